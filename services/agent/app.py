@@ -10,7 +10,8 @@ import asyncio
 import random
 import time
 from collections.abc import Coroutine
-from typing import Any
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TYPE_CHECKING, Any
 
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
@@ -18,7 +19,7 @@ from shared.agent.core import AgentCore
 from shared.agent.experience import ExperienceSettings
 from shared.policy.guard import GuardSettings
 from shared.policy.registry import make_policy, ref_of
-from shared.runtime.agent.following import follow_learner, follow_policies
+from shared.runtime.agent.following import follow_leader, follow_learner, follow_policies
 from shared.runtime.agent.policies import PolicyLoader
 from shared.runtime.agent.sender import Sender
 from shared.runtime.lease.membership import serve_registered
@@ -30,6 +31,9 @@ from shared.runtime.records.policies import get_weights
 from shared.version import CONCLAVE_VERSION
 from shared.wire.messages import VERSION
 from shared.wire.records import AgentRecord
+
+if TYPE_CHECKING:
+    from services.agent.sensors.sensing import Sensing
 
 
 async def main(service: Service, settings: AgentSettings) -> None:
@@ -56,6 +60,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
 
         shell = AgentShell(core, runtime.metrics, agent_id=runtime.id, read_term=read_term, hops=runtime.hops)
         await runtime.listen(shell.routes())
+        senses = bool(settings.node) and settings.sensor_every_s > 0
         record = AgentRecord(
             id=runtime.id,
             url=runtime.url,
@@ -64,13 +69,18 @@ async def main(service: Service, settings: AgentSettings) -> None:
             protocol=VERSION,
             version=CONCLAVE_VERSION,
             plugins=plugins.titles,
+            sensors=senses,
         )
 
         def begin() -> None:
             _follow_policies(runtime, thread, core)
             _follow_learner(runtime, thread, Sender(core, runtime.client, agent_id=runtime.id, clock=time.monotonic))
+            if sensing is not None:
+                _follow_leader(runtime, thread, sensing)
 
-        async with thread:
+        async with AsyncExitStack() as stack:
+            sensing = await stack.enter_async_context(_sensing(runtime, record, core)) if senses else None
+            await stack.enter_async_context(thread)
             await serve_registered(runtime, thread, key=runtime.keys.agent(runtime.id), record=record, begin=begin)
 
 
@@ -100,3 +110,25 @@ def _follow_learner(runtime: Runtime[AgentSettings], thread: LeaseThread, sender
 async def _in_thread(thread: LeaseThread, watch: Coroutine[Any, Any, None]) -> None:
     """An agent has one connection to etcd, the lease thread's."""
     await asyncio.wrap_future(thread.submit(watch))
+
+
+def _sensing(
+    runtime: Runtime[AgentSettings], record: AgentRecord, core: AgentCore
+) -> AbstractAsyncContextManager[Sensing]:
+    """What measures the node. Its modules are read only by agents that have one."""
+    from services.agent.sensors.reporting import Self
+    from services.agent.sensors.sensing import opened_sensing
+
+    who = Self(record.id, record.incarnation, record.node)
+    return opened_sensing(runtime.settings, runtime.client, who, url=runtime.url, term=lambda: core.term)
+
+
+def _follow_leader(runtime: Runtime[AgentSettings], thread: LeaseThread, sensing: Sensing) -> None:
+    """Measure, and tell whoever leads."""
+    main_loop = asyncio.get_running_loop()
+    watch = follow_leader(
+        thread.store, runtime.keys, lambda leader: main_loop.call_soon_threadsafe(sensing.reporter.follow, leader)
+    )
+    sensing.register(runtime.metrics)
+    sensing.begin(runtime.service)
+    runtime.service.spawn("leader", _in_thread(thread, watch))

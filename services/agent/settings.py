@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
 from shared.runtime.process.plugins import plugins_of
-from shared.runtime.process.process import ProcessSettings
+from shared.runtime.process.process import ProcessSettings, split_address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +29,33 @@ class AgentSettings(ProcessSettings):
     """Breaks ties, together with the id: same seed, same id, same offers, same decisions."""
     node: str = ""
     """The one node this agent serves (a DaemonSet's, from ``spec.nodeName``); empty: a share of all nodes."""
+    sensor_every_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 5.0
+    """How often an agent of one node reads what that node uses; 0: never. An agent of many nodes reads none."""
+    host_proc: Path = Path("/proc")
+    """The node's /proc; in a container where it is mounted, read-only."""
+    host_sys: Path = Path("/sys")
+    """The node's /sys, likewise."""
+    sensor_network: Literal["node", "none"] = "node"
+    """``none``: the interfaces in ``host_proc`` are not the node's (a pod has its own network), and are not read."""
+    sensor_disk_mbytes: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
+    """Megabytes a second that the node's disks can do, of which use is a share; 0: the share of time in which the
+    busiest disk has work."""
+    sensor_network_mbits: Annotated[float, msgspec.Meta(ge=0, le=10_000_000)] = 0.0
+    """Megabits a second that the node's links can do; 0: as the links say."""
+    probes_per_s: Annotated[float, msgspec.Meta(ge=0, le=4)] = 3.0
+    """Probes to other nodes per second at most, by which the delay between nodes is known; 0: none, and none is answered."""
+    probe_listen: str = ""
+    """HOST:PORT (UDP) where probes are answered; empty: the host of ``listen``, any port."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.probe_listen:
+            split_address(self.probe_listen, "probe_listen")
+        if 0 < self.sensor_every_s < 0.2:
+            raise ValueError(
+                "sensor_every_s: below 0.2 the kernel's ticks are too coarse; give 0.2 or more, or 0 for never"
+            )
         plugins_of(self.plugins)

@@ -25,9 +25,10 @@ OPERATE = {
 }  # fmt: skip
 """What asks or changes a running mesh: where under ``services.cli`` each is."""
 OTHERS = {
-    "audit": "audit", "completion": "completion", "context": "context", "demo": "demo.command",
-    "evaluate": "train.evaluate", "jobs": "jobs.command", "pki": "pki.command", "run": "local.run",
-    "train": "train.command", "twin": "twin.command", "up": "local.up", "version": "version", "wire": "wire",
+    "audit": "audit", "autoscale": "autoscale.command", "completion": "completion", "context": "context",
+    "demo": "demo.command", "evaluate": "train.evaluate", "jobs": "jobs.command", "pki": "pki.command",
+    "run": "local.run", "train": "train.command", "twin": "twin.command", "up": "local.up",
+    "version": "version", "wire": "wire",
 }  # fmt: skip
 
 

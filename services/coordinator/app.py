@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import os
 import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
@@ -24,6 +25,7 @@ from services.coordinator.core.events import Event
 from services.coordinator.health.monitor import Vitals
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.inspect.metrics import SchedulerMetrics
+from services.coordinator.inspect.nodes import region_of
 from services.coordinator.io import control, queue_history
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
@@ -36,11 +38,12 @@ from services.coordinator.rollout import pointer
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shell import Shell
 from services.coordinator.usage import sampling as measuring
+from services.coordinator.usage.desk import ReadingsDesk
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
 from shared.kube.resources import NAMESPACES, Upserted
-from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, QUEUE_KIND, SCHEDULING_KINDS
+from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, LATENCY_TARGET_KIND, QUEUE_KIND, SCHEDULING_KINDS
 from shared.policy.observation import Need
 from shared.ports import Store
 from shared.runtime.agent.following import follow_learner, follow_policies
@@ -226,6 +229,9 @@ async def lead(
     admin.term_began = rfc3339(dt.datetime.now(dt.UTC))
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
+    desk = admin.desk = ReadingsDesk(
+        os.urandom(32), Random(settings.seed), term=term, region_of=lambda node: region_of(core, node)
+    )
     admin.throughput, admin.following, admin.windows = shell.throughput, following, shell.windows
 
     def pointer_seen(event: Event) -> None:
@@ -267,6 +273,8 @@ async def lead(
             wanted=lambda: Need.USAGE in core.variants.needs,
             post=shell.post_one,
         ),
+        measuring.flush(desk, clock=boottime, post=shell.post_one),
+        follow_objects(api, LATENCY_TARGET_KIND, desk.changed),
         following.run(),
         control.note_term(store, keys, term=term, id=identity(settings), url=outside.url),
         pointer.follow(store, keys, policy=settings.policy, term=term, post=pointer_seen),

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import torch
 
+from services.learner.autoscaling.trainer import train_karma
 from services.learner.deepsets.trainer import train_deep_sets
 from services.learner.frag.trainer import train_frag
 from services.learner.marl.trainer import train_marl
@@ -27,6 +28,7 @@ TRAINERS: dict[str, Trainer] = {
     "ee": train_deep_sets,
     "el": train_deep_sets,
     "frag": train_frag,
+    "karma": train_karma,
     "lb": train_deep_sets,
     "marl-dqn": train_marl,
     "marl-dqn-per-node": train_marl,

@@ -1,8 +1,8 @@
-"""Reads series from a Prometheus over its HTTP API (``/api/v1/query_range``), and nothing else.
+"""Reads series from a Prometheus over its HTTP API (``/api/v1/query_range`` and ``query``), and nothing else.
 
-Only what a capture needs: range queries whose answer is a matrix, with a deadline and bounded size. Every failure is a
-``ConfigError`` of one line, since the one caller is a command that a person has just typed. Source of the format:
-prometheus.io, "HTTP API".
+A capture needs ranges, whose answer is a matrix; an autoscaler what a query is worth now, whose answer is a vector or a
+scalar. Both have a deadline and a bounded size. Every failure is a ``ConfigError`` of one line: a person reads it, on a
+terminal or in a condition. Source of the format: prometheus.io, "HTTP API".
 """
 
 from __future__ import annotations
@@ -28,6 +28,21 @@ class _Sample(msgspec.Struct, array_like=True):
 class _Row(msgspec.Struct):
     metric: dict[str, str] = {}
     values: list[_Sample] = []
+
+
+class _Instant(msgspec.Struct):
+    value: _Sample
+
+
+class _InstantData(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: list[_Instant] | _Sample = []
+
+
+class _InstantAnswer(msgspec.Struct, rename="camel"):
+    status: str = ""
+    error: str = ""
+    data: _InstantData | None = None
 
 
 class _Data(msgspec.Struct, rename="camel"):
@@ -71,19 +86,37 @@ class PrometheusClient:
         self, query: str, *, start_s: float, end_s: float, step_s: float, timeout_s: float = 60.0
     ) -> list[Series]:
         """The series of ``query`` from ``start_s`` to ``end_s`` (unix seconds). ``ConfigError``: no usable answer."""
-        assert self._session is not None, "use the client as a context manager"
         fields = {"query": query, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
+        return self._series(*await self._ask("query_range", fields, timeout_s))
+
+    async def query(self, query: str, *, timeout_s: float = 5.0) -> list[tuple[float, float]]:
+        """(value, unix seconds) of each series of ``query`` now. ``ConfigError``: no usable answer."""
+        status, body = await self._ask("query", {"query": query}, timeout_s)
+        try:
+            answer = msgspec.json.decode(body, type=_InstantAnswer)
+        except (msgspec.DecodeError, RecursionError):
+            raise self._error(f"HTTP {status} and no JSON of an instant query; check the URL and the query") from None
+        if answer.status != "success" or answer.data is None:
+            raise self._error(f"HTTP {status}: {answer.error[:200] or 'no success'}; check the query")
+        result = answer.data.result
+        samples = [result] if isinstance(result, _Sample) else [one.value for one in result]
+        try:
+            return [(float(sample.value), sample.time_s) for sample in samples]
+        except ValueError:
+            raise self._error("a sample is no number; is this a Prometheus?") from None
+
+    async def _ask(self, endpoint: str, fields: Mapping[str, str], timeout_s: float) -> tuple[int, bytes]:
+        assert self._session is not None, "use the client as a context manager"
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session.post(f"{self._url}/api/v1/query_range", data=fields) as response,
+                self._session.post(f"{self._url}/api/v1/{endpoint}", data=fields) as response,
             ):
-                status, body = response.status, await _limited(response)
+                return response.status, await _limited(response)
         except TimeoutError:
             raise self._error(f"no answer within {timeout_s:g} s; is it overloaded?") from None
         except aiohttp.ClientError as error:
             raise self._error(f"{_brief(error)}; check that it runs and the URL") from None
-        return self._series(status, body)
 
     def _series(self, status: int, body: bytes) -> list[Series]:
         try:

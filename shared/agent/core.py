@@ -34,7 +34,6 @@ from shared.wire.messages import (
     VERSION,
     Answer,
     Decisions,
-    NodeUse,
     Offer,
     Refusal,
     RowGuidance,
@@ -43,6 +42,7 @@ from shared.wire.messages import (
     ViewUpdate,
     score_to_wire,
 )
+from shared.wire.readings import NodeUse
 from shared.wire.records import PolicyRef
 
 CLASS_LIMIT = 4096
@@ -234,10 +234,17 @@ class AgentCore:
         """Take over what our nodes were measured to use, and let what was known grow older."""
         table, row_of_slot, store = self.replica.table, self.replica.row_of_slot, self.lanes.store
         found = [
-            sample_of(table, row_of_slot[sample.slot], sample.shares, self.now_s - sample.age_ms / 1000)
+            sample_of(
+                table, row_of_slot[sample.slot], sample.shares, self.now_s - sample.age_ms / 1000, sample.unmeasured
+            )
             for sample in samples
             if sample.slot in row_of_slot
         ]
+        for sample in samples:
+            if (row := row_of_slot.get(sample.slot)) is not None:
+                table.set_latencies(row, sample.latencies)
+                if sample.delay_us >= 0:
+                    store.delay(table.names[row], sample.delay_us / 1000)
         store.measure_some([sample for sample in found if sample is not None])
         if len(store.nodes) > len(row_of_slot):  # a view that began again has other nodes
             store.forget([name for name in store.nodes if name not in table.row_of])

@@ -1,4 +1,4 @@
-"""What an autoscaling policy sees of a service graph, and what it answers. The live service and the twin build it alike.
+"""What an autoscaling policy sees of a service graph, and what it answers. Service and twin build it alike.
 
 A reading that is missing is None, never zero: "no pod ready" and "no reading" are not "no load".
 """

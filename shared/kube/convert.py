@@ -19,6 +19,7 @@ from shared.kube import objects as api
 from shared.kube.convert_demands import (
     declared_features,
     latency_limits,
+    latency_target,
     needed_features,
     node_latency,
     unsupported_fields,
@@ -39,6 +40,7 @@ from shared.model.pod import (
     DEVICES_ANNOTATION,
     LATENCY_HARD_ANNOTATION,
     LATENCY_SOFT_ANNOTATION,
+    LATENCY_TARGET_ANNOTATION,
     PREEMPTIBLE_ANNOTATION,
     Pod,
 )
@@ -188,6 +190,7 @@ def _template_of(pod: api.Pod) -> _Template:
             spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.node_selector, spec.tolerations,
             affinity.node_affinity if affinity is not None else None, spec.host_network, spec.host_users,
             bool(spec.node_name), annotations.get(LATENCY_SOFT_ANNOTATION), annotations.get(LATENCY_HARD_ANNOTATION),
+            annotations.get(LATENCY_TARGET_ANNOTATION),
             status.container_statuses, status.init_container_statuses, _infeasible(status), bool(spec.resource_claims),
         )
     )  # fmt: skip
@@ -242,6 +245,7 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
         latency_soft_us=soft_us,
         latency_hard_us=hard_us,
         features=needed_features(spec),
+        latency_target=latency_target(pod.metadata),
     )
 
 

@@ -3,7 +3,8 @@ spec we cannot honour. Pure; a bad value is refused by name (``ObjectError``).
 
 Features: kube-scheduler 1.36 plugin NodeDeclaredFeatures (``component-helpers/nodedeclaredfeatures``). Latency to the
 users comes from annotations, all in milliseconds: a node says how far it is (``conclave.io/latency-ms``), a pod what it
-would like and what it bears (``latencySoftConstraint``, ``latencyHardConstraint``); Kubernetes has no field for either.
+would like and what it bears (``latencySoftConstraint``, ``latencyHardConstraint``), and to whom
+(``conclave.io/latency-target``); Kubernetes has no field for any of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.model.features import DECIDING_FEATURES, HOST_USERS, RESTART_ALL
 from shared.model.node import LATENCY_ANNOTATION, UNKNOWN_LATENCY
-from shared.model.pod import LATENCY_HARD_ANNOTATION, LATENCY_SOFT_ANNOTATION
+from shared.model.pod import LATENCY_HARD_ANNOTATION, LATENCY_SOFT_ANNOTATION, LATENCY_TARGET_ANNOTATION
 
 
 def needed_features(spec: api.PodSpec) -> tuple[str, ...]:
@@ -84,6 +85,22 @@ def latency_limits(meta: api.ObjectMeta) -> tuple[int, int]:
             field=f"metadata.annotations[{LATENCY_SOFT_ANNOTATION}]",
         )
     return soft, hard
+
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def latency_target(meta: api.ObjectMeta) -> str:
+    """The LatencyTarget that the pod names; "" without the annotation. Raises ``ObjectError``."""
+    name = (meta.annotations or {}).get(LATENCY_TARGET_ANNOTATION)
+    if name is None:
+        return ""
+    if _NAME.fullmatch(name) is None:
+        raise ObjectError(
+            f"{name[:64]!r} is no name of a LatencyTarget; give one such as branch-office",
+            field=f"metadata.annotations[{LATENCY_TARGET_ANNOTATION}]",
+        )
+    return name
 
 
 def _latency_us(meta: api.ObjectMeta, annotation: str, *, absent: int) -> int:

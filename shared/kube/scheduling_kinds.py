@@ -11,6 +11,7 @@ from typing import Any
 
 from shared.kube import cluster_objects as kube
 from shared.kube import pod_groups
+from shared.kube.latency_targets import LATENCY_TARGETS, latency_target_from_api
 from shared.kube.objects import ObjectMeta, PartialObject
 from shared.kube.queues import QUEUES, queue_from_api
 from shared.kube.resources import NAMESPACES, Resource
@@ -85,6 +86,9 @@ JOBS = SchedulingKind(pod_groups.JOBS, pod_groups.job_group)
 
 QUEUE_KIND = SchedulingKind(QUEUES, queue_from_api)
 """Queue objects: the coordinator's, where their definition was applied."""
+
+LATENCY_TARGET_KIND = SchedulingKind(LATENCY_TARGETS, latency_target_from_api)
+"""What agents try the latency of: the coordinator's, where its definition was applied."""
 
 GROUP_KINDS = (NATIVE_GROUPS, PLUGINS_GROUPS, JOBS)
 """What pods are grouped by: the coordinator's too. None of them is served by every cluster."""

@@ -66,6 +66,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     200 MiB for containers that request none. ``affinity_terms`` None: no required node affinity; () matches nothing.
     ``latency_soft_us`` and ``latency_hard_us``: what latency to the users the pod would like and how much it bears, in
     microseconds; 0: any. They guide the policies that know latency and never make a node infeasible.
+    ``latency_target``: whose latency is meant, a LatencyTarget's name; "": the users', as nodes' annotations say.
     ``workload``: what the pod is a copy of (``workload_key``), for policies that learn what its copies really use; ""
     where nobody asks. The mesh carries it beside the class, so that pods of many owners still share one.
     ``features``: what a node must declare to run the pod (``features.py``), sorted.
@@ -84,6 +85,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     latency_hard_us: int = 0
     workload: str = ""
     features: tuple[str, ...] = ()
+    latency_target: str = ""
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

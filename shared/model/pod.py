@@ -17,6 +17,9 @@ LATENCY_HARD_ANNOTATION = "latencyHardConstraint"
 """On a pod: the latency to its users that it would like, and the most it bears, in milliseconds ("20", "30"). The names
 are those of the thesis whose policy ``el`` reads them."""
 
+LATENCY_TARGET_ANNOTATION = "conclave.io/latency-target"
+"""On a pod: the LatencyTarget that it serves, to which its limits apply; without it: the users in general."""
+
 POLICY_ANNOTATION = "conclave.io/policy"
 """On a bound pod: the policy and version that placed it (``kube-default@1``)."""
 

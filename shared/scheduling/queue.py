@@ -39,8 +39,8 @@ READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 """Plugins for which a pod's own labels decide: selectors of others mean it, and its own may mean itself."""
 
 
-SWEPT_AT_ONCE = 256
-"""Pods that one sweep wakes at most."""
+SWEPT_AT_ONCE = 64
+"""Pods that one look of a sweep wakes at most: about as many as one cycle takes."""
 
 
 class PodQueue(GroupQueue):

@@ -46,6 +46,7 @@ WRITES: dict[str, tuple[str, ...]] = {
     ),
     "binder": ("binders/", "intents/", "members/binder/"),
     "agent": ("agents/",),
+    "autoscaler": ("autoscaler/", "members/autoscaler/"),
     "learner": ("policies/", "members/learner/"),
     "jobs": ("jobs/", "members/jobs/"),
     "cli-admin": ("policies/", "control/", "settings/", "audit/"),

@@ -25,6 +25,9 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     settings/current              settings that were changed while running
     settings/history/<number>     the changes of settings
     queues/history                past use of the queues that count it
+    autoscaler/leader             the autoscaler's record; its create_revision is its term
+    autoscaler/last/<object>      what was last decided for a ResilientAutoscaler; compared before each write
+    autoscaler/history/<object>/<slot>  decisions with their inputs: a ring
     jobs/leader                   the jobs service's record; its create_revision is that service's term
     jobs/report_key               what the tokens of training jobs are made by, made once
     audit/last                    number of the newest audit record
@@ -201,6 +204,21 @@ class Keys:
     @property
     def queue_history(self) -> str:
         return f"{self.prefix}queues/history"
+
+    @property
+    def autoscaler_leader(self) -> str:
+        return f"{self.prefix}autoscaler/leader"
+
+    def autoscaler_last(self, scaled: str) -> str:
+        """``scaled``: ``namespace/name`` of the object."""
+        return f"{self.prefix}autoscaler/last/{escape(scaled)}"
+
+    def autoscaler_decision(self, scaled: str, slot: int) -> str:
+        """Of a ring: slots are used again."""
+        return f"{self.autoscaler_history_prefix(scaled)}{slot:04d}"
+
+    def autoscaler_history_prefix(self, scaled: str) -> str:
+        return f"{self.prefix}autoscaler/history/{escape(scaled)}/"
 
     @property
     def jobs_leader(self) -> str:

@@ -18,6 +18,16 @@ from msgspec import Meta, Struct
 
 from shared.model.constraints import NO_NORMS, HostPort, Norms, PodClass, Taint
 from shared.wire.bounds import Count, Feature, LongText, Text
+from shared.wire.readings import (
+    MAX_PEERS,
+    MAX_TARGETS,
+    NodeReading,
+    NodeUse,
+    ProbePeer,
+    ProbeTarget,
+    Standing,
+    TargetLatency,
+)
 from shared.wire.residents import Residents
 
 VERSION = 1
@@ -124,14 +134,6 @@ class UnitGroup(Struct, frozen=True, array_like=True, gc=False):
     units: Annotated[list[Count], Meta(min_length=1, max_length=MAX_UNITS)]
     norms: Norms = NO_NORMS
     guidance: RowGuidance | None = None
-
-
-class NodeUse(Struct, frozen=True, array_like=True, gc=False):
-    """What the node of a slot used ``age_ms`` ago: ``shares`` of its allocatable cpu, memory, disk and network."""
-
-    slot: Count
-    age_ms: Count
-    shares: Annotated[list[Feature], Meta(max_length=16)]
 
 
 class Offer(Message, frozen=True, tag=1):
@@ -382,7 +384,37 @@ class TransitionsAck(Message, frozen=True, tag=8):
     taken: Count
 
 
-AnyMessage = Offer | Decisions | ViewUpdate | ViewAck | Plan | PlanResult | Transitions | TransitionsAck
+class Readings(Message, frozen=True, tag=9):
+    """Agent to the leading coordinator: what its node uses, and where it stands. A hint; newer ones follow.
+
+    ``incarnation``: as registered; only the node that this registration serves may be spoken of. ``probed_at``: where
+    it answers probes.
+    """
+
+    agent: Text
+    incarnation: Text
+    readings: Annotated[list[NodeReading], Meta(max_length=4)] = []
+    standing: Standing | None = None
+    latencies: Annotated[list[TargetLatency], Meta(max_length=MAX_TARGETS)] = []
+    probed_at: ProbePeer | None = None
+
+
+class ReadingsAck(Message, frozen=True, tag=10):
+    """Coordinator to agent: when the next readings are wanted, and what to probe with which keys.
+
+    ``keys``: of probes between agents, the one to sign with first; it is made anew by each leader and lives as long as
+    it leads. ``peers``: some other agents, to begin with. ``targets``: all there are.
+    """
+
+    every_ms: Annotated[int, Meta(ge=100, le=3_600_000)]
+    keys: Annotated[list[Annotated[bytes, Meta(min_length=16, max_length=64)]], Meta(max_length=2)] = []
+    peers: Annotated[list[ProbePeer], Meta(max_length=MAX_PEERS)] = []
+    targets: Annotated[list[ProbeTarget], Meta(max_length=MAX_TARGETS)] = []
+
+
+AnyMessage = (
+    Offer | Decisions | ViewUpdate | ViewAck | Plan | PlanResult | Transitions | TransitionsAck | Readings | ReadingsAck
+)
 
 KINDS: dict[int, type[Message]] = {
     1: Offer,
@@ -393,6 +425,8 @@ KINDS: dict[int, type[Message]] = {
     6: PlanResult,
     7: Transitions,
     8: TransitionsAck,
+    9: Readings,
+    10: ReadingsAck,
 }
 
 

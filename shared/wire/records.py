@@ -97,6 +97,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What people should correct about this process (``shared.runtime.process.health``)."""
     plugins: tuple[str, ...] = ()
     """What users bring, ``kind name@release`` each (``shared.runtime.process.plugins``)."""
+    sensors: bool = False
+    """Whether it measures its node, and so tells what that uses (``Readings``)."""
 
 
 def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:
@@ -340,3 +342,36 @@ def decode_record(value: bytes, kind: type[R]) -> R | None:
         return msgspec.json.decode(value, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+# --- autoscaling ----------------------------------------------------------------------------------------------------
+
+
+class ScaledTo(msgspec.Struct, frozen=True):
+    """One service in the last decision: it had ``before``, and was to get ``wrote`` (replicas, or an HPA's minimum)."""
+
+    before: int
+    wrote: int
+
+
+class ForeignSeen(msgspec.Struct, frozen=True):
+    """Somebody else set ``value``; ``go`` (by, digest, at) is the operator's word that was in force then."""
+
+    value: int
+    by: str
+    go: tuple[str, str, str]
+
+
+class AutoscaleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was last decided for one object: the value under ``Keys.autoscaler_last``, written before the cluster is.
+
+    ``uid``: the object's own; a record of another uid is of an object that is gone. ``term``: who decided. ``number``
+    counts an object's records. ``at``: seconds since 1970.
+    """
+
+    uid: str
+    term: int
+    number: int
+    at: float
+    services: dict[str, ScaledTo] = {}
+    foreign: dict[str, ForeignSeen] = {}

@@ -18,7 +18,7 @@ OUTSIDE = {"app.kubernetes.io/name": "somebody-else"}
 PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
 REPORTS = 8711
 """Where training jobs report, from any namespace, each with its own token."""
-PORTS = (2379, 2380, 2381, 8700, 8701, REPORTS)
+PORTS = (2379, 2380, 2381, 8700, 8701, 8703, REPORTS)
 
 
 def selects(selector: Json, labels: dict[str, str]) -> bool:
@@ -80,6 +80,8 @@ def needed(build: str) -> set[tuple[str, str, int]]:
     """The ways of docs/architecture.md: offers, views, plans, transitions, what a standby passes on, facts in etcd."""
     found = {("coordinator", "agent", 8700), ("coordinator", "binder", 8700), ("coordinator", "coordinator", 8701)}
     clients = {"coordinator", "agent", "binder"}
+    if of_kind(build, "DaemonSet"):  # agents on their nodes tell what they measure, and probe each other
+        found |= {("agent", "coordinator", 8700), ("agent", "agent", 8703)}
     if "learner" in build:
         found |= {("agent", "learner", 8700)}
         clients |= {"learner"}

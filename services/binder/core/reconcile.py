@@ -2,7 +2,8 @@
 
     every sweep_every_s    intents in etcd that nobody here waits for -> resolved like inherited ones (``core.py``)
                            accounts no watch event confirmed           -> the pod is read, and believed
-    every compare_every_s  a full list of pods against the cache
+    every compare_every_s  what each node holds against its accounts, some nodes a turn;
+                           then a full list of pods against the cache
 
 A list is older than the cache's latest events and newer than its oldest, so a difference counts only when two lists in
 a row show it; a watch that works never lets it come to that, so each one is logged. Not its job: repairing
@@ -23,6 +24,9 @@ from shared.scheduling.state.cache import recount
 MAX_READS = 64
 """Pods read by one sweep; the next one goes on."""
 
+COUNTED_AT_ONCE = 128
+"""Nodes that one turn counts anew."""
+
 
 class Reconciler:
     """The sweeps of one term."""
@@ -31,6 +35,7 @@ class Reconciler:
         self._state = state
         self._swept_at: float | None = None
         self._compared_at: float | None = None
+        self._uncounted: list[str] = []
         self._names: dict[str, tuple[str, str]] = {}
         self._asked: set[str] = set()
         self._suspects: set[str] = set()
@@ -57,10 +62,13 @@ class Reconciler:
             self._sweep()
         if state.now - self._compared_at >= settings.compare_every_s:
             self._compared_at = state.now
-            for name in recount(state.cache):
-                state.log("cache_miscounted", level="error", node=name)
+            self._uncounted = list(state.cache.table.row_of)
             state.emit(ListPods())
+        if self._uncounted:
+            self._count_some()
         state.agenda.sweeps = min(self._swept_at + settings.sweep_every_s, self._compared_at + settings.compare_every_s)
+        if self._uncounted:
+            state.agenda.sweeps = state.now
 
     def read(self, uid: str, pod: Pod | None) -> None:
         """The pod of a late account was read."""
@@ -102,6 +110,11 @@ class Reconciler:
         twice = {key: stored for key, stored in idle.items() if self._idle.get(key) == stored}
         self._idle = {key: stored for key, stored in idle.items() if key not in twice}
         return twice
+
+    def _count_some(self) -> None:
+        for name in recount(self._state.cache, self._uncounted[-COUNTED_AT_ONCE:]):
+            self._state.log("cache_miscounted", level="error", node=name)
+        del self._uncounted[-COUNTED_AT_ONCE:]
 
     def _sweep(self) -> None:
         state = self._state

@@ -185,16 +185,40 @@ def node_head(node: Json) -> list[str]:
         f"  pods       {count} of {has.get('pods', '?')}",
     ]
     lines += [f"  {name:<10} {told} requested" for name, told in other_resources(node)]
-    if used:
-        lines.append(
-            f"  used       cpu {cpu(used.get('cpu_millis'))}, memory {size(used.get('memory_bytes'))},"
-            f" measured {age(used.get('age_s'))} ago"
-        )
+    lines += used_lines(used)
     if node.get("taints"):
         lines.append(f"  taints     {', '.join(printable(str(taint)) for taint in node['taints'])}")
     if node.get("drained"):
         lines.append(f"  drained    {drained_text(node['drained'])}")
     return lines
+
+
+def used_lines(used: Json) -> list[str]:
+    """What was measured of a node, by whom, what was not, and how far it is from others."""
+    if not used:
+        return []
+    sources = sorted({str(source) for source in _part(used, "sources").values()})
+    by = f" by {printable(', '.join(sources))}" if sources else ""
+    amounts = f"cpu {cpu(used.get('cpu_millis'))}, memory {size(used.get('memory_bytes'))}"
+    shares = f"disk {_percent(used.get('disk'))}, network {_percent(used.get('network'))}"
+    lines = [f"  used       {amounts}, {shares}, measured {age(used.get('age_s'))} ago{by}"]
+    if pressure := _part(used, "pressure"):
+        told = ", ".join(f"{printable(str(name))} {_percent(share)}" for name, share in pressure.items())
+        kills = used.get("oom_kills") or 0
+        lines.append(f"  pressure   {told}{f', {kills} processes killed for memory' if kills else ''}")
+    if used.get("delay_ms") is not None:
+        lines.append(f"  delay      {used['delay_ms']:.2f} ms to other nodes (median)")
+    for target, known in _part(used, "latencies").items():
+        lines.append(
+            f"  latency    {known.get('median_ms'):.2f} ms to {printable(str(target))}"
+            f" (spread {known.get('spread_ms'):.2f} ms)"
+        )
+    notes = dict.fromkeys([*(used.get("masked") or ()), *(used.get("missing") or ())])
+    return [*lines, *(f"  unmeasured {printable(str(note))}" for note in notes)]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}%"
 
 
 def _part(node: Json, name: str) -> Json:

@@ -1,8 +1,8 @@
 """``conclave evaluate``: policies on fixed seeds, as figures in JSON and a report in HTML.
 
-Two kinds: a suite with its goals, or any file of openb's format. Nothing is written before all of it is done, so that a
-file that is there is whole. Exit codes: 0 the evaluation ran, whether its goals were met or not; 1 with
-``--require-goals`` when one was not; 2 bad input; 130 interrupted.
+Two kinds: a suite with its goals, or any file of openb's format (of training jobs: ``evaluate_jobs``). Nothing is
+written before all of it is done, so that a file that is there is whole. Exit codes: 0 the evaluation ran, whether its
+goals were met or not; 1 with ``--require-goals`` when one was not; 2 bad input; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,13 +14,26 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from services.cli.terminal.progress import RunProgress
+from services.cli.train.evaluate_jobs import SUITE as JOBS
+from services.cli.train.evaluate_jobs import (
+    JobFlags,
+    evaluate_workload,
+    jobs_options,
+    parse_names,
+    runs_at_a_time,
+    silent_libraries,
+)
+from services.cli.train.evaluate_services import SUITE as SERVICES
+from services.cli.train.evaluate_services import GraphFlags, evaluate_services, graph_options
 from services.cli.train.inputs import is_trace, read_trace, read_weights
 from shared.errors import ConfigError
 from shared.experiments.evaluation.report.curves import Curves, parse_curves
@@ -35,6 +48,8 @@ EXTRA = ("jinja2", "matplotlib", "scipy")
 FILE = click.Path(path_type=Path)
 MOST_LINES = 80
 """Of figures on a terminal."""
+OF_WORKLOAD = ("--cluster", "--schedule", "--batch", "--interference", "--lag", "--speed-error", "--events")
+"""Flags that only a workload of the user's own uses."""
 DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 """Where the traces lie when no flag says so: they are not part of this repository."""
 
@@ -43,9 +58,15 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--suite", type=click.Choice(sorted(SUITES)), help="Which experiment, with its goals.")
 @click.option("--policies", help="Only these of the suite's policies, comma-separated.")
 @click.option("--trace-dir", type=FILE, help="Folder with the openb trace; default: data/openb in $CONCLAVE_SHARED.")
-@click.option("--trace", type=FILE, help="Instead of a suite: a pod list in openb's format; .csv or .csv.gz.")
+@click.option(
+    "--trace",
+    type=FILE,
+    help="Instead of a suite: a pod list in openb's format; of the suite autoscaling: rates.",
+)
 @click.option("--nodes", type=FILE, help="The node list of --trace.")
-@click.option("--policy", help="Which policy places the pods of --trace.")
+@click.option(
+    "--policy", help="Who places the pods of --trace, divides the GPUs of --workload, or scales in --suite autoscaling."
+)
 @click.option("--weights", type=FILE, multiple=True, help="Not the shipped weights of a policy but these; repeatable.")
 @click.option(
     "--no-rehearsal", is_flag=True, help="frag by its learned value alone, on traces too that FGD places better."
@@ -56,6 +77,8 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--placements", type=FILE, help="Write where each pod of --trace went, as CSV.")
 @click.option("--curves", type=FILE, multiple=True, help="Learning curves of a training run, for --html; repeatable.")
 @click.option("--behaviour", help="Say what these policies do beside kube-default, comma-separated; needs no suite.")
+@jobs_options
+@graph_options
 @click.option("--require-goals", is_flag=True, help="Exit with 1 when a goal is not met.")
 @click.option("--quiet", is_flag=True, help="No progress, no table.")
 def evaluate(
@@ -75,6 +98,7 @@ def evaluate(
     behaviour: str | None,
     require_goals: bool,
     quiet: bool,
+    **of_suites: Any,
 ) -> int:
     """Measure policies on the same seeds: mean and standard deviation, paired differences, goals met or not.
 
@@ -89,26 +113,60 @@ def evaluate(
     wanted, watched = _names("--policies", policies), _names("--behaviour", behaviour)
     for name in watched:
         named_policy(name, UtilisationStore())
-    if (suite is not None) + (trace is not None) > 1 or (suite is None and trace is None and not watched):
+    graphs = suite == SERVICES
+    graph_flags = GraphFlags.taken_from(of_suites)
+    placed = trace is not None and not graphs
+    if (suite is not None) + placed > 1 or (suite is None and trace is None and not watched):
         raise ConfigError("evaluate: give --suite or --trace, one of them, or --behaviour")
     _check_fitting(suite is not None, given={"--policies": policies, "--trace-dir": trace_dir}, belongs_to="--suite")
-    of_trace = {"--nodes": nodes, "--policy": policy, "--placements": placements}
-    _check_fitting(trace is not None, given=of_trace, belongs_to="--trace")
+    _check_fitting(graphs, given=graph_flags.given(), belongs_to=f"--suite {SERVICES}")
+    jobs = JobFlags(**of_suites)
+    of_trace = {"--nodes": nodes, "--placements": placements}
+    _check_fitting(placed, given=of_trace, belongs_to="--trace")
+    if jobs.workload is None and not graphs:
+        _check_fitting(trace is not None, given={"--policy": policy}, belongs_to="--trace")
+    _check_fitting(suite == JOBS, given=jobs.given(), belongs_to="--suite jobs")
+    of_workload = {flag: value for flag, value in jobs.given().items() if flag in OF_WORKLOAD}
+    _check_fitting(jobs.workload is not None, given=of_workload, belongs_to="--workload")
     if weights and watched:
         raise ConfigError("--weights: --behaviour watches what is shipped; leave one of them out")
     if no_rehearsal and suite != "openb" and (trace is None or policy != "frag"):
         raise ConfigError("--no-rehearsal: only frag rehearses, in --suite openb and on --trace; leave it out")
     learned = read_weights(weights)
-    outputs = {"--json": json_file, "--html": html_file, "--placements": placements}
-    check_distinct(outputs, {"--trace": trace, "--nodes": nodes})
+    outputs = {"--json": json_file, "--html": html_file, "--placements": placements, "--schedule": jobs.schedule}
+    outputs["--steps"] = graph_flags.steps
+    inputs = {"--trace": trace, "--nodes": nodes, "--workload": jobs.workload, "--cluster": jobs.cluster}
+    inputs["--topology"] = graph_flags.topology
+    check_distinct(outputs, inputs)
     for flag, file in outputs.items():
         check_writable(flag, file)
     learnt = [_curves(file) for file in curves]
-    with RunProgress(quiet=quiet) as progress:
-        if suite is not None:
-            files = _trace_files(suite, trace_dir)
+    silence = silent_libraries() if suite == JOBS else nullcontext()
+    with RunProgress(quiet=quiet) as progress, silence, runs_at_a_time(jobs.processes) as each:
+        if jobs.workload is not None:
+            tables = _trace_files(JOBS, jobs.tables)
+            result = evaluate_workload(
+                jobs, policy=policy, seeds=chosen, tables=tables, command=_command(), each=each, progress=progress
+            )
+        elif graphs:
+            named = (*wanted, *_names("--policy", policy))
+            given = SuiteInput(chosen, _command(), named, clock=time.thread_time, weights=learned, each=each)
+            result = evaluate_services(graph_flags, trace, given, progress)
+        elif suite is not None:
+            if suite == JOBS and trace_dir is not None:
+                raise ConfigError("--trace-dir: the jobs suite reads its tables by --tables; give that")
+            files = _trace_files(suite, jobs.tables if suite == JOBS else trace_dir)
             given = SuiteInput(
-                chosen, _command(), wanted, files, clock=time.thread_time, weights=learned, rehearse=not no_rehearsal
+                chosen if suite != JOBS or seeds_given() else chosen[:1],
+                _command(),
+                wanted,
+                files,
+                clock=time.thread_time,
+                weights=learned,
+                rehearse=not no_rehearsal,
+                each=each,
+                loads=parse_names("--loads", jobs.loads),
+                workloads=parse_seeds(jobs.workloads, flag="--workloads") if jobs.workloads is not None else (),
             )
             result = find_suite(suite)(given, progress)
         elif trace is not None:
@@ -200,27 +258,35 @@ def _names(flag: str, text: str | None) -> tuple[str, ...]:
     return names
 
 
+def seeds_given() -> bool:
+    """Whether somebody chose seeds: the jobs suite plays by one otherwise, since its runs are long."""
+    source = click.get_current_context().get_parameter_source("seeds")
+    return source is not ParameterSource.DEFAULT
+
+
 def _command() -> str:
     return shlex.join(["conclave", *sys.argv[1:]])
 
 
 def _trace_files(suite: str, folder: Path | None) -> dict[str, str]:
     """Text of every CSV in the trace folder, packed or not, for a suite that needs it."""
-    if not SUITES[suite].needs_trace:
+    data, flag = SUITES[suite].data, "--tables" if suite == JOBS else "--trace-dir"
+    if suite == JOBS and folder == Path("example"):
+        from shared.experiments.jobs.example import example_tables
+
+        return example_tables()
+    if not data:
         if folder is not None:
             raise ConfigError(f"--trace-dir: the suite {suite} reads no trace; leave it out")
         return {}
-    folder = folder or Path(os.environ.get(DATA_VARIABLE, DATA_DEFAULT)) / "data" / "openb"
+    folder = folder or Path(os.environ.get(DATA_VARIABLE, DATA_DEFAULT)) / "data" / data
     try:
         found = sorted(file for file in folder.iterdir() if is_trace(file))
     except OSError as error:
-        raise ConfigError(f"--trace-dir: {error.filename}: {error.strerror}; give the folder with the trace") from None
-    files = {
-        file.name.removesuffix(".gz"): read_trace("--trace-dir", file, "give the folder with the trace")
-        for file in found
-    }
+        raise ConfigError(f"{flag}: {error.filename}: {error.strerror}; give the folder with the trace") from None
+    files = {file.name.removesuffix(".gz"): read_trace(flag, file, "give the folder with the trace") for file in found}
     if not files:
-        raise ConfigError(f"--trace-dir: {folder} holds no CSV file; give the folder with the openb trace")
+        raise ConfigError(f"{flag}: {folder} holds no CSV file; give the folder with the trace")
     return files
 
 

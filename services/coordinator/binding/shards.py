@@ -11,6 +11,7 @@ committer knows of what is left of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -19,7 +20,6 @@ from services.coordinator.core.state import State
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.scheduling.parts import in_one_go
 from shared.scheduling.shards import SHARD_LABEL, Shards
 
 
@@ -33,25 +33,28 @@ def labelled(shards: Shards, node: Node) -> Node:
     return replace(node, labels={**node.labels, SHARD_LABEL: shards.of(node.name)}) if shards.several else node
 
 
-def rehome(state: State, key: str) -> bool:
-    """Whether the group, which its home cannot take, has moved to a shard that can, as things stand."""
-    members, group = state.groups.members.get(key), state.groups.group(key)
-    if not state.shards.several or group is None or members is None or members.planned:
-        return False
-    pods = list(members.pending.values())
-    if any(pod.nominated_node for pod in pods):
-        return False  # room is being made for it where it is
+def elsewhere(state: State, key: str, pods: Sequence[Pod]) -> Iterator[tuple[str, list[Pod]]]:
+    """The other shards that the group may move to, each with ``pods`` as they would be there; none if it must stay."""
+    members = state.groups.members.get(key)
+    if not state.shards.several or members is None or members.planned:
+        return
+    if any(pod.nominated_node for pod in members.pending.values()):
+        return  # room is being made for it where it is
+    home = _home_of(state, key)
     for shard in state.shards.names:
-        moved = [_in_shard(pod, shard) for pod in pods]
-        if shard == _home_of(state, key) or not in_one_go(state.domains.attempting(group, moved)).reached:
-            continue
-        members.home = shard
-        for pod in moved:
-            state.groups.see_pending(pod)
-            state.queue.add(pod, state.now, gated=True)
-        state.log("group_rehomed", group=key, shard=shard)
-        return True
-    return False
+        if shard != home:
+            yield shard, [_in_shard(pod, shard) for pod in pods]
+
+
+def rehome(state: State, key: str, shard: str) -> None:
+    """The group, which its home cannot take, moves to a shard that can, as things stand."""
+    members = state.groups.members[key]
+    members.home = shard
+    for pod in list(members.pending.values()):
+        moved = _in_shard(pod, shard)
+        state.groups.see_pending(moved)
+        state.queue.add(moved, state.now, gated=True)
+    state.log("group_rehomed", group=key, shard=shard)
 
 
 def _home_of(state: State, key: str) -> str:

@@ -69,6 +69,7 @@ from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, Objec
 from shared.model.queue import Queue
 from shared.policy.observation import Need
 from shared.scheduling.places import Place
+from shared.scheduling.queue import SWEPT_AT_ONCE
 from shared.scheduling.shards import Shards
 
 SWEEP_QUEUE_S = 30.0
@@ -238,7 +239,7 @@ class Core:
         state, agenda, now = self.state, self.state.agenda, self.state.now
         groups, queue = state.groups, state.queue
         if agenda.sweep <= now:
-            agenda.sweep = now if queue.sweep(now) else now + SWEEP_QUEUE_S
+            agenda.sweep = now + self._until_next_look(queue.sweep(now))
             self.registry.rebalance()
         if self.takeover.held:
             self.takeover.ask()
@@ -281,6 +282,12 @@ class Core:
             self.evaluation.step()
         if agenda.telling <= now:
             self.reporter.step()
+
+    def _until_next_look(self, more: bool) -> float:
+        """Seconds. Pods that were parked together are woken in equal parts over one period, not in one burst: each of
+        them is tried again, and the newest arrivals are tried beside them."""
+        parked = self.state.queue.count()[Place.UNSCHEDULABLE]
+        return SWEEP_QUEUE_S * min(1.0, SWEPT_AT_ONCE / max(1, parked)) if more else SWEEP_QUEUE_S
 
     def _cycles(self) -> None:
         """Begin a cycle, and the next where nobody has to be asked."""

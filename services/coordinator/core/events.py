@@ -6,6 +6,8 @@ delivered twice (I9). Times are not part of them: ``now`` is an argument of ``Co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from services.coordinator.core.state import CoreSettings
@@ -150,16 +152,29 @@ class QueueHistoryRead(Struct, frozen=True):
 
 
 class NodeSample(Struct, frozen=True):
-    """What one node used, ``age_s`` before this was posted."""
+    """What one node used, ``age_s`` before this was posted. None: this ``source`` does not tell it.
+
+    ``disk`` and ``network``: shares of what the node can do. ``delay_us``: round trip to other nodes. ``latencies``:
+    (median, spread) by target, in microseconds. ``pressure``: shares of time in which tasks waited for cpu, memory, io.
+    ``missing``: what could not be told, for people.
+    """
 
     node: str
     age_s: float
-    cpu_millis: int
-    memory_bytes: int
+    cpu_millis: int | None
+    memory_bytes: int | None
+    disk: float | None = None
+    network: float | None = None
+    source: str = "metrics"
+    delay_us: int | None = None
+    latencies: Mapping[str, tuple[int, int]] | None = None
+    pressure: tuple[float, ...] = ()
+    oom_kills: int | None = None
+    missing: tuple[str, ...] = ()
 
 
 class NodesMeasured(Struct, frozen=True):
-    """One answer of the metrics API."""
+    """What a source told of some nodes, or of all: the metrics API, Prometheus, agents on their nodes."""
 
     samples: tuple[NodeSample, ...]
 

@@ -34,7 +34,7 @@ class _Race:
 
 
 class ConflictTracker:
-    """Races that units lost, by pod uid. Entries end when the pod is placed, parked or gone."""
+    """Races that units lost, by pod uid. Entries end when the pod is placed or gone, or backs off."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -52,6 +52,12 @@ class ConflictTracker:
     def forget(self, uid: str) -> None:
         """The unit's race is over."""
         self.races.pop(uid, None)
+
+    def parked(self, uid: str) -> None:
+        """It sleeps: every node counts again, and so do the races it lost. Two units that the binder refuses on the
+        last node with room would else park and rouse each other in turns, and never back off."""
+        if uid in self.races:
+            self.races[uid].avoided.clear()
 
     def avoid(self, uid: str, node: str) -> None:
         """The binder refused this node for the pod: leave it out until its accounting here changes."""
@@ -109,7 +115,7 @@ class FailureHandler:
             self._requeuer.attempt_ended(pod.uid)
             return
         diagnosis = state.constraints.diagnosis(pod)
-        self.conflicts.forget(pod.uid)
+        self.conflicts.parked(pod.uid)
         state.stats.parked += 1
         state.attempted(pod.uid, "unschedulable")
         state.log(

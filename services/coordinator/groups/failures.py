@@ -8,11 +8,11 @@ at least what it lacks was placed --> the rest waits where it was, until those a
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from services.coordinator.binding.shards import rehome
+from services.coordinator.binding.shards import elsewhere, rehome
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_ROUND_BYTES
 from services.coordinator.cycle.failures import ConflictTracker
@@ -24,6 +24,7 @@ from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.cycle.room import room_for
+from shared.scheduling.groups.placing import Attempt
 from shared.scheduling.groups.trial import PART
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.pod_groups import Standing
@@ -37,14 +38,20 @@ TRIED_PER_WORK = 2
 """Members with rules about each other that are tried one by one in one unit of it."""
 
 
+def _work_of(attempt: Attempt, pods: Sequence[Pod]) -> int:
+    return ATTEMPT + len(pods) // MEMBERS_PER_WORK + attempt.work // NODES_PER_WORK
+
+
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Why a group cannot reach its minimum: ``placed`` of its members would fit; ``plugins`` keep the others away."""
+    """Why a group cannot reach its minimum: ``placed`` of its members would fit; ``plugins`` keep the others away.
+    ``shard``: another shard of nodes that could take it, "" where none can."""
 
     lacking: int
     placed: int
     reason: str
     plugins: frozenset[str]
+    shard: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +156,17 @@ class GroupFailures:
         if plain and self._has_room(pods[0].pod_class, lacking):
             return Outlook(pods, 1 + len(pods) // (2 * MEMBERS_PER_WORK), alike=True)
         attempt = yield from state.domains.attempting(group, pods)
-        work = ATTEMPT + len(pods) // MEMBERS_PER_WORK + attempt.work // NODES_PER_WORK
+        work = _work_of(attempt, pods)
         if not attempt.reached:
             reason = next((failure_message(diagnosis) for diagnosis in attempt.rejected.values()), "")
-            return Outlook(pods, work, short=Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins))
+            short = Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins)
+            for shard, moved in elsewhere(state, key, pods):
+                yield TRIED_PER_WORK * work  # of the attempt before: each shard may take a turn of its own
+                attempt = yield from state.domains.attempting(group, moved)
+                work = _work_of(attempt, moved)
+                if attempt.reached:
+                    return Outlook(pods, work, short=replace(short, shard=shard))
+            return Outlook(pods, work, short=short)
         if attempt.reordered:
             by_uid = {pod.uid: pod for pod in pods}
             others = [pod for pod in pods if pod.uid not in attempt.nodes]
@@ -183,7 +197,8 @@ class GroupFailures:
     def park(self, key: str, pods: Sequence[Pod], short: Shortfall) -> None:
         """There is no room for so many: the group moves to a shard that has it, or sleeps until what it lacks may be
         there."""
-        if rehome(self._state, key):
+        if short.shard:
+            rehome(self._state, key, short.shard)
             self.retry(key)
             return
         state, minimum = self._state, self._state.groups.minimum(key)

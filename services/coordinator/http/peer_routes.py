@@ -28,18 +28,26 @@ from services.coordinator.io.peers import Peers
 from services.coordinator.io.totals import Totals
 from services.coordinator.rollout.pointer import ActivePolicy
 from services.coordinator.rollout.window_ring import WindowRing
+from services.coordinator.usage.desk import ReadingsDesk, ReadingsRefused
 from shared.errors import ConclaveError, KubeRejected, KubeUnknown
 from shared.kube.convert import owner_of, pod_from_api
 from shared.kube.convert_relations import images_of
 from shared.kube.resources import PODS
+from shared.policy.observation import Need
 from shared.ports import KubeApi
-from shared.runtime.http.peers import FiguresRoute
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.http.refusals import Refused
 from shared.runtime.lease.leadership import Leadership, leader_of, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
+from shared.wire.codec import decode, encode
+from shared.wire.messages import Readings
 
 LOOKUP_TIMEOUT_S = 3.0
+
+AGENT = frozenset({"agent"})
+READINGS_BYTES = 64 * 1024
 
 MAX_EXPLAINING = 4
 """Questions answered at once: each judges every node on the leader's loop, beside which it has pods to place."""
@@ -77,10 +85,14 @@ class Admin:
         """When this process was elected, RFC 3339."""
         self.following: Following | None = None
         self.windows: WindowRing | None = None
+        self.desk: ReadingsDesk | None = None
 
-    def routes(self) -> tuple[FiguresRoute, ...]:
-        """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``."""
+    def routes(self) -> tuple[FiguresRoute | PeerRoute, ...]:
+        """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``; ``POST /v1/readings``, for agents."""
         return (
+            PeerRoute(
+                "/v1/readings", self.readings, roles=AGENT, max_body_bytes=READINGS_BYTES, max_in_flight=256, of_one=8
+            ),
             FiguresRoute("/v1/status", self.status),
             FiguresRoute("/v1/explain/{namespace}/{pod}", self.explain_counted),
         )
@@ -104,6 +116,10 @@ class Admin:
         )
         for name, (text, read) in WRITE_FIGURES.items():
             metrics.gauge_of(name, text, partial(self._of_writes, read))
+        metrics.gauge_of("nodes_measured", "Nodes of which somebody measures the use", self._measured)
+        metrics.gauge_of(
+            "latency_limits_broken", "Placed pods whose node is beyond their hard latency limit", self._beyond
+        )
 
     def status(self) -> dict[str, Any]:
         """Who leads, since which term; agents with the size of their partition; the queue."""
@@ -140,6 +156,19 @@ class Admin:
                 "policies": core.evaluation.figures(),
             }
         return answer
+
+    async def readings(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
+        """Readings to ReadingsAck. Refused: ``WireError`` (400), 403 ``forbidden``, 421 ``not_leader``, 503
+        ``not_ready``."""
+        core, desk = self.core, self.desk
+        if core is None or desk is None or not self._term():
+            raise Refused(f"{self.service_id} does not lead", code="not_leader")
+        message = decode(body, Readings)
+        wanted = Need.USAGE in core.variants.needs
+        try:
+            return encode(desk.heard(message, core.registry.views, boottime(), wanted=wanted))
+        except ReadingsRefused as error:
+            raise Refused(str(error), code=error.code) from error
 
     async def explain_counted(self, namespace: str, pod: str) -> dict[str, Any]:
         """``explain`` within its limit, with its result counted. Refused: 429 ``overloaded``, and as ``explain``."""
@@ -216,6 +245,12 @@ class Admin:
 
     def _of_writes(self, read: Callable[[KubeWrites], int]) -> float:
         return float(read(self.writes)) if self.writes is not None else 0.0
+
+    def _measured(self) -> float:
+        return float(len(self.core.variants.used)) if self.core is not None else 0.0
+
+    def _beyond(self) -> float:
+        return float(self.core.variants.limits.broken) if self.core is not None else 0.0
 
     def _nodes(self) -> int:
         return len(self.core.state.cache.table.row_of) if self.core is not None else 0

@@ -17,6 +17,8 @@ from msgspec import Struct
 
 from services.coordinator.core.core import Core
 from services.coordinator.core.state import Unwell
+from services.coordinator.usage.measured import NAMES as PARTS_BY_NAME
+from shared.agent.counters import PRESSURES
 from shared.model.constraints import Taint
 from shared.model.node import Condition, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
@@ -58,12 +60,34 @@ class NodeDrained(Struct, frozen=True, kw_only=True):
     since: str
 
 
-class NodeUsed(Struct, frozen=True, kw_only=True):
-    """What the node used when it was last measured, ``age_s`` ago."""
+class LatencyShown(Struct, frozen=True, kw_only=True):
+    """A node's round trip to a target: the median, and how far its samples lie from it."""
 
-    cpu_millis: int
-    memory_bytes: int
+    median_ms: float
+    spread_ms: float
+
+
+class NodeUsed(Struct, frozen=True, kw_only=True):
+    """What the node used when it was last measured; ``age_s``: of the newest part. ``disk`` and ``network``: shares of
+    what the node can do. null: not measured, for the reason in ``masked``; policies go without that part.
+
+    ``sources``: who measured each part; ``pressure``: share of the last 10 s in which tasks waited for it;
+    ``oom_kills``: processes killed for memory since this leader looks; ``delay_ms``: median round trip to other nodes;
+    ``latencies``: to what users named; ``missing``: what the node's own agent could not tell, and why.
+    """
+
+    cpu_millis: int | None
+    memory_bytes: int | None
     age_s: float
+    disk: float | None = None
+    network: float | None = None
+    sources: dict[str, str] = {}
+    masked: list[str] = []
+    pressure: dict[str, float] = {}
+    oom_kills: int = 0
+    delay_ms: float | None = None
+    latencies: dict[str, LatencyShown] = {}
+    missing: list[str] = []
 
 
 class NodeShown(Struct, frozen=True, kw_only=True):
@@ -235,6 +259,14 @@ def pool_of(labels: Mapping[str, str]) -> str:
     return next((labels[key] for key in POOLS if key in labels), "")
 
 
+def region_of(core: Core, name: str) -> str:
+    """The region that a node says it is in; empty where it does not, and where there is no such node."""
+    table = core.state.cache.table
+    row = table.row_of.get(name)
+    node = table.nodes[row] if row is not None else None
+    return node.labels.get(REGION, "") if node is not None else ""
+
+
 def group_keys(table: NodeTable) -> list[str]:
     """What the nodes may be grouped by."""
     found = [name for name, key in (("zone", ZONE), ("region", REGION)) if key in table.label_codes]
@@ -335,5 +367,22 @@ def _used(core: Core, node: Node, now: float) -> NodeUsed | None:
     used = core.variants.used.get(node.name)
     if used is None:
         return None
-    at, sample = used
-    return NodeUsed(cpu_millis=sample.cpu_millis, memory_bytes=sample.memory_bytes, age_s=round(max(0.0, now - at), 3))
+    fresh = used.fresh()
+    cpu, memory, disk, network = (part.amount if part is not None else None for part in fresh)
+    return NodeUsed(
+        cpu_millis=None if cpu is None else round(cpu),
+        memory_bytes=None if memory is None else round(memory),
+        age_s=round(max(0.0, now - max(used.newest_s, used.told_s)), 3),
+        disk=disk,
+        network=network,
+        sources={name: part.source for name, part in zip(PARTS_BY_NAME, fresh, strict=True) if part is not None},
+        masked=used.masked(now),
+        pressure={name: share for name, share in zip(PRESSURES, used.pressure, strict=False) if share >= 0},
+        oom_kills=used.oom_kills,
+        delay_ms=None if used.delay_us is None else used.delay_us / 1000,
+        latencies={
+            target: LatencyShown(median_ms=median / 1000, spread_ms=spread / 1000)
+            for target, (median, spread) in used.latencies.items()
+        },
+        missing=list(used.missing),
+    )

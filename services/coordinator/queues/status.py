@@ -7,6 +7,8 @@ server shows, and written where it differs. A write that gets lost is made again
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from difflib import get_close_matches
 
 from services.coordinator.core.instructions import TellQueue
 from services.coordinator.core.state import State
@@ -71,7 +73,7 @@ class QueueReporter:
 
 def warnings_of(node: Node, tree: QueueTree) -> list[tuple[str, str]]:
     """(reason, sentence) of all that should be corrected of a queue, though it is used."""
-    found = list(tree.structure.warnings.get(node.name, ()))
+    found = [*tree.structure.warnings.get(node.name, ()), *_unknown_resources(node, tree)]
     if node.parent is not None and not node.parent.name:
         for name, amount in sorted(node.guaranteed.items()):
             if amount > tree.capacity.get(name, 0):
@@ -79,6 +81,18 @@ def warnings_of(node: Node, tree: QueueTree) -> list[tuple[str, str]]:
                 text = f"spec.guaranteed[{name}]: {amount_text(name, amount)} is more than the cluster has, {has}"
                 found.append(("MoreThanThereIs", f"{text}; guarantee less, or add nodes"))
     return found
+
+
+def _unknown_resources(node: Node, tree: QueueTree) -> Iterator[tuple[str, str]]:
+    """Limits of what no node has: most often a name that is misspelt. While there is no node nothing is known."""
+    if not any(tree.capacity.values()):
+        return
+    queue, there = node.queue, [name for name, amount in tree.capacity.items() if amount]
+    for field, limits in (("maximum", queue.maximum), ("borrowingLimit", queue.borrowing or {})):
+        for name in sorted(limits.keys() - set(there)):
+            close = get_close_matches(name, there, n=1)
+            meant = f"did you mean {close[0]}?" if close else "correct the name, or add nodes that have it"
+            yield "UnknownResource", f"spec.{field}[{name}]: no node has this resource, so it limits nothing; {meant}"
 
 
 def status_of(node: Node, warnings: list[tuple[str, str]], generation: int) -> QueueStatus:

@@ -20,6 +20,8 @@ from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import Classes, OfferedClass
 from services.coordinator.rollout.window import Sample, Valuing
 from services.coordinator.usage.inventory import WorkloadInventory
+from services.coordinator.usage.latency_limits import LatencyLimits
+from services.coordinator.usage.measured import MeasuredNode, MeasuredNodes, Telling
 from shared.model.pod import Pod
 from shared.model.unit import Unit
 from shared.policy.observation import NOTHING, Need, Needs
@@ -27,13 +29,17 @@ from shared.policy.registry import needs_of_name
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import Stage, deciding_goal, in_canary
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.usage.views import NO_POD, node_view, sample_of, shares_of, summary
-from shared.wire.messages import MAX_UNITS, Decisions, NodeUse
+from shared.policy.usage.views import NO_POD, node_view, sample_of, summary
+from shared.wire.messages import MAX_UNITS, Decisions
+from shared.wire.readings import NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
 
 MOST_MEAN = 1e6
 """Bound of the cluster's means: pods on a node that says it has no memory are billions of its share, and a number
 that the wire refuses would stop every offer."""
+
+LESSON_EVERY_S = 5.0
+"""What was learned of workloads' use is told to agents no more often: sensors tell of some node all the time."""
 
 MOST_PAIRS, MOST_ALONE = 150, 30
 """Samples of a window, with a candidate and without: what looking costs does not grow with the pods that come."""
@@ -56,11 +62,10 @@ class Variants:
         self.store = UtilisationStore(speed=state.settings.speed)
         """What all nodes were last measured to use, and what stands there."""
         self.inventory = WorkloadInventory(state, self.store)
-        self._measurements = 0
-        self._samples: dict[str, tuple[float, list[float]]] = {}
-        self._told: dict[str, tuple[int, int]] = {}
-        self.used: dict[str, tuple[float, NodeSample]] = {}
-        """By node: when it was last measured (seconds of the clock), and the sample."""
+        self.nodes = MeasuredNodes()
+        self.limits = LatencyLimits(state)
+        self._telling = Telling()
+        self._lesson_s = -np.inf
         self.pointer: PolicyPointer | None = None
         """None: there is none yet, one policy judges everything."""
         self.has_candidate = False
@@ -99,36 +104,53 @@ class Variants:
         return [float(value) for value in np.clip(np.nan_to_num(means), -MOST_MEAN, MOST_MEAN)]
 
     def measured(self, samples: Sequence[NodeSample]) -> None:
-        """What nodes used; told to each agent about its own nodes with the next offer."""
+        """What nodes used, as some source tells it; told to each agent about its own nodes with the next offer."""
         table, now = self._state.cache.table, self._state.now
-        self._measurements += 1
-        self._samples.clear()
-        self.used.clear()
-        self._told.clear()
+        self.nodes.forget(table.row_of, now)
+        self._telling.forget(table.row_of)
+        changed = [name for name in self.nodes.take(samples, now) if name in table.row_of]
         found = []
-        for sample in samples:
-            row = table.row_of.get(sample.node)
-            if row is None:
-                continue
-            shares = shares_of(table, row, sample.cpu_millis, sample.memory_bytes)
-            self._samples[sample.node] = (now - sample.age_s, shares)
-            self.used[sample.node] = (now - sample.age_s, sample)
-            found.append(sample_of(table, row, shares, now - sample.age_s))
+        for name in changed:
+            row, node = table.row_of[name], self.nodes.nodes[name]
+            sample = self.nodes.sample(name, table, row)
+            if sample is not None:
+                found.append(sample_of(table, row, sample.shares, sample.at_s, sample.unmeasured))
+            if node.delay_us is not None:
+                self.store.delay(name, node.delay_us / 1000)
+            if table.set_latencies(row, {target: median for target, (median, _) in node.latencies.items()}):
+                self.limits.look(name)
+        self._telling.changed(changed)
         self.store.measure_some([one for one in found if one is not None])
-        self.inventory.learned()
+        if now >= self._lesson_s:
+            self._lesson_s = now + LESSON_EVERY_S
+            self.inventory.learned()
+
+    @property
+    def used(self) -> Mapping[str, MeasuredNode]:
+        """By node, what was last measured."""
+        return self.nodes.nodes
 
     def samples_for(self, agent: str, epoch: int, slots: Mapping[int, str]) -> list[NodeUse]:
         """The newest samples of an agent's nodes, once; ``slots``: the nodes it was told of."""
-        told = (epoch, self._measurements)
-        if not self._samples or self._told.get(agent) == told:
-            return []
-        self._told[agent] = told
-        now, found = self._state.now, []
-        for slot, name in slots.items():
-            known = self._samples.get(name)
-            if known is not None:
-                at_s, shares = known
-                found.append(NodeUse(slot, max(0, round((now - at_s) * 1000)), shares))
+        table, now, looks = self._state.cache.table, self._state.now, Need.USAGE in self.needs
+        found: list[NodeUse] = []
+        if not looks and not table.latencies:
+            return found
+        for slot, name in self._telling.news(agent, epoch, slots):
+            node, row = self.nodes.nodes.get(name), table.row_of.get(name)
+            if node is None or row is None:
+                continue
+            sample = self.nodes.sample(name, table, row) if looks else None
+            latencies = {target: median for target, (median, _) in node.latencies.items()}
+            if sample is not None:
+                age_ms, delay_us = max(0, round((now - sample.at_s) * 1000)), node.delay_us
+                found.append(
+                    NodeUse(
+                        slot, age_ms, sample.shares, sample.unmeasured, -1 if delay_us is None else delay_us, latencies
+                    )
+                )
+            elif table.latencies:
+                found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, -1, latencies))
         return found
 
     def takes(self, uid: str) -> bool:

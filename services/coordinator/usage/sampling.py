@@ -14,6 +14,7 @@ from typing import Protocol
 import structlog
 
 from services.coordinator.core.events import Event, NodeSample, NodesMeasured
+from services.coordinator.usage.desk import ReadingsDesk
 from shared.errors import KubeError, KubeRejected
 from shared.kube.node_metrics import NodeMetric
 
@@ -22,6 +23,7 @@ log = structlog.get_logger()
 UNSERVED_S = 300.0
 """How often a cluster without the API is asked again."""
 MOST_AGE_S = 3600.0
+FLUSH_S = 1.0
 
 
 class MetricsApi(Protocol):
@@ -57,6 +59,17 @@ async def follow(
                 told = False
                 post(NodesMeasured(samples_of(metrics, time.time())))
         await _pause(every_s, least_s, retuned)
+
+
+async def flush(
+    desk: ReadingsDesk, *, clock: Callable[[], float], post: Callable[[Event], None], every_s: float = FLUSH_S
+) -> None:
+    """Hand on what agents told, many in one event; eternal."""
+    while True:
+        await asyncio.sleep(every_s)
+        event = desk.flush(clock())
+        if event is not None:
+            post(event)
 
 
 async def _pause(every_s: Callable[[], float], least_s: float, retuned: asyncio.Event) -> None:

@@ -161,6 +161,12 @@ class KubeClient:
             if not token:
                 return
 
+    async def read(
+        self, route: str, path: str, *, query: Mapping[str, str] | None = None, timeout_s: float = 5.0
+    ) -> bytes:
+        """GET of something that is no object of a known kind (metrics, discovery). ``route``: its name in figures."""
+        return await self._http.request(route, "GET", path, query=query, timeout_s=timeout_s)
+
     async def node_metrics(self, *, timeout_s: float = 5.0) -> Sequence[NodeMetric]:
         """What nodes use, from the metrics API. Refused (also where it is not served): ``KubeRejected``."""
         body = await self._http.request("list node metrics", "GET", METRICS_PATH, timeout_s=timeout_s)

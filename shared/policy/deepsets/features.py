@@ -67,7 +67,7 @@ def node_features(table: NodeTable, pod_class: PodClass, rows: IntArray, out: Fl
         x[:, 7:9] = 0
         x[:, 9:11] = 1
         return x
-    latency = table.latency_us.take(rows)
+    latency = table.latency_to(pod_class.latency_target, rows)
     for column, limit in ((7, soft), (8, hard)):
         if limit:
             ratio = np.where(latency < 0, MAX_RATIO, latency / limit)

@@ -108,9 +108,12 @@ class ClassUsage:
         self._taught[column] = (np.maximum(use, 0.0), min(max(evidence, 0.0), 1.0))
         self._use = None
 
-    def learn(self, counts: FloatArray, measured: FloatArray, scale: FloatArray) -> None:
+    def learn(
+        self, counts: FloatArray, measured: FloatArray, scale: FloatArray, masked: NDArray[np.bool_] | None = None
+    ) -> None:
         """Samples: ``counts`` [nodes, columns] of running pods, ``measured`` [nodes, PARTS] at the same moment as
-        shares of each node's limits, ``scale`` [nodes, PARTS] of these limits in reference nodes."""
+        shares of each node's limits, ``scale`` [nodes, PARTS] of these limits in reference nodes. Of parts that are
+        ``masked`` nothing is learned: they count as what is expected of their pods already."""
         if self._taught:
             return
         clear = measured.max(axis=1) < CENSORED
@@ -118,8 +121,11 @@ class ClassUsage:
             return
         rows = counts[clear]
         rows[:, BASE] = 1.0
+        amounts = measured[clear] * scale[clear]
+        if masked is not None and (hidden := masked[clear]).any():
+            amounts = np.where(hidden, rows @ self.use, amounts)
         self._gram += rows.T @ rows
-        self._moment += rows.T @ (measured[clear] * scale[clear])
+        self._moment += rows.T @ amounts
         if self._gram[BASE, BASE] > MOST_WEIGHT:
             self._gram *= 0.5
             self._moment *= 0.5

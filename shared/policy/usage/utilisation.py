@@ -29,9 +29,11 @@ GIVEN_UP_AT_ONCE = 32
 FEW_NODES = 64
 """Up to so many nodes everything is multiplied out at once; above, only the rows of nodes that changed."""
 
+_PLACES = np.arange(PARTS)
+
 VIEWS = ("now", "modelled", "young", "younger")
-"""How a node's use is looked at: sample plus what changed since; from its pods alone, free of a sample's noise; of pods
-younger than ``YOUNG_S[1]``; of pods younger than ``YOUNG_S[0]``."""
+"""How a node's use is looked at: sample plus what changed since (a part that was not measured: as the next); from its
+pods alone, free of a sample's noise; of pods younger than ``YOUNG_S[1]``; of pods younger than ``YOUNG_S[0]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,15 @@ class NodeUse:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A sample of one node: ``shares`` [PARTS] of its limits, taken ``at_s``; ``scale`` [PARTS]: its limits in
-    reference nodes, None: as they are; ``pods``: how many its table counts at this moment, told by ``bound`` or not."""
+    reference nodes, None: as they are; ``pods``: how many its table counts at this moment, told by ``bound`` or not;
+    ``unmeasured``: bit i is set where part i was not measured: its share says nothing."""
 
     node: str
     shares: Sequence[float]
     at_s: float
     scale: FloatArray | None
     pods: int | None = None
+    unmeasured: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class UtilisationStore:
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
         self._measured: FloatArray = np.zeros((0, PARTS))
+        self._masked: NDArray[np.bool_] = np.zeros((0, PARTS), np.bool_)
+        """Parts that a node's last sample does not tell."""
         self._at_s: FloatArray = np.zeros(0)
         self._delay_ms: FloatArray = np.zeros(0)
         self._scale: FloatArray = np.ones((0, PARTS))
@@ -138,6 +144,7 @@ class UtilisationStore:
         taken: list[int] = []
         values: list[Sequence[float]] = []
         times: list[float] = []
+        masks: list[int] = []
         for sample in samples:
             slot = self.slot(sample.node)
             if sample.scale is not None:
@@ -151,15 +158,17 @@ class UtilisationStore:
             taken.append(slot)
             values.append(sample.shares)
             times.append(sample.at_s)
+            masks.append(sample.unmeasured)
         if taken:
-            self._take(np.array(taken), np.array(values, np.float64), np.array(times))
+            masked = (np.array(masks)[:, None] >> _PLACES & 1).astype(np.bool_)
+            self._take(np.array(taken), np.where(masked, 0.0, np.array(values, np.float64)), np.array(times), masked)
 
     def measure_all(self, values: FloatArray, *, at_s: float) -> None:
         """Samples [nodes, PARTS] of all nodes known, in the order in which ``slot`` met them, taken at one moment."""
         for slot in list(self._unseen):
             self._show(slot, at_s)
         slots = np.fromiter(self._slots.values(), np.int64, len(self._slots))
-        self._take(slots, values, np.full(len(slots), at_s))
+        self._take(slots, values, np.full(len(slots), at_s), np.zeros(values.shape, np.bool_))
 
     def bound(self, pod: str, node: str, workload: str, *, now_s: float, requested: FloatArray | None = None) -> None:
         """A pod of ``workload`` was bound. ``requested`` [PARTS]: what it asks for, as shares of a reference node."""
@@ -206,7 +215,7 @@ class UtilisationStore:
             self._unseen.pop(slot, None)
             self._measured[slot] = self._delay_ms[slot] = self._count[slot] = self._seen[slot] = 0
             self._young[:, slot] = self._pods_known[slot] = 0
-            self._at_s[slot], self._scale[slot] = -np.inf, 1.0
+            self._at_s[slot], self._scale[slot], self._masked[slot] = -np.inf, 1.0, False
         self._stale |= gone
         self._free.extend(sorted(gone, reverse=True))
 
@@ -266,7 +275,9 @@ class UtilisationStore:
         self._multiply()
         scale = self._scale[slots]
         parts = self._by_pods[slots]
-        parts[:, 0] = self._measured[slots] * scale + parts[:, 0]
+        now = self._measured[slots] * scale + parts[:, 0]
+        masked = self._masked[slots]
+        parts[:, 0] = np.where(masked, parts[:, 1], now) if masked.any() else now
         parts /= scale[:, None]
         np.maximum(parts, 0.0, out=parts)
         known = (slots >= 0) & (self.now_s - self._at_s[slots] <= self.old_sample_s)
@@ -336,10 +347,11 @@ class UtilisationStore:
                     heapq.heappush(waiting, (at_s, column, total))
         self._unseen = {slot: waiting for slot, waiting in self._unseen.items() if waiting}
 
-    def _take(self, slots: NDArray[np.int64], values: FloatArray, at_s: FloatArray) -> None:
+    def _take(self, slots: NDArray[np.int64], values: FloatArray, at_s: FloatArray, masked: NDArray[np.bool_]) -> None:
         self._measured[slots] = values
+        self._masked[slots] = masked
         self._at_s[slots] = at_s
-        self.usage.learn(self._seen[slots], values, self._scale[slots])
+        self.usage.learn(self._seen[slots], values, self._scale[slots], masked)
 
     def _forget_pods(self, pods: Collection[str]) -> None:
         for pod in pods:
@@ -350,6 +362,7 @@ class UtilisationStore:
     def _grow(self, by: int) -> None:
         """Room for more nodes; what is not given to any stays empty."""
         self._measured = np.pad(self._measured, ((0, by), (0, 0)))
+        self._masked = np.pad(self._masked, ((0, by), (0, 0)))
         self._at_s = np.pad(self._at_s, (0, by), constant_values=-np.inf)
         self._delay_ms = np.pad(self._delay_ms, (0, by))
         self._scale = np.pad(self._scale, ((0, by), (0, 0)), constant_values=1.0)

@@ -1,8 +1,8 @@
 """What a policy looks at of use: a node, the pending pod and the cluster, as shares of what each has.
 
 Coordinator and agents look alike: the one for the means over all nodes and for what it samples, the others at their own
-nodes. Amounts that were measured become shares with the node's own limits; disk and network, which the metrics API does
-not tell, stay 0. Pure.
+nodes. A part that nobody measures (the metrics API tells neither disk nor network) is masked: what its node's pods are
+known to use stands for it. Pure.
 """
 
 from __future__ import annotations
@@ -119,18 +119,13 @@ def summary(view: NodeView) -> FloatArray:
     return out
 
 
-def shares_of(table: NodeTable, row: int, cpu_millis: int, memory_bytes: int) -> list[float]:
-    """The shares [PARTS] of the allocatable of the node of ``row`` that these amounts are."""
-    cpu, memory = (float(max(1, table.allocatable[column, row])) for column in (CPU_COLUMN, MEMORY_COLUMN))
-    return [min(MOST_SHARE, cpu_millis / cpu), min(MOST_SHARE, memory_bytes / memory), 0.0, 0.0]
-
-
-def sample_of(table: NodeTable, row: int, shares: Sequence[float], at_s: float) -> Measured | None:
-    """The sample of the node of ``row`` by shares of its allocatable, taken at ``at_s``; of another length: None."""
+def sample_of(table: NodeTable, row: int, shares: Sequence[float], at_s: float, unmeasured: int = 0) -> Measured | None:
+    """The sample of the node of ``row`` by shares of its allocatable, taken at ``at_s``; of another length: None.
+    ``unmeasured``: bit i is set where part i was not measured."""
     if len(shares) != PARTS:
         return None
     pods = int(table.requested[PODS_COLUMN, row])
-    return Measured(table.names[row], shares, at_s, scale_of(table, row), pods)
+    return Measured(table.names[row], shares, at_s, scale_of(table, row), pods, unmeasured)
 
 
 def scale_of(table: NodeTable, row: int) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What an agent follows in etcd: the policy that decides, and the learner that wants to know.
+"""What an agent follows in etcd: the policy that decides, who leads, and the learner that wants to know.
 
 Each function follows one source for ever and hands over what it sees; ``post`` is called in the loop that follows.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import aclosing
 
+from shared.election.record import LeaderRecord
+from shared.election.record import decode_record as decode_leader
 from shared.ports import Store
 from shared.runtime.records.policies import follow_pointer
 from shared.runtime.records.prefix_watch import follow_prefix
@@ -37,3 +39,11 @@ async def follow_learner(store: Store, keys: Keys, post: Callable[[LearnerRecord
 def _speaks(record: LearnerRecord) -> bool:
     """Whether that learner understands us."""
     return record.protocol == VERSION and compatible(record.version, CONCLAVE_VERSION)
+
+
+async def follow_leader(store: Store, keys: Keys, post: Callable[[LeaderRecord | None], object]) -> None:
+    """The leading coordinator as it is registered, None while nobody leads; a hint."""
+    async with aclosing(follow_prefix(store, keys.coordinator_leader)) as views:
+        async for view in views:
+            kv = view.items.get(keys.coordinator_leader)
+            post(decode_leader(kv.value) if kv is not None else None)

@@ -35,6 +35,16 @@ an operator's command line speaks to."""
 SERVICES = ("AGENT", "BINDER", "CLI", "COORDINATOR", "JOBS", "LEARNER", "TWIN")
 """``CONCLAVE_AGENT_X`` is X for agents alone; every other service skips it. One environment may serve all."""
 
+OF_SEVERAL = frozenset(
+    ENV_PREFIX + name
+    for name in (
+        "CONTEXT", "HUNG_AFTER_S", "KUBECONFIG", "PLUGINS", "POLICY", "SCHEDULER_NAME", "SEED", "VALIDATE",
+        "WORKLOAD_SPEED",
+    )
+)  # fmt: skip
+"""Settings that several services have and others have not: in an environment that serves all, those skip them. What one
+service alone has is given to it as ``CONCLAVE_AGENT_X``."""
+
 SERVICE_LINK = re.compile(r".*(_SERVICE_HOST|_SERVICE_PORT(_[A-Z0-9_]+)?|_PORT|_PORT_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)")
 """What the kubelet puts into every container for each Service: CONCLAVE_COORDINATOR_PORT=tcp://... is not ours."""
 
@@ -216,7 +226,7 @@ def _from_environment(
             particular[by_env[general]] = (value, name)
             continue
         of_another = any(name.startswith(f"{ENV_PREFIX}{other}_") for other in SERVICES if other != service.upper())
-        if of_another or SERVICE_LINK.fullmatch(name):
+        if of_another or name in OF_SEVERAL or SERVICE_LINK.fullmatch(name):
             continue
         raise ConfigError(f"{name}: unknown setting in the environment{_nearest(name, by_env)}")
     return {**shared, **particular}

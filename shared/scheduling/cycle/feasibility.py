@@ -205,6 +205,7 @@ def static_half(pod_class: PodClass) -> PodClass:
         host_ports=(),
         latency_soft_us=0,
         latency_hard_us=0,
+        latency_target="",
         workload="",
     )
 

@@ -11,7 +11,7 @@ A pod on a node we do not know (yet) is kept and counted when the node appears.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -135,7 +135,7 @@ class ClusterCache:
         for uid, account in self.accounts.items():
             if account.uid != uid or by_node.get(uid, account.node_name) != account.node_name:
                 yield f"accounts-by-node: {uid} is accounted on {account.node_name}, listed on {by_node.get(uid)}"
-        for name in recount(self):
+        for name in recount(self, self.table.row_of):
             yield f"accounts-sum: the amounts of {name} are not the sum of its pods"
 
     def _count(self, account: Account) -> None:
@@ -160,11 +160,13 @@ class ClusterCache:
             self.table.add_usage(row, account.pod_class, account.devices, sign=-1)
 
 
-def recount(cache: ClusterCache) -> list[str]:
-    """Names of nodes whose amounts differ from the sum of their accounts: empty unless the cache is broken."""
+def recount(cache: ClusterCache, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` whose amounts differ from the sum of their accounts: none unless the cache is broken. A node
+    that is gone is left out."""
     fresh = NodeTable()
     wrong = []
-    for name, row in cache.table.row_of.items():
+    rows = {name: cache.table.row_of[name] for name in names if name in cache.table.row_of}
+    for name, row in rows.items():
         node = cache.table.nodes[row]
         assert node is not None
         other = fresh.upsert(node)
@@ -172,7 +174,7 @@ def recount(cache: ClusterCache) -> list[str]:
             account = cache.accounts.get(uid)
             if account is not None:
                 fresh.add_usage(other, account.pod_class, account.devices)
-    for name, row in cache.table.row_of.items():
+    for name, row in rows.items():
         other = fresh.row_of[name]
         mine = {n: int(cache.table.requested[c, row]) for n, c in cache.table.column_of.items()}
         theirs = {n: int(fresh.requested[c, other]) for n, c in fresh.column_of.items()}

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from shared.model.constraints import HostPort, PodClass, Taint, gpu_milli_of
 from shared.model.node import UNKNOWN_LATENCY, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
+from shared.scheduling.state.latencies import TargetLatencies
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -69,6 +70,7 @@ class NodeTable:
         self.device_max_free: IntArray = np.zeros(self.capacity, np.int64)
         self.device_whole: IntArray = np.zeros(self.capacity, np.int64)
         self.latency_us: IntArray = np.full(self.capacity, UNKNOWN_LATENCY, np.int64)
+        self.latencies = TargetLatencies(self.capacity)
         self._free_rows: list[int] = []
         self._by_name: tuple[list[str], IntArray] | None = None
         self.copied = False
@@ -112,6 +114,7 @@ class NodeTable:
         self.requested[:, row] = 0
         self.score_requested[:, row] = 0
         self.latency_us[row] = UNKNOWN_LATENCY
+        self.latencies.clear(row)
         self.ports[row] = {}
         self.device_free[row] = []
         self.device_max_free[row] = self.device_whole[row] = 0
@@ -171,6 +174,19 @@ class NodeTable:
         """The row's latency to the users from now on."""
         self.latency_us[row] = latency_us
         self._touch(row)
+
+    def latency_to(self, target: str, rows: IntArray) -> IntArray:
+        """int64 [rows]: microseconds to a target, for "" to the users in general; ``UNKNOWN_LATENCY``: not known."""
+        return self.latencies.to(target, rows) if target else self.latency_us.take(rows)
+
+    def set_latencies(self, row: int, latencies: Mapping[str, int]) -> bool:
+        """All that is measured of the row by target (``TargetLatencies.put``). It is judged anew where that changes
+        anything; its accounting, and so its generation, stays."""
+        if (not latencies and not self.latencies) or not self.latencies.put(row, latencies):
+            return False
+        self.clock += 1
+        self.stamp[row] = self.clock
+        return True
 
     def clear_usage(self, row: int) -> None:
         """Count nothing on the row any more; the caller counts its pods anew."""
@@ -268,6 +284,7 @@ class NodeTable:
         other.ports, other.device_free = [self.ports[row] for row in picked], [self.device_free[row] for row in picked]
         other.device_max_free, other.device_whole = self.device_max_free[rows], self.device_whole[rows]
         other.latency_us = self.latency_us[rows]
+        other.latencies = self.latencies.of_rows(rows)
         if not milli and not pod_class.host_ports:
             other.add_copies(np.arange(len(picked)), copies, pod_class)
             return other
@@ -363,6 +380,7 @@ class NodeTable:
         self.device_max_free = longer(self.device_max_free)
         self.device_whole = longer(self.device_whole)
         self.latency_us = longer(self.latency_us, UNKNOWN_LATENCY)
+        self.latencies.grow(extra)
         for key, codes in self.label_codes.items():
             self.label_codes[key] = longer(codes, ABSENT)
 

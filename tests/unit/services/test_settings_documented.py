@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from shared.runtime.observe.masking import effective
 from shared.runtime.process.process import ProcessSettings, help_text
-from shared.runtime.process.settings import describe, leaves, load
+from shared.runtime.process.settings import OF_SEVERAL, describe, leaves, load
 
-SERVICES = ("agent", "binder", "coordinator", "jobs", "learner")
+SERVICES = ("agent", "autoscaler", "binder", "coordinator", "jobs", "learner")
 
 
 def settings_of(service: str) -> Any:
@@ -51,11 +52,25 @@ def test_one_environment_serves_all_services(service: str):
         "CONCLAVE_COORDINATOR_LISTEN": "127.0.0.1:3",
         "CONCLAVE_LEARNER_LISTEN": "127.0.0.1:4",
         "CONCLAVE_JOBS_LISTEN": "127.0.0.1:5",
+        "CONCLAVE_AUTOSCALER_LISTEN": "127.0.0.1:6",
         "CONCLAVE_BINDER_SERVICE_HOST": "10.0.0.1",
         "CONCLAVE_COORDINATOR_PORT": "tcp://10.0.0.1:7070",
     }
     kind = settings_of(service)
     required = {leaf.dotted: "x" for leaf in leaves(kind) if leaf.required}
     loaded = load(kind, service=service, environ=environ, flags=required)
-    port = {"agent": 1, "binder": 2, "coordinator": 3, "learner": 4, "jobs": 5}[service]
+    port = {"agent": 1, "binder": 2, "coordinator": 3, "learner": 4, "jobs": 5, "autoscaler": 6}[service]
     assert (loaded.listen, loaded.log_level) == (f"127.0.0.1:{port}", "warning")
+
+
+def test_settings_that_several_services_have_are_known_to_the_others():
+    names = Counter(leaf.env for service in SERVICES for leaf in leaves(settings_of(service)))
+    assert {name for name, count in names.items() if 1 < count < len(SERVICES)} == OF_SEVERAL
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_setting_of_several_services_stops_no_other_one(service: str):
+    kind = settings_of(service)
+    required = {leaf.dotted: "x" for leaf in leaves(kind) if leaf.required}
+    loaded = load(kind, service=service, environ={"CONCLAVE_VALIDATE": "true"}, flags=required)
+    assert getattr(loaded, "validate", True)

@@ -5,10 +5,10 @@ A suite is a function of seeds: the same seeds give the same figures. It reads n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from shared.errors import ConfigError
 from shared.experiments.evaluation.results import Progress, SuiteResult
@@ -17,11 +17,22 @@ if TYPE_CHECKING:
     from shared.policy.weights import WeightsFile
 
 
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Each(Protocol):
+    """Maps a function of a module's top level over items, in their order; perhaps in several processes."""
+
+    def __call__(self, function: Callable[[T], U], items: Iterable[T], /) -> Iterator[U]: ...
+
+
 @dataclass(frozen=True)
 class SuiteInput:
     """What a suite is handed. ``policies`` empty: all that it compares. ``files``: text of trace files by name.
     ``clock``: CPU seconds of the calling thread, for suites that time decisions; None: they do not. ``weights`` by
-    policy: in place of those that are shipped. ``rehearse``: frag may leave a trace to FGD (``rehearsal.py``)."""
+    policy: in place of those that are shipped. ``rehearse``: frag may leave a trace to FGD (``rehearsal.py``).
+    ``each``: how many runs are played at a time. ``loads``, ``workloads``: of the jobs suite; empty: all."""
 
     seeds: Sequence[int]
     command: str
@@ -30,6 +41,9 @@ class SuiteInput:
     clock: Callable[[], float] | None = None
     weights: Mapping[str, WeightsFile] = field(default_factory=dict)
     rehearse: bool = True
+    each: Each = map
+    loads: Sequence[str] = ()
+    workloads: Sequence[int] = ()
 
     def learned(self, policies: Sequence[str]) -> dict[str, WeightsFile]:
         """The weights of each of these policies: what was given, else what is shipped.
@@ -50,18 +64,21 @@ class Suite(Protocol):
 
 @dataclass(frozen=True)
 class SuiteEntry:
-    """A suite is ``run_suite`` in ``module``; ``needs_trace``: it is handed the CSV files of the trace folder."""
+    """A suite is ``run_suite`` in ``module``; ``data``: it is handed the CSV files of this folder of the traces."""
 
     module: str
-    needs_trace: bool = False
+    data: str = ""
 
 
 SUITES: Mapping[str, SuiteEntry] = {
     "thesis": SuiteEntry("shared.experiments.evaluation.suites.thesis"),
     "deepsets": SuiteEntry("shared.experiments.evaluation.suites.deepsets"),
-    "openb": SuiteEntry("shared.experiments.evaluation.suites.openb", needs_trace=True),
+    "openb": SuiteEntry("shared.experiments.evaluation.suites.openb", data="openb"),
+    "jobs": SuiteEntry("shared.experiments.evaluation.suites.jobs", data="dljobs"),
+    "autoscaling": SuiteEntry("shared.experiments.autoscaling.suite"),
 }
-"""By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace)."""
+"""By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace), T4
+(elastic training jobs), T5 (replicas of service graphs)."""
 
 
 def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:

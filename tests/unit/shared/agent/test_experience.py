@@ -10,7 +10,7 @@ from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import MarlDqn
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.usage.views import SUMMARY, balance_of, sample_of, shares_of
+from shared.policy.usage.views import SUMMARY, balance_of, sample_of
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
@@ -110,7 +110,7 @@ def test_the_reward_prefers_a_node_at_the_mean():
     assert balance_of(table, 0, store, mean=0.5) == 0.0
     assert balance_of(table, 1, store, mean=0.5) == -25.0
     assert balance_of(table, 0, store, mean=0.4) == pytest.approx(-4.0)
-    sample = sample_of(table, 0, shares_of(table, 0, cpu_millis=4500, memory_bytes=0), 0.0)
+    sample = sample_of(table, 0, [4500 / table.allocatable[0, 0], 0.0, 0.0, 0.0], 0.0)
     assert sample is not None
     store.measure_some([sample])
     assert balance_of(table, 0, store, mean=0.5) == pytest.approx(-1.0)

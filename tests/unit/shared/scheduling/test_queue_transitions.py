@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -64,6 +65,15 @@ def test_a_pod_tells_its_way_through_the_queue() -> None:
         (2.0, "unschedulable -> active (pod_deleted)"),
         (2.0, "active -> not pending any more"),
     ]
+
+
+def test_a_story_keeps_no_object_that_the_garbage_collector_visits_for_a_line() -> None:
+    story = Story()
+    before = len(gc.get_objects())
+    for number in range(1000):
+        story.add("a", "{} of {}", Place.ACTIVE, number)
+    assert len(gc.get_objects()) < before + 100
+    assert story.of("a")[-1] == (0.0, "active of 999")
 
 
 def test_a_story_is_bounded_and_forgets_the_oldest_lines_first() -> None:

@@ -42,7 +42,7 @@ def coin(monkeypatch):
     module = ModuleType("coin_suite_of_this_test")
     module.run_suite = coin_suite
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(suites, "SUITES", {"thesis": suites.SuiteEntry(module.__name__)})
+    monkeypatch.setitem(suites.SUITES, "thesis", suites.SuiteEntry(module.__name__))
 
 
 def test_result_is_written_whole_and_printed(coin, tmp_path, capsys):
@@ -73,7 +73,7 @@ def test_an_interrupted_evaluation_writes_nothing(coin, tmp_path, monkeypatch):
 
 
 def test_a_suite_that_is_not_there_is_named():
-    with pytest.raises(ConfigError, match="'gold' is not known; choose one of deepsets, openb, thesis"):
+    with pytest.raises(ConfigError, match="'gold' is not known; choose one of deepsets, jobs, openb, thesis"):
         suites.find_suite("gold")
 
 

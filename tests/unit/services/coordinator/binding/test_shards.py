@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed, ShardsSeen
-from services.coordinator.core.instructions import PatchCondition, SendPlan, StepDown
-from services.coordinator.core.state import CoreSettings
+from services.coordinator.core.events import BinderChanged, Event, PlanAnswered, PlanFailed, ShardsSeen
+from services.coordinator.core.instructions import Instruction, PatchCondition, SendPlan, StepDown
+from services.coordinator.core.state import WORK_PER_TURN, CoreSettings
+from services.coordinator.groups import failures
 from shared.model.cluster_events import ObjectChanged
+from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
+from shared.scheduling.groups.placing import Attempt, Exploring
 from shared.scheduling.shards import Shards
 from shared.wire.messages import VERSION, Eviction, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
@@ -151,3 +157,34 @@ def test_another_record_of_the_shards_ends_the_term() -> None:
     scene = scene_of()
     assert not [i for i in scene.deliver(ShardsSeen(5)) if isinstance(i, StepDown)]
     assert [i for i in scene.deliver(ShardsSeen(6)) if isinstance(i, StepDown)]
+
+
+def test_a_gang_tries_each_shard_in_a_part_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one attempt takes a turn's work, no turn looks at all shards."""
+    monkeypatch.setattr(failures, "ATTEMPT", WORK_PER_TURN)
+    shards = Shards(tuple("0123"), 5)
+    names = {shard: next(f"n{n}" for n in range(99) if shards.of(f"n{n}") == shard) for shard in shards.names}
+    home = shards.of(KEY)
+    last = next(shard for shard in reversed(shards.names) if shard != home)
+    scene = Scene(shards=shards)
+    for shard, name in names.items():
+        scene.add_node(make_node(name).allocatable(cpu="8" if shard == last else "2").node())
+    scene.begin()
+    scene.run()
+    attempting, looked, handle = scene.core.state.domains.attempting, [0], scene.core.handle
+
+    def counted(group: PodGroup, pods: Sequence[Pod]) -> Exploring[Attempt]:
+        looked[-1] += 1
+        return attempting(group, pods)
+
+    def turn(events: Sequence[Event], now: float) -> list[Instruction]:
+        looked.append(0)
+        return handle(events, now)
+
+    scene.core.state.domains.attempting = counted  # type: ignore[method-assign]
+    scene.core.handle = turn  # type: ignore[method-assign]
+    add_gang(scene, 4, 4)
+    scene.run(batch=100, until_s=1.0)
+    assert {node for _, node in scene.bindings} == {names[last]}
+    assert sum(looked) >= len(names)
+    assert max(looked) <= 2  # what is left of one, and the next

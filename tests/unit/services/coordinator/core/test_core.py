@@ -51,7 +51,7 @@ def test_many_pods_are_bound_once_each_and_within_allocatable() -> None:
     assert len(scene.bindings) == 40
     assert not check_bound_once(scene)
     assert not check_overcommit(scene)
-    assert not recount(scene.core.state.cache)
+    assert not recount(scene.core.state.cache, scene.core.state.cache.table.row_of)
 
 
 def test_a_pod_that_fits_nowhere_is_told_why_once_and_placed_when_room_appears() -> None:

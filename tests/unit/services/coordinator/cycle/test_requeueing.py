@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from services.coordinator.core.core import SWEEP_QUEUE_S
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.constraints import Constraints
 from shared.scheduling.places import Place
+from shared.scheduling.queue import SWEPT_AT_ONCE
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.cycle.test_mesh_rules import apart, zoned
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places
@@ -141,6 +143,29 @@ def test_a_pod_kept_away_by_others_wakes_when_they_leave_another_node_of_the_zon
     scene.run(until_s=5)
     assert len(scene.bindings) == 3
     assert parked(scene) == 2
+
+
+def test_pods_that_were_parked_together_are_swept_in_equal_parts_and_all_within_one_period() -> None:
+    scene = Scene(agents=1)
+    scene.add_node(make_node("n0").allocatable(cpu="1").node())
+    scene.begin()
+    count = 5 * SWEPT_AT_ONCE
+    waiting(scene, count, lambda number: make_pod(f"w{number}").cpu("2"))
+    assert parked(scene) == count
+    queue = scene.core.state.queue
+    woken: list[int] = []
+    sweep = queue.sweep
+
+    def counted(now: float) -> bool:
+        before = queue.count()[Place.UNSCHEDULABLE]
+        more = sweep(now)
+        woken.append(before - queue.count()[Place.UNSCHEDULABLE])
+        return more
+
+    queue.sweep = counted  # type: ignore[method-assign]
+    scene.run(until_s=queue.settings.sweep_age_s + 2 * SWEEP_QUEUE_S)
+    assert max(woken) == SWEPT_AT_ONCE
+    assert sum(woken) == count == parked(scene)
 
 
 def test_pods_parked_for_want_of_agents_wake_when_one_joins_though_there_are_many() -> None:

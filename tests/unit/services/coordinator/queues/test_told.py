@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.coordinator.core.instructions import PatchCondition
+from services.coordinator.core.instructions import PatchCondition, TellQueue
 from services.coordinator.queues.status import QueueReporter
 from shared.model.cluster_events import ObjectChanged
 from shared.model.queue import Queue
@@ -78,3 +78,27 @@ def test_a_unit_that_is_not_held_any_more_is_told_no_more() -> None:
     scene.run(batch=100, until_s=REPEAT_S * 3)
     assert len(writes(scene, "big")) == 1
     assert ("uid-big") in dict(scene.bindings)
+
+
+def consistent(scene: Scene, name: str) -> tuple[str, str, str]:
+    told = [tell.status for tell in scene.of(TellQueue) if tell.queue.name == name][-1]
+    (one,) = (condition for condition in told.conditions if condition.type == "Consistent")
+    return one.status, one.reason, one.message
+
+
+def test_a_limit_of_a_resource_that_no_node_has_is_told_until_it_is_corrected() -> None:
+    scene = scene_with(Queue("a", maximum={"cpus": 4}, borrowing={"vendor.example/x": 1}), nodes=1)
+    scene.run(until_s=5)
+    unknown = "no node has this resource, so it limits nothing;"
+    text = f"spec.maximum[cpus]: {unknown} did you mean cpu?; spec.borrowingLimit[vendor.example/x]: {unknown} "
+    text += "correct the name, or add nodes that have it"
+    assert consistent(scene, "a") == ("False", "UnknownResource", text)
+    put(scene, Queue("a", maximum=cpus(4)))
+    scene.run(until_s=10)
+    assert consistent(scene, "a") == ("True", "NothingToCorrect", "")
+
+
+def test_while_there_is_no_node_no_resource_is_called_unknown() -> None:
+    scene = scene_with(Queue("a", maximum=cpus(4)), nodes=0)
+    scene.run(until_s=5)
+    assert consistent(scene, "a")[0] == "True"

@@ -117,7 +117,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def amounts_are_the_sum_of_the_accounts(self) -> None:
-        assert recount(self.cache) == []
+        assert recount(self.cache, self.cache.table.row_of) == []
 
 
 TestCacheMachine = CacheMachine.TestCase
@@ -128,4 +128,4 @@ def test_the_recount_sees_a_lost_account() -> None:
     cache = cluster("a")
     cache.observe(make_pod().cpu("1").on("a").pod())
     cache.table.requested[CPU, cache.table.row_of["a"]] = 0
-    assert recount(cache) == ["a"]
+    assert recount(cache, cache.table.row_of) == ["a"]

@@ -1,0 +1,71 @@
+"""The UDP socket of the probing: sends what is due, hands over what arrives (``shared/agent/probing.py`` says what)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+
+from shared.agent.echo import Address
+from shared.agent.probing import Probing
+from shared.errors import ConfigError
+
+log = structlog.get_logger()
+
+TICK_S = 0.1
+
+
+class Echo(asyncio.DatagramProtocol):
+    """``run`` is an eternal task; answers are sent from the socket's callback, so that they are not late."""
+
+    def __init__(self, probing: Probing) -> None:
+        self._probing = probing
+        self._transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.DatagramTransport)
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        now_s = time.monotonic()
+        source: Address = (str(addr[0]), int(addr[1]))
+        if (back := self._probing.received(data, source, now_s)) is not None:
+            self._send(back[0], back[1])
+
+    def error_received(self, exc: Exception) -> None:
+        """ICMP says that nobody listens there: the probe stays open and counts as unanswered."""
+        log.debug("probe_unreachable", error=exc)
+
+    async def run(self) -> None:
+        """Send probes as they are due."""
+        while True:
+            for peer, datagram in self._probing.due(time.monotonic()):
+                self._send(peer, datagram)
+            await asyncio.sleep(TICK_S)
+
+    def _send(self, peer: Address, datagram: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        try:
+            self._transport.sendto(datagram, peer)
+        except (OSError, ValueError) as error:  # no route, an address of another family
+            log.debug("probe_unsent", error=error)
+
+
+@asynccontextmanager
+async def opened_echo(probing: Probing, host: str, port: int) -> AsyncIterator[tuple[Echo, Address]]:
+    """The socket and its address, closed at the end. ``ConfigError``: it cannot be bound."""
+    echo = Echo(probing)
+    try:
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: echo, local_addr=(host, port))
+    except OSError as error:
+        raise ConfigError(f"probe_listen: {host}:{port} cannot be bound ({error}); give another HOST:PORT") from error
+    try:
+        bound = transport.get_extra_info("sockname")
+        yield echo, (str(bound[0]), int(bound[1]))
+    finally:
+        transport.close()

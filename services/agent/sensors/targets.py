@@ -1,0 +1,77 @@
+"""Tries the targets that users named, by opening a TCP connection and closing it: no byte of a protocol is sent.
+
+A handshake is one round trip whatever answers there; names are resolved before the clock starts. Which target is due,
+and what a median is, is ``shared/agent/target_times.py``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import structlog
+
+from shared.agent.target_times import TargetTimes
+from shared.wire.readings import ProbeTarget
+
+log = structlog.get_logger()
+
+TIMEOUT_S = 3.0
+AT_ONCE = 4
+RESOLVED_S = 60.0
+IDLE_S = 0.5
+
+
+class Targets:
+    """``run`` is an eternal task."""
+
+    def __init__(self, times: TargetTimes) -> None:
+        self._times = times
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._resolved: dict[tuple[str, int], tuple[float, tuple[int, tuple[str, int]]]] = {}
+
+    async def run(self) -> None:
+        """Try what is due, a few at a time."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for target in self._times.due(time.monotonic()):
+                    await self._places.acquire()
+                    group.create_task(self._try(target))
+                next_s = self._times.next_s()
+                wait_s = IDLE_S if next_s is None else min(IDLE_S, max(0.02, next_s - time.monotonic()))
+                await asyncio.sleep(wait_s)
+
+    async def _try(self, target: ProbeTarget) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                family, address = await self._address(target.host, target.port)
+                self._times.answered(target.name, await _connect(family, address))
+        except (OSError, TimeoutError, UnicodeError) as error:
+            self._times.failed(target.name)
+            self._resolved.pop((target.host, target.port), None)
+            log.debug("target_silent", target=target.name, error=error)
+        finally:
+            self._places.release()
+
+    async def _address(self, host: str, port: int) -> tuple[int, tuple[str, int]]:
+        """(family, address); asked anew each minute. ``OSError``: there is no such name."""
+        known, now = self._resolved.get((host, port)), time.monotonic()
+        if known is not None and now - known[0] < RESOLVED_S:
+            return known[1]
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        resolved = (int(family), (str(address[0]), int(address[1])))
+        if len(self._resolved) > 256:
+            self._resolved.clear()
+        self._resolved[host, port] = (now, resolved)
+        return resolved
+
+
+async def _connect(family: int, address: tuple[str, int]) -> float:
+    """Seconds until the handshake was done. ``OSError``: it was refused, or there is no way."""
+    with socket.socket(family, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        began = time.monotonic()
+        await asyncio.get_running_loop().sock_connect(connection, address)
+        return time.monotonic() - began

@@ -1,0 +1,110 @@
+"""The autoscaler's HTTP face: who leads, what is decided for whom, and figures. Read-only."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+from services.autoscaler.core.state import Stats
+from services.autoscaler.shell import Shell
+from shared.autoscaling.safety.chain import SAFEGUARDS
+from shared.model.autoscaler import Mode
+from shared.runtime.http.peers import FiguresRoute
+from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
+from shared.runtime.observe.metrics import Metrics
+
+STALE_AFTER = 3
+"""Decisions left out in a row after which an object counts as undecided."""
+
+
+class Admin:
+    """Routes and figures of this process; ``shell`` is there while it leads."""
+
+    def __init__(self, service_id: str) -> None:
+        self.service_id = service_id
+        self.leadership: Leadership | None = None
+        self.shell: Shell | None = None
+
+    def routes(self) -> tuple[FiguresRoute, ...]:
+        """``GET /v1/status``, ``GET /v1/autoscalers``."""
+        return (FiguresRoute("/v1/status", self.status), FiguresRoute("/v1/autoscalers", self.autoscalers))
+
+    def register(self, metrics: Metrics) -> None:
+        """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
+        metrics.figure("autoscaler", self.stats)
+        metrics.gauge_of("leader", "1 while this process leads", lambda: float(term_of(self.leadership) > 0))
+        objects = metrics.gauge("autoscalers", "ResilientAutoscaler objects by mode", ["mode"])
+        for mode in Mode:
+            objects.labels(mode.value).set_function(partial(self._in_mode, mode))
+        for condition in ("Ready", "Acting", "MetricsGood", "ForeignWriter", "PolicySound"):
+            name = {"MetricsGood": "metrics_good", "ForeignWriter": "foreign_writer", "PolicySound": "policy_sound"}
+            metrics.gauge_of(
+                f"autoscalers_{name.get(condition, condition.lower())}",
+                f"ResilientAutoscaler objects whose condition {condition} is True",
+                partial(self._with_condition, condition),
+            )
+        changed = metrics.gauge(
+            "autoscaler_safeguards", "Numbers that each safeguard changed in this term", ["safeguard"]
+        )
+        names = [name for name, _ in SAFEGUARDS if name != "rates"] + ["rate-up", "rate-down"]
+        for safeguard in names:
+            changed.labels(safeguard).set_function(partial(self._changed_by, safeguard))
+        for field in dataclasses.fields(Stats):
+            if field.name != "safeguards":
+                metrics.counter_of(
+                    f"autoscaler_{field.name}_total",
+                    f"{field.name.replace('_', ' ').capitalize()} in this term",
+                    partial(self._count, field.name),
+                )
+
+    def status(self) -> dict[str, Any]:
+        """Who leads, and whether everything has been listed."""
+        answer = leadership_figures(self.service_id, self.leadership)
+        if self.shell is not None:
+            core = self.shell.core
+            answer |= {"ready": core.ready, "objects": len(core.state.objects)}
+        return answer
+
+    def autoscalers(self) -> dict[str, Any]:
+        """Every object's status as this leader would write it, and where its decision is."""
+        if self.shell is None:
+            return {"leading": False, "items": []}
+        objects = self.shell.core.state.objects
+        return {
+            "leading": True,
+            "items": [
+                {"object": key, "stage": one.stage.value, "status": one.status} for key, one in sorted(objects.items())
+            ],
+        }
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the term."""
+        term = term_of(self.leadership)
+        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
+        return figures | dataclasses.asdict(self.shell.core.state.stats) if self.shell is not None else figures
+
+    def _count(self, name: str) -> float:
+        return float(getattr(self.shell.core.state.stats, name)) if self.shell is not None else 0.0
+
+    def _changed_by(self, safeguard: str) -> float:
+        return float(self.shell.core.state.stats.safeguards.get(safeguard, 0)) if self.shell is not None else 0.0
+
+    def _in_mode(self, mode: Mode) -> float:
+        if self.shell is None:
+            return 0.0
+        return float(sum(1 for one in self.shell.core.state.objects.values() if one.scaler.mode is mode))
+
+    def _with_condition(self, condition: str) -> float:
+        if self.shell is None:
+            return 0.0
+        return float(
+            sum(
+                1
+                for one in self.shell.core.state.objects.values()
+                if any(
+                    told["type"] == condition and told["status"] == "True"
+                    for told in one.status.get("conditions", ())  # type: ignore[attr-defined]
+                )
+            )
+        )

@@ -1,0 +1,1 @@
+"""The autoscaler's core: events in, instructions out. Pure."""

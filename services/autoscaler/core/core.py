@@ -1,0 +1,179 @@
+"""The autoscaler's core: events in, instructions out, for one term of leadership. Pure.
+
+    watches --facts--> cluster, objects
+    due --ReadRound--> RoundRead --decide--> Commit --Committed--> Write --Wrote--> idle until due
+
+What is written was decided, allowed and recorded before: the record in etcd is compared with the term and with itself
+as it was read, and every write names the resourceVersion that the decision saw. So a leader that was deposed can write
+nothing that its successor has not read; a decision whose write is unknown is finished, or made anew, by whoever leads.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+
+from services.autoscaler.core import gates
+from services.autoscaler.core.events import (
+    KINDS,
+    Committed,
+    Event,
+    Fenced,
+    RoundRead,
+    ScalerGone,
+    ScalerSeen,
+    Told,
+    Wrote,
+)
+from services.autoscaler.core.gates import Gate
+from services.autoscaler.core.instructions import Forget, Instruction, ReadRound, Stop
+from services.autoscaler.core.rounds import Rounds
+from services.autoscaler.core.saying import say, tellings
+from services.autoscaler.core.state import CoreSettings, PolicyMaker, State
+from services.autoscaler.core.watched import Stage, Watched
+from shared.errors import ConfigError
+from shared.model.autoscaler import Autoscaler
+
+
+class AutoscalerCore:
+    """One term. ``now`` of every call: monotonic seconds; wall time comes with what was read."""
+
+    def __init__(
+        self,
+        term: int,
+        settings: CoreSettings,
+        policies: PolicyMaker,
+        *,
+        now: float,
+        stopwatch: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.state = State(term, settings, now, stopwatch)
+        self._rounds = Rounds(self.state)
+        self._policies = policies
+
+    def handle_all(self, events: Sequence[Event], now: float) -> list[Instruction]:
+        """Take the events in, then start what is due."""
+        out: list[Instruction] = []
+        for event in events:
+            if not self.state.cluster.take(event):
+                out += self._handle(event, now)
+        if self.ready:
+            out += self._due(now)
+            out += tellings(self.state, now)
+        return out
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything has been listed once."""
+        return self.state.cluster.listed >= set(KINDS)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a decision is being recorded or written."""
+        return any(one.stage in (Stage.COMMITTING, Stage.WRITING) for one in self.state.objects.values())
+
+    def wake_at(self) -> float | None:
+        """When something is due next."""
+        if not self.ready:
+            return None
+        idle = [one.due_at for one in self.state.objects.values() if one.stage is Stage.IDLE]
+        told = [
+            self.state.objects[key].told_at + self.state.settings.tell_every_s
+            for key in self.state.to_tell
+            if key in self.state.objects
+        ]
+        return min(idle + told, default=None)
+
+    # --- objects ------------------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Event, now: float) -> Iterable[Instruction]:
+        match event:
+            case ScalerSeen(scaler):
+                return self._seen(scaler, now)
+            case ScalerGone(key):
+                self.state.to_tell.pop(key, None)
+                return [Forget(key)] if self.state.objects.pop(key, None) is not None else []
+            case RoundRead():
+                return self._rounds.read(event, now)
+            case Committed():
+                return self._rounds.committed(event, now)
+            case Wrote():
+                return self._rounds.wrote(event)
+            case Told(key):
+                if key in self.state.objects:
+                    self.state.objects[key].telling = False
+                return []
+            case Fenced(reason):
+                return [Stop(reason)]
+            case _:
+                return []
+
+    def _seen(self, scaler: Autoscaler, now: float) -> list[Instruction]:
+        watched = self.state.objects.get(scaler.key)
+        if watched is not None and watched.scaler.uid != scaler.uid:
+            watched = None  # deleted and made anew: nothing of the old one counts
+        if watched is None:
+            # objects of one list are not all decided at the same moment
+            spread = zlib.crc32(scaler.key.encode()) / 2**32 * min(self.state.settings.decide_every_s, 2.0)
+            watched = self.state.objects[scaler.key] = Watched(scaler, now + spread)
+            self._choose_policies(watched)
+        else:
+            before, watched.scaler = watched.scaler, scaler
+            if _chosen(before) != _chosen(scaler):
+                self._choose_policies(watched)
+            if before.generation != scaler.generation and watched.stage is Stage.IDLE:
+                watched.due_at = now  # an operator waits for it
+        if scaler.problems:
+            say(self.state, watched, None, Gate("Invalid", "; ".join(scaler.problems)), {}, frozenset())
+        return []
+
+    def _choose_policies(self, watched: Watched) -> None:
+        scaler = watched.scaler
+        watched.policy_problem, watched.policy, watched.rule = "", None, None
+        own = scaler.policy_settings or (scaler.rule_settings if scaler.policy == "hpa" else {})
+        try:
+            watched.rule = self._policies("hpa", scaler.rule_settings)
+            watched.rule.reset(scaler.seed)
+        except ConfigError as error:
+            watched.policy_problem = f"spec.hpaRule: {str(error)[:200]}"
+            return
+        try:
+            watched.policy = self._policies(scaler.policy, own)
+            watched.policy.reset(scaler.seed)
+        except ConfigError as error:
+            watched.policy_problem = f"spec.policy: {str(error)[:200]}"
+
+    def _due(self, now: float) -> list[Instruction]:
+        out: list[Instruction] = []
+        going = sum(1 for one in self.state.objects.values() if one.stage is not Stage.IDLE)
+        for watched in sorted(self.state.objects.values(), key=lambda one: one.due_at):
+            if watched.due_at > now or going >= self.state.settings.most_rounds:
+                break
+            if watched.stage is not Stage.IDLE or not watched.scaler.targets or watched.scaler.problems:
+                if watched.stage is Stage.IDLE:
+                    watched.due_at = now + self.state.settings.decide_every_s
+                continue
+            self.state.rounds += 1
+            watched.number = self.state.rounds
+            watched.read_generation = watched.scaler.generation
+            watched.due_at = now + self.state.settings.decide_every_s
+            watched.move(Stage.READING, "due")
+            going += 1
+            self.state.stats.rounds += 1
+            hpas = gates.hpas_to_read(watched.scaler, self.state.cluster)
+            out.append(ReadRound(watched.scaler, watched.number, hpas))
+        return out
+
+    def validate(self) -> list[str]:
+        """What must hold between two turns, a line each."""
+        found = self.state.cluster.validate()
+        for key, watched in self.state.objects.items():
+            if watched.scaler.key != key:
+                found.append(f"objects: {watched.scaler.key} is kept as {key}")
+            found += watched.validate()
+        return found
+
+
+def _chosen(scaler: Autoscaler) -> tuple[object, ...]:
+    """What the policies are made from."""
+    return scaler.policy, scaler.seed, scaler.policy_settings, scaler.rule_settings

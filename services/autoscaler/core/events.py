@@ -1,0 +1,189 @@
+"""What an autoscaler's core is told. Facts of the cluster are cut down to what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from shared.autoscaling.safety.readings import Reading
+from shared.kube.scaled_objects import PodMetric
+from shared.model.autoscaler import Autoscaler, Signal, TargetRef
+from shared.model.cluster_objects import DisruptionBudget
+from shared.wire.records import AutoscaleRecord
+
+
+class PodFact(Struct, frozen=True, kw_only=True):
+    """One pod. ``owner``: uid of its controller; ``node`` "": nobody has taken it; ``since_s``: seconds since 1970."""
+
+    uid: str
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    owner: str = ""
+    node: str = ""
+    ready: bool = False
+    ended: bool = False
+    """Succeeded, failed, or on its way out: it serves nobody any more."""
+    since_s: float | None = None
+    requests: Mapping[str, float] = {}
+
+
+class NodeFact(Struct, frozen=True, kw_only=True):
+    """One node. ``takes``: ready and not cordoned; ``cordoned``: somebody empties it, or is about to."""
+
+    name: str
+    cpu: float
+    memory: float
+    pods: int
+    takes: bool
+    cordoned: bool
+
+
+class HpaFact(Struct, frozen=True, kw_only=True):
+    """One HorizontalPodAutoscaler. ``owner``: ``ScaledObject/NAME`` where KEDA made it; ``writer``: who last set it."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    ref: TargetRef
+    minimum: int
+    maximum: int
+    owner: str = ""
+    writer: str = ""
+
+
+class TargetFact(Struct, frozen=True, kw_only=True):
+    """A workload as read in a round. ``selector``: of its Scale, for kinds without known owners; ``rollout``: what goes
+    on with it, "" for nothing."""
+
+    uid: str
+    resource_version: str
+    replicas: int
+    selector: str = ""
+    rollout: str = ""
+    writer: str = ""
+
+
+# --- what the watches show ------------------------------------------------------------------------------------------
+
+
+class ScalerSeen(Struct, frozen=True):
+    """An object of ours, new or changed."""
+
+    scaler: Autoscaler
+
+
+class ScalerGone(Struct, frozen=True):
+    key: str
+
+
+class PodSeen(Struct, frozen=True):
+    pod: PodFact
+
+
+class PodGone(Struct, frozen=True):
+    uid: str
+
+
+class SetSeen(Struct, frozen=True):
+    """A ReplicaSet, and the uid of the Deployment that it is of ("": of none)."""
+
+    uid: str
+    owner: str
+
+
+class SetGone(Struct, frozen=True):
+    uid: str
+
+
+class NodeSeen(Struct, frozen=True):
+    node: NodeFact
+
+
+class NodeGone(Struct, frozen=True):
+    name: str
+
+
+class HpaSeen(Struct, frozen=True):
+    hpa: HpaFact
+
+
+class HpaGone(Struct, frozen=True):
+    key: str
+
+
+class BudgetSeen(Struct, frozen=True):
+    budget: DisruptionBudget
+
+
+class BudgetGone(Struct, frozen=True):
+    key: str
+
+
+class Listed(Struct, frozen=True):
+    """Everything of this kind has been told once."""
+
+    kind: str
+
+
+# --- what became of instructions ------------------------------------------------------------------------------------
+
+
+class RoundRead(Struct, frozen=True, kw_only=True):
+    """What a ``ReadRound`` found. ``wall_s``: seconds since 1970, when it was asked; a text in place of a fact: why it
+    could not be read, beginning with ``!`` where that is the object's own fault (no such workload)."""
+
+    key: str
+    number: int
+    wall_s: float
+    targets: Mapping[str, TargetFact | str]
+    hpas: Mapping[str, HpaFact | str] = {}
+    readings: Mapping[str, Mapping[Signal, Reading]] = {}
+    pod_metrics: Mapping[str, PodMetric] | str = "it was not read"
+    """By pod's name, of the object's namespace."""
+    last: AutoscaleRecord | None = None
+    last_revision: int = 0
+    store_problem: str = ""
+
+
+class Committed(Struct, frozen=True):
+    """``outcome``: ok, refused (somebody else wrote the record), unknown."""
+
+    key: str
+    number: int
+    outcome: str
+
+
+class Fenced(Struct, frozen=True):
+    """etcd names another leader, or none."""
+
+    reason: str
+
+
+class Wrote(Struct, frozen=True):
+    """``results``: by service, (ok | conflict | refused | unknown, what the server said)."""
+
+    key: str
+    number: int
+    results: Mapping[str, tuple[str, str]]
+
+
+class Told(Struct, frozen=True):
+    """The status was written, or could not be."""
+
+    key: str
+
+
+class Tick(Struct, frozen=True):
+    """A deadline has come."""
+
+
+Event = (
+    ScalerSeen | ScalerGone | PodSeen | PodGone | SetSeen | SetGone | NodeSeen | NodeGone | HpaSeen | HpaGone
+    | BudgetSeen | BudgetGone | Listed | RoundRead | Committed | Fenced | Wrote | Told | Tick
+)  # fmt: skip
+
+KINDS = ("resilientautoscalers", "pods", "replicasets", "nodes", "horizontalpodautoscalers", "poddisruptionbudgets")
+"""What is listed before the first round."""

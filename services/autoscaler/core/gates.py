@@ -1,0 +1,106 @@
+"""May this decision be written at all? One reason each, a stable word and a line for people. Pure.
+
+Asked twice: when a decision is made, and again right before it is written, since an operator may have paused meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from services.autoscaler.core.cluster import Cluster
+from services.autoscaler.core.events import HpaFact
+from services.autoscaler.core.watched import Watched
+from shared.autoscaling.approval import digest_of, refusal
+from shared.autoscaling.safety import foreign
+from shared.autoscaling.safety.canary import chosen
+from shared.model.autoscaler import Autoscaler, Mode, Target
+
+
+class Gate(Struct, frozen=True):
+    """Why nothing is written. ``reason`` "": it may be."""
+
+    reason: str = ""
+    text: str = ""
+
+
+OPEN = Gate()
+
+
+def digest(watched: Watched) -> str:
+    """What a go must name."""
+    return digest_of(watched.scaler.document, str(getattr(watched.policy, "digest", "")))
+
+
+def of_object(watched: Watched) -> Gate:
+    """Why nothing of the object is written."""
+    scaler = watched.scaler
+    if scaler.problems:
+        return Gate("Invalid", "; ".join(scaler.problems))
+    if not scaler.mode.acts:
+        return Gate("Observing" if scaler.mode is Mode.OBSERVE else "Recommending", f"spec.mode is {scaler.mode.value}")
+    if scaler.paused:
+        return Gate("Paused", "spec.paused is true: conclave autoscale resume")
+    why = refusal(scaler, digest(watched))
+    return Gate("NoGo", why) if why else OPEN
+
+
+def of_service(
+    watched: Watched, target: Target, cluster: Cluster, shared: Mapping[str, tuple[str, ...]], hpa: HpaFact | str | None
+) -> Gate:
+    """Why one service of an object that may act is not written. ``hpa``: as read in this round, in the mode that sets
+    bounds."""
+    scaler = watched.scaler
+    others = [name for name in shared.get(claim(scaler, target), ()) if name != scaler.key]
+    if others:
+        return Gate("SharedTarget", f"{target.ref} is scaled by {others[0]} too: name it in one of them")
+    if target.name not in chosen(
+        (one.name for one in scaler.targets), scaler.canary_services, salt=scaler.uid or scaler.key
+    ):
+        return Gate("Canary", f"not in the {scaler.canary_services} % of the services that are acted upon")
+    found = watched.foreign.get(target.name)
+    if found is not None:
+        return Gate("ForeignWriter", f"{target.ref}: {foreign.text(found)}")
+    there = cluster.hpas_of(scaler.namespace, target.ref)
+    if scaler.mode is Mode.ACT_ON_SCALE and there:
+        who = f" of KEDA's {there[0].owner}" if there[0].owner.startswith("ScaledObject/") else ""
+        return Gate(
+            "ForeignWriter",
+            f"{target.ref} is scaled by the HPA {there[0].name}{who}: take it away, or set mode act-on-hpa-bounds",
+        )
+    if scaler.mode is Mode.ACT_ON_BOUNDS:
+        return _of_bounds(target, hpa)
+    return OPEN
+
+
+def _of_bounds(target: Target, hpa: HpaFact | str | None) -> Gate:
+    if not isinstance(hpa, HpaFact):
+        return Gate("NoHPA", f"{target.ref}: {(hpa or 'no HPA scales it').lstrip('!')}; make one, or name it in hpa")
+    if hpa.owner:
+        return Gate(
+            "ForeignWriter", f"the HPA {hpa.name} belongs to {hpa.owner}, which sets its bounds: set them there"
+        )
+    if (hpa.ref.kind, hpa.ref.name) != (target.ref.kind, target.ref.name):
+        return Gate("NoHPA", f"the HPA {hpa.name} scales {hpa.ref}, not {target.ref}: correct hpa")
+    return OPEN
+
+
+def claim(scaler: Autoscaler, target: Target) -> str:
+    """What two objects must not both name."""
+    group = target.ref.api_version.partition("/")[0]
+    return f"{scaler.namespace}/{group}/{target.ref}"
+
+
+def hpas_to_read(scaler: Autoscaler, cluster: Cluster) -> dict[str, str]:
+    """By service, the HPA whose bounds are set: the one that is named, else the only one there is."""
+    if scaler.mode is not Mode.ACT_ON_BOUNDS:
+        return {}
+    found = {}
+    for target in scaler.targets:
+        there = cluster.hpas_of(scaler.namespace, target.ref)
+        if target.hpa:
+            found[target.name] = target.hpa
+        elif len(there) == 1:
+            found[target.name] = there[0].name
+    return found

@@ -1,0 +1,90 @@
+"""What an autoscaler's core asks for. Each read, commit, write and telling ends in one event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from shared.model.autoscaler import Autoscaler, TargetRef
+from shared.wire.records import AutoscaleRecord
+
+
+class ReadRound(Struct, frozen=True):
+    """Read everything that a decision needs. ``hpas``: by service, the HPA whose bounds are set."""
+
+    scaler: Autoscaler
+    number: int
+    hpas: Mapping[str, str] = {}
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """Write the record and one slot of the ring, if we lead and the record is as it was read."""
+
+    key: str
+    number: int
+    record: AutoscaleRecord
+    last_revision: int
+    slot: int
+    decision: Mapping[str, object]
+
+
+class ScaleTo(Struct, frozen=True, kw_only=True):
+    """Set the replicas of one workload, if it is still as it was read."""
+
+    service: str
+    namespace: str
+    ref: TargetRef
+    uid: str
+    resource_version: str
+    replicas: int
+
+
+class SetBounds(Struct, frozen=True, kw_only=True):
+    """Set the bounds of one HPA, if it is still as it was read."""
+
+    service: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    minimum: int
+    maximum: int
+
+
+class Write(Struct, frozen=True):
+    """All writes of one decision."""
+
+    key: str
+    number: int
+    writes: tuple[ScaleTo | SetBounds, ...]
+
+
+class Tell(Struct, frozen=True):
+    """Write the object's status."""
+
+    scaler: Autoscaler
+    status: Mapping[str, object]
+
+
+class Forget(Struct, frozen=True):
+    """The object is gone: delete what etcd has of it."""
+
+    key: str
+
+
+class Stop(Struct, frozen=True):
+    """Somebody else leads."""
+
+    reason: str
+
+
+class Log(Struct, frozen=True):
+    """One line. ``facts`` hold names that the API server has checked, and texts that are quoted."""
+
+    level: str
+    event: str
+    facts: tuple[tuple[str, object], ...] = ()
+
+
+Instruction = ReadRound | Commit | Write | Tell | Forget | Stop | Log

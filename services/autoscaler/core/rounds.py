@@ -1,0 +1,344 @@
+"""A round: what was read, through the decision, to what is recorded and then written. Pure.
+
+RoundRead > complete? > taken over, foreign writers > decide > gates > writes > Commit > Committed > Write > Wrote
+"""
+
+from __future__ import annotations
+
+from services.autoscaler.core import gates, telling
+from services.autoscaler.core.deciding import Decided, decide, note_changes
+from services.autoscaler.core.events import Committed, HpaFact, RoundRead, TargetFact, Wrote
+from services.autoscaler.core.gates import Gate
+from services.autoscaler.core.instructions import Commit, Instruction, Log, ScaleTo, SetBounds, Write
+from services.autoscaler.core.saying import say
+from services.autoscaler.core.state import State
+from services.autoscaler.core.watched import Stage, Watched
+from shared.autoscaling.safety import foreign
+from shared.autoscaling.safety.foreign import Expected, Foreign
+from shared.model.autoscaler import Go, Mode
+from shared.wire.records import AutoscaleRecord, ForeignSeen, ScaledTo
+
+
+class Rounds:
+    """Takes rounds on from where their reads end."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def _current(self, key: str, number: int, stage: Stage) -> Watched | None:
+        """The object whose round this answers; None: it is gone, or goes on with another round."""
+        watched = self._state.objects.get(key)
+        return watched if watched is not None and (watched.number, watched.stage) == (number, stage) else None
+
+    def read(self, read: RoundRead, now: float) -> list[Instruction]:
+        watched = self._current(read.key, read.number, Stage.READING)
+        if watched is None:
+            return []
+        if watched.read_generation != watched.scaler.generation:
+            watched.move(Stage.IDLE, "changed meanwhile")
+            watched.due_at = now
+            return []
+        problem = _incomplete(watched, read)
+        if problem.reason:
+            self._state.stats.incomplete_rounds += 1
+            watched.move(Stage.IDLE, problem.reason)
+            say(self._state, watched, None, problem, {}, frozenset())
+            return []
+        self._take_over(watched, read)
+        note_changes(
+            watched, {name: one.replicas for name, one in read.targets.items() if isinstance(one, TargetFact)}, now
+        )
+        gate = gates.of_object(watched)
+        out = self._find_foreign(watched, read, gate)
+        decided = decide(
+            watched,
+            read,
+            self._state.cluster,
+            now=now,
+            leads_since=self._state.leads_since,
+            stopwatch=self._state.stopwatch,
+        )
+        self._count(decided)
+        out += [Log("error", "rule_broken", (("object", read.key), ("rule", line))) for line in decided.broken]
+        by_service = self._gates(watched, read, gate, decided)
+        writes = self._writes_of(watched, read, decided, by_service)
+        acted = frozenset(write.service for write in writes)
+        self._remember_expected(watched, read, by_service)
+        self._note_history(watched, decided, acted, read.wall_s)
+        say(self._state, watched, decided, gate, by_service, acted)
+        return [*out, *self._commit(watched, read, decided, writes, by_service, now)]
+
+    def _take_over(self, watched: Watched, read: RoundRead) -> None:
+        """Once per term: what the last leader recorded counts as ours."""
+        if watched.inherited:
+            return
+        watched.inherited = True
+        last = read.last
+        if last is None or last.uid != watched.scaler.uid:
+            return
+        for name, one in last.services.items():
+            watched.expected[name] = Expected((one.before, one.wrote))
+            if one.wrote > one.before:
+                watched.unsure[name] = one.wrote
+        for name, seen in last.foreign.items():
+            watched.foreign[name] = Foreign(seen.value, seen.by, Go(*seen.go))
+
+    def _find_foreign(self, watched: Watched, read: RoundRead, gate: Gate) -> list[Instruction]:
+        out: list[Instruction] = []
+        if gate.reason:
+            # nothing of ours is at stake; what people do meanwhile is theirs to do
+            watched.expected.clear()
+            watched.unsure.clear()
+            return out
+        for target in watched.scaler.targets:
+            shown, writer = _shown(watched, read, target.name)
+            if shown is None:
+                continue
+            before = watched.foreign.get(target.name)
+            found = foreign.seen(
+                watched.expected.get(target.name), shown, by=writer, go=watched.scaler.go, before=before
+            )
+            if found is None:
+                watched.foreign.pop(target.name, None)
+                if before is not None:
+                    watched.expected.pop(target.name, None)  # a new go takes things as they are
+                    watched.unsure.pop(target.name, None)
+                continue
+            watched.foreign[target.name] = found
+            watched.unsure.pop(target.name, None)
+            if before is None:
+                self._state.stats.foreign_writes += 1
+                facts = (("object", watched.scaler.key), ("service", target.name), ("value", found.value))
+                out.append(Log("warning", "foreign_writer", (*facts, ("by", repr(found.by)[:80]))))
+        return out
+
+    def _count(self, decided: Decided) -> None:
+        stats = self._state.stats
+        stats.decisions += 1
+        stats.policy_failures += bool(decided.failed)
+        stats.drifting_decisions += bool(decided.drifting)
+        stats.bad_readings += bool(decided.bad)
+        stats.broken_rules += len(decided.broken)
+        for notes in decided.verdict.notes.values():
+            for safeguard, _ in notes:
+                stats.safeguards[safeguard] = stats.safeguards.get(safeguard, 0) + 1
+
+    def _gates(self, watched: Watched, read: RoundRead, gate: Gate, decided: Decided) -> dict[str, Gate]:
+        if gate.reason:
+            return {target.name: gate for target in watched.scaler.targets}
+        if decided.broken:
+            broken = Gate("RuleBroken", f"the verdict breaks a rule: {decided.broken[0]}; please report it")
+            return {target.name: broken for target in watched.scaler.targets}
+        shared = foreign.shared_targets(
+            (one.scaler.key, [gates.claim(one.scaler, target) for target in one.scaler.targets])
+            for one in self._state.objects.values()
+            if not one.scaler.problems
+        )
+        return {
+            target.name: gates.of_service(watched, target, self._state.cluster, shared, read.hpas.get(target.name))
+            for target in watched.scaler.targets
+        }
+
+    def _writes_of(
+        self, watched: Watched, read: RoundRead, decided: Decided, by_service: dict[str, Gate]
+    ) -> tuple[ScaleTo | SetBounds, ...]:
+        found: list[ScaleTo | SetBounds] = []
+        scaler = watched.scaler
+        for target in scaler.targets:
+            fact, hpa = read.targets[target.name], read.hpas.get(target.name)
+            if by_service[target.name].reason or not isinstance(fact, TargetFact):
+                continue
+            allowed = decided.verdict.allowed[target.name]
+            if scaler.mode is Mode.ACT_ON_SCALE and allowed != fact.replicas:
+                found.append(
+                    ScaleTo(
+                        service=target.name, namespace=scaler.namespace, ref=target.ref, uid=fact.uid,
+                        resource_version=fact.resource_version, replicas=allowed,
+                    )
+                )  # fmt: skip
+            elif isinstance(hpa, HpaFact):
+                low, high = max(allowed, 1), max(target.maximum, 1)  # an HPA has no minimum of zero
+                if fact.replicas and (hpa.minimum, hpa.maximum) != (low, high):
+                    found.append(
+                        SetBounds(
+                            service=target.name, namespace=scaler.namespace, name=hpa.name, uid=hpa.uid,
+                            resource_version=hpa.resource_version, minimum=low, maximum=high,
+                        )
+                    )  # fmt: skip
+        return tuple(found)
+
+    def _remember_expected(self, watched: Watched, read: RoundRead, by_service: dict[str, Gate]) -> None:
+        """What is there now was taken in by this decision: from here on any other number is somebody's."""
+        for name, gate in by_service.items():
+            shown, _ = _shown(watched, read, name)
+            if gate.reason or shown is None:
+                watched.expected.pop(name, None)
+                watched.unsure.pop(name, None)
+                continue
+            watched.expected[name] = Expected((shown,))
+            watched.unsure.pop(name, None)
+        for name in watched.expected.keys() - by_service.keys():
+            del watched.expected[name]
+            watched.unsure.pop(name, None)
+
+    def _note_history(self, watched: Watched, decided: Decided, acted: frozenset[str], wall_s: float) -> None:
+        rows = telling.decision_rows(decided, acted, wall_s)
+        known = [(row["service"], row["to"], row["by"]) for row in watched.history]
+        new = [row for row in rows if row["service"] in acted or (row["service"], row["to"], row["by"]) not in known]
+        watched.history = [*new, *watched.history][: telling.DECISIONS]
+
+    def _commit(
+        self,
+        watched: Watched,
+        read: RoundRead,
+        decided: Decided,
+        writes: tuple[ScaleTo | SetBounds, ...],
+        by_service: dict[str, Gate],
+        now: float,
+    ) -> list[Instruction]:
+        """Record the decision before anything is written; a repeated one that writes nothing now and then."""
+        services = {write.service: _scaled(watched, read, write) for write in writes}
+        kept = {
+            # what was written before stands until it is let go of
+            name: ScaledTo(watched.expected[name].values[0], watched.expected[name].values[0])
+            for name, gate in by_service.items()
+            if name in watched.expected and name not in services
+        }
+        found = {
+            name: ForeignSeen(one.value, one.by, (one.go.by, one.go.digest, one.go.at))
+            for name, one in watched.foreign.items()
+        }
+        scope = (dict(decided.verdict.allowed), {**kept, **services}, found, decided.by, decided.failed)
+        if not writes and scope == watched.recorded and now - watched.recorded_at < self._state.settings.record_every_s:
+            watched.move(Stage.IDLE, "as before")
+            return []
+        watched.move(Stage.COMMITTING, "decided")
+        watched.recorded, watched.recorded_at, watched.writes = scope, now, writes
+        for write in writes:
+            one = services[write.service]
+            watched.expected[write.service] = Expected((one.before, one.wrote))
+            if one.wrote > one.before:
+                watched.unsure[write.service] = one.wrote
+        number = (read.last.number if read.last is not None else 0) + 1
+        record = AutoscaleRecord(
+            uid=watched.scaler.uid, term=self._state.term, number=number, at=read.wall_s, services={**kept, **services},
+            foreign=found,
+        )  # fmt: skip
+        decision = _decision(watched, decided, frozenset(services), self._state.term, number, read.wall_s)
+        return [
+            Commit(
+                key=read.key, number=read.number, record=record, last_revision=read.last_revision,
+                slot=number % self._state.settings.history, decision=decision,
+            )
+        ]  # fmt: skip
+
+    def committed(self, event: Committed, now: float) -> list[Instruction]:
+        watched = self._current(event.key, event.number, Stage.COMMITTING)
+        if watched is None:
+            return []
+        writes, watched.writes = watched.writes, ()
+        if event.outcome != "ok":
+            self._state.stats.commits_refused += event.outcome == "refused"
+            self._state.stats.commits_unknown += event.outcome == "unknown"
+            _let_go(watched, writes)
+            watched.move(Stage.IDLE, f"commit {event.outcome}")
+            return []
+        if watched.read_generation != watched.scaler.generation or gates.of_object(watched).reason:
+            # paused, switched over or changed since: it is decided anew
+            if writes:
+                _let_go(watched, writes)
+            watched.move(Stage.IDLE, "changed meanwhile")
+            watched.due_at = now
+            return []
+        if not writes:
+            watched.move(Stage.IDLE, "recorded")
+            return []
+        watched.move(Stage.WRITING, "committed")
+        watched.writes = writes
+        return [Write(event.key, event.number, writes)]
+
+    def wrote(self, event: Wrote) -> list[Instruction]:
+        watched = self._current(event.key, event.number, Stage.WRITING)
+        if watched is None:
+            return []
+        writes, watched.writes = watched.writes, ()
+        watched.move(Stage.IDLE, "written")
+        out: list[Instruction] = []
+        for write in writes:
+            outcome, text = event.results.get(write.service, ("unknown", "no answer"))
+            before, wrote = watched.expected[write.service].values
+            if outcome == "ok":
+                self._state.stats.writes += 1
+                watched.expected[write.service] = Expected((wrote,))
+                watched.unsure.pop(write.service, None)
+            elif outcome == "unknown":
+                self._state.stats.writes_unknown += 1
+            else:
+                self._state.stats.conflicts += outcome == "conflict"
+                self._state.stats.writes_refused += outcome == "refused"
+                watched.expected[write.service] = Expected((before,))
+                watched.unsure.pop(write.service, None)
+            if outcome != "ok":
+                watched.recorded = None
+            level = "info" if outcome in ("ok", "conflict") else "warning"
+            facts = (("object", event.key), ("service", write.service), ("before", before), ("after", wrote))
+            out.append(Log(level, f"scale_{outcome}", (*facts, *((("error", text[:200]),) if text else ()))))
+        return out
+
+
+def _incomplete(watched: Watched, read: RoundRead) -> Gate:
+    """Why a round cannot be decided upon; what is not known stays as it is."""
+    if read.store_problem:
+        return Gate("StoreUnknown", f"etcd: {read.store_problem}")
+    for target in watched.scaler.targets:
+        fact = read.targets.get(target.name, "it was not read")
+        if isinstance(fact, str):
+            reason = "TargetUnusable" if fact.startswith("!") else "TargetUnknown"
+            return Gate(reason, f"{target.ref}: {fact.lstrip('!')}")
+    return Gate("PolicyUnusable", watched.policy_problem) if watched.policy_problem else Gate()
+
+
+def _shown(watched: Watched, read: RoundRead, name: str) -> tuple[int | None, str]:
+    """(what our kind of write would change, who wrote it last)."""
+    if watched.scaler.mode is Mode.ACT_ON_BOUNDS:
+        hpa = read.hpas.get(name)
+        return (hpa.minimum, hpa.writer) if isinstance(hpa, HpaFact) else (None, "")
+    fact = read.targets.get(name)
+    return (fact.replicas, fact.writer) if isinstance(fact, TargetFact) else (None, "")
+
+
+def _scaled(watched: Watched, read: RoundRead, write: ScaleTo | SetBounds) -> ScaledTo:
+    shown, _ = _shown(watched, read, write.service)
+    assert shown is not None, "only what was read is written"
+    return ScaledTo(shown, write.replicas if isinstance(write, ScaleTo) else write.minimum)
+
+
+def _decision(
+    watched: Watched, decided: Decided, acted: frozenset[str], term: int, number: int, wall_s: float
+) -> dict[str, object]:
+    """The decision with its inputs, as etcd keeps it."""
+    return {
+        "at": telling.text_of(wall_s),
+        "term": term,
+        "number": number,
+        "object": watched.scaler.key,
+        "generation": watched.scaler.generation,
+        "mode": watched.scaler.mode.value,
+        "policy": watched.scaler.policy,
+        "by": decided.by,
+        "failed": decided.failed,
+        "drifting": decided.drifting,
+        "go": {"by": watched.scaler.go.by, "digest": watched.scaler.go.digest},
+        "services": telling.rows(decided, acted),
+        "seen": decided.seen,
+        "bad": decided.bad,
+    }
+
+
+def _let_go(watched: Watched, writes: tuple[ScaleTo | SetBounds, ...]) -> None:
+    """These were decided and are not written: nothing new is to be seen, and the next decision is recorded anew."""
+    watched.recorded = None
+    for write in writes:
+        before = watched.expected[write.service].values[0]
+        watched.expected[write.service] = Expected((before,))
+        watched.unsure.pop(write.service, None)

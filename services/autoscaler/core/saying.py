@@ -1,0 +1,45 @@
+"""Keeps the status that an object is to have; what it says is ``telling``'s. Pure."""
+
+from __future__ import annotations
+
+from services.autoscaler.core import gates, telling
+from services.autoscaler.core.deciding import Decided
+from services.autoscaler.core.gates import Gate
+from services.autoscaler.core.instructions import Tell
+from services.autoscaler.core.state import State
+from services.autoscaler.core.watched import Watched
+
+
+def say(
+    state: State,
+    watched: Watched,
+    decided: Decided | None,
+    gate: Gate,
+    by_service: dict[str, Gate],
+    acted: frozenset[str],
+) -> None:
+    """Prepare the status. Without a decision the rows of the last one stay."""
+    scaler = watched.scaler
+    problem = Gate() if decided is not None else gate
+    own = gates.of_object(watched) if decided is None else gate
+    found = telling.conditions(scaler, gate=own, gates=by_service, problem=problem, decided=decided)
+    services = telling.rows(decided, acted) if decided is not None else watched.status.get("services", [])
+    watched.status = telling.status(
+        scaler, found, digest=gates.digest(watched), services=services,  # type: ignore[arg-type]
+        decisions=watched.history, decided_by=decided.by if decided is not None else "",
+    )  # fmt: skip
+    state.to_tell[scaler.key] = None
+
+
+def tellings(state: State, now: float) -> list[Tell]:
+    """The statuses that are due to be written."""
+    out: list[Tell] = []
+    for key in list(state.to_tell):
+        watched = state.objects.get(key)
+        if watched is None or telling.same(watched.status, watched.scaler.written):
+            del state.to_tell[key]
+        elif not watched.telling and now - watched.told_at >= state.settings.tell_every_s:
+            del state.to_tell[key]
+            watched.telling, watched.told_at = True, now
+            out.append(Tell(watched.scaler, watched.status))
+    return out

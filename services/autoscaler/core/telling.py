@@ -1,0 +1,161 @@
+"""What an object's status says: conditions, one row per service, the last notable decisions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from services.autoscaler.core.deciding import Decided
+from services.autoscaler.core.gates import Gate
+from shared.model.autoscaler import Autoscaler
+
+Json = dict[str, Any]
+
+MESSAGE_BYTES = 1024
+DECISIONS = 10
+"""Notable decisions that a status shows; etcd keeps more, with all their inputs."""
+
+
+def text_of(wall_s: float) -> str:
+    """RFC 3339, whole seconds."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def conditions(
+    scaler: Autoscaler, *, gate: Gate, gates: Mapping[str, Gate], problem: Gate, decided: Decided | None
+) -> list[tuple[str, bool, str, str]]:
+    """(type, holds, reason, message) of each. ``problem``: why nothing could be decided."""
+    bad = sorted(f"{name} {lines[0]}" for name, lines in (decided.bad if decided is not None else {}).items())
+    # what one service is told of foreign writers, whatever the first reason not to write is
+    foreign = [one.text for one in gates.values() if one.reason in ("ForeignWriter", "SharedTarget")]
+    first = next((one for one in (problem, gate, *gates.values()) if one.reason), Gate())
+    acting = not problem.reason and not gate.reason and any(not one.reason for one in gates.values())
+    ready = Gate("Invalid", "; ".join(scaler.problems)) if scaler.problems else problem
+    found = [
+        ("Ready", not ready.reason, ready.reason or "Decided", ready.text or "decisions are made"),
+        ("Acting", acting, "Acting" if acting else first.reason or "Waiting", first.text or "decisions are written"),
+        ("MetricsGood", not bad and decided is not None, *_of_metrics(bad, decided)),
+        (
+            "ForeignWriter", bool(foreign), next((one.reason for one in gates.values() if one.text in foreign), "None"),
+            "; ".join(foreign) or "nobody else was seen to write",
+        ),
+    ]  # fmt: skip
+    if decided is not None:
+        trouble = decided.drifting or decided.failed
+        reason = "Drift" if decided.drifting else "PolicyFailed" if decided.failed else "Sound"
+        found.append(("PolicySound", not trouble, reason, trouble or f"{decided.by} decides"))
+    return found
+
+
+def _of_metrics(bad: list[str], decided: Decided | None) -> tuple[str, str]:
+    if decided is None:
+        return "Unknown", "nothing was decided yet"
+    return ("Bad", f"holding or rising: {'; '.join(bad)}") if bad else ("Good", "every reading can be relied on")
+
+
+def rows(decided: Decided, acted: frozenset[str]) -> list[Json]:
+    """One row per service."""
+    found: list[Json] = []
+    for name, seen in decided.seen.services.items():
+        wanted = decided.wanted.get(name)
+        row: Json = {
+            "name": name, "replicas": seen.replicas, "ready": seen.ready, "allowed": decided.verdict.allowed[name],
+            "acted": name in acted, "why": why(decided, name),
+        }  # fmt: skip
+        if isinstance(wanted, int) and not isinstance(wanted, bool):
+            row["wanted"] = wanted
+        if name in decided.rule:
+            row["rule"] = decided.rule[name]
+        found.append(row)
+    return found
+
+
+def why(decided: Decided, name: str) -> str:
+    """Why a service gets what it gets, in one line."""
+    notes = [f"{safeguard}: {text}" for safeguard, text in decided.verdict.notes.get(name, ())]
+    return cut("; ".join([f"{decided.by} decided", *notes]))
+
+
+def seen_text(decided: Decided, name: str) -> str:
+    """What a decision went by, in one line."""
+    one = decided.seen.services[name]
+    readings = {
+        **{f"{key}/pod": value for key, value in one.usage.items()}, "arrivals/s": one.arrivals,
+        "failed/s": one.failed, "latency s": one.latency_s, "queue": one.queue,
+    }  # fmt: skip
+    parts = [f"{one.ready} ready, {one.starting} starting, {one.pending} pending"]
+    parts += [f"{key} {value:.4g}" for key, value in readings.items() if value is not None]
+    return cut(", ".join(parts))
+
+
+def decision_rows(decided: Decided, acted: frozenset[str], wall_s: float) -> list[Json]:
+    """The services that a decision is about, as the status keeps them."""
+    found = []
+    for row in rows(decided, acted):
+        if row["allowed"] != row["replicas"] or decided.verdict.notes.get(row["name"]):
+            shown: Json = {
+                "at": text_of(wall_s), "service": row["name"], "from": row["replicas"], "to": row["allowed"],
+                "by": decided.by if row["acted"] else f"{decided.by} (not written)", "why": row["why"],
+                "seen": seen_text(decided, row["name"]),
+            }  # fmt: skip
+            found.append(shown | {key: row[key] for key in ("wanted", "rule") if key in row})
+    return found
+
+
+def status(
+    scaler: Autoscaler,
+    found: list[tuple[str, bool, str, str]],
+    *,
+    digest: str,
+    services: list[Json],
+    decisions: list[Json],
+    decided_by: str,
+) -> Json:
+    """The status without times; ``patch`` puts them in."""
+    return {
+        "observedGeneration": scaler.generation,
+        "digest": digest,
+        "decidedBy": decided_by,
+        "replicas": sum(int(row["replicas"]) for row in services),
+        "services": services,
+        "decisions": decisions,
+        "conditions": [
+            {
+                "type": kind, "status": "True" if holds else "False", "reason": reason, "message": cut(message),
+                "observedGeneration": scaler.generation,
+            }
+            for kind, holds, reason, message in found
+        ],
+    }  # fmt: skip
+
+
+def same(status: Mapping[str, Any], written: Mapping[str, Any]) -> bool:
+    """Whether the API server has this status, times aside."""
+    bare = [
+        {key: value for key, value in one.items() if key != "lastTransitionTime"}
+        for one in written.get("conditions") or ()
+        if isinstance(one, dict)
+    ]
+    shown = {key: value for key, value in written.items() if key in status} | {"conditions": bare}
+    return dict(status) == shown
+
+
+def patch(status: Mapping[str, Any], scaler: Autoscaler, now: str) -> Json:
+    """The merge patch of the status subresource; a condition keeps its time while it holds as it did."""
+    before = {
+        one.get("type"): one
+        for one in scaler.written.get("conditions") or ()  # type: ignore[attr-defined]
+        if isinstance(one, dict)
+    }
+    told = []
+    for one in status["conditions"]:
+        old = before.get(one["type"], {})
+        kept = old.get("lastTransitionTime") if old.get("status") == one["status"] else None
+        told.append({**one, "lastTransitionTime": kept or now})
+    return {"metadata": {"uid": scaler.uid}, "status": {**status, "conditions": told, "decidedAt": now}}
+
+
+def cut(text: str) -> str:
+    """At most ``MESSAGE_BYTES`` characters."""
+    return text if len(text) <= MESSAGE_BYTES else text[: MESSAGE_BYTES - 3] + "..."

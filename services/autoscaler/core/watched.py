@@ -1,0 +1,102 @@
+r"""One object in the core: where its decision is, and what is remembered between decisions. Pure data.
+
+    IDLE --due--> READING --nothing to record--> IDLE
+                     \--decided--> COMMITTING --nothing to write, refused, unknown--> IDLE
+                                       \--committed--> WRITING --answered--> IDLE
+
+A move that the table does not have raises ``InvalidTransition``. A late answer (of an earlier number) is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from services.autoscaler.core.instructions import ScaleTo, SetBounds
+from shared.autoscaling.observation import Policy
+from shared.autoscaling.safety.drift import Drift
+from shared.autoscaling.safety.foreign import Expected, Foreign
+from shared.autoscaling.safety.scene import Change
+from shared.errors import InvalidTransition
+from shared.model.autoscaler import Autoscaler
+
+
+class Stage(Enum):
+    """Where an object's decision is."""
+
+    IDLE = "idle"
+    READING = "reading"
+    COMMITTING = "committing"
+    WRITING = "writing"
+
+
+TRANSITIONS = frozenset(
+    (
+        (Stage.IDLE, Stage.READING), (Stage.READING, Stage.IDLE), (Stage.READING, Stage.COMMITTING),
+        (Stage.COMMITTING, Stage.IDLE), (Stage.COMMITTING, Stage.WRITING), (Stage.WRITING, Stage.IDLE),
+    )
+)  # fmt: skip
+
+STORY = 12
+"""Moves that an object remembers, for the error of an impossible one."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """One object."""
+
+    scaler: Autoscaler
+    due_at: float
+    stage: Stage = Stage.IDLE
+    number: int = 0
+    """Of the round that goes on, or of the last one."""
+    read_generation: int = 0
+    policy: Policy | None = None
+    rule: Policy | None = None
+    policy_problem: str = ""
+    """Why the named policy cannot be had."""
+    drift: Drift = field(default_factory=Drift)
+    shown: dict[str, int] = field(default_factory=dict)
+    """Replicas at the last reading."""
+    changes: dict[str, list[Change]] = field(default_factory=dict)
+    expected: dict[str, Expected] = field(default_factory=dict)
+    """What each target may show without anybody else having written it; no entry: nothing of ours was written."""
+    unsure: dict[str, int] = field(default_factory=dict)
+    """Rises whose write may or may not have happened: what was to be."""
+    foreign: dict[str, Foreign] = field(default_factory=dict)
+    acting: bool = False
+    inherited: bool = False
+    """What an earlier leader recorded has been taken over."""
+    writes: tuple[ScaleTo | SetBounds, ...] = ()
+    recorded: object = None
+    """What was last recorded, as far as it tells two decisions apart; and when."""
+    recorded_at: float = float("-inf")
+    history: list[dict[str, object]] = field(default_factory=list)
+    """The last notable decisions, newest first, as the status shows them."""
+    status: dict[str, object] = field(default_factory=dict)
+    telling: bool = False
+    told_at: float = float("-inf")
+    story: list[str] = field(default_factory=list)
+
+    def move(self, to: Stage, cause: str) -> None:
+        """Go to another stage. ``InvalidTransition``: the table has no such move."""
+        if (self.stage, to) not in TRANSITIONS:
+            raise InvalidTransition(self.scaler.uid, self.stage.value, to.value, cause, self.story)
+        self.story.append(f"{self.number}: {self.stage.value} -> {to.value} on {cause}")
+        del self.story[:-STORY]
+        self.stage = to
+
+    def validate(self) -> list[str]:
+        """What must hold between two turns, a line each."""
+        key, found = self.scaler.key, []
+        if self.writes and self.stage not in (Stage.COMMITTING, Stage.WRITING):
+            found.append(f"writes: {key} has writes and is {self.stage.value}")
+        names = {target.name for target in self.scaler.targets}
+        for write in self.writes:
+            if write.service in self.foreign:
+                found.append(f"foreign: {key} writes {write.service}, which somebody else writes")
+            if write.service not in names and self.read_generation == self.scaler.generation:
+                found.append(f"writes: {key} writes {write.service}, which it does not name")
+        if self.unsure.keys() - self.expected.keys():
+            found.append(f"unsure: {key} waits for a write that nothing is expected of")
+        return found

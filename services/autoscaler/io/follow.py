@@ -1,0 +1,159 @@
+"""Watches of the API server as events for the core. They translate and decide nothing.
+
+An object that cannot be read is logged; a ResilientAutoscaler that does not decode at all counts as gone, so that
+nothing is written for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from services.autoscaler.core.events import (
+    BudgetGone,
+    BudgetSeen,
+    Event,
+    HpaFact,
+    HpaGone,
+    HpaSeen,
+    Listed,
+    NodeFact,
+    NodeGone,
+    NodeSeen,
+    PodFact,
+    PodGone,
+    PodSeen,
+    ScalerGone,
+    ScalerSeen,
+    SetGone,
+    SetSeen,
+)
+from shared.errors import ObjectError
+from shared.kube import objects
+from shared.kube.autoscaling import AUTOSCALERS, autoscaler_from_api
+from shared.kube.cluster_objects import budget_from_api
+from shared.kube.resources import NODES, PODS, Deleted, Malformed, Resource, Upserted
+from shared.kube.scaled_objects import BUDGETS, HPAS, OWNED_SETS, Hpa, last_writer, requests_of, unix_s
+from shared.model.autoscaler import TargetRef
+from shared.model.resources import parse_quantity
+from shared.ports import KubeApi
+from shared.runtime.kube.reflector import Batch, Reflector, Synced
+
+log = structlog.get_logger()
+
+Post = Callable[[list[Event]], None]
+OURS = "conclave"
+"""How our writes are called in managedFields: the client's user agent begins so."""
+
+
+def sources(api: KubeApi, post: Post) -> list[tuple[Resource[Any], Callable[[], Any]]]:
+    """Every watch, to be run: each is eternal."""
+    kinds: tuple[tuple[Resource[Any], Callable[[Any], Event], Callable[[objects.ObjectMeta], Event]], ...] = (
+        (AUTOSCALERS, lambda item: ScalerSeen(autoscaler_from_api(item)), lambda meta: ScalerGone(_key(meta))),
+        (PODS, lambda item: PodSeen(pod_fact(item)), lambda meta: PodGone(meta.uid)),
+        (OWNED_SETS, _set_seen, lambda meta: SetGone(meta.uid)),
+        (NODES, lambda item: NodeSeen(node_fact(item)), lambda meta: NodeGone(meta.name)),
+        (HPAS, lambda item: HpaSeen(hpa_fact(item)), lambda meta: HpaGone(_key(meta))),
+        (BUDGETS, lambda item: BudgetSeen(budget_from_api(item)), lambda meta: BudgetGone(_key(meta))),
+    )
+
+    def follow(kind: Resource[Any], seen: Callable[[Any], Event], gone: Callable[[Any], Event]) -> Callable[[], Any]:
+        def take(batch: Batch[Any]) -> None:
+            post(events_of(kind, batch, seen, gone))
+
+        optional = kind not in (PODS, NODES)
+        return lambda: Reflector(api, kind, optional=optional).run(take)
+
+    return [(kind, follow(kind, seen, gone)) for kind, seen, gone in kinds]
+
+
+def events_of(
+    kind: Resource[Any], batch: Batch[Any], seen: Callable[[Any], Event], gone: Callable[[Any], Event]
+) -> list[Event]:
+    """What a batch of one kind's watch tells the core."""
+    found: list[Event] = []
+    for event in batch:
+        match event:
+            case Upserted():
+                try:
+                    found.append(seen(event.object))
+                except (ObjectError, ValueError) as error:
+                    log.warning("object_unreadable", kind=kind.plural, key=_key(event.object.metadata), error=error)
+                    found.append(gone(event.object.metadata))
+            case Deleted():
+                found.append(gone(event.object.metadata))
+            case Synced():
+                found.append(Listed(kind.plural))
+            case Malformed():
+                bad = event.object
+                log.warning("object_malformed", kind=kind.plural, key=f"{bad.namespace}/{bad.name}", error=bad.error)
+                found.append(gone(objects.ObjectMeta(name=bad.name, namespace=bad.namespace, uid=bad.uid)))
+    return found
+
+
+def _key(meta: objects.ObjectMeta) -> str:
+    return f"{meta.namespace or ''}/{meta.name}"
+
+
+def _owner(meta: objects.ObjectMeta) -> objects.OwnerReference | None:
+    return next((one for one in meta.owner_references or () if one.controller), None)
+
+
+def _set_seen(item: objects.Pod) -> Event:
+    owner = _owner(item.metadata)
+    return SetSeen(item.metadata.uid, owner.uid if owner is not None and owner.kind == "Deployment" else "")
+
+
+def pod_fact(pod: objects.Pod) -> PodFact:
+    """A pod. ``ValueError``: a request that is no quantity."""
+    meta, status, owner = pod.metadata, pod.status, _owner(pod.metadata)
+    ready = any(one.type == "Ready" and one.status == "True" for one in status.conditions or ())
+    return PodFact(
+        uid=meta.uid,
+        namespace=meta.namespace or "",
+        name=meta.name,
+        labels=meta.labels or {},
+        owner=owner.uid if owner is not None else "",
+        node=pod.spec.node_name or "",
+        ready=ready,
+        ended=status.phase in ("Succeeded", "Failed") or meta.deletion_timestamp is not None,
+        since_s=unix_s(status.start_time),
+        requests=requests_of(pod.spec.containers, pod.spec.overhead),
+    )
+
+
+def node_fact(node: objects.Node) -> NodeFact:
+    """A node. ``ValueError``: an amount that is no quantity."""
+    amounts = {
+        name: parse_quantity(str(amount), milli=True) / 1000
+        for name, amount in (node.status.allocatable or {}).items()
+        if name in ("cpu", "memory", "pods")
+    }
+    cordoned = bool(node.spec.unschedulable)
+    ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions or ())
+    return NodeFact(
+        name=node.metadata.name,
+        cpu=amounts.get("cpu", 0.0),
+        memory=amounts.get("memory", 0.0),
+        pods=int(amounts.get("pods", 0)),
+        takes=ready and not cordoned,
+        cordoned=cordoned,
+    )
+
+
+def hpa_fact(hpa: Hpa) -> HpaFact:
+    """A HorizontalPodAutoscaler."""
+    meta, ref, owner = hpa.metadata, hpa.spec.scale_target_ref, _owner(hpa.metadata)
+    return HpaFact(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        ref=TargetRef(ref.api_version, ref.kind, ref.name),
+        minimum=1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas,
+        maximum=hpa.spec.max_replicas,
+        owner=f"{owner.kind}/{owner.name}" if owner is not None else "",
+        writer=last_writer(meta, but=OURS),
+    )

@@ -1,0 +1,280 @@
+"""Reads what one decision needs: the workloads, the HPAs, the last record in etcd, the metrics.
+
+Every read has a deadline of its own, and none fails the round: what could not be read is said in its place, and the
+core holds. Workloads are read from the API server at the moment of the decision and not from a watch: what is written
+then names the resourceVersion that was read here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import msgspec
+import structlog
+
+from services.autoscaler.core.events import HpaFact, RoundRead, TargetFact
+from services.autoscaler.core.instructions import ReadRound
+from services.autoscaler.io.follow import OURS, hpa_fact
+from shared.adapters.prometheus import PrometheusClient
+from shared.autoscaling.safety.readings import Reading
+from shared.errors import ConfigError, KubeError, KubeRejected, StoreError
+from shared.kube.decoding import UNREADABLE
+from shared.kube.resources import Resource
+from shared.kube.scaled_objects import (
+    HPAS,
+    WORKLOADS,
+    PodMetric,
+    ScaledObject,
+    decode_metric_values,
+    decode_pod_metrics,
+    last_writer,
+)
+from shared.model.autoscaler import Autoscaler, Signal, Source, SourceKind, TargetRef
+from shared.ports import KubeApi, Store
+from shared.wire.keys import Keys
+from shared.wire.records import AutoscaleRecord, decode_record
+
+log = structlog.get_logger()
+
+CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io/v1beta2", "/apis/external.metrics.k8s.io/v1beta1"
+METRICS = "/apis/metrics.k8s.io/v1beta1"
+BRIEF = 200
+
+
+class ReadingApi(KubeApi, Protocol):
+    """The API server, and its paths that are no objects."""
+
+    async def read(
+        self, route: str, path: str, *, query: Mapping[str, str] | None = None, timeout_s: float = 5.0
+    ) -> bytes:
+        """GET; errors as of ``KubeApi``."""
+        ...
+
+
+class _Served(msgspec.Struct):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = True
+
+
+class _Discovery(msgspec.Struct):
+    resources: list[_Served] = []
+
+
+class Kinds:
+    """Where each kind of workload is served: the well-known ones, others by discovery, once each."""
+
+    def __init__(self, api: ReadingApi, timeout_s: float) -> None:
+        self._api = api
+        self._timeout_s = timeout_s
+        self._found: dict[tuple[str, str], Resource[ScaledObject]] = dict(WORKLOADS)
+
+    async def resource(self, ref: TargetRef) -> Resource[ScaledObject] | None:
+        """The kind, None where it is not served. ``KubeError``: it could not be asked."""
+        known = self._found.get((ref.api_version, ref.kind))
+        if known is not None:
+            return known
+        group, _, version = ref.api_version.rpartition("/")
+        path = f"/apis/{quote(group)}/{quote(version)}" if group else f"/api/{quote(version)}"
+        try:
+            body = await self._api.read("discover", path, timeout_s=self._timeout_s)
+            served = msgspec.json.decode(body, type=_Discovery).resources
+        except KubeRejected as error:
+            if error.status == 404:
+                return None
+            raise
+        except UNREADABLE:
+            return None
+        for one in served:
+            if one.kind == ref.kind and one.namespaced and "/" not in one.name:
+                found = Resource(ref.kind, group, version, one.name, True, ScaledObject)
+                self._found[ref.api_version, ref.kind] = found
+                return found
+        return None
+
+
+class Reads:
+    """Carries out ``ReadRound``."""
+
+    def __init__(
+        self,
+        api: ReadingApi,
+        store: Store,
+        keys: Keys,
+        *,
+        kinds: Kinds,
+        prometheus: PrometheusClient | None,
+        timeout_s: float,
+        wall: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._keys = keys
+        self._kinds = kinds
+        self._prometheus = prometheus
+        self._timeout_s = timeout_s
+        self._wall = wall
+
+    async def round(self, work: ReadRound) -> RoundRead:
+        """Everything, at once; never raises for what others do."""
+        scaler, wall_s = work.scaler, self._wall()
+        (last, revision, problem), hpas, targets, pod_metrics = await asyncio.gather(
+            self._last(scaler.key), self._hpas(scaler, work.hpas), self._targets(scaler), self._pod_metrics(scaler)
+        )
+        readings = await self._readings(scaler, targets)
+        return RoundRead(
+            key=scaler.key, number=work.number, wall_s=wall_s, targets=targets, hpas=hpas, readings=readings,
+            pod_metrics=pod_metrics, last=last, last_revision=revision, store_problem=problem,
+        )  # fmt: skip
+
+    async def _last(self, key: str) -> tuple[AutoscaleRecord | None, int, str]:
+        """(record, its revision, why it could not be read). One that does not decode counts as none."""
+        try:
+            kv = await self._store.get(self._keys.autoscaler_last(key), timeout_s=self._timeout_s)
+        except StoreError as error:
+            return None, 0, str(error)[:BRIEF]
+        if kv is None:
+            return None, 0, ""
+        record = decode_record(kv.value, AutoscaleRecord)
+        if record is None:
+            log.warning("record_unreadable", key=kv.key)
+        return record, kv.mod_revision, ""
+
+    async def _targets(self, scaler: Autoscaler) -> dict[str, TargetFact | str]:
+        found = await asyncio.gather(*(self._target(scaler.namespace, one.ref) for one in scaler.targets))
+        return {target.name: fact for target, fact in zip(scaler.targets, found, strict=True)}
+
+    async def _target(self, namespace: str, ref: TargetRef) -> TargetFact | str:
+        try:
+            resource = await self._kinds.resource(ref)
+            if resource is None:
+                return f"!no kind {ref.kind} is served in {ref.api_version}"
+            whole = (ref.api_version, ref.kind) in WORKLOADS
+            path = resource.path(quote(namespace, safe=""), quote(ref.name, safe=""), "" if whole else "scale")
+            body = await self._api.read(f"get {resource.plural}", path, timeout_s=self._timeout_s)
+            found = msgspec.json.decode(body, type=ScaledObject)
+        except KubeRejected as error:
+            return f"!there is none in {namespace}" if error.status == 404 else str(error)[:BRIEF]
+        except KubeError as error:
+            return str(error)[:BRIEF]
+        except UNREADABLE as error:
+            return f"its answer cannot be read: {str(error)[:BRIEF]}"
+        return target_fact(ref, found)
+
+    async def _hpas(self, scaler: Autoscaler, names: Mapping[str, str]) -> dict[str, HpaFact | str]:
+        async def read(name: str) -> HpaFact | str:
+            try:
+                hpa = await self._api.get(HPAS, namespace=scaler.namespace, name=name, timeout_s=self._timeout_s)
+            except KubeError as error:
+                return str(error)[:BRIEF]
+            return f"!there is no HPA {name}" if hpa is None else hpa_fact(hpa)
+
+        found = await asyncio.gather(*(read(name) for name in names.values()))
+        return dict(zip(names, found, strict=True))
+
+    # --- metrics ------------------------------------------------------------------------------------------------------
+
+    async def _pod_metrics(self, scaler: Autoscaler) -> dict[str, PodMetric] | str:
+        wanted = any(
+            source.kind is SourceKind.RESOURCE for target in scaler.targets for source in target.sources.values()
+        )
+        if not wanted:
+            return {}
+        path = f"{METRICS}/namespaces/{quote(scaler.namespace, safe='')}/pods"
+        try:
+            body = await self._api.read("list pod metrics", path, timeout_s=self._timeout_s)
+            return {one.pod: one for one in decode_pod_metrics(body)}
+        except KubeError as error:
+            return f"metrics.k8s.io: {str(error)[:BRIEF]}"
+
+    async def _readings(
+        self, scaler: Autoscaler, targets: Mapping[str, TargetFact | str]
+    ) -> dict[str, dict[Signal, Reading]]:
+        asked: list[tuple[str, Signal]] = []
+        calls: list[Awaitable[Reading]] = []
+        for target in scaler.targets:
+            fact = targets[target.name]
+            for signal, source in target.sources.items():
+                if source.kind is not SourceKind.RESOURCE:
+                    asked.append((target.name, signal))
+                    selector = fact.selector if isinstance(fact, TargetFact) else ""
+                    calls.append(self._reading(scaler.namespace, signal, source, selector))
+        found: dict[str, dict[Signal, Reading]] = {}
+        for (name, signal), reading in zip(asked, await asyncio.gather(*calls), strict=True):
+            found.setdefault(name, {})[signal] = reading
+        return found
+
+    async def _reading(self, namespace: str, signal: Signal, source: Source, selector: str) -> Reading:
+        try:
+            if source.kind is SourceKind.PROMETHEUS:
+                values = await self._by_query(source.query)
+            else:
+                values = await self._by_api(namespace, source, selector)
+        except (KubeError, ConfigError) as error:
+            return Reading(None, None, str(error)[:BRIEF])
+        if not values:
+            return Reading(None, None, "the answer is empty")
+        numbers = [value * source.scale for value, _ in values]
+        joined = max(numbers) if signal is Signal.LATENCY else sum(numbers)
+        # one bad part spoils the sum, and must show
+        worst = next((one for one in numbers if not one >= 0), None)
+        return Reading(joined if worst is None else worst, min(at_s for _, at_s in values))
+
+    async def _by_query(self, query: str) -> list[tuple[float, float]]:
+        if self._prometheus is None:
+            raise ConfigError("this autoscaler has no Prometheus: give it --prometheus URL")
+        values = await self._prometheus.query(query, timeout_s=self._timeout_s)
+        if len(values) > 1:
+            raise ConfigError(f"the query has {len(values)} series: sum them in it, so that it has one")
+        return values
+
+    async def _by_api(self, namespace: str, source: Source, selector: str) -> list[tuple[float, float]]:
+        space, metric = quote(namespace, safe=""), quote(source.metric, safe="")
+        query: dict[str, str] = {}
+        match source.kind:
+            case SourceKind.EXTERNAL:
+                path = f"{EXTERNAL}/namespaces/{space}/{metric}"
+                query = {"labelSelector": source.selector} if source.selector else {}
+            case SourceKind.PODS:
+                path = f"{CUSTOM}/namespaces/{space}/pods/*/{metric}"
+                chosen = source.selector or selector
+                query = {"labelSelector": chosen} if chosen else {}
+            case _:
+                resource, name = quote(source.object_resource, safe=""), quote(source.object_name, safe="")
+                path = f"{CUSTOM}/namespaces/{space}/{resource}/{name}/{metric}"
+        body = await self._api.read(f"metric {source.kind.value}", path, query=query, timeout_s=self._timeout_s)
+        return decode_metric_values(body)
+
+
+def target_fact(ref: TargetRef, found: ScaledObject) -> TargetFact:
+    """The workload as the core sees it."""
+    meta, status = found.metadata, found.status
+    whole = (ref.api_version, ref.kind) in WORKLOADS
+    unsaid = 1 if whole else 0  # a Scale leaves zero out
+    return TargetFact(
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        replicas=unsaid if found.spec.replicas is None else found.spec.replicas,
+        selector=status.selector or selector_text(found.spec.selector),
+        rollout=rollout_of(ref, found),
+        writer=last_writer(meta, but=OURS),
+    )
+
+
+def rollout_of(ref: TargetRef, found: ScaledObject) -> str:
+    """What goes on with a workload, in words; "" for nothing. A growing one is no rollout."""
+    status = found.status
+    if ref.kind == "Deployment" and (status.updated_replicas or 0) < status.replicas:
+        return f"a rollout: {status.updated_replicas or 0} of {status.replicas} pods are of the new template"
+    if ref.kind == "StatefulSet" and status.update_revision and status.update_revision != status.current_revision:
+        return "a rollout: its pods are of two revisions"
+    return ""
+
+
+def selector_text(selector: Any) -> str:
+    """The equality part of a workload's selector."""
+    labels = selector.get("matchLabels") if isinstance(selector, dict) else None
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items()))

@@ -1,0 +1,148 @@
+"""What is written: the record in etcd first, then scales and HPAs' bounds, and statuses beside.
+
+Each ends in an event. A write names the uid and the resourceVersion that the decision saw (409 otherwise), and is only
+sent while this process leads by its own clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from services.autoscaler.core import telling
+from services.autoscaler.core.events import Committed, Event, Fenced, Told, Wrote
+from services.autoscaler.core.instructions import Commit, Forget, ScaleTo, SetBounds, Tell, Write
+from services.autoscaler.io.reads import Kinds
+from shared.errors import KubeError, KubeRejected, StoreError, StoreRejected
+from shared.kube.autoscaling import AUTOSCALERS
+from shared.kube.resources import Resource
+from shared.kube.scaled_objects import HPAS
+from shared.ports import Compare, CreateRevisionIs, Delete, KubeApi, ModRevisionIs, Op, Put, Store
+from shared.runtime.leader_shell import Validity
+from shared.wire.keys import Keys
+
+log = structlog.get_logger()
+
+Post = Callable[[Event], None]
+
+
+class StoreWrites:
+    """Commits decisions under the term, and forgets objects that are gone."""
+
+    def __init__(self, store: Store, keys: Keys, post: Post, *, term: int, timeout_s: float, history: int) -> None:
+        self._store, self._keys, self._post = store, keys, post
+        self._term, self._timeout_s, self._history = term, timeout_s, history
+
+    async def commit(self, work: Commit) -> None:
+        """One transaction: we lead, and the record is as it was read."""
+        keys = self._keys
+        last = keys.autoscaler_last(work.key)
+        compares: list[Compare] = [
+            CreateRevisionIs(keys.autoscaler_leader, self._term),
+            ModRevisionIs(last, work.last_revision),
+        ]
+        puts = [
+            Put(last, msgspec.json.encode(work.record)),
+            Put(keys.autoscaler_decision(work.key, work.slot), msgspec.json.encode(work.decision)),
+        ]
+        try:
+            done = await self._store.txn(compares, puts, timeout_s=self._timeout_s)
+            if not done.succeeded and not await self._leads():
+                self._post(Fenced("etcd names another autoscaler"))
+                return
+            outcome = "ok" if done.succeeded else "refused"
+        except StoreRejected as error:
+            log.warning("commit_rejected", object=work.key, error=error)
+            outcome = "refused"
+        except StoreError as error:
+            log.warning("commit_unknown", object=work.key, error=error)
+            outcome = "unknown"
+        self._post(Committed(work.key, work.number, outcome))
+
+    async def _leads(self) -> bool:
+        kv = await self._store.get(self._keys.autoscaler_leader, timeout_s=self._timeout_s)
+        return kv is not None and kv.create_revision == self._term
+
+    async def forget(self, work: Forget) -> None:
+        """Best effort: what stays is of a uid that no object has."""
+        keys = self._keys
+        slots = [Delete(keys.autoscaler_decision(work.key, slot)) for slot in range(self._history)]
+        ops: list[Op] = [Delete(keys.autoscaler_last(work.key)), *slots]
+        try:
+            await self._store.txn(
+                [CreateRevisionIs(keys.autoscaler_leader, self._term)], ops, timeout_s=self._timeout_s
+            )
+        except StoreError as error:
+            log.info("forget_failed", object=work.key, error=error)
+
+
+class ApiWrites:
+    """Writes to the API server."""
+
+    def __init__(
+        self, api: KubeApi, post: Post, *, kinds: Kinds, leadership: Validity | None, timeout_s: float
+    ) -> None:
+        self._api, self._post, self._kinds = api, post, kinds
+        self._leadership, self._timeout_s = leadership, timeout_s
+
+    async def write(self, work: Write) -> None:
+        """All writes of a decision, at once."""
+        found = await asyncio.gather(*(self._one(write) for write in work.writes))
+        self._post(
+            Wrote(work.key, work.number, {one.service: end for one, end in zip(work.writes, found, strict=True)})
+        )
+
+    async def _one(self, write: ScaleTo | SetBounds) -> tuple[str, str]:
+        """(outcome, what was said)."""
+        meta = {"resourceVersion": write.resource_version, "uid": write.uid}
+        try:
+            if isinstance(write, ScaleTo):
+                resource = await self._kinds.resource(write.ref)
+                if resource is None:
+                    return "refused", f"no kind {write.ref.kind} is served"
+                await self._patch(
+                    resource, write.namespace, write.ref.name, "scale",
+                    {"metadata": meta, "spec": {"replicas": write.replicas}},
+                )  # fmt: skip
+            else:
+                spec = {"minReplicas": write.minimum, "maxReplicas": write.maximum}
+                await self._patch(HPAS, write.namespace, write.name, "", {"metadata": meta, "spec": spec})
+        except KubeRejected as error:
+            return ("conflict" if error.status == 409 else "refused"), str(error)
+        except KubeError as error:
+            return "unknown", str(error)
+        except _NotLeading:
+            return "refused", "this process leads no more"
+        return "ok", ""
+
+    async def _patch(
+        self, resource: Resource[Any], namespace: str, name: str, subresource: str, patch: dict[str, object]
+    ) -> None:
+        if self._leadership is not None and not self._leadership.is_valid():
+            raise _NotLeading
+        await self._api.patch(
+            resource, namespace=namespace, name=name, patch=patch, subresource=subresource, strategy="merge",
+            timeout_s=self._timeout_s, wait_when_busy=False,
+        )  # fmt: skip
+
+    async def tell(self, work: Tell) -> None:
+        """The object's status; a failed one is asked for again by the core."""
+        scaler, now = work.scaler, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            await self._api.patch(
+                AUTOSCALERS, namespace=scaler.namespace, name=scaler.name,
+                patch=telling.patch(work.status, scaler, now), subresource="status", strategy="merge",
+                timeout_s=self._timeout_s, wait_when_busy=False,
+            )  # fmt: skip
+        except KubeError as error:
+            log.info("status_failed", object=scaler.key, error=error)
+        self._post(Told(scaler.key))
+
+
+class _NotLeading(Exception):
+    """Our lease may have ended."""

@@ -1,0 +1,1 @@
+"""``conclave autoscale``: replicas of services, by rule and by learned policies."""

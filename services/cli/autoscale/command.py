@@ -1,0 +1,16 @@
+"""The ``conclave autoscale`` group: which sub-commands there are. Each lives in a file of its own beside this one,
+which is imported when it is asked for."""
+
+from __future__ import annotations
+
+import click
+
+from services.cli.app import Commands
+
+SUBCOMMANDS = {"hpa": "autoscale.hpa"}
+"""Name to where under ``services.cli`` the command of that name is."""
+
+
+@click.group(commands=Commands(SUBCOMMANDS))
+def autoscale() -> None:
+    """How many replicas services are to have."""

@@ -1,0 +1,208 @@
+"""Takes the readings of agents on their nodes, answers what they are to do next, and hands on what was read. Pure.
+
+    Readings of an agent --heard--> ReadingsAck: how often, keys, some peers to probe, targets
+    every second --flush--> NodesMeasured: everything that came since, in one event
+
+An agent may speak of its own node alone: the one that it is registered for, under the incarnation that is registered.
+Where nodes stand in the delay space is kept here; a node's delay to others, and to the regions that users named, follow
+from it. Not its job: what a policy makes of it (``measured.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from statistics import median
+from typing import Protocol
+
+from services.coordinator.agents.views import AgentView
+from services.coordinator.core.events import NodeSample, NodesMeasured
+from shared.agent.vivaldi import DIMENSIONS, Coordinate, delay_ms
+from shared.kube.latency_targets import LatencyTarget
+from shared.model.cluster_events import ClusterEvent, ObjectChanged
+from shared.wire.messages import VERSION, Readings, ReadingsAck
+from shared.wire.readings import MAX_PEERS, MAX_TARGETS, NodeReading, ProbePeer, ProbeTarget, TargetLatency
+
+SOURCE = "agent"
+MESSAGES_PER_S = 100.0
+"""Readings that all agents together are asked to send per second: some 2 % of a leader's core."""
+LEAST_S = 1.0
+UNWANTED_S = 15.0
+"""How often where no policy looks: people do (``conclave nodes``)."""
+SURE = 0.5
+"""Coordinates whose relative error is above it tell nothing yet."""
+COMPARED = 32
+"""Other nodes, of a region or of all, to which a node's delay is the median."""
+FORGET_S = 300.0
+PEERS_TOLD = 4
+
+
+class Rng(Protocol):
+    """Where draws come from."""
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        ...
+
+
+class ReadingsRefused(Exception):
+    """The message does not count. ``code``: for the answer."""
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """An agent's last message."""
+
+    at_s: float
+    coordinate: Coordinate | None
+    probed_at: ProbePeer | None
+
+
+class ReadingsDesk:
+    """One term's. ``key``: of probes between agents, made anew by each leader; ``region_of``: a node's label."""
+
+    def __init__(self, key: bytes, rng: Rng, *, term: int, region_of: Callable[[str], str]) -> None:
+        self._key = key
+        self._rng = rng
+        self._term = term
+        self._region_of = region_of
+        self._targets: dict[str, LatencyTarget] = {}
+        self._heard: dict[str, _Heard] = {}
+        self._waiting: dict[str, tuple[float, Readings]] = {}
+        self._message_id = 0
+        self.taken = 0
+        self.refused = 0
+
+    @property
+    def targets(self) -> Mapping[str, LatencyTarget]:
+        """What users named, by name."""
+        return self._targets
+
+    def changed(self, events: Iterable[ClusterEvent]) -> None:
+        """LatencyTarget objects as the watch shows them."""
+        for event in events:
+            if isinstance(event, ObjectChanged):
+                if isinstance(event.item, LatencyTarget):
+                    self._targets[event.key] = event.item
+                else:
+                    self._targets.pop(event.key, None)
+
+    def heard(
+        self, message: Readings, agents: Mapping[str, AgentView], now_s: float, *, wanted: bool = True
+    ) -> ReadingsAck:
+        """Take in a message; raises ``ReadingsRefused``. ``wanted``: whether any policy looks at use."""
+        view = agents.get(message.agent)
+        if view is None or view.record.incarnation != message.incarnation:
+            self.refused += 1
+            raise ReadingsRefused(f"agent {message.agent} is not registered under that incarnation", "not_ready")
+        node = view.record.node
+        if not node or any(reading.node != node for reading in message.readings):
+            self.refused += 1
+            raise ReadingsRefused(f"agent {message.agent} serves {node or 'no node of its own'}", "forbidden")
+        self.taken += 1
+        self._heard[node] = _Heard(now_s, _coordinate(message), message.probed_at)
+        if message.readings:
+            self._waiting[node] = (now_s, message)
+        self._message_id += 1
+        every_s = max(LEAST_S if wanted or self._targets else UNWANTED_S, len(agents) / MESSAGES_PER_S)
+        return ReadingsAck(
+            VERSION,
+            self._message_id,
+            message.message_id,
+            self._term,
+            round(every_s * 1000),
+            [self._key] if message.probed_at is not None else [],
+            self._peers(node) if message.probed_at is not None else [],
+            [
+                ProbeTarget(target.name, target.host, target.port, round(target.every_s * 1000))
+                for target in islice(self._targets.values(), MAX_TARGETS)
+                if not target.region
+            ],
+        )
+
+    def flush(self, now_s: float) -> NodesMeasured | None:
+        """Everything that came since, as one event; None where nothing did."""
+        self._heard = {node: one for node, one in self._heard.items() if now_s - one.at_s <= FORGET_S}
+        if not self._waiting:
+            return None
+        waiting, self._waiting = self._waiting, {}
+        return NodesMeasured(
+            tuple(self._sample(node, now_s - at_s, message) for node, (at_s, message) in waiting.items())
+        )
+
+    def _sample(self, node: str, waited_s: float, message: Readings) -> NodeSample:
+        reading = message.readings[-1]
+        here = self._heard[node].coordinate if node in self._heard else None
+        delay = self._delay(node, here, lambda _: True)
+        return NodeSample(
+            node=node,
+            age_s=waited_s + reading.age_ms / 1000,
+            cpu_millis=_known(reading.cpu_millis),
+            memory_bytes=_known(reading.memory_bytes),
+            disk=None if reading.disk < 0 else reading.disk,
+            network=None if reading.network < 0 else reading.network,
+            source=SOURCE,
+            delay_us=None if delay is None else round(delay[0] * 1000),
+            latencies=self._latencies(node, here, message.latencies),
+            pressure=tuple(reading.pressure),
+            oom_kills=_known(reading.oom_kills),
+            missing=_missing(reading, message.latencies),
+        )
+
+    def _latencies(
+        self, node: str, here: Coordinate | None, told: Iterable[TargetLatency]
+    ) -> dict[str, tuple[int, int]]:
+        """(median, spread) by target, in microseconds; only of targets that are there."""
+        found = {
+            one.target: (one.median_us, one.spread_us) for one in told if one.samples and one.target in self._targets
+        }
+        for target in islice(self._targets.values(), MAX_TARGETS):
+            if target.region and (delay := self._delay(node, here, self._in(target.region))) is not None:
+                found[target.name] = (round(delay[0] * 1000), round(delay[1] * 1000))
+        return found
+
+    def _in(self, region: str) -> Callable[[str], bool]:
+        return lambda node: self._region_of(node) == region
+
+    def _delay(self, node: str, here: Coordinate | None, wanted: Callable[[str], bool]) -> tuple[float, float] | None:
+        """(median, spread) of the delay to other nodes, in ms; None where that is not known well enough."""
+        if here is None or here.error > SURE:
+            return None
+        others = (
+            one.coordinate
+            for name, one in self._heard.items()
+            if name != node and one.coordinate is not None and one.coordinate.error <= SURE and wanted(name)
+        )
+        delays = [delay_ms(here, other) for other in islice(others, COMPARED)]
+        if not delays:
+            return None
+        middle = median(delays)
+        return middle, median(abs(delay - middle) for delay in delays)
+
+    def _peers(self, node: str) -> list[ProbePeer]:
+        known = [one.probed_at for name, one in self._heard.items() if name != node and one.probed_at is not None]
+        most = min(PEERS_TOLD, MAX_PEERS)
+        return [known.pop(int(self._rng.random() * len(known))) for _ in range(min(most, len(known)))]
+
+
+def _coordinate(message: Readings) -> Coordinate | None:
+    told = message.standing
+    if told is None or len(told.at) != DIMENSIONS:
+        return None
+    found = Coordinate(tuple(told.at), told.height, told.error)
+    return found if found.usable else None
+
+
+def _known(amount: int) -> int | None:
+    return None if amount < 0 else amount
+
+
+def _missing(reading: NodeReading, latencies: Iterable[TargetLatency]) -> tuple[str, ...]:
+    """What could not be told, targets that do not answer included."""
+    silent = [f"latency: {one.target} did not answer {one.failed} times in a row" for one in latencies if one.failed]
+    return (*reading.missing, *silent[:16])

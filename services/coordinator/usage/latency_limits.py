@@ -1,0 +1,58 @@
+"""Tells when the node of a placed pod comes to lie beyond its hard latency limit, and when it is back within it. Pure.
+
+Latency changes after placement; a scheduler does not move a pod for it by itself. Who runs the pod is told, once per
+change, by an event on the pod; ``explain`` says it at any time. Only pods that name a target and a hard limit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from services.coordinator.core.instructions import EmitEvent
+from services.coordinator.core.state import State
+
+MOST_PER_LOOK = 64
+"""Events of one look at one node: a node that goes far away may hold a hundred pods that mind."""
+
+
+class LatencyLimits:
+    """One term's."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._broken: dict[str, str] = {}
+        """The node by pod uid, of pods whose limit is broken and told."""
+
+    @property
+    def broken(self) -> int:
+        """How many placed pods are beyond their hard limit, as far as told."""
+        return len(self._broken)
+
+    def look(self, node: str) -> None:
+        """The node's latencies have changed."""
+        table = self._state.cache.table
+        row = table.row_of.get(node)
+        if row is None:
+            return
+        there, told = set(), 0
+        for pod in self._state.cluster.index.pods_on(node):
+            there.add(pod.uid)
+            limit, target = pod.pod_class.latency_hard_us, pod.pod_class.latency_target
+            if not limit or not target or told == MOST_PER_LOOK:
+                continue
+            now = int(table.latency_to(target, np.array([row]))[0])
+            breaks = now > limit
+            if now < 0 or breaks is (pod.uid in self._broken):
+                continue
+            told += 1
+            if breaks:
+                self._broken[pod.uid] = node
+                note = f"{node} is now {now / 1000:g} ms from {target}, beyond the hard limit of {limit / 1000:g} ms"
+            else:
+                del self._broken[pod.uid]
+                note = f"{node} is within the hard limit of {limit / 1000:g} ms of {target} again ({now / 1000:g} ms)"
+            kind, reason = ("Warning", "LatencyLimitBroken") if breaks else ("Normal", "LatencyLimitKept")
+            self._state.out.append(EmitEvent(pod.uid, pod.namespace, pod.name, "", kind, reason, "Measuring", note))
+        gone = [uid for uid, where in self._broken.items() if where == node and uid not in there]
+        for uid in gone:
+            del self._broken[uid]

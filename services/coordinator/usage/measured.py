@@ -1,0 +1,187 @@
+"""What every node was last measured to use, part by part, by whichever source was the freshest. Pure.
+
+    samples of metrics.k8s.io, Prometheus, agents' sensors --take--> per node and part: amount, when, by whom
+        --sample--> one sample of the node for the store that policies read, with what was not measured masked
+
+Parts are cpu, memory, disk and network. A newer measurement of a part replaces an older one, whoever made it. A part
+that is ``STALE_S`` older than the node's newest is no measurement of now: it is masked, and named. A sample counts as
+of its oldest part, so a pod is rather counted twice for a moment than not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from services.coordinator.core.events import NodeSample
+from shared.policy.usage.class_usage import PARTS
+from shared.policy.usage.views import MOST_SHARE
+from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
+
+NAMES = ("cpu", "memory", "disk", "network")
+assert len(NAMES) == PARTS
+
+STALE_S = 60.0
+"""A part is masked when it is so much older than the newest part of its node."""
+GONE_S = 600.0
+"""Nobody has told anything of the node for so long: it is shown as not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``amount``: millicores, bytes, or a share of what the node can do."""
+
+    amount: float
+    at_s: float
+    source: str
+
+
+@dataclass(slots=True)
+class MeasuredNode:
+    """One node: its parts by ``NAMES``, and what sensors say beside them."""
+
+    parts: list[Part | None] = field(default_factory=lambda: [None] * PARTS)
+    delay_us: int | None = None
+    latencies: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    told_s: float = -1e18
+    """When the sensors' sample was taken."""
+    pressure: tuple[float, ...] = ()
+    oom_kills: int = 0
+    missing: tuple[str, ...] = ()
+
+    @property
+    def newest_s(self) -> float:
+        """When the newest part was measured."""
+        return max((part.at_s for part in self.parts if part is not None), default=-1e18)
+
+    def fresh(self) -> list[Part | None]:
+        """The parts that count: measured, and not stale beside the newest."""
+        least_s = self.newest_s - STALE_S
+        return [part if part is not None and part.at_s >= least_s else None for part in self.parts]
+
+    def masked(self, now_s: float) -> list[str]:
+        """What of it is not measured, for people: the part, and why."""
+        told = []
+        for name, part, fresh in zip(NAMES, self.parts, self.fresh(), strict=True):
+            if part is None:
+                told.append(f"{name}: nobody measures it")
+            elif fresh is None:
+                told.append(f"{name}: last measured {now_s - part.at_s:.0f} s ago ({part.source})")
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Of one node for policies: ``shares`` [PARTS] of its limits, 0 where bit i of ``unmeasured`` is set."""
+
+    shares: list[float]
+    unmeasured: int
+    at_s: float
+
+
+class MeasuredNodes:
+    """All nodes. ``forget`` those that left."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, MeasuredNode] = {}
+
+    def take(self, samples: Iterable[NodeSample], now_s: float) -> list[str]:
+        """Take in what a source told; the nodes of which it was anything new, once each."""
+        changed: dict[str, None] = {}
+        for sample in samples:
+            node = self.nodes.get(sample.node)
+            if node is None:
+                node = self.nodes[sample.node] = MeasuredNode()
+            if self._merge(node, sample, now_s - sample.age_s):
+                changed[sample.node] = None
+        return list(changed)
+
+    def forget(self, present: Mapping[str, int], now_s: float) -> None:
+        """Leave out nodes that are gone, and those of which nobody tells any more."""
+        for name in [name for name, node in self.nodes.items() if name not in present or _silent(node, now_s)]:
+            del self.nodes[name]
+
+    def sample(self, name: str, table: NodeTable, row: int) -> Sample | None:
+        """The node's sample, as shares of what it has; None where no part of it is measured."""
+        node = self.nodes.get(name)
+        fresh = node.fresh() if node is not None else []
+        known = [part for part in fresh if part is not None]
+        if not known:
+            return None
+        has = (float(max(1, table.allocatable[CPU_COLUMN, row])), float(max(1, table.allocatable[MEMORY_COLUMN, row])))
+        scales: Sequence[float] = (*has, 1.0, 1.0)
+        shares = [
+            min(MOST_SHARE, part.amount / scale) if part is not None else 0.0
+            for part, scale in zip(fresh, scales, strict=True)
+        ]
+        unmeasured = sum(1 << place for place, part in enumerate(fresh) if part is None)
+        return Sample(shares, unmeasured, min(part.at_s for part in known))
+
+    @staticmethod
+    def _merge(node: MeasuredNode, sample: NodeSample, at_s: float) -> bool:
+        new = False
+        for place, amount in enumerate((sample.cpu_millis, sample.memory_bytes, sample.disk, sample.network)):
+            known = node.parts[place]
+            if amount is not None and amount >= 0 and (known is None or at_s > known.at_s):
+                node.parts[place] = Part(float(amount), at_s, sample.source)
+                new = True
+        if sample.latencies is not None and at_s > node.told_s:  # sensors tell all of it, or nothing
+            node.told_s = at_s
+            node.latencies, node.delay_us = sample.latencies, sample.delay_us
+            node.pressure, node.missing = sample.pressure, sample.missing
+            node.oom_kills += sample.oom_kills or 0
+            new = True
+        return new
+
+
+def _silent(node: MeasuredNode, now_s: float) -> bool:
+    return now_s - max(node.newest_s, node.told_s) > GONE_S
+
+
+class Telling:
+    """Which agent has been told which samples, so that each goes to it once. ``stamp`` counts changes of nodes."""
+
+    def __init__(self) -> None:
+        self._stamp = 0
+        self._changed: dict[str, int] = {}
+        """Stamp by node, the last to change at the end."""
+        self._told: dict[str, tuple[int, int, int]] = {}
+
+    def changed(self, nodes: Iterable[str]) -> None:
+        """There is something new of these."""
+        for node in nodes:
+            self._stamp += 1
+            self._changed.pop(node, None)
+            self._changed[node] = self._stamp
+
+    @property
+    def agents(self) -> int:
+        """How many agents it remembers."""
+        return len(self._told)
+
+    def forget(self, present: Mapping[str, int]) -> None:
+        """Leave out nodes that are gone, and agents that were not asked while every node was measured twice: whoever
+        comes back is told everything."""
+        least = self._stamp - 2 * len(self._changed)
+        self._told = {agent: told for agent, told in self._told.items() if told[2] >= least}
+        for node in [node for node in self._changed if node not in present]:
+            del self._changed[node]
+
+    def news(self, agent: str, epoch: int, slots: Mapping[int, str]) -> Iterator[tuple[int, str]]:
+        """(slot, node) of the agent's nodes of which it was not told the newest; counts as told from here on. All of
+        them in a new epoch, and where it has another number of nodes; one that changed places with another is told of
+        at its next measurement."""
+        before, self._told[agent] = self._told.get(agent), (epoch, len(slots), self._stamp)
+        if before == self._told[agent]:
+            return
+        if before is None or before[:2] != (epoch, len(slots)):
+            yield from ((slot, node) for slot, node in slots.items() if node in self._changed)
+            return
+        fresh = []
+        for node, stamp in reversed(self._changed.items()):
+            if stamp <= before[2]:
+                break
+            fresh.append(node)
+        if fresh:
+            slot_of = {node: slot for slot, node in slots.items()}
+            yield from ((slot_of[node], node) for node in fresh if node in slot_of)

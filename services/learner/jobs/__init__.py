@@ -1,0 +1,1 @@
+"""Learning to divide GPUs over training jobs."""

@@ -1,0 +1,89 @@
+"""Round trips from this node to what users name, as a median with its spread; which target is tried when. Pure.
+
+A median of the last few: one slow answer says nothing about the node, three of five do. Failed attempts are counted and
+never take part; a target that answers nobody any more is told as failing and its old median ends with its samples.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from shared.agent.vivaldi import Rng
+from shared.wire.readings import ProbeTarget, TargetLatency
+
+SAMPLES = 5
+FORGET_FAILURES = 5
+"""Failed attempts in a row after which old samples are no measurement any more."""
+MOST_US = 60_000_000
+
+
+@dataclass(slots=True)
+class _Target:
+    probed: ProbeTarget
+    next_s: float
+    samples: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    failures: int = 0
+
+
+class TargetTimes:
+    """Of one node."""
+
+    def __init__(self, rng: Rng) -> None:
+        self._rng = rng
+        self._targets: dict[str, _Target] = {}
+
+    def follow(self, targets: Sequence[ProbeTarget], now_s: float) -> None:
+        """All targets there are now. One that leads elsewhere under its old name begins anew."""
+        found: dict[str, _Target] = {}
+        for target in targets:
+            known = self._targets.get(target.name)
+            if known is None or (known.probed.host, known.probed.port) != (target.host, target.port):
+                # soon, but not all nodes at once
+                known = _Target(target, now_s + self._rng.random() * min(1.0, target.every_ms / 1000))
+            known.probed = target
+            found[target.name] = known
+        self._targets = found
+
+    def due(self, now_s: float) -> list[ProbeTarget]:
+        """What is to be tried now; each counts as tried from here on."""
+        found = []
+        for target in self._targets.values():
+            if target.next_s <= now_s:
+                target.next_s = now_s + target.probed.every_ms / 1000 * (0.9 + 0.2 * self._rng.random())
+                found.append(target.probed)
+        return found
+
+    def next_s(self) -> float | None:
+        """When the next one is due; None while there is no target."""
+        return min((target.next_s for target in self._targets.values()), default=None)
+
+    def answered(self, name: str, took_s: float) -> None:
+        """An attempt came about in so many seconds; one that cannot be is left out."""
+        target, took_us = self._targets.get(name), round(took_s * 1e6)
+        if target is not None and 0 < took_us <= MOST_US:
+            target.samples.append(took_us)
+            target.failures = 0
+
+    def failed(self, name: str) -> None:
+        """An attempt got no answer in time, or was refused."""
+        target = self._targets.get(name)
+        if target is None:
+            return
+        target.failures += 1
+        if target.failures >= FORGET_FAILURES:
+            target.samples.clear()
+
+    def told(self) -> list[TargetLatency]:
+        """What is known of each target; one without a sample says so by ``samples`` 0."""
+        return [_told(name, target) for name, target in self._targets.items()]
+
+
+def _told(name: str, target: _Target) -> TargetLatency:
+    if not target.samples:
+        return TargetLatency(name, 0, 0, 0, min(target.failures, 4096))
+    middle = median(target.samples)
+    spread = median(abs(sample - middle) for sample in target.samples)
+    return TargetLatency(name, round(middle), round(spread), len(target.samples), min(target.failures, 4096))

@@ -1,0 +1,31 @@
+"""What an operator approves, as one digest: any change of it makes the approval void. Pure.
+
+It covers the whole spec but the approval itself, the pause and the kill switch, which must work at once; and the
+weights of the policy, where it has any. Source of the canonical form: JSON with sorted keys and no spaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from shared.model.autoscaler import Autoscaler
+
+
+def digest_of(document: Mapping[str, object], weights: str = "") -> str:
+    """``sha256:...`` of a spec (without what ``Autoscaler.document`` leaves out) and of a policy's weights."""
+    text = json.dumps([document, weights], sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def refusal(scaler: Autoscaler, digest: str) -> str:
+    """Why the object's go does not count; "" where it does."""
+    go = scaler.go
+    if not go.digest:
+        return "nobody has given a go: read conclave autoscale recommend, then conclave autoscale go"
+    if not go.by:
+        return "spec.go.by: says not who gave the go"
+    if go.digest != digest:
+        return "the go is for another spec or other weights: what was approved has changed since; give it anew"
+    return ""

@@ -1,0 +1,143 @@
+"""From JSON to what one reconciliation sees: the scale, the pods, what the metrics APIs answered. Pure.
+
+A field that cannot be used is refused by its name (``ObjectError``), since a value that is guessed decides replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shared.autoscaling.hpa import objects as api
+from shared.autoscaling.hpa.convert_spec import object_ref
+from shared.autoscaling.hpa.model import (
+    CPU,
+    NEVER_S,
+    Answers,
+    ContainerFacts,
+    CustomSeries,
+    ExternalSeries,
+    PodFacts,
+    PodUsage,
+    Scale,
+)
+from shared.autoscaling.hpa.values import duration_s, milli, milli_of, needed_seconds, seconds
+from shared.errors import ObjectError
+from shared.kube.convert import POD_LEVEL_RESOURCES, effective_requests
+from shared.kube.objects import Container, Pod, PodSpec
+
+DEFAULT_WINDOW_S = 60.0
+"""Over which a custom metric is taken to be averaged where it does not say."""
+
+
+def scale_from_api(scale: api.CaseScale, field: str) -> Scale:
+    """Raises ``ObjectError`` for a number of replicas below 0."""
+    for name, value in (("replicas", scale.replicas), ("statusReplicas", scale.status_replicas)):
+        if value < 0:
+            raise ObjectError(f"{value} is no number of replicas; give 0 or more", field=f"{field}.{name}")
+    return Scale(scale.replicas, scale.status_replicas, scale.selector, scale.error or "")
+
+
+def pods_from_api(pods: Iterable[api.ScaledPod], namespace: str, field: str) -> tuple[PodFacts, ...]:
+    """The pods of ``namespace``. Raises ``ObjectError``."""
+    return tuple(
+        _pod(pod, f"{field}[{index}]") for index, pod in enumerate(pods) if _here(pod.metadata.namespace, namespace)
+    )
+
+
+def _here(named: str | None, namespace: str) -> bool:
+    return (named or namespace) == namespace
+
+
+def _pod(pod: api.ScaledPod, field: str) -> PodFacts:
+    meta, status = pod.metadata, pod.status
+    ready = next((one for one in status.conditions or () if one.type == "Ready"), None)
+    since_s = None
+    if ready is not None:
+        since_s = seconds(ready.last_transition_time, f"{field}.status.conditions[Ready].lastTransitionTime")
+    return PodFacts(
+        name=meta.name,
+        labels=meta.labels or {},
+        phase=status.phase or "",
+        deleting=meta.deletion_timestamp is not None,
+        ready="" if ready is None else ready.status,
+        ready_since_s=NEVER_S if since_s is None else since_s,
+        start_s=seconds(status.start_time, f"{field}.status.startTime"),
+        containers=tuple(_containers(pod.spec, f"{field}.spec")),
+        pod_requests=_pod_requests(pod.spec, field),
+    )
+
+
+def _containers(spec: PodSpec, field: str) -> Iterable[ContainerFacts]:
+    """Containers and sidecars; other init containers are over when the pod works."""
+    for index, one in enumerate(spec.containers or ()):
+        yield _container(one, f"{field}.containers[{index}]")
+    for index, one in enumerate(spec.init_containers or ()):
+        if one.restart_policy == "Always":
+            yield _container(one, f"{field}.initContainers[{index}]")
+
+
+def _container(one: Container, field: str) -> ContainerFacts:
+    requests = None if one.resources is None else one.resources.requests
+    return ContainerFacts(one.name, milli_of(requests, f"{field}.resources.requests"))
+
+
+def _pod_requests(spec: PodSpec, field: str) -> Mapping[str, int] | None:
+    """What the scheduler counts for a pod that has requests itself, overhead included; None for another pod."""
+    asked = None if spec.resources is None else spec.resources.requests
+    if not any(name.startswith(POD_LEVEL_RESOURCES) for name in asked or ()):
+        return None
+    try:
+        counted = effective_requests(Pod(spec=spec))
+    except ObjectError as error:
+        raise ObjectError(str(error), field=field) from error
+    return {name: amount if name == CPU else amount * 1000 for name, amount in counted.items()}
+
+
+def answers_from_api(metrics: api.CaseMetrics | None, namespace: str, field: str) -> Answers:
+    """What the three APIs say about ``namespace``. Raises ``ObjectError``."""
+    if metrics is None:
+        return Answers()
+    return Answers(
+        resource=tuple(
+            _usage(one, f"{field}.resource[{index}]")
+            for index, one in enumerate(metrics.resource or ())
+            if _here(one.metadata.namespace, namespace)
+        ),
+        custom=tuple(_custom(one, f"{field}.custom[{index}]") for index, one in enumerate(metrics.custom or ())),
+        external=tuple(
+            ExternalSeries(
+                one.metric_name, one.metric_labels or {}, milli(one.value, f"{field}.external[{index}].value")
+            )
+            for index, one in enumerate(metrics.external or ())
+        ),
+        resource_error=metrics.resource_error or "",
+        custom_error=metrics.custom_error or "",
+        external_error=metrics.external_error or "",
+    )
+
+
+def _usage(one: api.PodMetrics, field: str) -> PodUsage:
+    return PodUsage(
+        pod=one.metadata.name,
+        labels=one.metadata.labels or {},
+        at_s=needed_seconds(one.timestamp, f"{field}.timestamp"),
+        window_s=duration_s(one.window, f"{field}.window"),
+        containers=tuple(
+            (container.name, milli_of(container.usage, f"{field}.containers[{index}].usage"))
+            for index, container in enumerate(one.containers or ())
+        ),
+    )
+
+
+def _custom(one: api.MetricValue, field: str) -> CustomSeries:
+    """Its labels are those of its selector, which is how that API tells them."""
+    selector = one.metric.selector
+    return CustomSeries(
+        described=object_ref(one.described_object),
+        namespace=one.described_object.namespace or "",
+        name=one.metric.name,
+        labels=(selector.match_labels if selector is not None else None) or {},
+        value=milli(one.value, f"{field}.value"),
+        at_s=seconds(one.timestamp, f"{field}.timestamp") or 0.0,
+        window_s=DEFAULT_WINDOW_S if one.window_seconds is None else float(one.window_seconds),
+    )

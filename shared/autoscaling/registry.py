@@ -1,0 +1,45 @@
+"""Autoscaling policies by name. A policy is a class with ``Settings`` (a msgspec struct with defaults) that takes them.
+
+A name is one line below; its module is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from shared.autoscaling.observation import Policy
+from shared.errors import ConfigError, ObjectError
+
+POLICIES: dict[str, str] = {
+    "hpa": "shared.autoscaling.policies.hpa:HpaPolicy",
+    "demand": "shared.autoscaling.networks.demand:DemandPolicy",
+    "karma": "shared.autoscaling.networks.karma:KarmaPolicy",
+    "keda": "shared.autoscaling.policies.keda:KedaPolicy",
+    "predictive": "shared.autoscaling.policies.predictive:PredictivePolicy",
+}
+"""Where each is, as ``module:class``."""
+
+
+def make_policy(name: str, settings: Mapping[str, Any] | None = None) -> Policy:
+    """A new policy of that name. Raises ``ConfigError`` for a name or a setting that is not known, or out of range."""
+    where = POLICIES.get(name)
+    if where is None:
+        raise ConfigError(f"policy: {name!r} is not known; choose one of {', '.join(sorted(POLICIES))}")
+    module, _, kind = where.partition(":")
+    maker = getattr(importlib.import_module(module), kind)
+    try:
+        found = msgspec.convert(dict(settings or {}), maker.Settings)
+        for field in maker.Settings.__struct_fields__:
+            value = getattr(found, field)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ObjectError(f"{value} is no number to go by", field=field)
+        policy: Policy = maker(found)
+    except (msgspec.ValidationError, ObjectError) as error:
+        known = ", ".join(maker.Settings.__struct_fields__)
+        raise ConfigError(f"policy {name}: {error}; its settings are {known}") from error
+    return policy

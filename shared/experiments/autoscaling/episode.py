@@ -1,0 +1,158 @@
+"""One episode: a policy, asked every ten seconds, for the replicas of a service graph under a load and a scenario."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shared.autoscaling.observation import Decision, Observation, Policy
+from shared.errors import ConfigError
+from shared.experiments.autoscaling.metrics import Scaling, figures
+from shared.policy.observation import Policy as Placement
+from shared.twin.services.attacker import Attacker, Opportunist
+from shared.twin.services.loads import Trace, drawn, of_trace
+from shared.twin.services.readings import Sensing
+from shared.twin.services.scenarios import events_of
+from shared.twin.services.topology import Topology
+from shared.twin.services.world import ServiceWorld
+
+CALM = "calm"
+"""A scenario in which nothing happens but the load."""
+ATTACKER = "attacker"
+"""A scenario in which the attacker by rule plays."""
+STEPS_HEADER = (
+    "experiment", "policy", "seed", "time_s", "service", "wanted", "replicas", "ready", "starting", "pending",
+    "arrivals", "served", "failed", "queue", "latency_s", "cpu_cores", "age_s", "answered_share",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What an episode is played on. ``trace`` None: the twin's own load. ``placement`` None: ``kube-default``."""
+
+    topology: Topology
+    scenario: str = "mixed"
+    intensity: float = 1.0
+    trace: Trace | None = None
+    seconds: int = 1800
+    decide_s: int = 10
+    sensing: Sensing = field(default_factory=Sensing)
+    placement: Placement | None = None
+
+    def world(self, seed: int) -> ServiceWorld:
+        """The episode of a seed, at its beginning."""
+        capacity = self.topology.capacity()
+        if self.trace is None:
+            rates = drawn(capacity, self.seconds, seed)
+        else:
+            rates = of_trace(self.trace, capacity, self.seconds, seed)
+        quiet = self.scenario in (CALM, ATTACKER)
+        events = () if quiet else events_of(self.scenario, self.topology, self.seconds, seed, self.intensity)
+        return ServiceWorld(self.topology, rates, events, seed=seed, sensing=self.sensing, policy=self.placement)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """An episode's figures (``metrics.METRICS``, and ``decision_ms`` where there was a clock)."""
+
+    seed: int
+    figures: dict[str, float]
+
+
+def play(
+    setup: Setup,
+    policy: Policy,
+    seed: int,
+    *,
+    clock: Callable[[], float] | None = None,
+    note: Callable[[tuple[object, ...]], None] | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> Played:
+    """Play the episode of ``seed``. ``note``: takes a row of ``STEPS_HEADER``'s columns from ``time_s`` on, for each
+    decision and service. ``tick``: called now and then, for progress or to stop by raising."""
+    world = setup.world(seed)
+    policy.reset(seed)
+    attacker = Opportunist(Attacker(world)) if setup.scenario == ATTACKER else None
+    scalings: list[Scaling] = []
+    decisions, spent_s = 0, 0.0
+    while not world.over:
+        tick()
+        seen = world.observe()
+        began = clock() if clock is not None else 0.0
+        decision = policy.decide(seen)
+        spent_s += clock() - began if clock is not None else 0.0
+        decisions += 1
+        wanted = checked(decision, seen, policy.name)
+        before = {name: one.replicas for name, one in seen.services.items()}
+        world.apply(wanted)
+        for name, asked in zip(world.fleet.names, world.fleet.asked, strict=True):
+            if asked != before[name]:
+                scalings.append(Scaling(seen.now, name, asked - before[name]))
+        if attacker is not None:
+            attacker.step(seen)
+        first = world.now_s
+        world.run(setup.decide_s)
+        if note is not None:
+            _note(note, world, seen, wanted, first)
+    found = figures(world.seconds, world.events, scalings, setup.topology)
+    if clock is not None and decisions:
+        found["decision_ms"] = spent_s / decisions * 1000.0
+    return Played(seed, found)
+
+
+def checked(decision: Decision, seen: Observation, name: str) -> dict[str, int]:
+    """The decision as whole numbers. ``ConfigError``: it names a service that is not there, or is no whole number."""
+    wanted: dict[str, int] = {}
+    for service, replicas in decision.items():
+        if service not in seen.services:
+            raise ConfigError(f"policy {name}: it decides for {service!r}, which is not in the graph; mend the policy")
+        if isinstance(replicas, bool) or not isinstance(replicas, int | np.integer):
+            raise ConfigError(f"policy {name}: {service}: {replicas!r} replicas is no whole number; mend the policy")
+        wanted[service] = int(replicas)
+    return wanted
+
+
+class StepsFile:
+    """Rows of every decision as CSV, in memory: a file is written whole at the end."""
+
+    def __init__(self) -> None:
+        self._text = io.StringIO()
+        self._rows = csv.writer(self._text, lineterminator="\n")
+        self._rows.writerow(STEPS_HEADER)
+
+    def of(self, experiment: str, policy: str, seed: int) -> Callable[[tuple[object, ...]], None]:
+        """Takes the rows of one episode."""
+        return lambda row: self._rows.writerow((experiment, policy, seed, *row))
+
+    def content(self) -> bytes:
+        """The file so far."""
+        return self._text.getvalue().encode()
+
+
+def _note(
+    note: Callable[[tuple[object, ...]], None], world: ServiceWorld, seen: Observation, wanted: Decision, first: int
+) -> None:
+    offered, answered = sum(world.seconds.offered[first:]), sum(world.seconds.answered[first:])
+    share = answered / offered if offered > 0 else 1.0
+    for name, one in seen.services.items():
+        readings = (
+            one.arrivals,
+            one.served,
+            one.failed,
+            one.queue,
+            one.latency_s,
+            one.usage.get("cpu"),
+            one.age_s,
+            share,
+        )
+        counts = (wanted.get(name, one.replicas), one.replicas, one.ready, one.starting, one.pending)
+        note((int(seen.now), name, *counts, *map(_short, readings)))
+
+
+def _short(value: float | None) -> str:
+    """Nothing for what is missing: it is not zero."""
+    return "" if value is None else f"{value:.4g}"

@@ -1,0 +1,1 @@
+"""Experiments with training jobs: tables and workloads read, runs played, schedules written and checked. Pure."""

@@ -1,0 +1,56 @@
+"""Which nodes a job's workers go to: packed, the emptiest node first, as the papers' simulators place.
+
+A job that takes the emptiest nodes spans as few of them as can be. Ties go to the node that was named first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shared.jobs.observation import Allocation, JobObservation, NodeObservation
+
+Free = dict[str, int]
+"""Free GPUs by node, in the order of the nodes."""
+
+
+def free_of(nodes: Iterable[NodeObservation], placements: Iterable[Mapping[str, int]] = ()) -> Free:
+    """What is free beside these placements."""
+    free = {node.name: node.gpus for node in nodes}
+    for placement in placements:
+        for node, count in placement.items():
+            free[node] -= count
+    return free
+
+
+def pack(free: Free, workers: int) -> dict[str, int] | None:
+    """Takes room for ``workers`` out of ``free``; None, and nothing taken: there is not so much."""
+    if workers > sum(free.values()):
+        return None
+    placement: dict[str, int] = {}
+    while workers:
+        node = max(free, key=lambda name: free[name])
+        count = min(free[node], workers)
+        placement[node] = count
+        free[node] -= count
+        workers -= count
+    return placement
+
+
+def place_kept(
+    jobs: Iterable[JobObservation], nodes: Iterable[NodeObservation], workers: Mapping[str, int]
+) -> dict[str, Allocation]:
+    """Allocations of ``workers`` by job: who keeps its count keeps its place, the rest are packed, smallest first.
+
+    Jobs that ``workers`` does not name get none. The counts must fit together.
+    """
+    here = list(jobs)
+    kept = {job.name: job.placement for job in here if job.workers and workers.get(job.name, 0) == job.workers}
+    free = free_of(nodes, kept.values())
+    found: dict[str, Allocation] = {}
+    for job in sorted(here, key=lambda one: workers.get(one.name, 0)):
+        count = workers.get(job.name, 0)
+        if job.name in kept:
+            found[job.name] = Allocation(workers=count, placement=kept[job.name])
+        else:
+            found[job.name] = Allocation(workers=count, placement=pack(free, count) or {})
+    return found

@@ -1,0 +1,301 @@
+"""ResilientAutoscaler objects (``conclave.io/v1alpha1``) as typed structs, and their conversion to the model. Pure.
+
+As with Queues, the structs are lenient and every field that cannot be used is told in ``problems``, with the remedy:
+what a CRD's schema would refuse may still come from one that was changed. Text of the object is shown cut and quoted.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, TypeVar
+
+from msgspec import field
+
+from shared.kube.label_selectors import is_label_value, is_qualified_name
+from shared.kube.objects import Json, ObjectMeta
+from shared.kube.resources import Resource
+from shared.model.autoscaler import Autoscaler, Go, Limits, Mode, Signal, Source, SourceKind, Target, TargetRef
+
+E = TypeVar("E", bound=Enum)
+
+MAX_TARGETS = 32
+MAX_REPLICAS = 100_000
+UNAPPROVED = ("go", "paused", "killSwitch")
+"""Fields of the spec that an approval is not about."""
+
+
+class AutoscalerObject(Json, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: Any = None
+    status: Any = None
+
+
+AUTOSCALERS = Resource("ResilientAutoscaler", "conclave.io", "v1alpha1", "resilientautoscalers", True, AutoscalerObject)
+
+SIGNALS = {
+    "cpu": Signal.CPU, "memory": Signal.MEMORY, "arrivals": Signal.ARRIVALS, "served": Signal.SERVED,
+    "failed": Signal.FAILED, "latency": Signal.LATENCY, "queue": Signal.QUEUE,
+}  # fmt: skip
+"""The names in the object."""
+UNITS = {"seconds": 1.0, "milliseconds": 0.001, "cores": 1.0, "millicores": 0.001, "bytes": 1.0, "perSecond": 1.0,
+         "perMinute": 1 / 60, "count": 1.0}  # fmt: skip
+_UNITS_OF = {
+    Signal.CPU: ("cores", "millicores"), Signal.MEMORY: ("bytes",), Signal.LATENCY: ("seconds", "milliseconds"),
+    Signal.QUEUE: ("count",),
+}  # fmt: skip
+_RATES = ("perSecond", "perMinute")
+
+
+class _Reader:
+    """Fields of one object; what is wrong with them is noted and the default taken."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def refuse(self, name: str, value: object, remedy: str) -> None:
+        self.problems.append(f"spec.{name}: {repr(value)[:64]} {remedy}")
+
+    def text(self, name: str, value: Any, *, most: int = 253, default: str = "") -> str:
+        if value is None:
+            return default
+        if isinstance(value, str) and len(value) <= most and value.isprintable():
+            return value
+        self.refuse(name, value, f"must be a text of at most {most} printable characters")
+        return default
+
+    def number(self, name: str, value: Any, low: float, high: float, default: float | None) -> float | None:
+        if value is None:
+            return default
+        usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if usable and low <= value <= high:
+            return float(value)
+        self.refuse(name, value, f"must be a number from {low:g} to {high:g}")
+        return default
+
+    def whole(self, name: str, value: Any, low: int, high: int, default: int) -> int:
+        if value is None:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        self.refuse(name, value, f"must be a whole number from {low} to {high}")
+        return default
+
+    def flag(self, name: str, value: Any) -> bool:
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.refuse(name, value, "must be true or false")
+        return False
+
+    def one_of(self, name: str, value: Any, kind: type[E], default: E) -> E:
+        if value is None:
+            return default
+        try:
+            return kind(value)
+        except ValueError:
+            names = " or ".join(str(item.value) for item in kind)
+            self.refuse(name, value, f"is not known; write {names}")
+            return default
+
+    def object(self, name: str, value: Any) -> dict[str, Any]:
+        if value is None or isinstance(value, dict):
+            return value or {}
+        self.refuse(name, value, "must be an object with fields")
+        return {}
+
+    def listed(self, name: str, value: Any) -> list[Any]:
+        if value is None or isinstance(value, list):
+            return value or []
+        self.refuse(name, value, "must be a list")
+        return []
+
+
+def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
+    """The object; what is wrong with it in ``problems``."""
+    meta, read = item.metadata, _Reader()
+    spec = read.object("", item.spec)
+    policy, objectives = read.object("policy", spec.get("policy")), read.object("objectives", spec.get("objectives"))
+    canary, go = read.object("canary", spec.get("canary")), read.object("go", spec.get("go"))
+    kill = read.text("killSwitch", spec.get("killSwitch"), default="None")
+    if kill not in ("None", "PlainHPA"):
+        read.refuse("killSwitch", kill, "is not known; write None or PlainHPA")
+    targets = _targets(read, spec.get("targets"))
+    return Autoscaler(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation or 0,
+        mode=read.one_of("mode", spec.get("mode"), Mode, Mode.OBSERVE),
+        policy=read.text("policy.name", policy.get("name"), most=63, default="hpa"),
+        seed=read.whole("policy.seed", policy.get("seed"), 0, 2**31 - 1, 0),
+        policy_settings=read.object("policy.settings", policy.get("settings")),
+        rule_settings=read.object("hpaRule", spec.get("hpaRule")),
+        plain_hpa=kill != "None",
+        paused=read.flag("paused", spec.get("paused")),
+        targets=targets,
+        latency_objective_s=read.number(
+            "objectives.latencySeconds", objectives.get("latencySeconds"), 1e-6, 3600, None
+        ),
+        success_objective=read.number("objectives.success", objectives.get("success"), 0, 1, None),
+        cost_limit=read.number("objectives.costLimit", objectives.get("costLimit"), 0, MAX_REPLICAS, None),
+        canary_services=read.whole("canary.servicesPercent", canary.get("servicesPercent"), 0, 100, 100),
+        canary_time=read.whole("canary.timePercent", canary.get("timePercent"), 0, 100, 100),
+        limits=_limits(read, spec.get("limits")),
+        go=Go(
+            read.text("go.by", go.get("by")), read.text("go.digest", go.get("digest")), read.text("go.at", go.get("at"))
+        ),
+        document={name: value for name, value in spec.items() if name not in UNAPPROVED},
+        problems=tuple(read.problems),
+        written=item.status if isinstance(item.status, dict) else {},
+    )
+
+
+def _limits(read: _Reader, value: Any) -> Limits:
+    found, plain = read.object("limits", value), Limits()
+
+    def whole(name: str, high: int, default: int) -> int:
+        return read.whole(f"limits.{name}", found.get(name), 0, high, default)
+
+    def seconds(name: str, default: float) -> float:
+        taken = read.number(f"limits.{name}", found.get(name), 1, 86_400, default)
+        return default if taken is None else taken
+
+    return Limits(
+        up_pods=whole("upPods", MAX_REPLICAS, plain.up_pods),
+        up_percent=whole("upPercent", 100_000, plain.up_percent),
+        up_period_s=seconds("upPeriodSeconds", plain.up_period_s),
+        down_pods=whole("downPods", MAX_REPLICAS, plain.down_pods),
+        down_percent=whole("downPercent", 100, plain.down_percent),
+        down_period_s=seconds("downPeriodSeconds", plain.down_period_s),
+        stale_after_s=seconds("staleSeconds", plain.stale_after_s),
+        fail_over_s=seconds("failOverSeconds", plain.fail_over_s),
+        nodes_grow=read.flag("limits.nodesGrow", found.get("nodesGrow")),
+    )
+
+
+def _targets(read: _Reader, value: Any) -> tuple[Target, ...]:
+    entries = read.listed("targets", value)
+    if not entries:
+        read.refuse("targets", value, "must name at least one service")
+    if len(entries) > MAX_TARGETS:
+        read.refuse("targets", len(entries), f"are more than {MAX_TARGETS} services; divide the graph")
+    found = [_target(read, index, entry) for index, entry in enumerate(entries[:MAX_TARGETS])]
+    names: set[str] = set()
+    scaled: set[TargetRef] = set()
+    for index, target in enumerate(found):
+        if target.name in names:
+            read.refuse(f"targets[{index}].name", target.name, "is there twice; give each service its own name")
+        if target.ref in scaled:
+            read.refuse(f"targets[{index}].scaleTargetRef", str(target.ref), "is there twice; name it once")
+        names.add(target.name)
+        scaled.add(target.ref)
+    for index, target in enumerate(found):
+        for callee in target.calls:
+            if callee not in names:
+                read.refuse(f"targets[{index}].calls", callee, "is none of the targets' names")
+    loop = loop_in({target.name: target.calls for target in found})
+    if loop:
+        read.refuse("targets", " -> ".join(loop), "is a loop of calls; take one of these calls out")
+    return tuple(found)
+
+
+def _target(read: _Reader, index: int, value: Any) -> Target:
+    where = f"targets[{index}]"
+    entry = read.object(where, value)
+    ref = read.object(f"{where}.scaleTargetRef", entry.get("scaleTargetRef"))
+    found = TargetRef(
+        read.text(f"{where}.scaleTargetRef.apiVersion", ref.get("apiVersion"), default="apps/v1"),
+        read.text(f"{where}.scaleTargetRef.kind", ref.get("kind"), default="Deployment"),
+        read.text(f"{where}.scaleTargetRef.name", ref.get("name")),
+    )
+    if not found.name:
+        read.refuse(f"{where}.scaleTargetRef.name", ref.get("name"), "must name a workload of the same namespace")
+    low = read.whole(f"{where}.minReplicas", entry.get("minReplicas"), 0, MAX_REPLICAS, 1)
+    high = read.whole(f"{where}.maxReplicas", entry.get("maxReplicas"), 1, MAX_REPLICAS, max(low, 1))
+    if entry.get("maxReplicas") is None:
+        read.refuse(f"{where}.maxReplicas", None, "must say how many replicas there may be at most")
+    if low > high:
+        read.refuse(f"{where}.minReplicas", low, f"is more than maxReplicas, {high}; lower the one or raise the other")
+    calls = read.listed(f"{where}.calls", entry.get("calls"))
+    for callee in calls:
+        if not isinstance(callee, str):
+            read.refuse(f"{where}.calls", callee, "must be the name of a target")
+    return Target(
+        name=read.text(f"{where}.name", entry.get("name"), most=63) or found.name,
+        ref=found,
+        minimum=low,
+        maximum=max(low, high),
+        calls=tuple(dict.fromkeys(callee for callee in calls if isinstance(callee, str))),
+        hpa=read.text(f"{where}.hpa", entry.get("hpa")),
+        sources=_sources(read, where, entry.get("metrics")),
+    )
+
+
+def _sources(read: _Reader, where: str, value: Any) -> dict[Signal, Source]:
+    """By signal; without any, cpu and memory of metrics.k8s.io."""
+    if value is None:
+        return {Signal.CPU: Source(kind=SourceKind.RESOURCE), Signal.MEMORY: Source(kind=SourceKind.RESOURCE)}
+    found: dict[Signal, Source] = {}
+    for index, one in enumerate(read.listed(f"{where}.metrics", value)[: len(SIGNALS)]):
+        place = f"{where}.metrics[{index}]"
+        entry = read.object(place, one)
+        signal = SIGNALS.get(str(entry.get("signal")))
+        if signal is None:
+            read.refuse(f"{place}.signal", entry.get("signal"), f"is not known; write {', '.join(SIGNALS)}")
+            continue
+        if signal in found:
+            read.refuse(f"{place}.signal", entry.get("signal"), "is there twice; name one source of it")
+            continue
+        found[signal] = _source(read, place, signal, entry)
+    return found
+
+
+def _source(read: _Reader, place: str, signal: Signal, entry: dict[str, Any]) -> Source:
+    kind = read.one_of(f"{place}.type", entry.get("type"), SourceKind, SourceKind.PROMETHEUS)
+    allowed = _UNITS_OF.get(signal, _RATES)
+    unit = read.text(f"{place}.unit", entry.get("unit"), default=allowed[0])
+    if unit not in allowed:
+        read.refuse(f"{place}.unit", unit, f"is no unit of it; write {' or '.join(allowed)}")
+    target, selector = read.object(f"{place}.object", entry.get("object")), entry.get("selector")
+    query = read.text(f"{place}.query", entry.get("query"), most=4096)
+    metric = read.text(f"{place}.metric", entry.get("metric"))
+    if kind is SourceKind.RESOURCE and signal not in (Signal.CPU, Signal.MEMORY):
+        read.refuse(f"{place}.type", kind.value, "tells cpu and memory alone; name another source of this signal")
+    if kind is SourceKind.PROMETHEUS and not query:
+        read.refuse(f"{place}.query", entry.get("query"), "must be a query whose answer is one number")
+    if kind in (SourceKind.PODS, SourceKind.OBJECT, SourceKind.EXTERNAL) and not metric:
+        read.refuse(f"{place}.metric", entry.get("metric"), "must be the metric's name")
+    if kind is SourceKind.OBJECT and not (target.get("resource") and target.get("name")):
+        read.refuse(f"{place}.object", target, "must say resource and name, such as services and front")
+    return Source(
+        kind=kind,
+        metric=metric,
+        query=query,
+        selector=_selector(read, place, selector),
+        object_resource=read.text(f"{place}.object.resource", target.get("resource")),
+        object_name=read.text(f"{place}.object.name", target.get("name")),
+        scale=1.0 if kind is SourceKind.RESOURCE else UNITS.get(unit, 1.0),
+    )
+
+
+def _selector(read: _Reader, place: str, value: Any) -> str:
+    """``matchLabels`` as a query's text."""
+    labels = read.object(f"{place}.selector", read.object(f"{place}.selector", value).get("matchLabels"))
+    parts = []
+    for name, label in labels.items():
+        if not is_qualified_name(name) or not isinstance(label, str) or not is_label_value(label):
+            read.refuse(f"{place}.selector.matchLabels", f"{name}={label}", "is no label")
+            continue
+        parts.append(f"{name}={label}")
+    return ",".join(sorted(parts))
+
+
+def loop_in(calls: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The services of one loop of calls, the first again at the end; empty where there is none."""
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        return tuple(reversed(error.args[1]))  # it is told from the callee to its caller
+    return ()

@@ -1,0 +1,157 @@
+"""Probes as data: what is signed counts once, from whom was asked; all else changes nothing, within bounds."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shared.agent import echo
+from shared.agent.echo import Address, Answer, Probe
+from shared.agent.probing import Probing, ProbingSettings
+from shared.agent.vivaldi import Coordinate
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+A: Address = ("10.0.0.1", 9000)
+B: Address = ("10.0.0.2", 9000)
+C: Address = ("10.0.0.3", 9000)
+
+
+def agent(here: Address, seed: int, **settings: float) -> Probing:
+    drawn = Random(f"nonce{seed}")
+    probing = Probing(Random(seed), lambda: drawn.randbytes(16), here=here, settings=ProbingSettings(**settings))  # type: ignore[arg-type]
+    probing.use_keys([KEY])
+    return probing
+
+
+def asked(a: Probing, b: Probing, now_s: float = 10.0) -> tuple[bytes, bytes]:
+    """A probe of a to B, and b's answer to it."""
+    a.meet([B])
+    [(to, datagram)] = a.due(now_s)
+    assert to == B
+    back = b.received(datagram, A, now_s)
+    assert back is not None
+    assert back[0] == A
+    return datagram, back[1]
+
+
+def test_a_probe_and_its_answer_are_one_sample() -> None:
+    a, b = agent(A, 1), agent(B, 2)
+    b.meet([C])
+    _, answer = asked(a, b)
+    assert a.coordinate is None
+    assert a.received(answer, B, 10.020) is None
+    assert a.coordinate is not None
+    assert a.vivaldi.known(B) == pytest.approx(20.0)
+    assert C in a.neighbours, "an answer names peers of its sender"
+    assert b.coordinate is None, "whoever is asked learns nothing"
+
+
+@pytest.mark.parametrize("spoil", ["key", "bit", "short", "long", "kind", "empty"])
+def test_a_forged_datagram_changes_nothing_and_gets_no_answer(spoil: str) -> None:
+    a, b = agent(A, 1), agent(B, 2)
+    if spoil == "key":
+        b.use_keys([OTHER_KEY])
+    probe = echo.probe(KEY, bytes(16))
+    forged = {
+        "key": probe, "bit": probe[:40] + b"\x01" + probe[41:], "short": probe[:-1], "long": probe + b"\0",
+        "kind": probe[:5] + b"\x02" + probe[6:], "empty": b"",
+    }[spoil]  # fmt: skip
+    if spoil == "key":
+        a.meet([B])
+        [(_, sent)] = a.due(1.0)
+        lone = Probing(Random(3), lambda: bytes(16), here=C)
+        lone.use_keys([OTHER_KEY])
+        assert lone.received(sent, A, 1.0) is None
+        assert lone.counts.forged == 1
+        return
+    assert b.received(forged, A, 10.0) is None
+    assert (b.counts.served, b.counts.forged, b.coordinate) == (0, 1, None)
+
+
+def test_an_answer_told_twice_late_from_elsewhere_or_unasked_changes_nothing() -> None:
+    a, b = agent(A, 1), agent(B, 2)
+    _, answer = asked(a, b)
+    a.received(answer, C, 10.020)
+    assert (a.coordinate, a.counts.stray) == (None, 1)
+    a.received(answer, B, 10.020)
+    known = a.coordinate
+    a.received(answer, B, 10.021)
+    assert (a.coordinate, a.counts.stray) == (known, 2)
+    late = agent(A, 5)
+    _, answer = asked(late, b, 20.0)
+    late.received(answer, B, 20.0 + late.settings.open_s + 0.1)
+    assert (late.coordinate, late.counts.stray) == (None, 1)
+    unasked = echo.answer(KEY, bytes(16), held_us=0, coordinate=Coordinate(), peers=())
+    a.received(unasked, B, 30.0)
+    assert a.counts.stray == 3
+
+
+def test_a_recorded_probe_sent_again_is_answered_and_moves_nobody() -> None:
+    a, b = agent(A, 1), agent(B, 2)
+    probe, _ = asked(a, b)
+    assert b.received(probe, C, 11.0) is not None
+    assert b.coordinate is None
+    assert b.neighbours == []
+
+
+def test_answers_are_bounded_by_a_rate() -> None:
+    b = agent(B, 2, answers_per_s=10.0)
+    probe = echo.probe(KEY, bytes(16))
+    answered = sum(b.received(probe, A, 5.0) is not None for _ in range(500))
+    assert answered == 20
+    assert b.counts.limited == 480
+    assert b.received(probe, A, 6.0) is not None
+
+
+def test_without_the_rate_every_probe_would_be_answered() -> None:
+    b = agent(B, 2, answers_per_s=1e9, reads_per_s=1e9)
+    probe = echo.probe(KEY, bytes(16))
+    assert sum(b.received(probe, A, 5.0) is not None for _ in range(500)) == 500
+
+
+def test_no_more_probes_are_sent_than_the_rate_allows_whoever_is_known() -> None:
+    a = agent(A, 1, per_s=4.0, failures=10**9)
+    a.meet([(f"10.1.0.{number}", 9000) for number in range(1, 200)])
+    assert len(a.neighbours) == a.settings.neighbours
+    sent = sum(len(a.due(step / 100)) for step in range(6000))
+    assert 150 <= sent <= 60 * 4
+
+
+def test_an_answer_is_no_larger_than_the_probe() -> None:
+    answer = echo.answer(KEY, bytes(16), held_us=5, coordinate=Coordinate(), peers=[A, B, C, A])
+    assert len(answer) == len(echo.probe(KEY, bytes(16))) == echo.SIZE
+
+
+def test_a_neighbour_that_never_answers_is_let_go() -> None:
+    a = agent(A, 1)
+    a.meet([B])
+    for step in range(200):
+        a.due(step * 0.5)
+    assert a.neighbours == []
+
+
+@pytest.mark.parametrize(
+    "address", ["224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1", "::", "no address", "10.0.0.256"]
+)
+def test_nobody_can_make_agents_shout_at_a_network(address: str) -> None:
+    a = agent(A, 1)
+    a.meet([(address, 9000), ("10.0.0.9", 0), A])
+    assert a.neighbours == []
+
+
+def test_a_new_leaders_key_holds_beside_the_one_before() -> None:
+    a = agent(A, 1)
+    a.use_keys([OTHER_KEY])
+    for key in (KEY, OTHER_KEY):
+        assert a.received(echo.probe(key, bytes(16)), B, 1.0) is not None
+    a.use_keys([b"n" * 32])
+    assert a.received(echo.probe(KEY, bytes(16)), B, 2.0) is None
+
+
+def test_what_is_written_is_read() -> None:
+    there = Coordinate((1.5, -2.5, 0.0), 0.25, 0.125)
+    answer = echo.answer(KEY, b"n" * 16, held_us=7, coordinate=there, peers=[A, ("fd00::1", 53)])
+    assert echo.read([OTHER_KEY, KEY], answer) == (Answer(b"n" * 16, 7, there, (A, ("fd00::1", 53))), KEY)
+    assert echo.read([KEY], echo.probe(KEY, b"n" * 16)) == (Probe(b"n" * 16), KEY)
+    assert echo.read([], answer) is None

@@ -1,0 +1,22 @@
+"""Policies by name: each can be made, says its name, and an unknown one is named with those there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.errors import ConfigError
+from shared.jobs.registry import POLICIES, make
+from tests.training_jobs import observation, seen_job
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_every_policy_can_be_made_and_divides_gpus(name):
+    policy = make(name)
+    policy.reset(0)
+    assert name.startswith(policy.name)
+    assert set(policy.decide(observation(seen_job("a", submitted=500.0)))) <= {"a"}
+
+
+def test_an_unknown_policy_is_named_with_those_there_are():
+    with pytest.raises(ConfigError, match="'gold' is not known for training jobs; choose one of drf, "):
+        make("gold")
