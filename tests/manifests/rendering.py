@@ -25,6 +25,7 @@ OVERLAYS = sorted(p.parent.name for p in (ROOT / "k8s" / "overlays").glob("*/kus
 ADDED = {
     "prod+monitoring": ("prod", "monitoring", "monitoring-mtls"),
     "daemonset-agents+monitoring": ("daemonset-agents", "monitoring"),
+    "partition-agents+autoscaler": ("partition-agents", "autoscaler"),
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
     "partition-agents+jobs": ("partition-agents", "jobs"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),

@@ -91,6 +91,8 @@ def needed(build: str) -> set[tuple[str, str, int]]:
     if "jobs" in build:
         found |= {("jobs", "jobs", REPORTS)}
         clients |= {"jobs"}
+    if "autoscaler" in build:
+        clients |= {"autoscaler"}
     if "etcd-external" not in build:
         if build.startswith("prod") or "certs-plain-secret" in build:
             clients |= {"etcd-roles"}

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from services.agent.settings import AgentSettings
+from services.autoscaler.settings import AutoscalerSettings
 from services.binder.settings import BinderSettings
 from services.coordinator.settings import CoordinatorSettings
 from services.jobs.settings import JobsSettings
@@ -27,6 +28,7 @@ from tests.manifests.test_compose import FILES, merged
 
 KINDS: dict[str, type[ProcessSettings]] = {
     "agent": AgentSettings,
+    "autoscaler": AutoscalerSettings,
     "binder": BinderSettings,
     "coordinator": CoordinatorSettings,
     "jobs": JobsSettings,
