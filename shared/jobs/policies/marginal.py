@@ -2,14 +2,14 @@
 
 For a job with work W (seconds on one GPU) that would be done after T(n) seconds on n GPUs, n are worth
 
-    U(n) = W^size_weight / (T(n) + offset_s)^power
+    U(n) = W^size_weight · (1 + age_weight · hours since it came) / (T(n) + offset_s)
     T(n) = work left / goodput(n), and restart_weight · restart_s where n changes
 
 ``size_weight`` 0 is the rule of least expected remaining time (the c-mu rule of queueing: who is done soonest counts
-most), 1 weighs throughput alone; what lies between trades mean completion against the largest. The restart stands in
-T, so a short job is not moved near its end. GPUs are dealt by the best gain per GPU over any number of further GPUs
-(the concave envelope of U), in whole nodes beyond one. Work left is integrated over the efficiency that a job will
-have. A job that reports nothing is taken to need as long again as it has had.
+most), 1 weighs throughput alone; age keeps large jobs from waiting for ever. The restart stands in T, so a short job is
+not moved near its end. GPUs are dealt by the best gain per GPU over any number of further GPUs (the concave envelope of
+U), in whole nodes beyond one. Work left is integrated over the efficiency that a job will have. A job that reports
+nothing is taken to need as long again as it has had.
 
 Placement keeps who keeps its count; where whole nodes are missing, the nodes that hold least are cleared.
 """
@@ -32,12 +32,15 @@ POINTS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalSettings:
-    """Found by a search on validation workloads: docs/policies/jobs.md."""
+    """Found by a search on drawn workloads: docs/policies/jobs.md."""
 
     size_weight: float = 0.5
-    power: float = 1.0
     offset_s: float = 60.0
-    restart_weight: float = 5.0
+    """Seconds; a job that needs much less counts no more than one that needs as many."""
+    restart_weight: float = 8.0
+    """Restarts that one is counted as: others are moved by it too, and what comes next moves them again."""
+    age_weight: float = 0.3
+    """Per hour."""
 
 
 class Marginal:
@@ -59,13 +62,13 @@ class Marginal:
         if self._tables is None or not self._tables.fits(seen):
             self._tables, self._costs = GoodputTables(seen), {}
         sizes = sizes_of(self._tables.per_node, self._tables.workers)
-        values = [self._values(job, self._tables, sizes) for job in seen.jobs]
+        values = [self._values(job, self._tables, sizes, seen.now) for job in seen.jobs]
         workers = deal(values, sizes, self._tables.workers)
         wanted = {job.name: count for job, count in zip(seen.jobs, workers, strict=True)}
         placements = place(seen, wanted)
         return {job.name: self._allocation(job, placements[job.name], self._tables) for job in seen.jobs}
 
-    def _values(self, job: JobObservation, tables: GoodputTables, sizes: Sequence[int]) -> Floats:
+    def _values(self, job: JobObservation, tables: GoodputTables, sizes: Sequence[int], now: float) -> Floats:
         """float64 [sizes]: U of each count; 0 for none, and where the job cannot run so."""
         counts, chosen = np.array(sizes), self._settings
         left_s = self._seconds_left(job, tables, counts)
@@ -73,7 +76,8 @@ class Marginal:
         if not np.isfinite(alone_s):
             return np.zeros(len(sizes))
         restart_s = np.where(counts == job.workers, 0.0, chosen.restart_weight * job.restart_s)
-        values: Floats = alone_s**chosen.size_weight / (left_s + restart_s + chosen.offset_s) ** chosen.power
+        weight = alone_s**chosen.size_weight * (1.0 + (now - job.submitted) * chosen.age_weight / 3600.0)
+        values: Floats = weight / (left_s + restart_s + chosen.offset_s)
         return values
 
     def _seconds_left(self, job: JobObservation, tables: GoodputTables, counts: Ints) -> Floats:
