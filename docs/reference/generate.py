@@ -109,6 +109,7 @@ def settings() -> str:
     from services.agent.settings import AgentSettings
     from services.binder.settings import BinderSettings
     from services.coordinator.settings import CoordinatorSettings
+    from services.jobs.settings import JobsSettings
     from services.learner.settings import LearnerSettings
     from shared.runtime.process.process import ProcessSettings
 
@@ -117,6 +118,7 @@ def settings() -> str:
         "agent": AgentSettings,
         "binder": BinderSettings,
         "learner": LearnerSettings,
+        "jobs": JobsSettings,
     }
     common = {leaf.dotted for leaf, _ in described(ProcessSettings)}
     parts = [f"## Every service\n\n{table_of(ProcessSettings, set())}"]
@@ -228,12 +230,13 @@ def registries() -> dict[str, list[Any]]:
     from services.binder.admin import Admin as BinderAdmin
     from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
     from services.coordinator.inspect.metrics import SchedulerMetrics
+    from services.jobs.admin import Admin as JobsAdmin
     from services.learner.shell import LearnerShell
     from shared.agent.core import AgentCore
     from shared.policy.registry import make_policy
     from shared.runtime.observe.metrics import Metrics
 
-    made = {name: Metrics(name) for name in ("coordinator", "agent", "binder", "learner")}
+    made = {name: Metrics(name) for name in ("coordinator", "agent", "binder", "learner", "jobs")}
     CoordinatorAdmin("c").register(made["coordinator"])
     SchedulerMetrics(made["coordinator"], profile="conclave", core=lambda: None)
     core = AgentCore(make_policy("kube-default"), np.random.default_rng(0))
@@ -243,6 +246,7 @@ def registries() -> dict[str, list[Any]]:
 
     AgentShell(core, made["agent"], agent_id="a", read_term=no_term)
     BinderAdmin("b", "0").register(made["binder"])
+    JobsAdmin("j").register(made["jobs"])
     anything: Any = SimpleNamespace(replay=SimpleNamespace(added=0), outcomes={"published": 0})
     names = typing.get_type_hints(LearnerShell.__init__)
     given = {name: made["learner"] if name == "metrics" else anything for name in names if name != "return"}
