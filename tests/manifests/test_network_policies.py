@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.manifests.rendering import BUILDS, JOBS, Json, needs_kubectl, of_kind, pod_templates
+from tests.manifests.rendering import BUILDS, JOBS, Json, needs_kubectl, of_kind, pod_templates, role_of
 
 pytestmark = needs_kubectl
 
@@ -85,9 +85,14 @@ def needed(build: str) -> set[tuple[str, str, int]]:
     if "learner" in build:
         found |= {("agent", "learner", 8700)}
         clients |= {"learner"}
+    if "shard" in build:
+        found |= {("coordinator", "binder-1", 8700)}
+        clients |= {"binder-1"}
     if "jobs" in build:
         found |= {("jobs", "jobs", REPORTS)}
         clients |= {"jobs"}
+    if "autoscaler" in build:
+        clients |= {"autoscaler"}
     if "etcd-external" not in build:
         if build.startswith("prod") or "certs-plain-secret" in build:
             clients |= {"etcd-roles"}
@@ -126,7 +131,7 @@ def test_only_who_has_a_role_reaches_the_api_server(build: str) -> None:
         ports: set[Any] = {p["port"] for rule in policy["spec"].get("egress", ()) for p in rule.get("ports", ())}
         if 6443 in ports:
             reach |= {
-                name
+                f"conclave-{role_of(name)}"
                 for name, t in pod_templates(build).items()
                 if selects(policy["spec"]["podSelector"], t["metadata"]["labels"])
             }

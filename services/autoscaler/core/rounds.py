@@ -73,9 +73,9 @@ class Rounds:
         if watched.inherited:
             return
         watched.inherited = True
-        last = read.last
-        if last is None or last.uid != watched.scaler.uid:
-            return
+        last, watched.trusted = read.last, watched.scaler.go
+        if last is None or last.uid != watched.scaler.uid or Go(*last.go) != watched.scaler.go:
+            return  # nothing of this object, or from before a new go, which takes things as they are
         for name, one in last.services.items():
             watched.expected[name] = Expected((one.before, one.wrote))
             if one.wrote > one.before:
@@ -90,6 +90,11 @@ class Rounds:
             watched.expected.clear()
             watched.unsure.clear()
             return out
+        if watched.trusted != watched.scaler.go:
+            watched.trusted = watched.scaler.go  # a new go takes things as they are
+            watched.expected.clear()
+            watched.unsure.clear()
+            watched.foreign.clear()
         for target in watched.scaler.targets:
             shown, writer = _shown(watched, read, target.name)
             if shown is None:
@@ -99,10 +104,6 @@ class Rounds:
                 watched.expected.get(target.name), shown, by=writer, go=watched.scaler.go, before=before
             )
             if found is None:
-                watched.foreign.pop(target.name, None)
-                if before is not None:
-                    watched.expected.pop(target.name, None)  # a new go takes things as they are
-                    watched.unsure.pop(target.name, None)
                 continue
             watched.foreign[target.name] = found
             watched.unsure.pop(target.name, None)
@@ -219,10 +220,11 @@ class Rounds:
             watched.expected[write.service] = Expected((one.before, one.wrote))
             if one.wrote > one.before:
                 watched.unsure[write.service] = one.wrote
+        go = watched.scaler.go
         number = (read.last.number if read.last is not None else 0) + 1
         record = AutoscaleRecord(
-            uid=watched.scaler.uid, term=self._state.term, number=number, at=read.wall_s, services={**kept, **services},
-            foreign=found,
+            uid=watched.scaler.uid, term=self._state.term, number=number, at=read.wall_s,
+            go=(go.by, go.digest, go.at), services={**kept, **services}, foreign=found,
         )  # fmt: skip
         decision = _decision(watched, decided, frozenset(services), self._state.term, number, read.wall_s)
         return [

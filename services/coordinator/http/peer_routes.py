@@ -19,6 +19,7 @@ from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.inspect.attribution import reasons
 from services.coordinator.inspect.explain import explain, explain_gone
 from services.coordinator.inspect.group_explain import member_of
+from services.coordinator.inspect.latency import measured
 from services.coordinator.inspect.overview import queue_counts
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.cluster_identity import ClusterIdentity
@@ -228,6 +229,7 @@ class Admin:
             figures["queue"] = self._queue()
             figures["longest_turn_ms"] = round(self._turn_s() * 1000, 3)
             figures["conditions_waiting"] = self._conditions_waiting()
+            figures["measured"] = measured(self.core)
         if self.writes is not None:
             figures |= {name: read(self.writes) for name, (_, read) in WRITE_FIGURES.items()}
         if self.peers is not None:
