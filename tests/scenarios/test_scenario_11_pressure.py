@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.pressure import grown, memory_mb, overdue, stream
+from tests.scenarios.pressure import all_bound, grown, memory_mb, overdue, stream
 from tests.scenarios.world import World, length, world
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -90,7 +90,7 @@ async def endure(cluster: World, begins: Fault, ends: Fault) -> set[str]:
         cluster.add_pods((f"fresh-{number}" for number in range(20)), cpu="10m"), arriving
     )
     left_s = recovered_at - loop.time()
-    await cluster.until(lambda c: c.bound(*names, *fresh), within_s=left_s, what="all are bound soon after its end")
+    await cluster.until(all_bound(names | fresh), within_s=left_s, what="all are bound soon after its end")
     assert grown(before, memory_mb(cluster), len(names)) == []
     return names
 
@@ -136,7 +136,7 @@ async def test_ten_times_what_can_be_bound_waits_its_turn_and_no_longer(tmp_path
         names = await stream(cluster, "many", per_s=10 * capacity, for_s=seconds, cpu="10m")
         assert grown(before, memory_mb(cluster), len(names)) == [], "with the whole backlog"
         await cluster.until(
-            lambda c: c.bound(*names), within_s=2 * len(names) / capacity + RECOVERED_S, what="the backlog is bound"
+            all_bound(names), within_s=2 * len(names) / capacity + RECOVERED_S, what="the backlog is bound"
         )
         assert grown(before, memory_mb(cluster), len(names)) == []
         await cluster.faults()
