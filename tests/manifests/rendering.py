@@ -27,6 +27,7 @@ ADDED = {
     "daemonset-agents+monitoring": ("daemonset-agents", "monitoring"),
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
+    "daemonset-agents+agents-host-sensors": ("daemonset-agents", "agents-host-sensors"),
 }
 """Overlays with components, as an operator's own overlay would add it."""
 
