@@ -25,7 +25,7 @@ from services.coordinator.usage.measured import MeasuredNode, MeasuredNodes, Tel
 from shared.model.pod import Pod
 from shared.model.unit import Unit
 from shared.policy.observation import NOTHING, Need, Needs
-from shared.policy.registry import needs_of_name
+from shared.policy.registry import needs_of_name, needs_of_ref
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import Stage, deciding_goal, in_canary
 from shared.policy.usage.utilisation import UtilisationStore
@@ -83,8 +83,8 @@ class Variants:
         self.pointer, self.number, candidate = pointer, pointer.number, pointer.candidate
         self.title = pointer.active.title if pointer.number else ""
         self.has_candidate = candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY)
-        needs = needs_of_name(candidate.name) if candidate is not None and self.has_candidate else NOTHING
-        self._take(needs_of_name(pointer.active.name), needs)
+        needs = needs_of_ref(candidate) if candidate is not None and self.has_candidate else NOTHING
+        self._take(needs_of_ref(pointer.active), needs)
         if Need.WORKLOADS not in self.needs:
             self.inventory.stop()
 
