@@ -69,6 +69,7 @@ CODES: dict[str, Code] = {
             "a node of the plan is of another binder's shard",
             "had no effect; one of the two has old news",
         ),
+        Code("mixture_invalid", 422, "a mixture of policies that cannot decide", "correct the field that is named"),
         Code(
             "invalid_value", 422, "it fits the schema, and a value in it cannot be", "the message says what is allowed"
         ),
