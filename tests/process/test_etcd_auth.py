@@ -13,9 +13,8 @@ from services.cli.__main__ import run
 from services.cli.pki.certificates import wanted_of
 from services.cli.pki.files import AuthorityFolder, HolderFolder
 from shared.adapters.etcd.auth import EtcdAuth
-from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
 from shared.adapters.etcd.store import EtcdStore
-from shared.adapters.etcd.tls import EtcdTls
 from shared.adapters.peers.certificates import issue, make_authority
 from shared.errors import ConfigError, StoreRejected
 from shared.ports import Put

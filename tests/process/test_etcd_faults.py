@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.etcd import direct
 from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings, Member
 from shared.adapters.etcd.store import EtcdStore
 from shared.errors import StoreRejected, StoreRolledBack, StoreUnknown
@@ -221,25 +220,17 @@ async def test_a_write_that_never_arrived_is_unknown_too(store, proxy, proxied):
     assert await store.get("/k") is None
 
 
-@pytest.mark.parametrize("past_grpc", [False, True], ids=["grpc", "past grpc"])
 @pytest.mark.parametrize(("repeats_writes", "revisions"), [(False, 1), (True, 2)])
-async def test_no_write_is_repeated_by_the_adapter(
-    store, proxy, proxied, monkeypatch, repeats_writes, revisions, past_grpc
-):
+async def test_no_write_is_repeated_by_the_adapter(store, proxy, proxied, monkeypatch, repeats_writes, revisions):
     """A connection that breaks after the request passed. Ablation: repeating writes like reads applies it twice."""
     await proxied.get("/k")
-    if past_grpc:
-        monkeypatch.setattr(direct, "OFTEN_S", PATIENCE_S)
-        for _ in range(2):
-            await proxied.txn([], [Put("/warm", b"")])
-        await proxied._connection.current.direct.dialed()
     if repeats_writes:
-        run = EtcdConnection.run
+        unary = EtcdConnection.unary
 
-        async def repeating(connection, attempt, doing, *, timeout_s, repeatable):
-            return await run(connection, attempt, doing, timeout_s=timeout_s, repeatable=True)
+        async def repeating(connection, method, request, doing, *, timeout_s, repeatable):
+            return await unary(connection, method, request, doing, timeout_s=timeout_s, repeatable=True)
 
-        monkeypatch.setattr(EtcdConnection, "run", repeating)
+        monkeypatch.setattr(EtcdConnection, "unary", repeating)
     before = (await store.list_prefix("/k")).revision
     proxy.drop_replies = True
     writing = asyncio.create_task(proxied.txn([], [Put("/k", b"again")], timeout_s=5))
@@ -253,7 +244,6 @@ async def test_no_write_is_repeated_by_the_adapter(
     else:
         with pytest.raises(StoreUnknown):
             await writing
-    assert proxied._connection.current.direct.taken == (1 if past_grpc else 0)
     assert (await store.list_prefix("/k")).revision == before + revisions
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
 from shared.adapters.etcd.store import EtcdStore
-from shared.adapters.etcd.tls import EtcdTls
 from shared.errors import StoreError
 from shared.ports import Put
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
 from shared.adapters.etcd.store import EtcdStore
-from shared.adapters.etcd.tls import EtcdTls
 from shared.errors import ConfigError, StoreUnknown
 from shared.ports import Put
 from tests.certificates import TestCa

@@ -59,8 +59,7 @@ def _check_root(ca: Path | None, cert: Path | None) -> None:
 async def _apply(settings: Any, users: tuple[EtcdUser, ...], wait_s: int) -> list[str]:
     """The changes made. ``ConfigError``: etcd does not answer within ``wait_s``, or refuses."""
     from shared.adapters.etcd.auth import EtcdAuth
-    from shared.adapters.etcd.channel import EtcdSettings
-    from shared.adapters.etcd.tls import EtcdTls
+    from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
 
     tls = EtcdTls(ca_file=settings.etcd_ca, cert_file=settings.etcd_cert, key_file=settings.etcd_key)
     loop = asyncio.get_running_loop()

@@ -22,7 +22,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,12 +32,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
-from shared.adapters.etcd.direct import DirectCalls
 from shared.adapters.etcd.protocol import Method
-from shared.adapters.etcd.tls import EtcdTls, context_of, credentials_of, status_of
-from shared.adapters.etcd.unary import CallFailed, CallRefused
 from shared.errors import ConfigError, StoreError, StoreRejected, StoreRolledBack, StoreUnknown
 
 HAS_LEADER = (("hasleader", "true"),)
@@ -78,6 +74,17 @@ _CHANNEL_OPTIONS = (
     # Channels to the same address must not share a connection: the lease thread has its own on purpose.
     ("grpc.use_local_subchannel_pool", 1),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdTls:
+    """Files for TLS; with ``cert_file`` and ``key_file`` it is mutual."""
+
+    ca_file: Path
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    server_name: str = ""
+    """SAN to expect instead of the endpoint's host; empty: the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +130,9 @@ def split_endpoint(endpoint: str) -> tuple[str, str]:
     return parts.scheme, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
-
-
 def explain(error: grpc.aio.AioRpcError, doing: str) -> StoreError:
     """Our error for a gRPC error: ``StoreRejected`` only where etcd cannot have applied the request."""
-    return _explained(error.code(), (error.details() or "")[:256], doing)
-
-
-def _explained(code: grpc.StatusCode, details: str, doing: str) -> StoreError:
+    code, details = error.code(), (error.details() or "")[:256]
     text = f"etcd: {doing}: {code.name}: {details}"
     # RESOURCE_EXHAUSTED is also what *our* side says about an answer that is too large, after the fact; etcd's own
     # words are these two (the second is grpc-go's, about a request above its limit).
@@ -174,15 +175,9 @@ class Member:
         self.endpoint = endpoint
         scheme, self._target = split_endpoint(endpoint)
         self._tls = tls if scheme == "https" else None
-        self._seen = status_of(self._tls)
+        self._seen = _status(self._tls)
         self._channel = self._open()
         self._calls: dict[str, Any] = {}
-        self.direct = DirectCalls(
-            self._target,
-            tls=partial(context_of, self._tls) if self._tls is not None else None,
-            server_name=self._tls.server_name if self._tls is not None else "",
-            metadata=HAS_LEADER,
-        )
         self._watching: asyncio.Future[None] | None = None
         self._left: set[asyncio.Task[None]] = set()
 
@@ -192,12 +187,12 @@ class Member:
             return grpc.aio.insecure_channel(self._target, options=options)
         if self._tls.server_name:
             options.append(("grpc.default_authority", self._tls.server_name))
-        return grpc.aio.secure_channel(self._target, credentials_of(self._tls), options=options)
+        return grpc.aio.secure_channel(self._target, _credentials(self._tls), options=options)
 
     def _follow_files(self) -> None:
         if self._tls is None or self._channel.get_state() is grpc.ChannelConnectivity.READY:
             return
-        seen = status_of(self._tls)
+        seen = _status(self._tls)
         if seen is None or seen == self._seen:
             return
         try:
@@ -247,11 +242,37 @@ class Member:
         return call
 
     async def close(self) -> None:
-        await self.direct.close()
         await self._channel.close()
         await asyncio.gather(*self._left, return_exceptions=True)
         if self._watching is not None:
             await asyncio.wait((self._watching,), timeout=1.0)
+
+
+def _status(tls: EtcdTls | None) -> tuple[tuple[int, int], ...] | None:
+    """What tells that a file has changed; None while one is missing, or without TLS."""
+    if tls is None:
+        return None
+    try:
+        found = [path.stat() for path in (tls.ca_file, tls.cert_file, tls.key_file) if path is not None]
+    except OSError:
+        return None
+    return tuple((status.st_mtime_ns, status.st_ino) for status in found)
+
+
+def _credentials(tls: EtcdTls) -> Any:
+    def read(path: Path | None) -> bytes | None:
+        if path is None:
+            return None
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"etcd TLS file {path}: {error.strerror}") from error
+
+    return grpc.ssl_channel_credentials(
+        root_certificates=read(tls.ca_file),
+        private_key=read(tls.key_file),
+        certificate_chain=read(tls.cert_file),
+    )
 
 
 class EtcdConnection:
@@ -290,31 +311,6 @@ class EtcdConnection:
             return answer
 
         return await self.run(attempt, doing, timeout_s=timeout_s, repeatable=repeatable)
-
-    async def short(self, method: Method, request: Any, doing: str, *, timeout_s: float) -> Any:
-        """As ``unary``, of a call that comes often and is not repeated: without grpc where that is possible."""
-        message = request.SerializeToString()
-
-        async def attempt(member: Member, left_s: float) -> Any:
-            floor = self.guard.revision
-            connection = member.direct.open_for(len(message))
-            if connection is None:
-                answer = await member.unary(method)(request, timeout=left_s, metadata=HAS_LEADER)
-            else:
-                try:
-                    answer = method.response.FromString(await connection.call(method.path, message, left_s))
-                except CallFailed as error:
-                    raise _explained(
-                        _CODES.get(error.status, grpc.StatusCode.UNKNOWN), str(error)[:256], doing
-                    ) from error
-                except CallRefused as error:
-                    raise StoreRejected(f"etcd: {doing}: {error}") from error
-                except (OSError, DecodeError) as error:
-                    raise StoreUnknown(f"etcd: {doing}: {error}") from error
-            self.guard.check(answer.header, floor)
-            return answer
-
-        return await self.run(attempt, doing, timeout_s=timeout_s, repeatable=False)
 
     async def run(
         self, attempt: Callable[[Member, float], Awaitable[Any]], doing: str, *, timeout_s: float, repeatable: bool

@@ -91,7 +91,9 @@ class EtcdStore:
         request = self._protocol.txn.request(
             compare=[self._compare(compare) for compare in compares], success=[self._op(op) for op in ops]
         )
-        answer = await self._connection.short(self._protocol.txn, request, "transaction", timeout_s=timeout_s)
+        answer = await self._connection.unary(
+            self._protocol.txn, request, "transaction", timeout_s=timeout_s, repeatable=False
+        )
         return TxnResult(answer.succeeded, answer.header.revision)
 
     async def grant_lease(self, ttl_s: int, *, timeout_s: float = 2.0) -> LeaseGrant:

@@ -198,9 +198,8 @@ def keys_of(settings: ProcessSettings) -> Keys:
 
 def store_opener(settings: ProcessSettings) -> Callable[[], Store]:
     """What opens a connection to etcd in the loop that calls it. ``ConfigError`` at once for a bad endpoint."""
-    from shared.adapters.etcd.channel import EtcdSettings
+    from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
     from shared.adapters.etcd.store import EtcdStore
-    from shared.adapters.etcd.tls import EtcdTls
 
     tls = None
     if settings.etcd_ca is not None:

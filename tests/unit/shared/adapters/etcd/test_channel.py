@@ -9,8 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from shared.adapters.etcd.channel import EtcdSettings, Member, RollbackGuard, explain, split_endpoint
-from shared.adapters.etcd.tls import EtcdTls
+from shared.adapters.etcd.channel import EtcdSettings, EtcdTls, Member, RollbackGuard, explain, split_endpoint
 from shared.adapters.etcd.watch import range_end, range_start
 from shared.errors import ConfigError, StoreRejected, StoreRolledBack, StoreUnknown
 

@@ -13,9 +13,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings
+from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings, EtcdTls
 from shared.adapters.etcd.protocol import method
-from shared.adapters.etcd.tls import EtcdTls
 from shared.errors import StoreUnknown
 from tests.certificates import TestCa
 
