@@ -205,6 +205,16 @@ async def test_it_acts_on_a_go_alone_and_outlives_leader_metrics_and_api_server(
     await cluster.rounds(2)
     assert await cluster.replicas() == 9
 
+    # etcd dies and comes back: who led ends, leads again, and has lowered nothing
+    mesh.services[survivor].ended.clear()
+    await mesh.etcd.kill()
+    async with asyncio.timeout(PATIENCE_S):
+        await mesh.services[survivor].ended.wait()
+    assert await cluster.replicas() == 9
+    await mesh.etcd.start()
+    await cluster.rounds(3)
+    assert await cluster.replicas() == 9
+
     # good readings again, and little load: now it falls
     await cluster.load("1m")
     await cluster.until_replicas(1)

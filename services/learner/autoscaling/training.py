@@ -37,7 +37,7 @@ from shared.twin.services.topology import default_topology
 VALIDATION_SEEDS = tuple(range(100, 110))
 EPISODES_OF_A_SEED = 100_000
 SCENARIOS = ("mixed", "mixed", "mixed", "mixed", "ddos", "failures", "pressure", "bottleneck")
-ROUNDS = 50
+ROUNDS = 30
 HOUR_PRICE = 1.0
 """Points of the validation score that a replica hour costs: a few per cent of an episode's five are worth a tenth of a
 point of success."""
@@ -51,13 +51,13 @@ class KarmaSettings:
     rounds: int = ROUNDS
     episodes_per_round: int = 16
     taught_episodes: int = 32
-    taught_epochs: int = 10
+    taught_epochs: int = 30
     epochs: int = 4
     batch_size: int = 1440
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     final_learning_rate: float = 5e-5
     clip: float = 0.2
-    entropy: float = 0.01
+    entropy: float = 0.003
     discount: float = 0.95
     trace: float = 0.9
     """Lambda of generalised advantage estimation."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec.structs import replace
 
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import EmitEvent, SendOffer
 from services.coordinator.inspect.explain import explain
+from services.coordinator.usage.measured import LATENCY_STALE_S
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy, ref_of
 from shared.wire.records import PolicyPointer
@@ -116,3 +118,16 @@ def test_a_policy_that_looks_at_nothing_hears_of_no_use_and_of_latencies_only_wh
     samples = [use for send in made.of(SendOffer) for use in send.offer.samples]
     assert sorted(use.latencies["shop"] for use in samples) == [10_000, 50_000, 60_000]
     assert all(use.shares == [] for use in samples)
+
+
+def test_latencies_of_an_agent_that_fell_silent_are_not_known_any_more_at_the_leader_and_at_agents() -> None:
+    made = scene()
+    measure(made, n0=50, n1=10, n2=60)
+    assert placed(made, serving("a")) == "n1"
+    made.now += LATENCY_STALE_S + 1
+    made.deliver(NodesMeasured(()))
+    rows = np.array([made.core.state.cache.table.row_of[name] for name in NAMES])
+    assert made.core.state.cache.table.latency_to("shop", rows).tolist() == [-1] * 3
+    placed(made, serving("b"))
+    for agent in made.agents.values():
+        assert not agent.replica.table.latencies
