@@ -239,6 +239,18 @@ async def test_a_hand_on_the_scale_is_told_and_left_alone_and_a_pause_is_obeyed(
     await cluster.until_replicas(9)
 
 
+async def test_a_write_that_names_an_older_version_is_a_conflict(cluster: Cluster) -> None:
+    """What every write of an autoscaler relies on, on the API server that these tests run on."""
+    seen = (await cluster.call("GET", f"{DEPLOYMENTS}/front"))["metadata"]
+    await cluster.call("PATCH", f"{DEPLOYMENTS}/front", {"metadata": {"labels": {"touched": "yes"}}})
+    meta = {"resourceVersion": seen["resourceVersion"], "uid": seen["uid"]}
+    url = f"{cluster.mesh.api_url}{DEPLOYMENTS}/front/scale"
+    body = {"metadata": meta, "spec": {"replicas": 5}}
+    async with cluster.mesh.session.patch(url, json=body, headers=MERGE) as answer:
+        assert answer.status == 409
+    assert await cluster.replicas() == 2
+
+
 async def test_bad_objects_get_one_condition_and_the_replicas_stay(cluster: Cluster) -> None:
     loop = [
         {"name": "front", "scaleTargetRef": {"name": "front"}, "maxReplicas": 9, "calls": ["cart"]},
