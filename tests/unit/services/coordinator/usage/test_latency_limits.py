@@ -98,6 +98,17 @@ def test_a_limit_that_breaks_after_placement_is_told_once_and_so_is_its_end() ->
     assert made.core.variants.limits.broken == 0
 
 
+def test_a_pod_that_left_breaks_no_limit_any_more() -> None:
+    made = scene()
+    measure(made, n0=50, n1=10, n2=60)
+    placed(made, serving("a"))
+    measure(made, n0=50, n1=40, n2=60)
+    assert made.core.variants.limits.broken == 1
+    made.delete_pod("uid-a")
+    made.run()
+    assert made.core.variants.limits.broken == 0
+
+
 def test_a_median_that_wavers_wakes_nobody() -> None:
     made = scene()
     measure(made, n0=50, n1=10, n2=60)
