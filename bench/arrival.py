@@ -35,7 +35,7 @@ from bench.stand.contest import (
     turns,
 )
 from bench.stand.figures import quantile, spread, table
-from bench.stand.writes import of_pods, per_pod
+from bench.stand.writes import of_pods, per_pod, write_column
 
 WARM_S = 5.0
 BOUND_S = 120.0
@@ -130,9 +130,9 @@ def row(name: str, runs: list[Figures]) -> list[str]:
     unbound = sum(one["pods"] - one["bound"] for one in runs)
     times = [spread([one["ms"][f"p{percent}"] for one in runs]) for percent in PERCENTS]
     posted = [spread([one["ms_from_post"][part] for one in runs]) for part in ("p50", "p99")]
-    others = (("cpu_ms_per_pod", 2), ("server_cpu_ms_per_pod", 2), ("rss_mb", 0), ("writes_of_pods_per_pod", 3))
+    others = (("cpu_ms_per_pod", 2), ("server_cpu_ms_per_pod", 2), ("rss_mb", 0))
     rest = [spread([one[column] for one in runs], digits) for column, digits in others]
-    return [f"{name} ({unbound} NOT BOUND)" if unbound else name, *times, *posted, *rest]
+    return [f"{name} ({unbound} NOT BOUND)" if unbound else name, *times, *posted, *rest, write_column(runs)]
 
 
 def main() -> None:

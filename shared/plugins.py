@@ -124,7 +124,8 @@ class ScorePlugin(Protocol):
 
 class PolicyPlugin(Protocol):
     """How nodes are ranked, instead of ours. ``version``: at least 1, recorded with each decision. One that is learned
-    brings its weights in its package."""
+    brings its weights in its package. An attribute ``bounds``, (least, greatest) rank, lets it be a member of a mixture
+    (``policy.hybrid``) that names no scale for it."""
 
     api_version: ClassVar[str]
     version: ClassVar[int]
@@ -212,6 +213,7 @@ class BroughtPolicy:
         self.name = name
         self.version = version
         self.row_local = bool(getattr(plugin, "row_local", False))
+        self.bounds = _bounds(name, plugin)
         self._plugin = plugin
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:
@@ -246,6 +248,20 @@ def policy_maker(name: str, made: Any) -> Callable[[], Policy]:
     if not isinstance(version, int) or version < 1:
         raise ConfigError(f"plugin {name}: version must be a whole number from 1")
     return lambda: BroughtPolicy(name, _called(name, made), version)
+
+
+def _bounds(name: str, plugin: PolicyPlugin) -> tuple[float, float] | None:
+    """The least and the greatest rank that the policy says it gives, None: it says nothing. Raises ``ConfigError``."""
+    bounds = getattr(plugin, "bounds", None)
+    if bounds is None:
+        return None
+    try:
+        low, high = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not -np.inf < low < high < np.inf:
+        raise ConfigError(f"plugin {name}: bounds must be its least and its greatest rank, two finite numbers")
+    return low, high
 
 
 def _made(name: str, made: Any, method: str) -> Any:

@@ -30,7 +30,7 @@ from bench.stand.contest import (
     turns,
 )
 from bench.stand.figures import spread, table
-from bench.stand.writes import of_pods, per_pod
+from bench.stand.writes import of_pods, per_pod, write_column
 
 BOUND_S = 900.0
 """Longest wait until all is bound."""
@@ -127,11 +127,11 @@ def row(name: str, runs: Sequence[Figures]) -> list[str]:
     """One contestant."""
     columns = (
         ("pods_per_s", 0), ("cpu_ms_per_pod", 2), ("cpu_ms_per_further_pod", 2), ("server_cpu_ms_per_pod", 2),
-        ("rss_mb", 0), ("first_bind_s", 2), ("writes_of_pods_per_pod", 3),
+        ("rss_mb", 0), ("first_bind_s", 2),
     )  # fmt: skip
     unbound = sum(one["pods"] - one["bound"] for one in runs)
     shown = f"{name} ({unbound} NOT BOUND)" if unbound else name
-    return [shown, *(spread([one[column] for one in runs], digits) for column, digits in columns)]
+    return [shown, *(spread([one[column] for one in runs], digits) for column, digits in columns), write_column(runs)]
 
 
 def details(name: str, runs: Sequence[Figures]) -> list[str]:

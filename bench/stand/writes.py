@@ -9,13 +9,14 @@ import asyncio
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from bench.stand.cluster import Cluster
+from bench.stand.figures import spread
 
 FLUSHED_S = 0.5
 """The twin flushes its audit file every 0.2 s."""
@@ -94,6 +95,12 @@ def requests_in(text: str) -> Counter[str]:
 def per_pod(before: Counter[str], after: Counter[str], pods: int) -> dict[str, float]:
     """Writes between two looks, each over ``pods``; without what the bench itself did to pods."""
     return {name: round(count / max(1, pods), 4) for name, count in sorted((after - before).items()) if name not in OWN}
+
+
+def write_column(runs: Sequence[Mapping[str, Any]]) -> str:
+    """``writes_of_pods_per_pod`` of runs; a pod is bound by one write at least, so with none they were not told."""
+    counted = [one["writes_of_pods_per_pod"] for one in runs if one["writes_per_pod"]]
+    return spread(counted, 3) if counted else "not told"
 
 
 def of_pods(writes: Mapping[str, float]) -> float:

@@ -107,6 +107,7 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 def settings() -> str:
     """Every setting of every service: flag, variable, type with range, default, meaning."""
     from services.agent.settings import AgentSettings
+    from services.autoscaler.settings import AutoscalerSettings
     from services.binder.settings import BinderSettings
     from services.coordinator.settings import CoordinatorSettings
     from services.jobs.settings import JobsSettings
@@ -119,6 +120,7 @@ def settings() -> str:
         "binder": BinderSettings,
         "learner": LearnerSettings,
         "jobs": JobsSettings,
+        "autoscaler": AutoscalerSettings,
     }
     common = {leaf.dotted for leaf, _ in described(ProcessSettings)}
     parts = [f"## Every service\n\n{table_of(ProcessSettings, set())}"]
@@ -227,6 +229,7 @@ def metrics() -> str:
 def registries() -> dict[str, list[Any]]:
     """The collectors of each service, as its composition root registers them."""
     from services.agent.shell import AgentShell
+    from services.autoscaler.admin import Admin as AutoscalerAdmin
     from services.binder.admin import Admin as BinderAdmin
     from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
     from services.coordinator.inspect.metrics import SchedulerMetrics
@@ -236,7 +239,7 @@ def registries() -> dict[str, list[Any]]:
     from shared.policy.registry import make_policy
     from shared.runtime.observe.metrics import Metrics
 
-    made = {name: Metrics(name) for name in ("coordinator", "agent", "binder", "learner", "jobs")}
+    made = {name: Metrics(name) for name in ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler")}
     CoordinatorAdmin("c").register(made["coordinator"])
     SchedulerMetrics(made["coordinator"], profile="conclave", core=lambda: None)
     core = AgentCore(make_policy("kube-default"), np.random.default_rng(0))
@@ -247,6 +250,7 @@ def registries() -> dict[str, list[Any]]:
     AgentShell(core, made["agent"], agent_id="a", read_term=no_term)
     BinderAdmin("b", "0").register(made["binder"])
     JobsAdmin("j").register(made["jobs"])
+    AutoscalerAdmin("s").register(made["autoscaler"])
     anything: Any = SimpleNamespace(replay=SimpleNamespace(added=0), outcomes={"published": 0})
     names = typing.get_type_hints(LearnerShell.__init__)
     given = {name: made["learner"] if name == "metrics" else anything for name in names if name != "return"}

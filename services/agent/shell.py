@@ -56,6 +56,10 @@ class AgentShell:
         metrics.figure("agent", self.stats)
         metrics.gauge_of("agent_nodes", "Nodes this agent decides for", lambda: len(core.replica.row_of_slot))
         metrics.gauge_of("policy_fallback", "Decisions made by the heuristic instead", lambda: core.policy_fallbacks)
+        metrics.counter_of(
+            "policy_members_left_out_total", "Answers of a mixture's members that could not be used",
+            lambda: sum(core.lanes.members_left_out().values()),
+        )  # fmt: skip
         metrics.counter_of("agent_offers_total", "Offers answered", lambda: core.offers)
         metrics.counter_of("agent_answers_total", "Nodes named in answers", lambda: core.answers)
         metrics.counter_of("agent_resyncs_total", "Full views asked for", lambda: core.resyncs)
@@ -127,6 +131,7 @@ class AgentShell:
             "policy_fallback": core.policy_fallbacks,
             "candidate": core.lanes.candidate.ref.title if core.lanes.candidate is not None else "",
             "policy_failures": {f"{told.policy} {told.failure}": told.count for told in core.lanes.failures()},
+            "policy_members_left_out": core.lanes.members_left_out(),
             "transitions": core.experience.recorded,
             "transitions_dropped": core.experience.dropped,
             "epoch": core.replica.epoch,

@@ -46,6 +46,7 @@ from shared.adapters.peers.client import PeerClient
 from shared.kube.resources import NAMESPACES, Upserted
 from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, LATENCY_TARGET_KIND, QUEUE_KIND, SCHEDULING_KINDS
 from shared.policy.observation import Need
+from shared.policy.registry import ref_of
 from shared.ports import Store
 from shared.runtime.agent.following import follow_learner, follow_policies
 from shared.runtime.agent.policies import PolicyLoader
@@ -195,7 +196,7 @@ async def lead(
     core = Core(
         term=term,
         scheduler_name=settings.scheduler_name,
-        policy=settings.policy,
+        policy=ref_of(settings.policy).name,
         rng=Random(settings.seed),
         settings=settings.core(),
         shards=shards,

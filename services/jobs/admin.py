@@ -62,7 +62,12 @@ class Admin:
         """Counters of the term."""
         term = term_of(self.leadership)
         figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
-        return figures | self.shell.core.figures() if self.shell is not None else figures
+        if self.shell is not None:
+            core = self.shell.core
+            figures |= dataclasses.asdict(core.stats)
+            figures["jobs"] = {phase.value: int(self._in_phase(phase)) for phase in Phase}
+            figures |= {"group_api": core.state.group.api_version, "policy": core.policy.name}
+        return figures
 
     def _jobs(self) -> list[JobState]:
         return list(self.shell.core.state.jobs.values()) if self.shell is not None else []

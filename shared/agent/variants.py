@@ -9,7 +9,7 @@ Not its job: choosing pods for the canary, comparing the two, loading weights.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,7 @@ class Lanes:
         self._settings = settings
         self._refused: dict[PolicyRef, Counter[Failure]] = {}
         self._fallbacks_before = 0
+        self._left_out_before: Counter[str] = Counter()
         self._table = NodeTable()
         self._profile = profile
         self.store = UtilisationStore(speed=speed)
@@ -169,8 +170,16 @@ class Lanes:
         ]
         return told[:16]
 
+    def members_left_out(self) -> dict[str, int]:
+        """By ``member failure``: how often a member of a mixture was left out of a decision, since the start."""
+        found = Counter(self._left_out_before)
+        for lane in (self.active, self.candidate):
+            if lane is not None:
+                found.update(_left_out(lane))
+        return dict(found)
+
     def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
-        supply(policy, Supplies(self.store, self._profile.scores))
+        supply(policy, Supplies(self.store, self._profile.scores, self._clock))
         guard = Guard(policy, KubeDefault(self._profile.scores), clock=self._clock, settings=self._settings)
         return Lane(ref, guard, self._ranker(guard), candidate=candidate)
 
@@ -178,4 +187,10 @@ class Lanes:
         return Ranker(self._table, self.feasibility, guard, self._rng)
 
     def _end(self, lane: Lane) -> None:
+        self._left_out_before.update(_left_out(lane))
         self._fallbacks_before += lane.guard.fallbacks
+
+
+def _left_out(lane: Lane) -> Counter[str]:
+    left_out: Mapping[tuple[str, Failure], int] = getattr(lane.guard.policy, "left_out", {})
+    return Counter({f"{name} {why.value}": count for (name, why), count in left_out.items()})

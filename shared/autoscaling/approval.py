@@ -19,6 +19,11 @@ def digest_of(document: Mapping[str, object], weights: str = "") -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
+def weights_of(policy: object) -> str:
+    """The digest of a policy's weights: its ``digest``, or that of its ``weights`` (a weights file); "" without any."""
+    return str(getattr(policy, "digest", "") or getattr(getattr(policy, "weights", None), "sha256", ""))
+
+
 def refusal(scaler: Autoscaler, digest: str) -> str:
     """Why the object's go does not count; "" where it does."""
     go = scaler.go

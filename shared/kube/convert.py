@@ -27,6 +27,7 @@ from shared.kube.convert_demands import (
 from shared.kube.convert_relations import images_of, relations_of
 from shared.kube.pod_groups import group_of
 from shared.model.constraints import (
+    CLASS_LABEL_PREFIX,
     HostPort,
     PodClass,
     PreferredTerm,
@@ -190,7 +191,7 @@ def _template_of(pod: api.Pod) -> _Template:
             spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.node_selector, spec.tolerations,
             affinity.node_affinity if affinity is not None else None, spec.host_network, spec.host_users,
             bool(spec.node_name), annotations.get(LATENCY_SOFT_ANNOTATION), annotations.get(LATENCY_HARD_ANNOTATION),
-            annotations.get(LATENCY_TARGET_ANNOTATION),
+            annotations.get(LATENCY_TARGET_ANNOTATION), _class_labels(pod.metadata),
             status.container_statuses, status.init_container_statuses, _infeasible(status), bool(spec.resource_claims),
         )
     )  # fmt: skip
@@ -246,7 +247,16 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
         latency_hard_us=hard_us,
         features=needed_features(spec),
         latency_target=latency_target(pod.metadata),
+        labels=_class_labels(pod.metadata),
     )
+
+
+def _class_labels(meta: api.ObjectMeta) -> tuple[tuple[str, str], ...]:
+    """The labels by which policies tell pods apart; nearly no pod has one, and each is looked at."""
+    labels = meta.labels
+    if not labels or CLASS_LABEL_PREFIX not in " ".join(labels):
+        return ()
+    return tuple(sorted(item for item in labels.items() if item[0].startswith(CLASS_LABEL_PREFIX)))
 
 
 def effective_requests(pod: api.Pod) -> Resources:

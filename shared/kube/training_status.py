@@ -28,6 +28,9 @@ def rfc3339(at: float) -> str | None:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None
 
 
+_HAS_RUN = frozenset({Phase.RUNNING, Phase.RESHAPING, Phase.RESTARTING})
+
+
 def status_from_api(status: Any) -> JobStatus:
     """The status as last written; whatever is not as we write it counts as not written."""
     if not isinstance(status, Mapping):
@@ -38,6 +41,8 @@ def status_from_api(status: Any) -> JobStatus:
         phase = Phase.PENDING
     conditions = [c for c in status.get("conditions") or () if isinstance(c, Mapping)]
     report = status.get("report")
+    if phase in _HAS_RUN and not seconds_of(status.get("startTime")):
+        phase = Phase.STARTING  # somebody else wrote it: what has never started does not run
     return JobStatus(
         phase=phase,
         observed_generation=_whole(status.get("observedGeneration")),

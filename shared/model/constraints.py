@@ -10,6 +10,9 @@ from msgspec import Struct
 
 from shared.model.resources import GPU_MILLI
 
+CLASS_LABEL_PREFIX = "policy.conclave.io/"
+"""A pod's labels under it are part of its class: by them policies tell pods apart."""
+
 
 class Toleration(Struct, frozen=True, array_like=True, gc=False):
     """``operator`` is Exists or Equal; empty ``key`` with Exists tolerates all; empty ``effect`` means any effect."""
@@ -70,6 +73,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     ``workload``: what the pod is a copy of (``workload_key``), for policies that learn what its copies really use; ""
     where nobody asks. The mesh carries it beside the class, so that pods of many owners still share one.
     ``features``: what a node must declare to run the pod (``features.py``), sorted.
+    ``labels``: the pod's labels under ``CLASS_LABEL_PREFIX``, sorted; no other label, or each pod had its own class.
     """
 
     requests: tuple[tuple[str, int], ...] = ()
@@ -86,6 +90,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     workload: str = ""
     features: tuple[str, ...] = ()
     latency_target: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

@@ -6,11 +6,13 @@ import numpy as np
 
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.scheduling.framework import Score
-from shared.scheduling.scores import WEIGHTS
+from shared.scheduling.scores import MAX_SCORE, WEIGHTS
 from shared.scheduling.scores.allocation import balanced_allocation, least_allocated, most_allocated
 from shared.scheduling.scores.preferences import affinity_score, taint_score
 
 TAINT_WEIGHT, AFFINITY_WEIGHT = WEIGHTS["TaintToleration"], WEIGHTS["NodeAffinity"]
+TOTAL_WEIGHT = TAINT_WEIGHT + AFFINITY_WEIGHT + WEIGHTS["NodeResourcesFit"] + WEIGHTS["NodeResourcesBalancedAllocation"]
+"""Of kube-default's own scores: it gives up to so many hundred points."""
 FIT_WEIGHT, BALANCED_WEIGHT = WEIGHTS["NodeResourcesFit"], WEIGHTS["NodeResourcesBalancedAllocation"]
 
 
@@ -29,6 +31,11 @@ class KubeDefault:
     def supply(self, supplies: Supplies) -> None:
         """Add these scores from now on."""
         self._scores = supplies.scores
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest score that it can give."""
+        return 0.0, float(MAX_SCORE * (TOTAL_WEIGHT + sum(own.weight for own in self._scores)))
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """The weighted sum of the scores."""
@@ -50,6 +57,7 @@ class LeastAllocated:
     name = "least-allocated"
     version = 1
     row_local = True
+    bounds = (0.0, float(MAX_SCORE))
     _score = staticmethod(least_allocated)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
@@ -71,6 +79,7 @@ class Random:
     name = "random"
     version = 1
     row_local = False
+    bounds = (0.0, 1.0)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:
         """Independent uniform draws."""

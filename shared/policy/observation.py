@@ -44,10 +44,14 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """``score`` float64 ``[candidates]``, higher is better; ``accept`` bool ``[candidates]``, None: all."""
+    """``score`` float64 ``[candidates]``, higher is better; ``accept`` bool ``[candidates]``, None: all.
+
+    ``basis``: verdicts of one policy compare where it is the same; one that decides by other means at times (a mixture
+    whose member failed) says so by another number."""
 
     score: NDArray[np.float64]
     accept: BoolArray | None = None
+    basis: int = 0
 
 
 class Policy(Protocol):
@@ -81,10 +85,16 @@ class Need(StrEnum):
     is told."""
     SCORES = "scores"
     """The user's scores (``shared.plugins``), to be added to its own."""
+    CLOCK = "clock"
+    """The thread's CPU time, by which it sees which of its parts are slow."""
 
 
 Needs = frozenset[Need]
 NOTHING: Needs = frozenset()
+
+
+def _stands_still() -> float:
+    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,7 @@ class Supplies:
 
     store: UtilisationStore | None = None
     scores: tuple[Score, ...] = ()
+    clock: Callable[[], float] = _stands_still
 
 
 def needs_of(policy: Policy | Callable[..., Policy]) -> Needs:

@@ -32,6 +32,10 @@ class _Fell(Exception):
     """The policy gave no usable answer where it had given some before: all is the fallback's."""
 
 
+class _Rebased(Exception):
+    """The policy decides by other means than before: its verdicts do not compare with those."""
+
+
 class Slot(NamedTuple):
     """One place for one unit: a feasible row, its score and verdict, and the generation it was judged at."""
 
@@ -44,7 +48,7 @@ class Slot(NamedTuple):
 @dataclass(slots=True)
 class Ranking:
     """Scores of one class over all rows; ``INFEASIBLE`` where a filter rejects. ``accept`` None: all of them.
-    ``fallen``: by the fallback."""
+    ``fallen``: by the fallback. ``basis``: of the verdicts."""
 
     score: NDArray[np.float64]
     accept: BoolArray | None
@@ -52,6 +56,7 @@ class Ranking:
     seen: int
     static_seen: int
     fallen: bool = False
+    basis: int = 0
 
 
 class Ranker:
@@ -94,6 +99,8 @@ class Ranker:
         ranking = self._ranking(pod_class, norms, seen)
         try:
             return self._looking_ahead(ranking, pod_class, wanted, seen)
+        except _Rebased:
+            return self._one_by_one(pod_class, wanted, norms, seen)
         except _Fell:
             self._fall(ranking, seen, self.feasibility.of(pod_class).mask)
             return self._looking_ahead(ranking, pod_class, wanted, seen)
@@ -118,6 +125,8 @@ class Ranker:
             observation = Observation(table, seen, rows, ranking.norms)
             verdicts, fallen = self.guard.decide(observation, self._rng)
             if fallen == ranking.fallen:
+                if not fallen and verdicts.basis != ranking.basis:
+                    raise _Rebased
                 return verdicts
             if fallen:
                 raise _Fell
@@ -239,7 +248,11 @@ class Ranker:
         if fallen != known.fallen and len(observation.rows) < int(mask.sum()):
             self._fall(known, observation.pod_class, mask)
             return
-        known.fallen = fallen
+        if not fallen and verdicts.basis != known.basis and len(observation.rows) < int(mask.sum()):
+            known.accept = None
+            self._judge(known, replace(observation, rows=np.flatnonzero(mask)), mask)
+            return
+        known.fallen, known.basis = fallen, verdicts.basis
         self._put(known, observation.rows, verdicts)
 
     def _fall(self, known: Ranking, seen: PodClass, mask: BoolArray) -> None:

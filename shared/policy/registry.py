@@ -8,16 +8,23 @@ that are shipped; ``load_policy`` those that the rollout names by digest.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from shared.errors import ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.frag.policy import FragPolicy, best_fit, fgd
 from shared.policy.frag.value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
+from shared.policy.hybrid import mixture as mixtures
+from shared.policy.hybrid.mixture import Given, Mixture, MixtureInvalid, is_mixture
+from shared.policy.hybrid.policy import Hybrid, bounds_of
+from shared.policy.hybrid.scales import SCALES
 from shared.policy.marl.policy import NAME, MarlDqn
 from shared.policy.observation import NOTHING, Needs, Policy, needs_of
-from shared.policy.weights import WeightsFile, decode, shipped, shipped_names
+from shared.policy.weights import WeightsFile, decode, encode, shipped, shipped_bytes, shipped_names
 from shared.wire.records import PolicyRef
+
+__all__ = ["MixtureInvalid", "is_mixture"]  # beside what is defined here
 
 HEURISTICS: dict[str, Callable[[], Policy]] = {
     "best-fit": best_fit,
@@ -28,9 +35,36 @@ HEURISTICS: dict[str, Callable[[], Policy]] = {
     "random": Random,
 }
 
+
+def _hybrid(file: WeightsFile) -> Hybrid:
+    """The mixture in the file, its members made of what lies in it. Raises ``ConfigError``."""
+    mixture = mixtures.read(file)
+    return Hybrid(mixture, _members(mixture), version=file.card.version)
+
+
+def _members(mixture: Mixture) -> list[Policy]:
+    made: list[Policy] = []
+    for member in mixture.members:
+        if member.policy in HEURISTICS:
+            made.append(HEURISTICS[member.policy]())
+        elif member.policy in LEARNED and member.policy != mixtures.NAME and member.policy in mixture.files:
+            made.append(LEARNED[member.policy](mixture.files[member.policy]))
+        else:
+            raise MixtureInvalid(
+                f"weights of {mixtures.NAME}: members: {member.policy!r} is not to be had here; load its plug-in, or "
+                "mix policies that every agent has"
+            )
+        if member.low == member.high and bounds_of(made[-1]) is None:
+            raise MixtureInvalid(
+                f"weights of {mixtures.NAME}: scales.{member.policy}: no bounds are known here; mix it with a scale"
+            )
+    return made
+
+
 LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {
     FRAG: FragPolicy,
     NAME: MarlDqn,
+    mixtures.NAME: _hybrid,
     **dict.fromkeys(DEEP_SETS_POLICIES, DeepSetsPolicy),
 }
 """Learned policies by name; a policy's version is its card's."""
@@ -62,9 +96,18 @@ def needs_of_name(name: str) -> Needs:
     return NOTHING if maker is None else needs_of(maker)
 
 
+def needs_of_ref(ref: PolicyRef) -> Needs:
+    """What the policy needs, of a mixture what any of its members does."""
+    return needs_of_name(ref.name).union(*(needs_of_name(name) for name in ref.members))
+
+
 def make_policy(name: str) -> Policy:
-    """The policy called ``name``, a learned one with its shipped weights. Raises ``ConfigError`` naming those there
-    are."""
+    """The policy called ``name``, a learned one with its shipped weights, or a mixture in short form. Raises
+    ``ConfigError`` naming those there are."""
+    if is_mixture(name):
+        return _hybrid(mixed(name))
+    if name == mixtures.NAME:
+        raise ConfigError(f"policy: {name} is made of others; {mixtures.REMEDY}")
     if name in HEURISTICS:
         return HEURISTICS[name]()
     if name in LEARNED:
@@ -95,13 +138,52 @@ def load_policy(name: str, *, data: bytes | None, sha256: str) -> Policy:
 
 
 def ref_of(name: str) -> PolicyRef:
-    """The reference of a heuristic, or of a learned policy's shipped weights. Raises ``ConfigError``."""
+    """The reference of a heuristic, of a learned policy's shipped weights, or of a mixture in short form. Raises
+    ``ConfigError``."""
+    if is_mixture(name):
+        return reference(mixed(name))
+    if name == mixtures.NAME:
+        raise ConfigError(f"policy: {name} is made of others; name its version, or {mixtures.REMEDY}")
     if name in HEURISTICS:
         return PolicyRef(name, HEURISTICS[name]().version)
     if name not in LEARNED:
         raise unknown(name)
-    file = shipped(name)
-    return PolicyRef(name, file.card.version, file.sha256)
+    return reference(shipped(name))
+
+
+def reference(file: WeightsFile) -> PolicyRef:
+    """Of a weights file that was decoded."""
+    return PolicyRef(file.card.policy, file.card.version, file.sha256, mixtures.members_of(file.card))
+
+
+def bytes_of(name: str) -> bytes | None:
+    """The weights file of what ``ref_of`` refers to; None for a heuristic. Raises ``ConfigError``."""
+    if is_mixture(name):
+        return _encoded(name)
+    return None if name in HEURISTICS else shipped_bytes(name)
+
+
+def mixed(name: str) -> WeightsFile:
+    """The mixture that a short form names, of the policies that are here. Raises ``ConfigError``."""
+    return decode(_encoded(name), policy=mixtures.NAME)
+
+
+@lru_cache(maxsize=16)
+def _encoded(name: str) -> bytes:
+    return encode(mixtures.build(mixtures.mixture_of(mixtures.parse(name), mixable({}))))
+
+
+def mixable(weights: Mapping[str, WeightsFile]) -> dict[str, Given]:
+    """The policies that may be members of a mixture; ``weights``: in place of those that are shipped."""
+    found: dict[str, Given] = {}
+    for name, maker in HEURISTICS.items():
+        policy = maker()
+        found[name] = Given(policy.version, bounds_of(policy) is not None, SCALES.get(name))
+    for name in LEARNED:
+        if name != mixtures.NAME and (name in weights or name in shipped_names()):
+            file = weights[name] if name in weights else shipped(name)
+            found[name] = Given(file.card.version, False, SCALES.get(name), file)
+    return found
 
 
 def unknown(name: str) -> ConfigError:

@@ -70,6 +70,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Measured results, each with its seeds."""
     limits: list[str] = []
     """What the weights were not trained or tested for, a sentence each."""
+    mixture: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """Of a mixture of policies: its members and classes (``hybrid.mixture``); no other card has it."""
 
 
 @dataclass(frozen=True, slots=True)

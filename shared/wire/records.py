@@ -120,11 +120,13 @@ def plugins_differ(service: str, theirs: tuple[str, ...], leaders: tuple[str, ..
 
 
 class PolicyRef(msgspec.Struct, frozen=True):
-    """One version of one policy. ``sha256`` names its weights in etcd; empty for a heuristic, which has none."""
+    """One version of one policy. ``sha256`` names its weights in etcd; empty for a heuristic, which has none.
+    ``members``: the policies of a mixture, so that what they need is known without its weights."""
 
     name: str
     version: int
     sha256: str = ""
+    members: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

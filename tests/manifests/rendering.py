@@ -29,6 +29,7 @@ ADDED = {
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
     "partition-agents+jobs": ("partition-agents", "jobs"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
+    "daemonset-agents+agents-host-sensors": ("daemonset-agents", "agents-host-sensors"),
     "partition-agents+shard": ("partition-agents", "binder-shard"),
     "prod+shard+monitoring": (
         "../base", "binder-shard", "agents-deployment", "etcd-internal", "certs-cert-manager", "peer-secret",

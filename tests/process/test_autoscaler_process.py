@@ -205,6 +205,16 @@ async def test_it_acts_on_a_go_alone_and_outlives_leader_metrics_and_api_server(
     await cluster.rounds(2)
     assert await cluster.replicas() == 9
 
+    # etcd dies and comes back: who led ends, leads again, and has lowered nothing
+    mesh.services[survivor].ended.clear()
+    await mesh.etcd.kill()
+    async with asyncio.timeout(PATIENCE_S):
+        await mesh.services[survivor].ended.wait()
+    assert await cluster.replicas() == 9
+    await mesh.etcd.start()
+    await cluster.rounds(3)
+    assert await cluster.replicas() == 9
+
     # good readings again, and little load: now it falls
     await cluster.load("1m")
     await cluster.until_replicas(1)
@@ -227,6 +237,18 @@ async def test_a_hand_on_the_scale_is_told_and_left_alone_and_a_pause_is_obeyed(
     assert await cluster.replicas() == 3
     await cluster.call("PATCH", f"{OBJECTS}/graph", {"spec": {"paused": False}})
     await cluster.until_replicas(9)
+
+
+async def test_a_write_that_names_an_older_version_is_a_conflict(cluster: Cluster) -> None:
+    """What every write of an autoscaler relies on, on the API server that these tests run on."""
+    seen = (await cluster.call("GET", f"{DEPLOYMENTS}/front"))["metadata"]
+    await cluster.call("PATCH", f"{DEPLOYMENTS}/front", {"metadata": {"labels": {"touched": "yes"}}})
+    meta = {"resourceVersion": seen["resourceVersion"], "uid": seen["uid"]}
+    url = f"{cluster.mesh.api_url}{DEPLOYMENTS}/front/scale"
+    body = {"metadata": meta, "spec": {"replicas": 5}}
+    async with cluster.mesh.session.patch(url, json=body, headers=MERGE) as answer:
+        assert answer.status == 409
+    assert await cluster.replicas() == 2
 
 
 async def test_bad_objects_get_one_condition_and_the_replicas_stay(cluster: Cluster) -> None:

@@ -295,4 +295,5 @@ async def test_a_mesh_works_with_its_roles_uses_every_rule_and_shows_what_is_ask
     # of the two APIs of pod groups the jobs service uses the one that comes first
     granted["conclave-jobs"] -= {rule for rule in granted["conclave-jobs"] if "scheduling.x-k8s.io" in rule}
     assert mismatches(asked_in(requests), granted, everybody=OPEN) == []
-    assert wanted_metrics() <= metrics
+    elsewhere = {name for name in wanted_metrics() if name.startswith("conclave_autoscaler")}  # test_autoscaler_rbac.py
+    assert wanted_metrics() - elsewhere <= metrics

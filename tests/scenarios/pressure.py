@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bench.stand.proc import rss_mb
@@ -35,6 +35,18 @@ async def stream(cluster: World, prefix: str, *, per_s: float, for_s: float, **p
 
 async def _add(cluster: World, name: str, pod: dict[str, Any]) -> None:
     await cluster.add_pod(name, **pod)
+
+
+def all_bound(names: Iterable[str]) -> Callable[[World], bool]:
+    """For ``until``, of thousands: asked again and again, it looks only at those that were not bound when it was."""
+    left = sorted(names, reverse=True)
+
+    def holds(cluster: World) -> bool:
+        while left and cluster.bound(left[-1]):
+            left.pop()
+        return not left
+
+    return holds
 
 
 def memory_mb(cluster: World) -> dict[int, tuple[str, float]]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from services.autoscaler.core.cluster import Cluster
 from services.autoscaler.core.events import HpaFact
 from services.autoscaler.core.watched import Watched
-from shared.autoscaling.approval import digest_of, refusal
+from shared.autoscaling.approval import digest_of, refusal, weights_of
 from shared.autoscaling.safety import foreign
 from shared.autoscaling.safety.canary import chosen
 from shared.model.autoscaler import Autoscaler, Mode, Target
@@ -30,7 +30,7 @@ OPEN = Gate()
 
 def digest(watched: Watched) -> str:
     """What a go must name."""
-    return digest_of(watched.scaler.document, str(getattr(watched.policy, "digest", "")))
+    return digest_of(watched.scaler.document, weights_of(watched.policy))
 
 
 def of_object(watched: Watched) -> Gate:

@@ -89,11 +89,13 @@ class Rounds:
             # nothing of ours is at stake; what people do meanwhile is theirs to do
             watched.expected.clear()
             watched.unsure.clear()
+            watched.bounded.clear()
             return out
         if watched.trusted != watched.scaler.go:
             watched.trusted = watched.scaler.go  # a new go takes things as they are
             watched.expected.clear()
             watched.unsure.clear()
+            watched.bounded.clear()
             watched.foreign.clear()
         for target in watched.scaler.targets:
             shown, writer = _shown(watched, read, target.name)
@@ -104,7 +106,10 @@ class Rounds:
                 watched.expected.get(target.name), shown, by=writer, go=watched.scaler.go, before=before
             )
             if found is None:
-                continue
+                hpa = read.hpas.get(target.name)
+                if target.name not in watched.bounded or not isinstance(hpa, HpaFact) or hpa.maximum == target.maximum:
+                    continue
+                found = Foreign(hpa.maximum, hpa.writer, watched.scaler.go)
             watched.foreign[target.name] = found
             watched.unsure.pop(target.name, None)
             if before is None:
@@ -273,6 +278,8 @@ class Rounds:
                 self._state.stats.writes += 1
                 watched.expected[write.service] = Expected((wrote,))
                 watched.unsure.pop(write.service, None)
+                if isinstance(write, SetBounds):
+                    watched.bounded.add(write.service)
             elif outcome == "unknown":
                 self._state.stats.writes_unknown += 1
             else:

@@ -64,6 +64,8 @@ class Watched:
     unsure: dict[str, int] = field(default_factory=dict)
     """Rises whose write may or may not have happened: what was to be."""
     foreign: dict[str, Foreign] = field(default_factory=dict)
+    bounded: set[str] = field(default_factory=set)
+    """Services whose HPA has both bounds from us: another maximum there is somebody else's."""
     trusted: Go = field(default_factory=Go)
     """The operator's word that all of this was on."""
     inherited: bool = False

@@ -106,6 +106,9 @@ def story_of(answer: Json) -> Iterator[str]:
 def _reasons(told: Json) -> Iterator[str]:
     """Why the policy chooses as it does, as it sees the nodes now."""
     chosen, second = told["chosen"], told["runner_up"]
+    if "members" in chosen:
+        yield from _mixture(told)
+        return
     yield (
         f"  as the nodes stand, {told['policy']} gives {chosen['node']} {chosen['score']:.3g}"
         f" (accept {chosen['q_accept']:.3g}, reject {chosen['q_reject']:.3g}), moved most by:"
@@ -117,6 +120,33 @@ def _reasons(told: Json) -> Iterator[str]:
         yield f"    best alternative: {second['node']}, {second['score']:.3g}, {abs(told['ahead_by']):.3g} {place}, by:"
         for moved in told["decisive"]:
             yield f"      {_feature(moved, 'there')}"
+
+
+def _mixture(told: Json) -> Iterator[str]:
+    """Of a mixture of policies: who gave the chosen node what."""
+    chosen, second = told["chosen"], told["runner_up"]
+    of_class = f" (class {told['class']})" if told.get("class") else ""
+    yield f"  as the nodes stand, {told['policy']}{of_class} gives {chosen['node']} {chosen['score']:.4g} of 100:"
+    for member in chosen["members"]:
+        yield f"      {_member(member)}"
+    if second is not None:
+        place = "behind" if told["ahead_by"] >= 0 else "ahead"
+        yield f"    best alternative: {second['node']}, {second['score']:.4g}, {abs(told['ahead_by']):.4g} {place}:"
+        for member in second["members"]:
+            yield f"      {_member(member)}"
+
+
+def _member(member: Json) -> str:
+    if member["left_out"]:
+        text = f"{member['policy']}: left out ({member['left_out']}), its weight goes to the others"
+    elif member["score"] is None:
+        text = f"{member['policy']}: weight 0 here"
+    else:
+        text = f"{member['policy']} {member['score']:.4g} (own {member['raw']:.4g}) x {member['weight']:.3g}"
+        text += f" = {member['product']:.4g}"
+    if member["refuses"]:
+        text += ", refuses the node" if member["role"] == "decides" else ", advises against the node"
+    return text
 
 
 def _feature(moved: Json, where: str) -> str:

@@ -171,6 +171,32 @@ def activate(
 
 
 @policy.command()
+@click.argument("mixture")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The weights file (.npz).")
+@click.option(
+    "--weights", "files", type=click.Path(path_type=Path), multiple=True,
+    help="Not the shipped weights of a member but these; repeatable.",
+)  # fmt: skip
+def mix(mixture: str, out: Path, files: tuple[Path, ...]) -> None:
+    """Mix policies into one, as a weights file: MIXTURE is POLICY=WEIGHT,POLICY=WEIGHT or a definition (.toml, .json).
+
+    Without classes and weights of your own no file is needed: 'conclave policy activate kube-default=0.7,frag=0.3'.
+    """
+    from services.cli.terminal.output_file import check_writable, write_whole
+    from services.cli.train.inputs import read_weights
+    from services.cli.train.mixture_file import read_mixture
+    from shared.policy.hybrid.mixture import build
+    from shared.policy.weights import digest, encode
+
+    check_writable("--out", out)
+    made = read_mixture(mixture, read_weights(files))
+    data = encode(build(made))
+    write_whole("--out", out, data)
+    names = ", ".join(member.policy for member in made.members)
+    click.echo(f"hybrid of {names}, {len(made.classes)} classes: {digest(data)[:12]} in {out}")
+
+
+@policy.command()
 @click.argument("name", shell_complete=complete_policies)
 @click.option("--to", type=click.Choice(["canary", "active"]), help="A stage, in place of the next step.")
 @click.option("--percent", type=click.IntRange(1, 100), help="A share of the pods, in place of the next step's.")

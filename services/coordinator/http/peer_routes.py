@@ -158,13 +158,15 @@ class Admin:
             }
         return answer
 
-    async def readings(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
-        """Readings to ReadingsAck. Refused: ``WireError`` (400), 403 ``forbidden``, 421 ``not_leader``, 503
-        ``not_ready``."""
+    async def readings(self, body: bytes, caller: Caller) -> bytes:
+        """Readings to ReadingsAck. Refused: ``WireError`` (400), 403 ``forbidden`` and ``foreign_agent``, 421
+        ``not_leader``, 503 ``not_ready``."""
         core, desk = self.core, self.desk
         if core is None or desk is None or not self._term():
             raise Refused(f"{self.service_id} does not lead", code="not_leader")
         message = decode(body, Readings)
+        if caller.name and caller.name != message.agent:
+            raise Refused(f"{caller.title} may not speak for agent {message.agent}", code="foreign_agent")
         wanted = Need.USAGE in core.variants.needs
         try:
             return encode(desk.heard(message, core.registry.views, boottime(), wanted=wanted))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from services.coordinator.core.core import Core
 from shared.model.pod import Pod
 from shared.policy.attribution import Candidate, Moved, attribute, lens_of
+from shared.policy.mixed import Mixed, MixedNode, is_mixed, mixed_of
 from shared.policy.observation import Observation, Policy, Supplies, supply
 from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 
@@ -22,7 +24,7 @@ from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     """As JSON; None where the policy offers nothing to look into, or no node is feasible."""
     lens = lens_of(policy)
-    if lens is None:
+    if lens is None and not is_mixed(policy):
         return None
     supply(policy, Supplies(core.variants.store, core.state.settings.profile.scores))
     table = core.state.cache.table
@@ -32,7 +34,11 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
         rows, table = np.union1d(rows, [own]), _without(table, own, pod)
     if not len(rows):
         return None
-    told = attribute(lens, Observation(table, pod.pod_class, rows), own)
+    observation = Observation(table, pod.pod_class, rows)
+    if lens is None:
+        mixed = mixed_of(policy, observation, own)
+        return None if mixed is None else _mixed(policy, mixed, table)
+    told = attribute(lens, observation, own)
     return {
         "policy": f"{policy.name}@{policy.version}",
         "chosen": _candidate(table, told.chosen),
@@ -40,6 +46,25 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
         "runner_up": None if told.runner_up is None else _candidate(table, told.runner_up),
         "ahead_by": told.lost_by,
         "decisive": [_moved(moved) for moved in told.decisive],
+    }
+
+
+def _mixed(policy: Policy, told: Mixed, table: NodeTable) -> dict[str, Any]:
+    """Of a mixture: each member's part in the score of the chosen node and of the best other one."""
+    return {
+        "policy": f"{policy.name}@{policy.version}",
+        "class": told.class_name,
+        "chosen": _parts(table, told.chosen),
+        "runner_up": None if told.runner_up is None else _parts(table, told.runner_up),
+        "ahead_by": told.ahead_by,
+    }
+
+
+def _parts(table: NodeTable, told: MixedNode) -> dict[str, Any]:
+    return {
+        "node": table.names[told.row],
+        "score": told.score,
+        "members": [msgspec.structs.asdict(member) for member in told.members],
     }
 
 

@@ -14,9 +14,8 @@ import structlog
 from services.coordinator.core.events import Event, PointerSeen
 from shared.errors import ConfigError, StoreError
 from shared.policy.observation import Policy
-from shared.policy.registry import HEURISTICS, load_policy, ref_of
+from shared.policy.registry import bytes_of, load_policy, ref_of
 from shared.policy.rollout.rollout import Change, first_pointer
-from shared.policy.weights import shipped_bytes
 from shared.ports import CreateRevisionIs, Store
 from shared.runtime.records.policies import follow_pointer, get_weights, newest_change, read_pointer, write_change
 from shared.runtime.records.prefix_watch import until_known
@@ -82,7 +81,7 @@ async def _seed(store: Store, keys: Keys, policy: str, term: int) -> None:
     async def write_first() -> None:
         before = first_pointer(ref_of(policy), number=await newest_change(store, keys))
         after = msgspec.structs.replace(before, number=before.number + 1, reason="the mesh's own --policy", by=BY)
-        weights = None if policy in HEURISTICS else shipped_bytes(policy)
+        weights = bytes_of(policy)
         leads = [CreateRevisionIs(keys.coordinator_leader, term)]
         await write_change(store, keys, Change(before, after), 0, compares=leads, weights=weights)
 

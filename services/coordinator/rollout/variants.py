@@ -25,7 +25,7 @@ from services.coordinator.usage.measured import MeasuredNode, MeasuredNodes, Tel
 from shared.model.pod import Pod
 from shared.model.unit import Unit
 from shared.policy.observation import NOTHING, Need, Needs
-from shared.policy.registry import needs_of_name
+from shared.policy.registry import needs_of_name, needs_of_ref
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import Stage, deciding_goal, in_canary
 from shared.policy.usage.utilisation import UtilisationStore
@@ -65,6 +65,8 @@ class Variants:
         self.nodes = MeasuredNodes()
         self.limits = LatencyLimits(state)
         self._telling = Telling()
+        self._targets = False
+        """Whether any latency was ever measured in this term: agents are told its end too."""
         self._lesson_s = -np.inf
         self.pointer: PolicyPointer | None = None
         """None: there is none yet, one policy judges everything."""
@@ -81,8 +83,8 @@ class Variants:
         self.pointer, self.number, candidate = pointer, pointer.number, pointer.candidate
         self.title = pointer.active.title if pointer.number else ""
         self.has_candidate = candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY)
-        needs = needs_of_name(candidate.name) if candidate is not None and self.has_candidate else NOTHING
-        self._take(needs_of_name(pointer.active.name), needs)
+        needs = needs_of_ref(candidate) if candidate is not None and self.has_candidate else NOTHING
+        self._take(needs_of_ref(pointer.active), needs)
         if Need.WORKLOADS not in self.needs:
             self.inventory.stop()
 
@@ -108,7 +110,8 @@ class Variants:
         table, now = self._state.cache.table, self._state.now
         self.nodes.forget(table.row_of, now)
         self._telling.forget(table.row_of)
-        changed = [name for name in self.nodes.take(samples, now) if name in table.row_of]
+        fresh = dict.fromkeys([*self.nodes.take(samples, now), *self.nodes.expire(now)])
+        changed = [name for name in fresh if name in table.row_of]
         found = []
         for name in changed:
             row, node = table.row_of[name], self.nodes.nodes[name]
@@ -120,6 +123,7 @@ class Variants:
             if table.set_latencies(row, {target: median for target, (median, _) in node.latencies.items()}):
                 self.limits.look(name)
         self._telling.changed(changed)
+        self._targets = self._targets or bool(table.latencies)
         self.store.measure_some([one for one in found if one is not None])
         if now >= self._lesson_s:
             self._lesson_s = now + LESSON_EVERY_S
@@ -134,7 +138,7 @@ class Variants:
         """The newest samples of an agent's nodes, once; ``slots``: the nodes it was told of."""
         table, now, looks = self._state.cache.table, self._state.now, Need.USAGE in self.needs
         found: list[NodeUse] = []
-        if not looks and not table.latencies:
+        if not looks and not self._targets:
             return found
         for slot, name in self._telling.news(agent, epoch, slots):
             node, row = self.nodes.nodes.get(name), table.row_of.get(name)
@@ -149,7 +153,7 @@ class Variants:
                         slot, age_ms, sample.shares, sample.unmeasured, -1 if delay_us is None else delay_us, latencies
                     )
                 )
-            elif table.latencies:
+            elif self._targets:
                 found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, -1, latencies))
         return found
 

@@ -11,6 +11,8 @@ import numpy as np
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
 
+MOST_KEPT = 4096
+"""Pods remembered before those that left are looked for."""
 MOST_PER_LOOK = 64
 """Events of one look at one node: a node that goes far away may hold a hundred pods that mind."""
 
@@ -25,7 +27,8 @@ class LatencyLimits:
 
     @property
     def broken(self) -> int:
-        """How many placed pods are beyond their hard limit, as far as told."""
+        """How many placed pods are beyond their hard limit, as far as told; those that left are none."""
+        self._forget_gone()
         return len(self._broken)
 
     def look(self, node: str) -> None:
@@ -34,9 +37,10 @@ class LatencyLimits:
         row = table.row_of.get(node)
         if row is None:
             return
-        there, told = set(), 0
+        if len(self._broken) >= MOST_KEPT:
+            self._forget_gone()
+        told = 0
         for pod in self._state.cluster.index.pods_on(node):
-            there.add(pod.uid)
             limit, target = pod.pod_class.latency_hard_us, pod.pod_class.latency_target
             if not limit or not target or told == MOST_PER_LOOK:
                 continue
@@ -53,6 +57,7 @@ class LatencyLimits:
                 note = f"{node} is within the hard limit of {limit / 1000:g} ms of {target} again ({now / 1000:g} ms)"
             kind, reason = ("Warning", "LatencyLimitBroken") if breaks else ("Normal", "LatencyLimitKept")
             self._state.out.append(EmitEvent(pod.uid, pod.namespace, pod.name, "", kind, reason, "Measuring", note))
-        gone = [uid for uid, where in self._broken.items() if where == node and uid not in there]
-        for uid in gone:
-            del self._broken[uid]
+
+    def _forget_gone(self) -> None:
+        index = self._state.cluster.index
+        self._broken = {uid: node for uid, node in self._broken.items() if uid in index.uids_on(node)}

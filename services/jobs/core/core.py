@@ -12,7 +12,7 @@ So it does not matter where we died, or what was delivered twice. One write per 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from services.jobs.core import assess
 from services.jobs.core.events import (
@@ -195,7 +195,7 @@ class JobsCore:
         self._due.pop(key, None)
         if seen is not None:
             self.state.key_of.pop(seen.job.uid, None)
-            self.state.writes.forget((JOB, seen.job.namespace, seen.job.name))
+            self._drop_waits(key)
             self._decide_soon(now)
 
     def _see_pod(self, pod: WorkerPod, now: float) -> Iterator[str]:
@@ -274,7 +274,7 @@ class JobsCore:
             return
         self.stats.restarts += after.restarts - before.restarts
         self.stats.failures += after.failures - before.failures
-        bad = after.phase in (Phase.FAILED, Phase.RESTARTING)
+        bad = after.phase is Phase.FAILED or after.failures > before.failures
         note = after.conditions[0].message if after.conditions else ""
         if before.target != after.target:
             note = f"{before.target} -> {after.target} workers; {note}"
@@ -356,7 +356,16 @@ class JobsCore:
                 seen.written_at = now
                 self._out.append(writes.send(target, lambda number: WriteStatus(number, job, status)))
             at = None
+        self._drop_waits(job.key, over=now)
         self._look_again(seen, at, now)
+
+    def _drop_waits(self, key: str, *, over: float | None = None) -> None:
+        """Forget what could not be written of a job: all of it, or what was due and is not wanted any more."""
+        writes = self.state.writes
+        for target, wait in list(writes.waits.items()):
+            idle = over is None or (wait.until <= over and target not in writes.pending)
+            if idle and self._job_of(target) == key:
+                del writes.waits[target]
 
     def _write_at(self, seen: JobState, status: JobStatus, now: float) -> float | None:
         """When the status is to be written; None: it says what it should."""
@@ -384,17 +393,3 @@ class JobsCore:
 
     def _log(self, level: str, event: str, **facts: object) -> None:
         self._out.append(Log(level, event, tuple(facts.items())))
-
-    # --- for people ---------------------------------------------------------------------------------------------
-
-    def figures(self) -> dict[str, object]:
-        """Counters of the term, and how many jobs are where."""
-        phases = {phase.value: 0 for phase in Phase}
-        for seen in self.state.jobs.values():
-            phases[seen.job.status.phase.value] += 1
-        return {
-            **asdict(self.stats),
-            "jobs": phases,
-            "group_api": self.state.group.api_version,
-            "policy": self.policy.name,
-        }

@@ -120,10 +120,6 @@ class Writes:
         wait_s = min(MOST_S, backoff_s(failures, first_s=FIRST_S, most_s=MOST_S, drawn=1.0))
         self.waits[target] = Wait(failures, now + wait_s, message)
 
-    def forget(self, target: Target) -> None:
-        """The object is nobody's business any more."""
-        self.waits.pop(target, None)
-
     def expire(self, now: float) -> list[Target]:
         """What the watch did not show in time, and waits that are over: those objects are looked at anew."""
         late = [target for target, one in self.pending.items() if one.until is not None and one.until <= now]

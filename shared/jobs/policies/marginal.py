@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.jobs.observation import Allocation, Decision, JobObservation, NodeObservation, Observation, Speed
-from shared.jobs.policies.goodput import MOST_KEPT, PROGRESS_STEPS, Floats, GoodputTables, Ints, best_batch
+from shared.jobs.policies.goodput import MOST_KEPT, PROGRESS_STEPS, Floats, GoodputTables, Ints
 from shared.jobs.policies.placing import Free, free_of
 
 POINTS = 4
@@ -103,7 +103,8 @@ class Marginal:
         self._nodes, self._costs = seen.nodes, {}
         self._types = {kind: tuple(nodes) for kind, nodes in types.items()}
         self._tables = {
-            kind: GoodputTables(Observation(now=seen.now, jobs=(), nodes=nodes)) for kind, nodes in self._types.items()
+            kind: GoodputTables(Observation(now=seen.now, jobs=(), nodes=nodes), sizes_of(nodes))
+            for kind, nodes in self._types.items()
         }
 
     def _values(self, job: JobObservation, options: Options, left_s: Floats, kind: int, now: float) -> Floats:
@@ -122,7 +123,7 @@ class Marginal:
         """float64 [options]: until the job is done; infinite for none, and where it may not run or cannot."""
         found = [np.array([np.inf])]
         for kind, tables in self._tables.items():
-            counts = np.array(sizes_of(tables.per_node, tables.workers)[1:])
+            counts = np.array(tables.sizes)
             allowed = (counts >= job.minimum) & (counts <= job.maximum)
             if job.speed is None or job.remaining_samples is None:
                 needed = max(job.attained_s, job.restart_s) / counts
@@ -132,27 +133,29 @@ class Marginal:
                 if key not in self._costs:
                     if len(self._costs) >= MOST_KEPT:
                         self._costs.clear()
-                    self._costs[key] = (job.speed, seconds_per_sample(job, tables, counts, kind))
+                    self._costs[key] = (job.speed, seconds_per_sample(job, tables, kind))
                 needed = job.remaining_samples * self._costs[key][1]
             found.append(np.where(allowed, needed, np.inf))
         return np.concatenate(found)
 
     def _allocation(self, job: JobObservation, placement: Mapping[str, int], kind: str) -> Allocation:
         table = self._tables[kind].of(job, kind)
-        batch = best_batch(table, dict(placement)) if placement and table is not None and job.batch_range else None
-        return Allocation(workers=sum(placement.values()), placement=placement, batch=batch)
+        workers, sizes = sum(placement.values()), self._tables[kind].sizes or ()
+        batch = int(table.batch[sizes.index(workers)]) if workers and table is not None and job.batch_range else None
+        return Allocation(workers=workers, placement=placement, batch=batch)
 
 
-def sizes_of(per_node: int, gpus: int) -> tuple[int, ...]:
-    """The counts that a job may have: none, any within a node, whole nodes."""
-    return (*range(min(per_node, gpus)), *range(per_node, gpus + 1, per_node))
+def sizes_of(nodes: Sequence[NodeObservation]) -> tuple[int, ...]:
+    """The counts that a job may have on nodes of one type: any within a node, whole nodes."""
+    per_node = max(node.gpus for node in nodes)
+    return (*range(1, per_node), *range(per_node, sum(node.gpus for node in nodes) + 1, per_node))
 
 
 def options_of(tables: Mapping[str, GoodputTables], left_s: Sequence[Floats]) -> Options:
     """The options of a cluster; ``left_s`` of its jobs say what a GPU of each type is worth beside the first type."""
     counts, kinds = [0], [0]
     for at, table in enumerate(tables.values()):
-        sizes = sizes_of(table.per_node, table.workers)[1:]
+        sizes = table.sizes or ()
         counts += sizes
         kinds += [at] * len(sizes)
     all_counts, all_kinds = np.array(counts), np.array(kinds)
@@ -175,16 +178,14 @@ def _type_of(job: JobObservation, types: Mapping[str, Sequence[NodeObservation]]
     return found.pop() if len(found) == 1 else None
 
 
-def seconds_per_sample(job: JobObservation, tables: GoodputTables, counts: Ints, gpu_type: str) -> Floats:
-    """float64 [counts]: from the job's progress to its end, by workers, packed; infinite: it cannot run so."""
-    nodes = np.minimum(-(-counts // tables.per_node), tables.nodes)
+def seconds_per_sample(job: JobObservation, tables: GoodputTables, gpu_type: str) -> Floats:
+    """float64 [sizes]: from the job's progress to its end, by workers, packed; infinite: it cannot run so."""
     progress = job.progress or 0.0
-    found: Floats = np.zeros(len(counts))
+    found: Floats = np.zeros(len(tables.sizes or ()))
     for point in range(POINTS):
         table = tables.of(job, gpu_type, progress=progress + (1.0 - progress) * (point + 0.5) / POINTS)
-        rate = np.zeros(len(counts)) if table is None else table.rate[nodes, counts]
         with np.errstate(divide="ignore"):
-            found += 1.0 / rate / POINTS
+            found += np.inf if table is None else 1.0 / table.rate / POINTS
     return found
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from shared.errors import ConfigError, Conflict
 from shared.policy.numbering import numbered
-from shared.policy.registry import HEURISTICS, load_policy, ref_of
+from shared.policy.registry import MixtureInvalid, bytes_of, is_mixture, load_policy, ref_of, reference
 from shared.policy.rollout import rollout
 from shared.policy.rollout.rollout import BUILT_IN, Change, Stage, first_pointer, publish, roll_back, to_stage
 from shared.policy.weights import decode, digest, shipped, shipped_bytes, shipped_names
@@ -204,6 +204,8 @@ def at_hand(name: str) -> PolicyRef:
     bare, _, version = name.partition("@")
     try:
         ref = ref_of(bare)
+    except MixtureInvalid:
+        raise
     except ConfigError as error:
         raise PolicyUnknown(str(error)) from error
     if version and version != str(ref.version):
@@ -216,11 +218,11 @@ def at_hand(name: str) -> PolicyRef:
 def from_bytes(name: str, data: bytes, *, source: str) -> tuple[PolicyRef, bytes]:
     """Weights from a file named ``source``, checked. ``ConfigError``: the policy refuses them."""
     bare, _, version = name.partition("@")
-    card = decode(data, policy=bare).card
+    file = decode(data, policy=bare)
     load_policy(bare, data=data, sha256=digest(data))
-    if version and version != str(card.version):
-        raise ConfigError(f"--weights: {source} holds version {card.version}, {name} was asked for; name that one")
-    return PolicyRef(bare, card.version, digest(data)), data
+    if version and version != str(file.card.version):
+        raise ConfigError(f"--weights: {source} holds version {file.card.version}, {name} was asked for; name that one")
+    return reference(file), data
 
 
 async def card_of(store: Store, keys: Keys, ref: PolicyRef) -> dict[str, Any]:
@@ -252,7 +254,7 @@ def _checked_card(ref: PolicyRef, data: bytes) -> dict[str, Any]:
 
 def _shipped(name: str) -> tuple[PolicyRef, bytes | None]:
     ref = at_hand(name)
-    return ref, None if ref.name in HEURISTICS else shipped_bytes(ref.name)
+    return ref, bytes_of(name if is_mixture(name) else ref.name)
 
 
 async def _chosen(
@@ -286,10 +288,9 @@ def _titled(
         file = shipped(ref.name)
         known = [*known, PolicyRef(ref.name, file.card.version, file.sha256)]
     titled = numbered(data, ref.name, known)
-    version = decode(titled, policy=ref.name).card.version
-    if version == ref.version:
+    found = reference(decode(titled, policy=ref.name))
+    if found.version == ref.version:
         return ref, titled
-    found = PolicyRef(ref.name, version, digest(titled))
     if "@" in name:
         raise ConfigError(
             f"policy: {ref.title} names other weights already; ask for {ref.name}, these become {found.title}"

@@ -207,6 +207,7 @@ def static_half(pod_class: PodClass) -> PodClass:
         latency_hard_us=0,
         latency_target="",
         workload="",
+        labels=(),
     )
 
 

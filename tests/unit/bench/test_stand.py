@@ -12,7 +12,7 @@ from bench.arrival import times_ms
 from bench.drain.run import further, report
 from bench.stand.contest import CONCLAVE, KUBE, LIMIT, add_arguments, contestants, numbers, pods
 from bench.stand.figures import spread, table
-from bench.stand.writes import AuditWrites, MetricsWrites, of_pods, per_pod, requests_in
+from bench.stand.writes import AuditWrites, MetricsWrites, of_pods, per_pod, requests_in, write_column
 
 BENCH = Path(__file__).parents[3] / "bench"
 METRICS = """
@@ -143,3 +143,9 @@ async def test_a_server_without_figures_of_its_requests_is_told_once(capsys):
     writes = MetricsWrites(Cluster())
     assert await writes.so_far() == await writes.so_far() == Counter()
     assert capsys.readouterr().err.count("writes are not counted") == 1
+
+
+def test_writes_that_nobody_counted_are_not_shown_as_none():
+    counted = {"writes_per_pod": {"bind Pod": 1.0}, "writes_of_pods_per_pod": 1.0}
+    assert write_column([counted, {"writes_per_pod": {}, "writes_of_pods_per_pod": 0.0}]) == "1.000"
+    assert write_column([{"writes_per_pod": {}, "writes_of_pods_per_pod": 0.0}]) == "not told"

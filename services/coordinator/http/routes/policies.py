@@ -11,6 +11,7 @@ import msgspec
 
 from services.coordinator.http.desk import Desk
 from services.coordinator.rollout.view import RolloutView
+from shared.policy.registry import MixtureInvalid
 from shared.policy.rollout.rollout import Stage
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
@@ -22,7 +23,12 @@ from shared.wire.records import PolicyPointer, PolicyWindow
 
 PolicyName = Annotated[
     str,
-    msgspec.Meta(min_length=1, max_length=128, pattern=PRINTED, description="NAME, NAME@VERSION or a digest's start."),
+    msgspec.Meta(
+        min_length=1,
+        max_length=128,
+        pattern=PRINTED,
+        description="NAME, NAME@VERSION, a digest's start, or NAME=WEIGHT,NAME=WEIGHT.",
+    ),
 ]
 
 
@@ -125,7 +131,8 @@ async def card(desk: Desk, ask: Ask[Any, Any]) -> CardAnswer:
 
 
 async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
-    """Let a policy decide. Refused: 404 ``policy_unknown``, 422 ``invalid_value``, 409 ``conflict``."""
+    """Let a policy decide. Refused: 404 ``policy_unknown``, 422 ``invalid_value`` and ``mixture_invalid``, 409
+    ``conflict``."""
     body = ask.body
     if body.percent is not None and body.stage != Stage.CANARY.value:
         raise Refused(f"percent: belongs to the stage canary; leave it out with {body.stage}", code="invalid_value")
@@ -142,6 +149,8 @@ async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
         )  # fmt: skip
     except PolicyUnknown as error:
         raise Refused(str(error), code="policy_unknown") from error
+    except MixtureInvalid as error:
+        raise Refused(str(error), code="mixture_invalid") from error
     return await _obeyed(desk, pointer)
 
 
@@ -188,7 +197,7 @@ ROUTES = (
     ),
     row(
         "POST", "/v1/policies/activate", Role.OPERATOR, "Let a policy decide, in stages", activated,
-        errors=("policy_unknown", "conflict", "invalid_value"), audit_target=lambda body: body.name,
+        errors=("policy_unknown", "mixture_invalid", "conflict", "invalid_value"), audit_target=lambda body: body.name,
     ),
     row(
         "POST", "/v1/policies/promote", Role.OPERATOR, "Take the candidate a step further", promoted,

@@ -252,6 +252,24 @@ def test_an_hpas_bounds_are_set_within_ours(world: World):
     assert world.deployments["front"].replicas == 4
 
 
+@pytest.mark.parametrize("change", [{"minimum": 2}, {"maximum": 30}])
+def test_bounds_that_somebody_else_sets_are_left_alone(world: World, change: dict[str, int]):
+    world.hpas["front"] = hpa()
+    world.tell(HpaSeen(world.hpas["front"]))
+    world.apply(spec_of("front", mode="act-on-hpa-bounds"))
+    world.run()
+    world.approve()
+    world.run(2)
+    world.hpas["front"] = msgspec.structs.replace(world.hpas["front"], resource_version="9", writer="kubectl", **change)
+    before = world.hpas["front"]
+    world.run(3)
+    assert world.hpas["front"] == before
+    assert "kubectl" in world.condition("ForeignWriter")[2]
+    world.approve("tuesday")
+    world.run()
+    assert (world.hpas["front"].minimum, world.hpas["front"].maximum) == (7, 20)
+
+
 def test_kedas_hpa_is_left_alone(world: World):
     world.hpas["front"] = hpa(owner="ScaledObject/front")
     world.tell(HpaSeen(world.hpas["front"]))

@@ -353,3 +353,28 @@ def test_a_job_made_anew_under_its_name_waits_for_the_old_pods_to_go():
     assert {pod.job for pod in world.pods.values()} == {"uid-new"}
     assert all(pod.role == WORKER for pod in world.pods.values())
     assert world.phase() is Phase.RUNNING
+
+
+def test_a_refused_worker_is_told_until_it_is_not_wanted_any_more():
+    world = running()
+    world.put_job(replace(world.jobs["default/a"], requested=3))
+    while not any(getattr(write, "name", "") == "a-worker-2" for _, write in world.sent):
+        world.deliver()
+        others = [at for at, (_, write) in enumerate(world.sent) if getattr(write, "name", "") != "a-worker-2"]
+        if others:
+            world.arrive(others[0])
+        world.now += 1
+        world.turn(ev.Tick())
+    at = next(at for at, (_, write) in enumerate(world.sent) if getattr(write, "name", "") == "a-worker-2")
+    _, write = world.sent.pop(at)
+    world.turn(ev.Wrote(write.write, ev.Outcome.REFUSED, "exceeded quota: gpus"))
+    while world.sent:
+        world.arrive()
+    world.deliver()
+    assert conditions(world)["Ready"] == ("True", "WriteRefused")
+    assert "exceeded quota" in world.status().conditions[0].message
+    world.put_job(replace(world.jobs["default/a"], requested=2))
+    world.now += 5
+    world.settle()
+    assert conditions(world)["Ready"] == ("True", "Running")
+    assert world.core.state.writes.waits == {}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
-from shared.autoscaling.approval import digest_of, refusal
+from shared.autoscaling.approval import digest_of, refusal, weights_of
 from shared.autoscaling.observation import Bounds, Observation, ServiceObservation
+from shared.autoscaling.registry import make_policy
 from shared.autoscaling.safety.canary import chosen, in_window
 from shared.autoscaling.safety.drift import Drift, after
 from shared.autoscaling.safety.foreign import Expected, Foreign, seen, shared_targets, text
 from shared.autoscaling.safety.readings import Reading, checked, problem_of
 from shared.model.autoscaler import Autoscaler, Go, Signal
+from shared.policy.weights import Card, WeightsFile
 
 WALL = 1_800_000_000.0
 
@@ -110,6 +113,13 @@ def test_a_go_counts_for_what_was_approved_alone():
     assert "changed" in given(Go("ada", digest_of(spec, "w2")))
     assert "changed" in given(Go("ada", digest_of({**spec, "mode": "observe"}, "w1")))
     assert digest_of({"b": 1, "a": 2}) == digest_of({"a": 2, "b": 1})
+
+
+def test_a_learned_policy_is_approved_with_its_weights():
+    learned = SimpleNamespace(weights=WeightsFile(arrays={}, card=Card(policy="karma", version=1), sha256="ab12"))
+    assert weights_of(learned) == "ab12"
+    assert weights_of(make_policy("hpa")) == ""
+    assert digest_of({}, weights_of(learned)) != digest_of({}, "")
 
 
 def test_the_canary_is_the_same_share_each_time():

@@ -158,6 +158,11 @@ def test_a_status_that_was_written_is_read_back_as_it_was(served: Scene):
     assert job_from_api(after).status == status
 
 
+def test_a_phase_that_somebody_else_wrote_stops_nobody():
+    assert read({"template": TEMPLATE}, status={"phase": "Running"}).status.phase is Phase.STARTING
+    assert read({"template": TEMPLATE}, status={"phase": "Sleeping", "failures": "x"}).status == JobStatus()
+
+
 def test_a_status_holds_for_the_object_that_was_seen_alone():
     job = read({"template": TEMPLATE})
     assert status_patch(job, JobStatus(), "now")["metadata"] == {"uid": "u", "resourceVersion": "9"}

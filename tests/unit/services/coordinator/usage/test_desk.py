@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from services.coordinator.agents.views import AgentView
-from services.coordinator.usage.desk import MESSAGES_PER_S, SURE, UNWANTED_S, ReadingsDesk, ReadingsRefused
+from services.coordinator.core.events import NodesMeasured
+from services.coordinator.usage.desk import MESSAGES_PER_S, SILENCE_S, SURE, UNWANTED_S, ReadingsDesk, ReadingsRefused
 from shared.kube.latency_targets import LatencyTarget
 from shared.model.cluster_events import ObjectChanged
 from shared.wire.messages import VERSION, Readings
@@ -135,3 +136,13 @@ def test_a_node_that_does_not_know_where_it_stands_has_no_delay(standing: Standi
     event = one.flush(1.0)
     assert event is not None
     assert [sample.delay_us for sample in event.samples if sample.node == "n0"] == [None]
+
+
+def test_where_agents_fell_silent_an_empty_event_comes_now_and_then() -> None:
+    one = desk()
+    one.heard(message(0), agents(), 10.0)
+    assert one.flush(10.0) is not None
+    assert one.flush(20.0) is None
+    assert one.flush(10.0 + SILENCE_S) == NodesMeasured(())
+    assert one.flush(11.0 + SILENCE_S) is None
+    assert desk().flush(1000.0) is None, "nobody was ever heard"

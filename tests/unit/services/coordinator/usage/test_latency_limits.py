@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec.structs import replace
 
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import EmitEvent, SendOffer
 from services.coordinator.inspect.explain import explain
+from services.coordinator.usage.measured import LATENCY_STALE_S
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy, ref_of
 from shared.wire.records import PolicyPointer
@@ -96,6 +98,17 @@ def test_a_limit_that_breaks_after_placement_is_told_once_and_so_is_its_end() ->
     assert made.core.variants.limits.broken == 0
 
 
+def test_a_pod_that_left_breaks_no_limit_any_more() -> None:
+    made = scene()
+    measure(made, n0=50, n1=10, n2=60)
+    placed(made, serving("a"))
+    measure(made, n0=50, n1=40, n2=60)
+    assert made.core.variants.limits.broken == 1
+    made.delete_pod("uid-a")
+    made.run()
+    assert made.core.variants.limits.broken == 0
+
+
 def test_a_median_that_wavers_wakes_nobody() -> None:
     made = scene()
     measure(made, n0=50, n1=10, n2=60)
@@ -116,3 +129,16 @@ def test_a_policy_that_looks_at_nothing_hears_of_no_use_and_of_latencies_only_wh
     samples = [use for send in made.of(SendOffer) for use in send.offer.samples]
     assert sorted(use.latencies["shop"] for use in samples) == [10_000, 50_000, 60_000]
     assert all(use.shares == [] for use in samples)
+
+
+def test_latencies_of_an_agent_that_fell_silent_are_not_known_any_more_at_the_leader_and_at_agents() -> None:
+    made = scene()
+    measure(made, n0=50, n1=10, n2=60)
+    assert placed(made, serving("a")) == "n1"
+    made.now += LATENCY_STALE_S + 1
+    made.deliver(NodesMeasured(()))
+    rows = np.array([made.core.state.cache.table.row_of[name] for name in NAMES])
+    assert made.core.state.cache.table.latency_to("shop", rows).tolist() == [-1] * 3
+    placed(made, serving("b"))
+    for agent in made.agents.values():
+        assert not agent.replica.table.latencies

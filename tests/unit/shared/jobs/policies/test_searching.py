@@ -116,7 +116,7 @@ def test_a_job_gets_the_gpu_type_on_which_it_is_faster(make):
 
 def test_gpus_are_dealt_over_a_step_that_only_pays_at_its_end():
     """One GPU more gains 1, four together 8: the second job's first three are worth nothing alone."""
-    sizes = sizes_of(4, 8)
+    sizes = (0, *sizes_of(make_nodes(2)))
     assert sizes == (0, 1, 2, 3, 4, 8)
     steady = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 8.0])
     late = np.array([0.0, 0.0, 0.0, 0.0, 8.0, 8.0])

@@ -1,0 +1,1 @@
+"""Several policies as one: each scores the candidates, and a weighted mixture of their scores decides."""

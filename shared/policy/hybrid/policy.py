@@ -1,0 +1,205 @@
+"""The policy that a mixture is: the members' scores on one scale, weighted, and what becomes of a member that fails.
+
+**One scale.** A member's score is put on 0..100 by a fixed map of that member alone, as kube-scheduler's scores have a
+fixed range each: never by the least and greatest of the candidates at hand. Those are another set at each agent and in
+each decision, so a score over them would not compare with another agent's, nor with that of a row judged before. A
+member that says its bounds is mapped straight (kube-default: its points over the most that it can give); of any other
+``low`` and ``high``, the usual range of its scores, become 5 and 95, and what is beyond goes on towards 0 and 100
+without reaching them, so that a member alone ranks as it would by itself. The sum is given in kube-default's points,
+since spread and affinity are added to it in those.
+
+**Failures.** A member that raises, answers another shape or NaN, or is late is left out of that decision: its weight
+goes to the others. After ``patience`` such answers in a row it rests, as a policy behind the guard does. Scores without
+it do not compare with scores with it, so verdicts say by whom they are (``basis``). If none is left, the guard decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.errors import ConfigError
+from shared.policy.guard import Failure, fault_of, no_clock
+from shared.policy.heuristics import TOTAL_WEIGHT
+from shared.policy.hybrid.mixture import NAME, Floats, Member, Mixture
+from shared.policy.observation import Need, Needs, Observation, Policy, Rng, Supplies, Verdicts, needs_of, supply
+from shared.policy.observation import rows_apart as apart
+from shared.scheduling.state.node_table import BoolArray
+
+EDGE = 5.0
+"""Of the scale, at either end: for scores beyond a member's usual range."""
+FULL = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """When a member is no longer asked. ``deadline_s``: CPU time; half the guard's, so that one slow member rests
+    before all of the mixture does."""
+
+    deadline_s: float = 0.025
+    patience: int = 3
+    rest: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A member's part in one decision. ``weight``: its share in it, 0 where it was left out; ``raw`` and ``score`` (on
+    0..100) float64 ``[candidates]``, None where it was not asked or failed; ``refuses``: nodes that it refuses."""
+
+    policy: str
+    role: str
+    weight: float
+    raw: Floats | None
+    score: Floats | None
+    refuses: BoolArray | None
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """``score`` float64 ``[candidates]``, 0..100; ``accept`` None: all."""
+
+    score: Floats
+    accept: BoolArray | None
+
+    def best(self, *, but: int = -1) -> int | None:
+        """The candidate that is taken, of equals the first; None: there is no other than ``but``."""
+        taken = np.ones(len(self.score), np.bool_) if self.accept is None else self.accept
+        keys = [(not taken[place], -self.score[place], place) for place in range(len(self.score)) if place != but]
+        return min(keys)[-1] if keys else None
+
+
+@dataclass(slots=True)
+class _Standing:
+    """How a member does."""
+
+    bad_in_a_row: int = 0
+    resting: int = 0
+
+
+def scaled(raw: Floats, low: float, high: float) -> Floats:
+    """Scores of a member whose usual ones are ``low`` to ``high`` on 0..100, in the same order."""
+    at = (raw - low) / (high - low)
+    inside = EDGE + (FULL - 2 * EDGE) * np.clip(at, 0.0, 1.0)
+    beyond = np.maximum(at - 1.0, 0.0) + np.minimum(at, 0.0)
+    slope = (FULL - 2 * EDGE) / EDGE
+    tail: Floats = inside + EDGE * slope * beyond / (1.0 + slope * np.abs(beyond))
+    return tail
+
+
+class Hybrid:
+    """Decides by a mixture. ``members``: the policies, in the mixture's order."""
+
+    name = NAME
+
+    def __init__(
+        self, mixture: Mixture, members: Sequence[Policy], *, version: int = 1, patience: Patience | None = None
+    ) -> None:
+        if [member.name for member in members] != [member.policy for member in mixture.members]:
+            raise ConfigError(f"policy: {NAME} was handed other policies than its mixture names; load it anew")
+        self.version = version
+        self.mixture = mixture
+        self.members = tuple(members)
+        self.row_local = all(member.row_local for member in members)
+        self.rows_apart = all(apart(member) for member in members)
+        self.needs: Needs = frozenset({Need.CLOCK}).union(*(needs_of(member) for member in members))
+        self.left_out: Counter[tuple[str, Failure]] = Counter()
+        """How often a member was left out of a decision since it was made, and why."""
+        self._patience = patience or Patience()
+        self._clock: Callable[[], float] = no_clock
+        self._standing = [_Standing() for _ in members]
+
+    def supply(self, supplies: Supplies) -> None:
+        """Take the clock, and hand on what members need."""
+        self._clock = supplies.clock
+        for member in self.members:
+            supply(member, supplies)
+
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:
+        """The weighted sum in kube-default's points. Raises ``ArithmeticError`` where no member is left that counts."""
+        parts = self._ask(observation, rng)
+        if not any(part.weight for part in parts):
+            raise ArithmeticError("no member of the mixture gave scores that can be used")
+        told = self.sum_of(parts, len(observation.rows))
+        basis = sum(1 << place for place, part in enumerate(parts) if not part.failure)
+        return Verdicts(told.score * TOTAL_WEIGHT, told.accept, basis)
+
+    @staticmethod
+    def sum_of(parts: Sequence[Part], candidates: int) -> Total:
+        """What the parts come to."""
+        score = np.zeros(candidates)
+        accept: BoolArray | None = None
+        for part in parts:
+            if part.score is not None:
+                score += part.weight * part.score
+            if part.refuses is not None and part.role == "decides":
+                accept = ~part.refuses if accept is None else accept & ~part.refuses
+        return Total(score, accept)
+
+    def parts(self, observation: Observation, rng: Rng) -> tuple[str, list[Part]]:
+        """(class of the pod, each member's part), to explain a decision; the same as ``decide`` adds up."""
+        row = self.mixture.class_of(observation.pod_class)
+        return self.mixture.class_name(row), self._ask(observation, rng)
+
+    def _ask(self, observation: Observation, rng: Rng) -> list[Part]:
+        weights = self.mixture.weights[self.mixture.class_of(observation.pod_class)]
+        found = [self._part(place, float(weight), observation, rng) for place, weight in enumerate(weights)]
+        heard = sum(part.weight for part in found if part.score is not None)
+        return [
+            Part(part.policy, part.role, part.weight / heard, part.raw, part.score, part.refuses)
+            if part.score is not None and heard > 0
+            else Part(part.policy, part.role, 0.0, None, None, part.refuses, part.failure)
+            for part in found
+        ]
+
+    def _part(self, place: int, weight: float, observation: Observation, rng: Rng) -> Part:
+        told, policy, standing = self.mixture.members[place], self.members[place], self._standing[place]
+        nothing = Part(told.policy, told.role, weight, None, None, None)
+        if weight == 0.0 and told.role != "decides":
+            return nothing
+        if standing.resting:
+            standing.resting -= 1
+            return Part(told.policy, told.role, weight, None, None, None, "rests")
+        started, verdicts = self._clock(), None
+        try:
+            verdicts = policy.decide(observation, rng)
+            failure = fault_of(verdicts, len(observation.rows))
+        except Exception:  # noqa: BLE001  whatever a member raises, the others decide; it is counted and told
+            failure = Failure.EXCEPTION
+        late = int((self._clock() - started) / self._patience.deadline_s)
+        if failure is None and late:
+            failure = Failure.TIMEOUT
+        if failure is not None or verdicts is None:
+            failure = failure or Failure.EXCEPTION
+            self._bad(place, failure, max(1, late))
+            return Part(told.policy, told.role, weight, None, None, None, failure.value)
+        standing.bad_in_a_row = 0
+        raw = np.asarray(verdicts.score, np.float64)
+        refuses = None if verdicts.accept is None else ~verdicts.accept
+        if weight == 0.0:
+            return Part(told.policy, told.role, 0.0, None, None, refuses)
+        return Part(told.policy, told.role, weight, raw, self._on_scale(told, policy, raw), refuses)
+
+    def _on_scale(self, told: Member, policy: Policy, raw: Floats) -> Floats:
+        if told.low < told.high:
+            return scaled(raw, told.low, told.high)
+        low, high = bounds_of(policy) or (0.0, FULL)
+        straight: Floats = FULL * (raw - low) / (high - low)
+        return straight
+
+    def _bad(self, place: int, failure: Failure, times: int) -> None:
+        standing = self._standing[place]
+        self.left_out[self.members[place].name, failure] += 1
+        standing.bad_in_a_row += times
+        if standing.bad_in_a_row >= self._patience.patience:
+            standing.resting = self._patience.rest
+            standing.bad_in_a_row = max(0, self._patience.patience - 1)
+
+
+def bounds_of(policy: Policy) -> tuple[float, float] | None:
+    """(least, greatest) score that the policy says it gives; None: it says nothing."""
+    bounds: tuple[float, float] | None = getattr(policy, "bounds", None)
+    return bounds
