@@ -202,6 +202,11 @@ def evaluate_workload(
         for seed, one in zip(seeds, played, strict=True)
         if one.refused
     ]
+    notes += [
+        f"seed {seed}: {len(one.unfinished)} jobs had not ended when the run was given up, first {one.unfinished[0]}"
+        for seed, one in zip(seeds, played, strict=True)
+        if one.unfinished
+    ]
     return SuiteResult(
         suite=f"jobs {flags.workload.name}",
         command=command,
