@@ -20,8 +20,8 @@ from services.learner.deepsets.trainer import train_deep_sets
 from services.learner.frag.trainer import train_frag
 from services.learner.marl.trainer import train_marl
 from services.learner.training.run_files import run_folder
-from services.learner.training.runner import FIRST_TRAINING_SEED, Trainer, TrainRequest
-from shared.errors import ConclaveError
+from services.learner.training.runner import FIRST_TRAINING_SEED, SignalSource, Trainer, TrainRequest
+from shared.errors import ConclaveError, ConfigError
 from shared.experiments.evaluation.seeds import parse_seeds
 
 TRAINERS: dict[str, Trainer] = {
@@ -52,15 +52,34 @@ def main() -> None:
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes to train in.")
 @click.option("--warm-up", default="", help="First imitate this policy, or the decisions recorded in this file.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
+@click.option("--reward", default="", help="Learn from this expression, or plug-in, instead of the shipped reward.")
+@click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
+@click.option("--prometheus", default="", help="Who is asked for signals.")
+@click.option("--prometheus-token-file", "token_file", type=click.Path(path_type=Path), help="A bearer token for it.")
 def train(
-    policy: str, out: Path, seeds: str | None, resume: bool, workers: int, warm_up: str, steps: int | None
+    policy: str,
+    out: Path,
+    seeds: str | None,
+    resume: bool,
+    workers: int,
+    warm_up: str,
+    steps: int | None,
+    reward: str,
+    signals: tuple[str, ...],
+    prometheus: str,
+    token_file: Path | None,
 ) -> None:
     """Train POLICY and write its weights and card to --out."""
     torch.set_num_threads(1)
     try:
+        if (reward or signals) and TRAINERS[policy] is not train_deep_sets:
+            raise ConfigError(f"--reward: {policy} learns from its own alone; leave it out, or train ee, el or lb")
+        if signals and not reward:
+            raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
+        source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
-            TRAINERS[policy](TrainRequest(policy, out, chosen, resume, workers, warm_up, steps))
+            TRAINERS[policy](TrainRequest(policy, out, chosen, resume, workers, warm_up, steps, reward, source))
     except ConclaveError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(BAD_INPUT)
