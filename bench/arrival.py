@@ -11,21 +11,31 @@ of the whole process tree over the measured stretch. Nothing is asserted.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from bench.saturation.real_run import steadily
 from bench.stand.cluster import Cluster, Seen
-from bench.stand.contest import Contestant, Stand, Turn, add_arguments, conditions, contestants, opened, pods
+from bench.stand.contest import (
+    Contestant,
+    Stand,
+    Turn,
+    add_arguments,
+    by_case,
+    conditions,
+    contestants,
+    opened,
+    pods,
+    said_of,
+    tell,
+    turns,
+)
 from bench.stand.figures import quantile, spread, table
-from bench.stand.writes import of_pods, per_pod
+from bench.stand.writes import of_pods, per_pod, write_column
 
 WARM_S = 5.0
 BOUND_S = 120.0
@@ -38,15 +48,11 @@ async def run(options: argparse.Namespace) -> list[Figures]:
     found: list[Figures] = []
     everybody = contestants(options, limit=False)
     async with opened(options) as stand:
-        for nodes in options.nodes:
-            await stand.nodes(nodes)
-            for number in range(options.rounds):
-                for contestant in everybody if number % 2 == 0 else reversed(everybody):
-                    with busy(options.busy):
-                        one = await arrive(stand, contestant, options)
-                    found.append(one | {"nodes": nodes, "round": number})
-                    said = f"{nodes} nodes, round {number}, {contestant.name}"
-                    print(f"{said}: {one['bound']} of {one['pods']} bound, ms {one['ms']}", file=sys.stderr)
+        async for contestant, turn in turns(options, stand, everybody):
+            with busy(options.busy):
+                one = turn | await arrive(stand, contestant, options)
+            found.append(one)
+            print(f"{said_of(one)}: {one['bound']} of {one['pods']} bound, ms {one['ms']}", file=sys.stderr)
     return found
 
 
@@ -65,7 +71,7 @@ async def arrive(stand: Stand, contestant: Contestant, options: argparse.Namespa
     await cluster.clear_pods()
     bound = max(1, len(seen.bound))
     return {
-        "who": contestant.name, "pods": len(seen.created), "bound": len(seen.bound),
+        "pods": len(seen.created), "bound": len(seen.bound),
         "ms": times_ms({name: at - seen.shown[name] for name, at in seen.bound.items()}),
         "ms_from_post": times_ms({name: at - seen.created[name] for name, at in seen.bound.items()}),
         "cpu_ms_per_pod": round(1000 * sum(cpu.values()) / bound, 3),
@@ -107,10 +113,8 @@ def busy(count: int) -> Iterator[None]:
 def report(found: list[Figures]) -> list[str]:
     """A table per number of nodes: medians over the rounds."""
     told: list[str] = []
-    for nodes in dict.fromkeys(one["nodes"] for one in found):
-        runs = [one for one in found if one["nodes"] == nodes]
-        of = {name: [one for one in runs if one["who"] == name] for name in dict.fromkeys(one["who"] for one in runs)}
-        told += ["", f"{nodes:,} nodes, {runs[0]['pods']:,} pods a round, {conditions(runs)}", ""]
+    for runs, of in by_case(found, "nodes"):
+        told += ["", f"{runs[0]['nodes']:,} nodes, {runs[0]['pods']:,} pods a round, {conditions(runs)}", ""]
         head = ("who", *(f"p{percent} ms" for percent in PERCENTS), "from POST: p50", "p99", "CPU ms per pod",
                 "server's", "RSS MB", "pod writes per pod")  # fmt: skip
         told += table(head, [row(name, ones) for name, ones in of.items()])
@@ -126,9 +130,9 @@ def row(name: str, runs: list[Figures]) -> list[str]:
     unbound = sum(one["pods"] - one["bound"] for one in runs)
     times = [spread([one["ms"][f"p{percent}"] for one in runs]) for percent in PERCENTS]
     posted = [spread([one["ms_from_post"][part] for one in runs]) for part in ("p50", "p99")]
-    others = (("cpu_ms_per_pod", 2), ("server_cpu_ms_per_pod", 2), ("rss_mb", 0), ("writes_of_pods_per_pod", 3))
+    others = (("cpu_ms_per_pod", 2), ("server_cpu_ms_per_pod", 2), ("rss_mb", 0))
     rest = [spread([one[column] for one in runs], digits) for column, digits in others]
-    return [f"{name} ({unbound} NOT BOUND)" if unbound else name, *times, *posted, *rest]
+    return [f"{name} ({unbound} NOT BOUND)" if unbound else name, *times, *posted, *rest, write_column(runs)]
 
 
 def main() -> None:
@@ -142,11 +146,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="processes that compute meanwhile (0)")
     options = parser.parse_args()
-    found = asyncio.run(run(options))
-    print("\n".join(report(found)))
-    if options.json:
-        whole = {"cpus": os.cpu_count(), "rate": options.rate, "busy": options.busy, "runs": found}
-        Path(options.json).write_text(json.dumps(whole, indent=1) + "\n")
+    tell(options, run, report, rate=options.rate, busy=options.busy)
 
 
 if __name__ == "__main__":

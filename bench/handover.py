@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.stand.ending import run_to_its_end
 from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
 from shared.ports import Store
@@ -107,7 +108,7 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--nodes", type=int, default=200)
     options = parser.parse_args()
-    return asyncio.run(measure(options.times, options.nodes))
+    return run_to_its_end(measure(options.times, options.nodes))
 
 
 if __name__ == "__main__":

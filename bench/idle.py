@@ -13,6 +13,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from bench.stand.ending import run_to_its_end
 from bench.stand.proc import cpu_s, descendants, rss_mb
 from bench.stand.processes import Mesh, start_twin, stop
 
@@ -43,7 +44,7 @@ def main() -> None:
     """Read the flags and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0)
-    asyncio.run(measure(parser.parse_args().seconds))
+    run_to_its_end(measure(parser.parse_args().seconds))
 
 
 if __name__ == "__main__":

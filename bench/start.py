@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from bench.stand.ending import run_to_its_end
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.kube.resources import PODS, Upserted
@@ -86,7 +87,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=200)
     options = parser.parse_args()
-    runs = [asyncio.run(measure(options.nodes, options.pods)) for _ in range(options.times)]
+    runs = [run_to_its_end(measure(options.nodes, options.pods)) for _ in range(options.times)]
     for name in runs[0]:
         values = sorted(run[name] for run in runs)
         print(f"{name:<20} {statistics.median(values):8.2f}  ({values[0]:.2f}..{values[-1]:.2f})")

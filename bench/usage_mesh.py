@@ -1,9 +1,10 @@
 """The thesis' experiment through the mesh's own parts, in virtual time: coordinator, four agents, messages as bytes.
 
-    .venv/bin/python -m bench.usage_mesh [POLICY] [SEEDS]
+    .venv/bin/python -m bench.usage_mesh [POLICY] [SEEDS] [metrics|sensors]
 
 Pods of targets T3 come to four nodes; every 15 s the coordinator hears of each node's cpu and memory, as
-``metrics.k8s.io`` tells them, and of neither disk nor network. Prints the imbalance (time mean of the s.d. over nodes
+``metrics.k8s.io`` tells them, and of neither disk nor network. With ``sensors`` it hears of all four every 5 s, as
+agents' sensors tell them, 15 s late and with 10 % noise. Prints the imbalance (time mean of the s.d. over nodes
 of the highest of all four parts), mean and s.d. over the test seeds from 42 on, and the bytes of offers per pod. No
 process, no clock: the figures do not depend on the machine.
 """
@@ -23,6 +24,7 @@ from shared.experiments.environments.node_load import NodeLoad
 from shared.experiments.environments.thesis_workload import NODE_LIMITS, Draws, EnvPod, thesis_pods, usage_array
 from shared.policy.marl.policy import NAME
 from shared.policy.registry import make_policy
+from shared.policy.usage.class_usage import FloatArray
 from shared.policy.usage.views import MOST_SHARE
 from shared.wire.codec import encode
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -34,6 +36,7 @@ EVERY_S = 15.0
 START_DELAY_S = 1.0
 FIRST_SEED = 42
 SAMPLES = 60
+SENSORS_S, LAG_S, NOISE = 5.0, 15.0, 0.1
 _ARRIVE, _START, _END, _SAMPLE = range(4)
 
 
@@ -61,21 +64,27 @@ def scene(policy: str, seed: int) -> Scene:
     return made
 
 
-def run(policy: str, workload: str, seed: int) -> Result:
+def run(policy: str, workload: str, seed: int, *, sensors: bool = False) -> Result:
     """One episode."""
+    every_s, noise, seen = SENSORS_S if sensors else EVERY_S, np.random.default_rng(seed), []
     made, load = scene(policy, seed), NodeLoad(NODES)
     started_s, pods = made.now, thesis_pods(workload, Draws(seed), nodes=NODES)
     events: list[tuple[float, int, int, EnvPod | None, int]] = []
     for number, pod in enumerate(pods):
         heapq.heappush(events, (pod.at_s, _ARRIVE, number, pod, -1))
-    for number in range(SAMPLES):
-        heapq.heappush(events, (1.0 + number * EVERY_S, _SAMPLE, number, None, -1))
+    for number in range(round(SAMPLES * EVERY_S / every_s)):
+        heapq.heappush(events, (1.0 + number * every_s, _SAMPLE, number, None, -1))
     left, last_s = len(pods), 0.0
     while left:
         at_s, what, number, due, node = heapq.heappop(events)
         made.run(until_s=max(0.0, started_s + at_s - made.now))
         if what == _SAMPLE or due is None:
-            made.deliver(NodesMeasured(samples(load)))
+            if not sensors:
+                made.deliver(NodesMeasured(samples(load)))
+                continue
+            seen.append(shares(load) * np.maximum(0.0, noise.normal(1.0, NOISE, (NODES, 4))))
+            if len(seen) > LAG_S / SENSORS_S:
+                made.deliver(NodesMeasured(read(seen.pop(0))))
             continue
         delta = usage_array(due.usage) / NODE_LIMITS
         if what == _ARRIVE:
@@ -103,12 +112,30 @@ def samples(load: NodeLoad) -> tuple[NodeSample, ...]:
     return tuple(NodeSample(f"worker-{n}", 0.0, round(used[n, 0]), round(used[n, 1])) for n in range(NODES))
 
 
+def shares(load: NodeLoad) -> FloatArray:
+    """[nodes, 4]: what sensors would read now."""
+    found: FloatArray = np.minimum(load.demand, min(1.0, MOST_SHARE))
+    return found
+
+
+def read(used: FloatArray) -> tuple[NodeSample, ...]:
+    """What agents tell of a reading that is ``LAG_S`` old."""
+    return tuple(
+        NodeSample(
+            f"worker-{n}", LAG_S, round(used[n, 0] * NODE_LIMITS[0]), round(used[n, 1] * NODE_LIMITS[1]),
+            float(used[n, 2]), float(used[n, 3]), source="agent", latencies={},
+        )
+        for n in range(NODES)
+    )  # fmt: skip
+
+
 def main() -> None:
     """Print the table."""
     policy = sys.argv[1] if len(sys.argv) > 1 else NAME
+    sensors = len(sys.argv) > 3 and sys.argv[3] == "sensors"
     seeds = range(FIRST_SEED, FIRST_SEED + (int(sys.argv[2]) if len(sys.argv) > 2 else 10))
     for workload in ("uniform", "random"):
-        found = [run(policy, workload, seed) for seed in seeds]
+        found = [run(policy, workload, seed, sensors=sensors) for seed in seeds]
         values = [one.imbalance for one in found]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         per_pod = statistics.mean(one.offer_bytes for one in found)

@@ -19,7 +19,7 @@ packages)
 service)
     if [ "$service" != etcd ]; then wheels /conclave/conclave-*.whl; fi
     packages=$(/opt/conclave/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    for other in agent binder coordinator learner twin; do
+    for other in agent autoscaler binder coordinator jobs learner twin; do
         if [ "$other" != "$service" ]; then rm -rf "$packages/services/$other"; fi
     done
     if [ "$service" = etcd ]; then

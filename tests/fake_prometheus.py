@@ -39,11 +39,27 @@ class FakePrometheus:
         ]
         return web.json_response({"status": "success", "data": {"resultType": "matrix", "result": result}})
 
+    async def _instant(self, request: web.Request) -> web.Response:
+        """One sample each, as of second 0 of the functions."""
+        text = str((await request.post())["query"])
+        self.asked.append(text)
+        self.tokens.append(request.headers.get("Authorization", ""))
+        if self.fail is not None:
+            return self.fail
+        result = [
+            {"metric": dict(labels), "value": [0, str(value(0.0))]}
+            for word, rows in self.rows.items()
+            if word in text
+            for labels, value in rows
+        ]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[FakePrometheus]:
         """Listen on a free port of the loopback."""
         app = web.Application()
         app.router.add_post("/api/v1/query_range", self._answer)
+        app.router.add_post("/api/v1/query", self._instant)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -19,6 +19,7 @@ from pathlib import Path
 from playwright.async_api import Browser, CDPSession, Page
 
 from bench.dashboard.world import TOKEN, world
+from bench.stand.ending import run_to_its_end
 from bench.stand.proc import cpu_s, descendants
 from tests.e2e.browser import chromium
 
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="openings")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(measure(options, Path(folder)))
+        run_to_its_end(measure(options, Path(folder)))
 
 
 if __name__ == "__main__":

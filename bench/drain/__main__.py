@@ -3,20 +3,16 @@
     .venv/bin/python -m bench.drain --nodes 5000 --pods 5000 [--kubeconfig FILE] [--kube-scheduler BINARY] [--json FILE]
 
 Against any API server, or the twin's, started here. ``--nodes 1000,5000,20000``, ``--pods``, ``--agents 1,2,4,8`` and
-``--binders`` take several: how it grows. Medians over the rounds, with the least and the most; what everything stands
-for is told in ``run.py``. Nothing is asserted.
+``--binders 1,2`` (each for a shard of the nodes) take several: how it grows. Medians over the rounds, with the least
+and the most; what everything stands for is told in ``run.py``. Nothing is asserted.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-import os
-from pathlib import Path
 
 from bench.drain.run import report, run
-from bench.stand.contest import add_arguments, numbers
+from bench.stand.contest import add_arguments, numbers, tell
 
 
 def main() -> None:
@@ -28,11 +24,7 @@ def main() -> None:
     parser.add_argument("--pods", type=numbers, default=[5000], help="pending at the start (5000)")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    found = asyncio.run(run(options))
-    print("\n".join(report(found)))
-    if options.json:
-        whole = {"cpus": os.cpu_count(), "shapes": options.shapes, "runs": found}
-        Path(options.json).write_text(json.dumps(whole, indent=1) + "\n")
+    tell(options, run, report, shapes=options.shapes)
 
 
 if __name__ == "__main__":

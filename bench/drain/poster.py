@@ -86,7 +86,8 @@ class Connection(asyncio.Protocol):
 
 
 async def _names(session: aiohttp.ClientSession, access: KubeConfig, path: str) -> list[str]:
-    async with session.get(access.base_url + path, headers=await access.headers()) as told:
+    url, name = access.base_url + path, access.server_hostname
+    async with session.get(url, headers=await access.headers(), server_hostname=name) as told:
         told.raise_for_status()
         return [item.metadata.name for item in msgspec.json.decode(await told.read(), type=_List).items]
 

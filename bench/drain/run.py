@@ -15,9 +15,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.stand.cluster import Seen
-from bench.stand.contest import KUBE, LIMIT, Contestant, Stand, Turn, conditions, contestants, opened, pods
+from bench.stand.contest import (
+    KUBE,
+    LIMIT,
+    Contestant,
+    Stand,
+    Turn,
+    by_case,
+    conditions,
+    contestants,
+    opened,
+    pods,
+    said_of,
+    turns,
+)
 from bench.stand.figures import spread, table
-from bench.stand.writes import of_pods, per_pod
+from bench.stand.writes import of_pods, per_pod, write_column
 
 BOUND_S = 900.0
 """Longest wait until all is bound."""
@@ -30,19 +43,14 @@ async def run(options: argparse.Namespace) -> list[Figures]:
     found: list[Figures] = []
     everybody = contestants(options, limit=True)
     async with opened(options) as stand:
-        for nodes in options.nodes:
-            await stand.nodes(nodes)
-            for number in range(options.rounds):
-                first = number % len(everybody)
-                for contestant in (*everybody[first:], *everybody[:first]):
-                    start = await drain(stand, contestant, 1, options.shapes)
-                    for count in options.pods:
-                        one = await drain(stand, contestant, count, options.shapes)
-                        one |= {"nodes": nodes, "round": number, "start_cpu_s": total(start["cpu_s"])}
-                        one["cpu_ms_per_further_pod"] = further(one, start)
-                        found.append(one)
-                        said = f"{nodes} nodes, round {number}, {contestant.name}: {one['bound']} of {count} pods bound"
-                        print(f"{said}, {one['pods_per_s']} pods/s, load {one['load_before']}", file=sys.stderr)
+        async for contestant, turn in turns(options, stand, everybody):
+            start = await drain(stand, contestant, 1, options.shapes)
+            for count in options.pods:
+                one = turn | await drain(stand, contestant, count, options.shapes)
+                one |= {"start_cpu_s": total(start["cpu_s"]), "cpu_ms_per_further_pod": further(one, start)}
+                found.append(one)
+                said = f"{said_of(one)}: {one['bound']} of {count} pods bound"
+                print(f"{said}, {one['pods_per_s']} pods/s, load {one['load_before']}", file=sys.stderr)
     return found
 
 
@@ -55,11 +63,14 @@ async def drain(stand: Stand, contestant: Contestant, count: int, shapes: int) -
     before = await stand.writes.so_far()
     async with Turn(stand, contestant) as turn:
         ready = asyncio.create_task(turn.scheduler.ready())
-        await cluster.until(lambda: turn.failed or seen.bound, BOUND_S)
-        cpu_to_first = turn.cpu_s()
-        await cluster.until(lambda: turn.failed or len(seen.bound) >= count, BOUND_S)
-        cpu, server = turn.cpu_s(), turn.server_cpu_s()
-        await ready
+        try:
+            await cluster.until(lambda: turn.failed or seen.bound, BOUND_S)
+            cpu_to_first = turn.cpu_s()
+            await cluster.until(lambda: turn.failed or len(seen.bound) >= count, BOUND_S)
+            cpu, server = turn.cpu_s(), turn.server_cpu_s()
+            await ready
+        finally:
+            ready.cancel()  # nobody waits for it where this is ended
         stats = (await turn.scheduler.stats()).get("coordinator") or {}
         rss = turn.scheduler.usage.rss()
     bound, started_at, ready_at = len(seen.bound), turn.scheduler.started_at, turn.scheduler.ready_at
@@ -68,7 +79,7 @@ async def drain(stand: Stand, contestant: Contestant, count: int, shapes: int) -
     await cluster.clear_pods()
     await cluster.until(lambda: len(cluster.seen.gone) >= count, GONE_S)
     return {
-        "who": contestant.name, "pods": count, "bound": bound,
+        "pods": count, "bound": bound,
         "pods_per_s": round((bound - 1) / (last - first), 1) if last > first else 0.0,
         "pods_per_s_from_start": round(bound / (last - started_at), 1) if bound else 0.0,
         "ready_s": round(ready_at - started_at, 2), "first_bind_s": round(first - started_at, 2),
@@ -100,11 +111,10 @@ def further(drained: Figures, start: Figures) -> float:
 def report(found: Sequence[Figures]) -> list[str]:
     """Medians and their spread: one table per number of nodes and pods, and what stands behind it."""
     told: list[str] = []
-    for nodes, count in dict.fromkeys((one["nodes"], one["pods"]) for one in found):
-        runs = [one for one in found if (one["nodes"], one["pods"]) == (nodes, count)]
-        who = list(dict.fromkeys(one["who"] for one in runs))
-        of = {name: [one for one in runs if one["who"] == name] for name in who}
-        told += ["", f"{nodes:,} nodes, {count:,} pods, {len(of[who[0]])} rounds, {conditions(runs)}", ""]
+    for runs, of in by_case(found, "nodes", "pods"):
+        who = list(of)
+        size = f"{runs[0]['nodes']:,} nodes, {runs[0]['pods']:,} pods"
+        told += ["", f"{size}, {len(of[who[0]])} rounds, {conditions(runs)}", ""]
         head = ("who", "pods/s", "CPU ms per pod, start included", "per further pod", "server's CPU ms per pod",
                 "RSS MB", "start to first bind, s", "pod writes per pod")  # fmt: skip
         told += table(head, [row(name, of[name]) for name in who])
@@ -117,11 +127,11 @@ def row(name: str, runs: Sequence[Figures]) -> list[str]:
     """One contestant."""
     columns = (
         ("pods_per_s", 0), ("cpu_ms_per_pod", 2), ("cpu_ms_per_further_pod", 2), ("server_cpu_ms_per_pod", 2),
-        ("rss_mb", 0), ("first_bind_s", 2), ("writes_of_pods_per_pod", 3),
+        ("rss_mb", 0), ("first_bind_s", 2),
     )  # fmt: skip
     unbound = sum(one["pods"] - one["bound"] for one in runs)
     shown = f"{name} ({unbound} NOT BOUND)" if unbound else name
-    return [shown, *(spread([one[column] for one in runs], digits) for column, digits in columns)]
+    return [shown, *(spread([one[column] for one in runs], digits) for column, digits in columns), write_column(runs)]
 
 
 def details(name: str, runs: Sequence[Figures]) -> list[str]:

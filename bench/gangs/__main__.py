@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from bench.gangs import core_run
 from bench.gangs.load import RACKS, SHAPES
 from bench.gangs.run import GATES, run
+from bench.stand.ending import run_to_its_end
 from bench.stand.figures import lines
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     if unknown := [name for name in options.shapes if name not in known]:
         made.error(f"{unknown[0]}: no such shape; take of {', '.join(known)}")
     options.shapes = [known[name].scaled(options.scale) for name in options.shapes or known]
-    found = asyncio.run(run(options))
+    found = run_to_its_end(run(options))
     print("\n".join(lines(found)))
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n")

@@ -49,7 +49,9 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             if kubeconfig is None:
                 twin, kubeconfig = start_twin(Path(folder))
             try:
-                found[name] = await measure(options, kubeconfig.absolute(), Path(folder), maker, twin and twin.pid)
+                found[name] = await measure(
+                    options, kubeconfig.absolute(), Path(folder), maker, twin.pid if twin is not None else None
+                )
             finally:
                 if twin is not None:
                     stop(twin)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -17,6 +15,7 @@ from typing import Any
 
 from bench.saturation import load
 from bench.stand.cluster import Cluster
+from bench.stand.ending import run_to_its_end
 from bench.stand.figures import quantile
 from bench.stand.processes import KubeScheduler, Mesh, Scheduler, Watched, start_twin, stop
 
@@ -52,17 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser, experiment: str) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """The experiment with each scheduler, one after the other. SIGTERM ends what was started here, as Ctrl-C does."""
-    try:
-        return asyncio.run(_until_sigterm(_run(options)))
-    except asyncio.CancelledError:
-        sys.exit("bench: ended by SIGTERM")
-
-
-async def _until_sigterm(work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    task = asyncio.ensure_future(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
+    """The experiment with each scheduler, one after the other."""
+    return run_to_its_end(_run(options))
 
 
 async def _run(options: argparse.Namespace) -> dict[str, Any]:

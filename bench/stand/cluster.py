@@ -28,6 +28,9 @@ URGENT, STANDING, LOW = 1000, 0, -10
 CLASSES = {URGENT: "conclave-bench-urgent", LOW: "conclave-bench-low"}
 NODE_LABEL = "conclave.bench/node"
 MAX_LINE = 1 << 24
+GATEWAY_TIMEOUT, GONE, OK = 504, 410, 200
+AGAIN_S = 1.0
+"""Until a watch that the server did not open, or cut, is asked for again."""
 
 
 class _Condition(msgspec.Struct):
@@ -95,6 +98,7 @@ class Cluster:
         self._session = session
         self._grace_s = grace_s
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
         self._decoder = msgspec.json.Decoder(_Event)
         self._pods = msgspec.json.Decoder(_Pod)
         self.seen = Seen()
@@ -111,7 +115,8 @@ class Cluster:
         async with aiohttp.ClientSession(connector=connector, read_bufsize=MAX_LINE) as session:
             cluster = cls(access, session, grace_s)
             await cluster._prepare()
-            watching = asyncio.create_task(cluster._watch(await cluster._revision()))
+            watching = cluster._watching = asyncio.create_task(cluster._watch(await cluster._revision()))
+            watching.add_done_callback(lambda _: cluster.changed.set())
             try:
                 yield cluster
             finally:
@@ -161,13 +166,19 @@ class Cluster:
     async def clear(self) -> None:
         """Everything that a load left here."""
         await self.clear_pods()
-        await self._call("DELETE", f"/api/v1/nodes?labelSelector={NODE_LABEL}%3Dtrue", None)
+        await self._delete_all(f"/api/v1/nodes?labelSelector={NODE_LABEL}%3Dtrue")
 
     async def clear_pods(self) -> None:
         """The pods alone. What is seen from here on is noted anew, their going first."""
         self.seen = Seen()
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        await self._call("DELETE", f"{pods}?gracePeriodSeconds=0", None)
+        await self._delete_all(f"{pods}?gracePeriodSeconds=0")
+
+    async def _delete_all(self, path: str) -> None:
+        """A server gives up a call after a minute, also one that deletes thousands: what is left is asked for again."""
+        text = await self._call("DELETE", path, None, also=(504,))
+        while json.loads(text).get("code") == GATEWAY_TIMEOUT:
+            text = await self._call("DELETE", path, None, also=(504,))
 
     async def metrics(self) -> str:
         """The server's own figures as Prometheus reads them; some other text where it shows none."""
@@ -175,10 +186,12 @@ class Cluster:
         return text.decode()
 
     async def until(self, holds: Any, most_s: float) -> bool:
-        """Until ``holds()``, asked after every news; False after ``most_s``."""
+        """Until ``holds()``, asked after every news; False after ``most_s``. Raises what ended the watch."""
         try:
             async with asyncio.timeout(most_s):
                 while not holds():
+                    if self._watching is not None and self._watching.done():
+                        self._watching.result()
                     self.changed.clear()
                     await self.changed.wait()
         except TimeoutError:
@@ -218,7 +231,8 @@ class Cluster:
         headers = dict(await self._access.headers())
         headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         data = json.dumps(body).encode() if body is not None else None
-        async with self._session.request(method, self._access.base_url + path, data=data, headers=headers) as told:
+        url, name = self._access.base_url + path, self._access.server_hostname
+        async with self._session.request(method, url, data=data, headers=headers, server_hostname=name) as told:
             text = await told.read()
             if told.status >= 300 and told.status not in also:
                 sys.exit(f"bench: {method} {path}: {told.status} {text[:300]!r}")
@@ -244,19 +258,33 @@ class Cluster:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         while True:
             path = f"/api/v1/namespaces/{NAMESPACE}/pods?watch=true&allowWatchBookmarks=true&resourceVersion={revision}"
-            headers = await self._access.headers()
-            async with self._session.get(self._access.base_url + path, headers=headers, timeout=timeout) as stream:
-                while line := await stream.content.readline():
-                    event = self._decoder.decode(line)
-                    if event.type == "ERROR" and b"Expired" in line:
+            url, headers = self._access.base_url + path, await self._access.headers()
+            name = self._access.server_hostname
+            try:
+                async with self._session.get(url, headers=headers, timeout=timeout, server_hostname=name) as stream:
+                    if stream.status == GONE:
                         revision = await self._relisted()
-                        break
-                    if event.type == "ERROR":
-                        sys.exit(f"bench: the watch fails: {line[:300]!r}")
-                    found = self._pods.decode(event.object)
-                    revision = found.metadata.resourceVersion
-                    if event.type != "BOOKMARK":
-                        self._note(event.type, found)
+                    elif stream.status != OK:
+                        print(f"bench: the watch: {stream.status}; again in {AGAIN_S:g} s", file=sys.stderr)
+                        await asyncio.sleep(AGAIN_S)
+                    else:
+                        revision = await self._followed(stream, revision)
+            except aiohttp.ClientPayloadError:  # the server, or what is before it, cut the stream
+                await asyncio.sleep(AGAIN_S)
+
+    async def _followed(self, stream: aiohttp.ClientResponse, revision: str) -> str:
+        """Note what the stream shows until it ends; from which revision to go on."""
+        while line := await stream.content.readline():
+            event = self._decoder.decode(line)
+            if event.type == "ERROR" and (b"Expired" in line or b'"code":410' in line):
+                return await self._relisted()
+            if event.type == "ERROR":
+                sys.exit(f"bench: the watch fails: {line[:300]!r}")
+            found = self._pods.decode(event.object)
+            revision = found.metadata.resourceVersion
+            if event.type != "BOOKMARK":
+                self._note(event.type, found)
+        return revision
 
     async def _relisted(self) -> str:
         """Note what a list says, and as gone what was seen before and is not in it; the list's revision."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,9 @@ from typing import Any
 
 from bench.gangs import load
 from bench.stand.cluster import NAMESPACE, Cluster
+from bench.stand.ending import run_to_its_end
 from bench.stand.figures import spread
-from bench.stand.proc import calibration_ms, cpu_s
+from bench.stand.proc import alive, calibration_ms, cpu_s
 from bench.stand.processes import KubeScheduler, Mesh, Usage, start_twin, stop
 from bench.stand.writes import AuditWrites, MetricsWrites, Writes
 
@@ -83,7 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[1],
         help="of the mesh (1); several take turns; 0: the leader decides",
     )
-    parser.add_argument("--binders", type=numbers, default=[1], help="of the mesh (1); several take turns")
+    parser.add_argument(
+        "--binders", type=numbers, default=[1], help="that work, each for a shard of the nodes (1); several take turns"
+    )
     parser.add_argument("--coordinators", type=int, default=1, help="of the mesh, of which one leads (1)")
     parser.add_argument("--kube-scheduler", metavar="BINARY", help="measure this one too")
     parser.add_argument("--qps", type=int, default=5000, help="of that kube-scheduler's client (5000)")
@@ -110,13 +114,17 @@ def contestants(options: argparse.Namespace, *, limit: bool) -> list[Contestant]
         make = partial(_mesh, options.agents[0], options.coordinators, options.binders[0], checkout=checkout.absolute())
         found.append(Contestant(f"{CONCLAVE}, {checkout.name}", make))
     only = options.only or [LIMIT, KUBE, CONCLAVE]
-    return [one for one in found if one.name.split(",")[0] in only]
+    chosen = [one for one in found if one.name.split(",")[0] in only]
+    if not chosen:
+        sys.exit(f"bench: --only {' --only '.join(only)}: nobody is left to measure; take of "
+                 f"{', '.join(dict.fromkeys(one.name.split(',')[0] for one in found))}")  # fmt: skip
+    return chosen
 
 
 def _mesh(
     agents: int, coordinators: int, binders: int, kubeconfig: Path, folder: Path, *, checkout: Path | None = None
 ) -> Mesh:
-    return Mesh(kubeconfig, folder, agents, coordinators=coordinators, binders=binders, checkout=checkout)
+    return Mesh(kubeconfig, folder, agents, coordinators=coordinators, binders=1, shards=binders, checkout=checkout)
 
 
 def _kube_scheduler(binary: str, qps: int, kubeconfig: Path, folder: Path) -> KubeScheduler:
@@ -167,11 +175,16 @@ async def opened(options: argparse.Namespace) -> AsyncIterator[Stand]:
         if kubeconfig is None:
             twin, kubeconfig = start_twin(Path(folder), "--audit", str(audit))
         servers = {"twin": twin.pid} if twin is not None else {f"pid {pid}": pid for pid in options.server_pid}
+        if unknown := [pid for pid in servers.values() if not alive(pid)]:
+            sys.exit(f"bench: --server-pid {unknown[0]}: there is no such process on this machine")
         try:
             async with Cluster.open(kubeconfig.absolute(), grace_s=0) as cluster:
                 writes: Writes = AuditWrites(audit) if twin is not None else MetricsWrites(cluster)
-                yield Stand(kubeconfig.absolute(), cluster, servers, writes)
-                await cluster.clear()
+                try:
+                    yield Stand(kubeconfig.absolute(), cluster, servers, writes)
+                finally:
+                    if twin is None:  # whoever ends the bench does not want its nodes
+                        await cluster.clear()
         finally:
             if twin is not None:
                 stop(twin)
@@ -218,6 +231,48 @@ class Turn:
                 self.failed = True
                 self.stand.cluster.changed.set()
             await asyncio.sleep(SAMPLE_S)
+
+
+async def turns(
+    options: argparse.Namespace, stand: Stand, everybody: Sequence[Contestant]
+) -> AsyncIterator[tuple[Contestant, dict[str, Any]]]:
+    """Every round with everybody, and what is said of it; who begins changes with the round. The nodes are there."""
+    for nodes in options.nodes:
+        await stand.nodes(nodes)
+        for number in range(options.rounds):
+            first = number % len(everybody)
+            for contestant in (*everybody[first:], *everybody[:first]):
+                yield contestant, {"who": contestant.name, "nodes": nodes, "round": number}
+
+
+def said_of(one: dict[str, Any]) -> str:
+    """Which turn it was, for a line while the bench goes on."""
+    return f"{one['nodes']} nodes, round {one['round']}, {one['who']}"
+
+
+def by_case(
+    found: Sequence[dict[str, Any]], *columns: str
+) -> Iterator[tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]]:
+    """All runs that have the same in ``columns``, and those of each contestant."""
+    for case in dict.fromkeys(tuple(one[column] for column in columns) for one in found):
+        runs = [one for one in found if tuple(one[column] for column in columns) == case]
+        yield (
+            runs,
+            {name: [one for one in runs if one["who"] == name] for name in dict.fromkeys(r["who"] for r in runs)},
+        )
+
+
+def tell(
+    options: argparse.Namespace,
+    run: Callable[[argparse.Namespace], Coroutine[Any, Any, list[dict[str, Any]]]],
+    report: Callable[[list[dict[str, Any]]], list[str]],
+    **asked: Any,
+) -> None:
+    """Run, print, and write the figures where ``--json`` says, with what was ``asked``."""
+    found = run_to_its_end(run(options))
+    print("\n".join(report(found)))
+    if options.json:
+        Path(options.json).write_text(json.dumps({"cpus": os.cpu_count(), **asked, "runs": found}, indent=1) + "\n")
 
 
 def conditions(runs: Sequence[dict[str, Any]]) -> str:

@@ -22,6 +22,11 @@ def descendants(pid: int) -> dict[int, str]:
     return found
 
 
+def alive(pid: int) -> bool:
+    """Whether there is such a process here."""
+    return Path(f"/proc/{pid}").exists()
+
+
 def cpu_s(pid: int) -> float:
     """CPU seconds used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()

@@ -143,10 +143,13 @@ class Mesh:
     title = "Conclave"
 
     def __init__(
-        self, kubeconfig: Path, folder: Path, agents: int, *, coordinators: int = 2, binders: int = 2,
+        self, kubeconfig: Path, folder: Path, agents: int, *, coordinators: int = 2, binders: int = 2, shards: int = 1,
         checkout: Path | None = None,
     ) -> None:  # fmt: skip
+        """``binders``: of each of ``shards``, of which one leads."""
         counts = {"agents": agents, "coordinators": coordinators, "binders": binders}
+        if shards > 1:  # an older checkout may know none
+            counts["shards"] = shards
         own = checkout / ".venv" / "bin" / "python" if checkout is not None else Path(sys.executable)
         up = [str(own), "-m", "services.cli", "up", "--kubeconfig", str(kubeconfig), "--keep", str(folder / "state")]
         up += [word for name, count in counts.items() for word in (f"--{name}", str(count))]

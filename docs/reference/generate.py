@@ -107,8 +107,10 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 def settings() -> str:
     """Every setting of every service: flag, variable, type with range, default, meaning."""
     from services.agent.settings import AgentSettings
+    from services.autoscaler.settings import AutoscalerSettings
     from services.binder.settings import BinderSettings
     from services.coordinator.settings import CoordinatorSettings
+    from services.jobs.settings import JobsSettings
     from services.learner.settings import LearnerSettings
     from shared.runtime.process.process import ProcessSettings
 
@@ -117,6 +119,8 @@ def settings() -> str:
         "agent": AgentSettings,
         "binder": BinderSettings,
         "learner": LearnerSettings,
+        "jobs": JobsSettings,
+        "autoscaler": AutoscalerSettings,
     }
     common = {leaf.dotted for leaf, _ in described(ProcessSettings)}
     parts = [f"## Every service\n\n{table_of(ProcessSettings, set())}"]
@@ -225,15 +229,17 @@ def metrics() -> str:
 def registries() -> dict[str, list[Any]]:
     """The collectors of each service, as its composition root registers them."""
     from services.agent.shell import AgentShell
+    from services.autoscaler.admin import Admin as AutoscalerAdmin
     from services.binder.admin import Admin as BinderAdmin
     from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
     from services.coordinator.inspect.metrics import SchedulerMetrics
+    from services.jobs.admin import Admin as JobsAdmin
     from services.learner.shell import LearnerShell
     from shared.agent.core import AgentCore
     from shared.policy.registry import make_policy
     from shared.runtime.observe.metrics import Metrics
 
-    made = {name: Metrics(name) for name in ("coordinator", "agent", "binder", "learner")}
+    made = {name: Metrics(name) for name in ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler")}
     CoordinatorAdmin("c").register(made["coordinator"])
     SchedulerMetrics(made["coordinator"], profile="conclave", core=lambda: None)
     core = AgentCore(make_policy("kube-default"), np.random.default_rng(0))
@@ -243,6 +249,8 @@ def registries() -> dict[str, list[Any]]:
 
     AgentShell(core, made["agent"], agent_id="a", read_term=no_term)
     BinderAdmin("b", "0").register(made["binder"])
+    JobsAdmin("j").register(made["jobs"])
+    AutoscalerAdmin("s").register(made["autoscaler"])
     anything: Any = SimpleNamespace(replay=SimpleNamespace(added=0), outcomes={"published": 0})
     names = typing.get_type_hints(LearnerShell.__init__)
     given = {name: made["learner"] if name == "metrics" else anything for name in names if name != "return"}

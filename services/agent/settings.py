@@ -43,7 +43,7 @@ class AgentSettings(ProcessSettings):
     sensor_network_mbits: Annotated[float, msgspec.Meta(ge=0, le=10_000_000)] = 0.0
     """Megabits a second that the node's links can do; 0: as the links say."""
     probes_per_s: Annotated[float, msgspec.Meta(ge=0, le=4)] = 3.0
-    """Probes to other nodes per second at most, by which the delay between nodes is known; 0: none, and none is answered."""
+    """Probes of other nodes per second at most, by which the delay between nodes is known; 0: none sent or answered."""
     probe_listen: str = ""
     """HOST:PORT (UDP) where probes are answered; empty: the host of ``listen``, any port."""
     plugins: tuple[str, ...] = ()

@@ -100,7 +100,7 @@ class Admin:
             return 0.0
         return float(
             sum(
-                1
+                True
                 for one in self.shell.core.state.objects.values()
                 if any(
                     told["type"] == condition and told["status"] == "True"

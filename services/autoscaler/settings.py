@@ -43,8 +43,8 @@ class AutoscalerSettings(ProcessSettings):
     prometheus_token_file: Path | None = None
     """File with a bearer token for it."""
     validate: bool = False
-    """Check every invariant of the core after each turn, and end the term where one is broken; for tests and for hunting
-    a bug."""
+    """Check every invariant of the core after each turn, and end the term where one is broken; for tests and for
+    hunting a bug."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

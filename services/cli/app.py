@@ -26,8 +26,9 @@ OPERATE = {
 """What asks or changes a running mesh: where under ``services.cli`` each is."""
 OTHERS = {
     "audit": "audit", "autoscale": "autoscale.command", "completion": "completion", "context": "context",
-    "demo": "demo.command", "evaluate": "train.evaluate", "pki": "pki.command", "run": "local.run",
-    "train": "train.command", "twin": "twin.command", "up": "local.up", "version": "version", "wire": "wire",
+    "demo": "demo.command", "evaluate": "train.evaluate", "jobs": "jobs.command", "pki": "pki.command",
+    "run": "local.run", "train": "train.command", "twin": "twin.command", "up": "local.up", "version": "version",
+    "wire": "wire",
 }  # fmt: skip
 
 
@@ -41,7 +42,9 @@ class Commands(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._found:
             module = importlib.import_module(f"services.cli.{self._modules[name]}")
-            self._found[name] = getattr(module, name.replace("-", "_"))
+            plain = name.replace("-", "_")
+            # a command called as a builtin is has a function with an underscore behind
+            self._found[name] = getattr(module, plain, None) or getattr(module, f"{plain}_")
         return self._found[name]
 
     def __setitem__(self, name: str, command: click.Command) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import datetime as dt
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
@@ -37,6 +37,7 @@ from services.coordinator.io.totals import Totals
 from services.coordinator.rollout import pointer
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shell import Shell
+from services.coordinator.usage import prometheus
 from services.coordinator.usage import sampling as measuring
 from services.coordinator.usage.desk import ReadingsDesk
 from shared.adapters.kube.api import KubeClient
@@ -286,11 +287,28 @@ async def lead(
     ]
     if cluster is not None:
         tasks.append(cluster.keep())
+    if settings.prometheus:
+        tasks.append(_follow_prometheus(settings, lambda: following.settings.metrics_every_s, core, shell.post_one))
     if embedded is not None:
         tasks += _agents_tasks(embedded, outside, keys)
     async with asyncio.TaskGroup() as group:
         for task in tasks:
             group.create_task(task)
+
+
+async def _follow_prometheus(
+    settings: CoordinatorSettings, every_s: Callable[[], float], core: Core, post: Callable[[Event], None]
+) -> None:
+    """What nodes use, by Prometheus, while a policy wants to know; eternal. Its client is loaded only here."""
+    from shared.adapters.prometheus import PrometheusClient
+
+    file = settings.prometheus_token_file
+    token = file.read_text().strip() if file is not None else ""
+    async with PrometheusClient(settings.prometheus, token=token) as client:
+        await prometheus.follow(
+            client, settings.prometheus_asked, every_s=every_s,
+            wanted=lambda: Need.USAGE in core.variants.needs, post=post,
+        )  # fmt: skip
 
 
 def _agents_tasks(embedded: EmbeddedAgent, outside: Outside, keys: Keys) -> list[Coroutine[Any, Any, None]]:

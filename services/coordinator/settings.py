@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
+from services.coordinator.usage.prometheus import QUERIES, Asked
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
@@ -74,6 +75,21 @@ class CoordinatorSettings(ProcessSettings):
 
     metrics_every_s: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] = 15.0
     """How often the metrics API is asked what nodes use, while a policy wants to know."""
+    prometheus: str = ""
+    """URL of a Prometheus that scrapes the nodes' exporters, asked as often while a policy wants to know. Agents on
+    their nodes need none; with agents of many nodes it tells disk and network. Empty: none."""
+    prometheus_token_file: Path | None = None
+    """File with a bearer token for it."""
+    prometheus_node_label: str = "node"
+    """The label that names the node in its answers; of HOST:PORT the host."""
+    prometheus_cpu: str = QUERIES["cpu"]
+    """Query: cores in use by node. Empty: not asked; likewise below."""
+    prometheus_memory: str = QUERIES["memory"]
+    """Query: bytes in use by node."""
+    prometheus_disk: str = QUERIES["disk"]
+    """Query: share, 0 to 1, of what a node's disks can do."""
+    prometheus_network: str = QUERIES["network"]
+    """Query: share, 0 to 1, of what a node's links can do."""
     workload_speed: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 1.0
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     rollout_window_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
@@ -101,8 +117,20 @@ class CoordinatorSettings(ProcessSettings):
                 raise ValueError("admin_listen: needs credentials; give admin_token_file, or the tls_* files")
         elif self.admin_token_file is not None:
             raise ValueError("admin_token_file: is for the admin API; give admin_listen too")
+        if self.prometheus and not self.prometheus.startswith(("http://", "https://")):
+            raise ValueError(f"prometheus: {self.prometheus!r} is no URL; give one such as http://prometheus:9090")
+        if self.prometheus_token_file is not None and not self.prometheus:
+            raise ValueError("prometheus_token_file: is for prometheus; give its URL too")
+        if self.prometheus_token_file is not None and not self.prometheus_token_file.is_file():
+            raise ValueError(f"prometheus_token_file: {self.prometheus_token_file} is no file; give one with a token")
         plugins_of(self.plugins)
         make_policy(self.policy)
+
+    @property
+    def prometheus_asked(self) -> Asked:
+        """What Prometheus is asked."""
+        queries = {part: getattr(self, f"prometheus_{part}") for part in QUERIES}
+        return Asked(queries, self.prometheus_node_label)
 
     def core(self) -> CoreSettings:
         """What the core is told."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from shared.errors import ConfigError
 from shared.jobs.observation import Policy
-from shared.jobs.policies.elastic import Elastic
+from shared.jobs.policies.covered import Covered
+from shared.jobs.registry import make
 
-POLICIES: Mapping[str, Callable[[], Policy]] = {Elastic.name: Elastic}
+NEEDS_SPEED = frozenset({"marginal", "marginal-fixed", "optimus", "pollux", "sia", "srtf"})
+"""Those that divide by how fast each job runs: a job of which that is not known is left to ``elastic``."""
 
 
 def policy_named(name: str, seed: int) -> Policy:
-    """``ConfigError``: there is none of this name."""
-    make = POLICIES.get(name)
-    if make is None:
-        raise ConfigError(f"policy: there is no {name!r}; one of {', '.join(sorted(POLICIES))}")
-    policy = make()
+    """``ConfigError``: there is none of this name, or what it needs is not installed."""
+    try:
+        policy = Covered(make(name)) if name in NEEDS_SPEED else make(name)
+    except ImportError as error:
+        raise ConfigError(f"policy: {name} needs {error.name}, which is not installed here; choose another") from None
     policy.reset(seed)
     return policy

@@ -158,6 +158,7 @@ def main(
     witness = _open_request_log(requests)
     server = TwinServer(registry, token=token, faults=plan, rng=rng, tls=tls, witness=witness)
     if kubelets is not None:
+        server.metrics.speed = speed
         server.node_metrics = lambda: node_metrics(kubelets.used, lambda: dt.datetime.now(dt.UTC))
 
     def announce(bound: int) -> None:

@@ -1,8 +1,8 @@
 """Reads series from a Prometheus over its HTTP API (``/api/v1/query_range`` and ``query``), and nothing else.
 
-A capture needs ranges, whose answer is a matrix; an autoscaler what a query is worth now, whose answer is a vector or a
-scalar. Both have a deadline and a bounded size. Every failure is a ``ConfigError`` of one line: a person reads it, on a
-terminal or in a condition. Source of the format: prometheus.io, "HTTP API".
+A capture needs ranges, whose answer is a matrix; an autoscaler and the usage of nodes what a query is worth now, whose
+answer is a vector or a scalar. Both have a deadline and a bounded size. Every failure is a ``ConfigError`` of one line:
+a person reads it, on a terminal, in a condition or in the log. Source of the format: prometheus.io, "HTTP API".
 """
 
 from __future__ import annotations
@@ -28,26 +28,12 @@ class _Sample(msgspec.Struct, array_like=True):
 class _Row(msgspec.Struct):
     metric: dict[str, str] = {}
     values: list[_Sample] = []
-
-
-class _Instant(msgspec.Struct):
-    value: _Sample
-
-
-class _InstantData(msgspec.Struct, rename="camel"):
-    result_type: str = ""
-    result: list[_Instant] | _Sample = []
-
-
-class _InstantAnswer(msgspec.Struct, rename="camel"):
-    status: str = ""
-    error: str = ""
-    data: _InstantData | None = None
+    value: _Sample | None = None
 
 
 class _Data(msgspec.Struct, rename="camel"):
     result_type: str = ""
-    result: list[_Row] = []
+    result: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _Answer(msgspec.Struct, rename="camel"):
@@ -87,23 +73,12 @@ class PrometheusClient:
     ) -> list[Series]:
         """The series of ``query`` from ``start_s`` to ``end_s`` (unix seconds). ``ConfigError``: no usable answer."""
         fields = {"query": query, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
-        return self._series(*await self._ask("query_range", fields, timeout_s))
+        return self._series(*await self._ask("query_range", fields, timeout_s), ("matrix",))
 
-    async def query(self, query: str, *, timeout_s: float = 5.0) -> list[tuple[float, float]]:
-        """(value, unix seconds) of each series of ``query`` now. ``ConfigError``: no usable answer."""
-        status, body = await self._ask("query", {"query": query}, timeout_s)
-        try:
-            answer = msgspec.json.decode(body, type=_InstantAnswer)
-        except (msgspec.DecodeError, RecursionError):
-            raise self._error(f"HTTP {status} and no JSON of an instant query; check the URL and the query") from None
-        if answer.status != "success" or answer.data is None:
-            raise self._error(f"HTTP {status}: {answer.error[:200] or 'no success'}; check the query")
-        result = answer.data.result
-        samples = [result] if isinstance(result, _Sample) else [one.value for one in result]
-        try:
-            return [(float(sample.value), sample.time_s) for sample in samples]
-        except ValueError:
-            raise self._error("a sample is no number; is this a Prometheus?") from None
+    async def query(self, query: str, *, timeout_s: float = 10.0) -> list[Series]:
+        """The series of ``query`` now, with one sample each; a scalar is one without labels. ``ConfigError``: no usable
+        answer."""
+        return self._series(*await self._ask("query", {"query": query}, timeout_s), ("vector", "scalar"))
 
     async def _ask(self, endpoint: str, fields: Mapping[str, str], timeout_s: float) -> tuple[int, bytes]:
         assert self._session is not None, "use the client as a context manager"
@@ -118,25 +93,34 @@ class PrometheusClient:
         except aiohttp.ClientError as error:
             raise self._error(f"{_brief(error)}; check that it runs and the URL") from None
 
-    def _series(self, status: int, body: bytes) -> list[Series]:
+    def _series(self, status: int, body: bytes, kinds: tuple[str, ...]) -> list[Series]:
         try:
             answer = msgspec.json.decode(body, type=_Answer)
+            if answer.status != "success":
+                raise self._error(f"HTTP {status}: {answer.error[:200] or 'no success'}; check server and query")
+            data = answer.data
+            if data is None or data.result_type not in kinds:
+                raise self._error(f"the answer is no {' or '.join(kinds)}; is this a Prometheus?")
+            if data.result_type == "scalar":
+                rows = [_Row(value=msgspec.json.decode(data.result, type=_Sample))]
+            else:
+                rows = msgspec.json.decode(data.result, type=list[_Row])
         except (msgspec.DecodeError, RecursionError):
             raise self._error(f"HTTP {status} and no JSON of Prometheus; check the URL") from None
-        if answer.status != "success":
-            raise self._error(f"HTTP {status}: {answer.error[:200] or 'no success'}; check the server")
-        if answer.data is None or answer.data.result_type != "matrix":
-            raise self._error("the answer is no matrix; is this a Prometheus?")
         try:
             return [
-                Series(row.metric, tuple((sample.time_s, float(sample.value)) for sample in row.values))
-                for row in answer.data.result
+                Series(row.metric, tuple((sample.time_s, float(sample.value)) for sample in _samples(row)))
+                for row in rows
             ]
         except ValueError:
             raise self._error("a sample is no number; is this a Prometheus?") from None
 
     def _error(self, text: str) -> ConfigError:
         return ConfigError(f"--prometheus: {self._url}: {text}")
+
+
+def _samples(row: _Row) -> list[_Sample]:
+    return row.values if row.value is None else [row.value]
 
 
 async def _limited(response: aiohttp.ClientResponse) -> bytes:

@@ -27,6 +27,7 @@ class Entry:
 
 
 POLICIES: Mapping[str, Entry] = {
+    "elastic": Entry(f"{PACKAGE}.elastic", "Elastic"),
     "fifo": Entry(f"{PACKAGE}.orders", "Fifo"),
     "srtf": Entry(f"{PACKAGE}.orders", "Srtf"),
     "drf": Entry(f"{PACKAGE}.drf", "Drf"),

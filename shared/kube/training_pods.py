@@ -33,6 +33,11 @@ RESTARTS = 1000
 """torchrun counts a lost worker as a restart of its own; what ends a job is its ``backoffLimit``, which we count."""
 
 
+SHARED_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""Set for torch 2.4 and later, seen in 2.13: where the first worker shares its store, it tells its address in the first
+round alone, and a worker that joins later waits for it until its time is over. Without sharing, each round tells it."""
+
+
 class Rules(Struct, frozen=True, kw_only=True):
     """What holds for the pods of every job. ``report_url``: where the service takes reports; "": it takes none."""
 
@@ -94,7 +99,7 @@ def owner_reference(job: TrainingJob) -> dict[str, Any]:
     """What makes the garbage collector take an object along with its job."""
     return {
         "apiVersion": TRAINING_JOBS.api_version, "kind": TRAINING_JOBS.kind, "name": job.name, "uid": job.uid,
-        "controller": True, "blockOwnerDeletion": True,
+        "controller": True,
     }  # fmt: skip
 
 
@@ -131,6 +136,7 @@ def _environment(job: TrainingJob, role: str, index: int, rules: Rules, token: s
             "PET_RDZV_ID": job.uid,
             RENDEZVOUS_CONF: f"is_host={int(index == 0)}",
             "PET_MAX_RESTARTS": str(RESTARTS),
+            SHARED_STORE: "1",
         }
     found: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
     if worker:

@@ -368,12 +368,13 @@ class AutoscaleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """What was last decided for one object: the value under ``Keys.autoscaler_last``, written before the cluster is.
 
     ``uid``: the object's own; a record of another uid is of an object that is gone. ``term``: who decided. ``number``
-    counts an object's records. ``at``: seconds since 1970.
+    counts an object's records. ``at``: seconds since 1970. ``go``: the operator's word (by, digest, at) it was made on.
     """
 
     uid: str
     term: int
     number: int
     at: float
+    go: tuple[str, str, str] = ("", "", "")
     services: dict[str, ScaledTo] = {}
     foreign: dict[str, ForeignSeen] = {}

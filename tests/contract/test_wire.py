@@ -29,6 +29,8 @@ from shared.wire.messages import (
     Plan,
     PlanResult,
     PolicyFailure,
+    Readings,
+    ReadingsAck,
     Refusal,
     Transition,
     Transitions,
@@ -38,6 +40,14 @@ from shared.wire.messages import (
     ViewAck,
     ViewUpdate,
     score_to_wire,
+)
+from shared.wire.readings import (
+    NodeReading,
+    NodeUse,
+    ProbePeer,
+    ProbeTarget,
+    Standing,
+    TargetLatency,
 )
 from shared.wire.residents import Residents, StandingPod, WorkloadName, WorkloadUse
 from tests.builders import make_pod
@@ -50,6 +60,7 @@ refusal = Refusal(4, 2, {"Insufficient cpu": 2}, ["NodeResourcesFit"])
 residents = Residents(
     [WorkloadName(2, b"12345678", 100, 64)], [StandingPod(9, 3, 2, 1500)], [8], True, [WorkloadUse(2, [0.1] * 4, 0.5)]
 )
+reading = NodeReading("n", 200, 1500, 1 << 30, 0.25, -1.0, 5_000_000, -1, [0.5, 0.0, -1.0], 0, ["network: no speed"])
 MESSAGES: list[Message] = [
     Offer(VERSION, 1, 0, 7, 1, view, [UnitGroup(4, [1, 2], Norms(1, 2))], [definition]),
     Decisions(VERSION, 2, 1, 7, 1, [Answer(1, 3, True, -5, 17, 1)], [refusal], [5]),
@@ -72,7 +83,14 @@ MESSAGES: list[Message] = [
     TransitionsAck(VERSION, 9, 8, 7, 1),
     Offer(VERSION, 10, 0, 7, 1, view, [UnitGroup(4, [1])], [definition], False, 2, [0.5], 1, [], residents),
     PlanResult(VERSION, 6, 5, 7, 1, [PlacementResult(1, 0, "n", "", 900, 1)], 1200),
-]
+    Readings(
+        VERSION, 11, 0, 7, "agent-0", "incarnation", [reading], Standing([1.5, -2.0, 0.0], 0.25, 0.5),
+        [TargetLatency("shop", 9000, 50, 5, 1)], ProbePeer("10.0.0.1", 8703),
+    ),
+    ReadingsAck(
+        VERSION, 12, 11, 7, 5000, [b"k" * 32], [ProbePeer("fd00::1", 8703)], [ProbeTarget("shop", "shop.example", 443)]
+    ),
+]  # fmt: skip
 
 
 def as_plain(body: bytes) -> Any:
@@ -98,6 +116,25 @@ def test_a_class_and_an_offer_of_before_policies_were_rolled_out_still_decode() 
     old = decode(msgpack.packb(plain[:11]), Offer)
     assert (old.classes[0].candidate, old.cluster, old.pointer) == (False, [], 0)
     assert (old.classes[0].workload, old.residents) == (0, None)
+
+
+def test_a_sample_of_before_parts_were_masked_is_one_of_all_parts() -> None:
+    use = NodeUse(3, 1500, [0.5, 0.25, 0.0, 0.0], 0b1100, 900, {"shop": 9000})
+    plain = as_plain(encode(msgspec.structs.replace(MESSAGES[8], samples=[use])))
+    assert decode(msgpack.packb(plain), Offer).samples == [use]
+    plain[13][0] = plain[13][0][:3]
+    [old] = decode(msgpack.packb(plain), Offer).samples
+    assert (old.unmeasured, old.delay_us, old.latencies) == (0, -1, {})
+
+
+@pytest.mark.parametrize("share", [float("nan"), float("inf"), -2.0, 1e7])
+def test_a_reading_with_a_share_that_is_no_number_is_refused(share: float) -> None:
+    readings = next(message for message in MESSAGES if isinstance(message, Readings))
+    plain = as_plain(encode(readings))
+    plain[7][0][4] = share
+    with pytest.raises(WireError) as refused:
+        decode(msgpack.packb(plain), Readings)
+    assert refused.value.code == "wire_invalid"
 
 
 def test_a_node_of_before_drains_were_told_apart_is_a_cordoned_one() -> None:

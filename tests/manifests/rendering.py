@@ -25,17 +25,25 @@ OVERLAYS = sorted(p.parent.name for p in (ROOT / "k8s" / "overlays").glob("*/kus
 ADDED = {
     "prod+monitoring": ("prod", "monitoring", "monitoring-mtls"),
     "daemonset-agents+monitoring": ("daemonset-agents", "monitoring"),
+    "partition-agents+autoscaler": ("partition-agents", "autoscaler"),
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
+    "partition-agents+jobs": ("partition-agents", "jobs"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
-}
-"""Overlays with components, as an operator's own overlay would add it."""
+    "daemonset-agents+agents-host-sensors": ("daemonset-agents", "agents-host-sensors"),
+    "partition-agents+shard": ("partition-agents", "binder-shard"),
+    "prod+shard+monitoring": (
+        "../base", "binder-shard", "agents-deployment", "etcd-internal", "certs-cert-manager", "peer-secret",
+        "etcd-roles", "peer-mtls", "monitoring", "monitoring-mtls",
+    ),
+}  # fmt: skip
+"""Overlays with components, as an operator's own overlay would add it; or the base with all components of it."""
 
 BUILDS = [*OVERLAYS, *ADDED]
 KUBECTL = shutil.which("kubectl")
 NAMESPACE = "conclave-system"
 JOBS = {"conclave-make-peer-secret", "conclave-etcd-roles"}
 """Pods that run once: nothing reaches them."""
-MUTUAL_TLS = {"prod", "prod+monitoring", "etcd-internal+certs-plain-secret"}
+MUTUAL_TLS = {"prod", "prod+monitoring", "prod+shard+monitoring", "etcd-internal+certs-plain-secret"}
 """Builds whose services know each other by certificate."""
 
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl (for kustomize) is not on PATH")
@@ -77,6 +85,11 @@ def rendered(build: str) -> tuple[Json, ...]:
     assert KUBECTL is not None
     output = subprocess.run([KUBECTL, "kustomize", str(folder_of(build))], check=True, capture_output=True, text=True)
     return tuple(yaml.safe_load_all(output.stdout))
+
+
+def role_of(workload: str) -> str:
+    """Which service a workload is: the binders of a further shard are binders."""
+    return workload.removeprefix("conclave-").removesuffix("-1")
 
 
 def of_kind(build: str, *kinds: str) -> list[Json]:

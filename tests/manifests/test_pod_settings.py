@@ -16,21 +16,28 @@ from typing import Any
 import pytest
 
 from services.agent.settings import AgentSettings
+from services.autoscaler.settings import AutoscalerSettings
 from services.binder.settings import BinderSettings
 from services.coordinator.settings import CoordinatorSettings
+from services.jobs.settings import JobsSettings
 from shared.errors import ConfigError
 from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.settings import load, parse_flags
-from tests.manifests.rendering import BUILDS, MUTUAL_TLS, Json, needs_kubectl, of_kind, pod_templates
+from tests.manifests.rendering import BUILDS, MUTUAL_TLS, Json, needs_kubectl, of_kind, pod_templates, role_of
 from tests.manifests.test_compose import FILES, merged
 
 KINDS: dict[str, type[ProcessSettings]] = {
     "agent": AgentSettings,
+    "autoscaler": AutoscalerSettings,
     "binder": BinderSettings,
     "coordinator": CoordinatorSettings,
+    "jobs": JobsSettings,
 }
 if importlib.util.find_spec("services.learner.settings") is not None:
     KINDS["learner"] = importlib.import_module("services.learner.settings").LearnerSettings
+
+IMAGE_OF = {"conclave-jobs": "conclave-binder"}
+"""Services that run from another's image."""
 
 
 def settings_of(command: list[str], environ: dict[str, str]) -> tuple[str, ProcessSettings]:
@@ -66,7 +73,7 @@ def told(build: str) -> dict[str, ProcessSettings]:
         container = template["spec"]["containers"][0]
         if container["command"][:2] != ["conclave", "run"]:
             continue
-        assert container["image"].split(":")[0] == name
+        assert container["image"].split(":")[0] == IMAGE_OF.get(name, f"conclave-{role_of(name)}")
         environ = environ_of(build, container)
         command = [expand(word, environ) for word in (*container["command"], *container["args"])]
         service, settings = settings_of(command, environ)
@@ -108,6 +115,20 @@ def test_an_agent_of_the_daemon_set_serves_its_own_node() -> None:
     settings = told("daemonset-agents")["agent"]
     assert isinstance(settings, AgentSettings)
     assert settings.node == "node-1"
+
+
+@needs_kubectl
+@pytest.mark.parametrize("build", [build for build in BUILDS if "shard" in build])
+def test_binders_of_a_further_shard_campaign_for_it(build: str) -> None:
+    shards = {}
+    for name in ("conclave-binder", "conclave-binder-1"):
+        container = pod_templates(build)[name]["spec"]["containers"][0]
+        environ = environ_of(build, container)
+        command = [expand(word, environ) for word in (*container["command"], *container["args"])]
+        _, settings = settings_of(command, environ)
+        assert isinstance(settings, BinderSettings)
+        shards[name] = settings.shard
+    assert shards == {"conclave-binder": "0", "conclave-binder-1": "1"}
 
 
 @needs_kubectl

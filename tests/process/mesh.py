@@ -272,14 +272,16 @@ class Mesh:
             assert response.status < 300, answer
             return answer
 
-    async def add_nodes(self, count: int, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110") -> None:
+    async def add_nodes(
+        self, count: int, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", named: str = "node"
+    ) -> None:
         for number in range(count):
             await self.create(
                 "/api/v1/nodes",
                 {
                     "apiVersion": "v1",
                     "kind": "Node",
-                    "metadata": {"name": f"node-{number}"},
+                    "metadata": {"name": f"{named}-{number}"},
                     "status": {
                         "allocatable": {"cpu": cpu, "memory": memory, "pods": pods},
                         "capacity": {"cpu": cpu, "memory": memory, "pods": pods},
@@ -290,7 +292,7 @@ class Mesh:
             # admission taints a new node as not ready; a node controller would take that back
             patch = {"spec": {"taints": None}}
             headers = {"Content-Type": "application/merge-patch+json"}
-            url = f"{self.api_url}/api/v1/nodes/node-{number}"
+            url = f"{self.api_url}/api/v1/nodes/{named}-{number}"
             async with self.session.patch(url, json=patch, headers=headers) as response:
                 assert response.status == 200, await response.text()
 

@@ -1,4 +1,4 @@
-"""The saturation bench with real processes: however it ends, nothing that it started is left."""
+"""Benches with real processes: however one ends, nothing that it started is left."""
 
 from __future__ import annotations
 
@@ -31,9 +31,15 @@ def mesh_below(pid: int) -> list[int]:
     raise AssertionError(f"within {START_S:g} s no mesh")
 
 
-def test_a_bench_that_is_told_to_end_takes_its_cluster_and_its_mesh_along(tmp_path: Path) -> None:
-    small = ("--nodes", "4", "--waiting", "2", "--classes", "2", "--rate", "1", "--agents", "1")
-    words = [sys.executable, "-m", "bench.saturation", "soak", *small]
+SMALL = {
+    "soak": ("bench.saturation", "soak", "--waiting", "2", "--classes", "2", "--rate", "1", "--nodes", "4"),
+    "drain": ("bench.drain", "--only", "conclave", "--pods", "4000", "--nodes", "4"),
+}
+
+
+@pytest.mark.parametrize("bench_of", SMALL)
+def test_a_bench_that_is_told_to_end_takes_its_cluster_and_its_mesh_along(tmp_path: Path, bench_of: str) -> None:
+    words = [sys.executable, "-m", *SMALL[bench_of], "--agents", "1"]
     started: list[int] = []
     told = tmp_path / "stderr"
     with told.open("w") as stderr, subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=stderr) as bench:

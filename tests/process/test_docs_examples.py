@@ -1,4 +1,4 @@
-"""Every YAML example of the pages on gangs and queues is accepted by an API server, and is scheduled."""
+"""Every YAML example of the pages on gangs, queues and training jobs is accepted by an API server, and is scheduled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ pytestmark = pytest.mark.process
 
 KUBECTL = shutil.which("kubectl")
 PAGES = ("gangs.md", "queues.md")
-DEFINITIONS = (ROOT / "k8s/components/plugins-pod-groups/pod-groups.yaml", ROOT / "k8s/base/queues-crd.yaml")
+ACCEPTED = (*PAGES, "jobs.md")
+DEFINITIONS = (
+    ROOT / "k8s/components/plugins-pod-groups/pod-groups.yaml",
+    ROOT / "k8s/base/queues-crd.yaml",
+    ROOT / "k8s/components/jobs/training-jobs-crd.yaml",
+)
 Kubectl = Callable[..., str]
 
 
@@ -56,9 +61,9 @@ def kubectl(tmp_path: Path, twin: RunningTwin) -> Kubectl:
 def test_every_example_is_accepted_with_strict_validation(kubectl: Kubectl) -> None:
     for file in DEFINITIONS:
         kubectl("apply", "-f", str(file))
-    for definition in ("podgroups.scheduling.x-k8s.io", "queues.conclave.io"):
+    for definition in ("podgroups.scheduling.x-k8s.io", "queues.conclave.io", "trainingjobs.conclave.io"):
         kubectl("wait", f"crd/{definition}", "--for=condition=Established", "--timeout=20s")
-    for page in PAGES:
+    for page in ACCEPTED:
         blocks = examples(page)
         assert blocks, page
         for block in blocks:

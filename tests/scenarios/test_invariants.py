@@ -25,6 +25,7 @@ from tests.scenarios.invariants import (
     skewed,
     unjust_evictions,
 )
+from tests.scenarios.pressure import FLAT_MB, grown, overdue
 
 Json = dict[str, Any]
 
@@ -174,3 +175,27 @@ def test_a_change_that_nobody_can_have_seen_is_no_violation() -> None:
 def test_resources_of_a_deleted_or_finished_pod_are_free_again() -> None:
     history = two_on_a_node({}).delete("a").pod("c").bind("c", "n")
     assert overcommitted(history.entries) == []
+
+
+def test_a_pod_that_waits_longer_than_its_backlog_takes_is_overdue() -> None:
+    history = History()
+    for number in range(10):
+        history.pod(f"p{number}")
+    for number in range(9):
+        history.bind(f"p{number}", "n0")
+    assert overdue(history.entries, rate=10.0, slack_s=1.0) == []
+    history.wait(5.0).bind("p9", "n0")
+    [told] = overdue(history.entries, rate=10.0, slack_s=1.0)
+    assert told.startswith("uid-p9 waited 6.0 s behind 10 pods")
+
+
+def test_a_pod_that_is_never_bound_is_overdue_at_the_end() -> None:
+    history = History().pod("p").wait(5.0).pod("q").bind("q", "n0")
+    assert [told.split()[0] for told in overdue(history.entries, rate=10.0, slack_s=1.0)] == ["uid-p"]
+
+
+def test_memory_that_grows_by_more_than_the_pods_is_told_of_processes_that_were_there_before() -> None:
+    before = {1: ("binder-0", 50.0), 2: ("agent-0", 50.0)}
+    assert grown(before, {1: ("binder-0", 50.0 + FLAT_MB), 3: ("agent-0", 900.0)}, 0) == []
+    [told] = grown(before, {1: ("binder-0", 51.0 + FLAT_MB), 2: ("agent-0", 50.0)}, 0)
+    assert told.startswith("binder-0 grew from 50 to 67 MB")

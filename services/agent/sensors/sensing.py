@@ -85,11 +85,11 @@ class NodeReader:
         self._files = files
         self._sensor = sensor
         self._every_s = every_s
-        self._missing: tuple[str, ...] = ()
+        self._told: frozenset[str] = frozenset()
 
     async def run(self, took: Callable[[Reading], None]) -> None:
-        """Hand over each reading. What cannot be told is logged once, and again when it changes."""
-        await self.look()
+        """Hand over each reading. What cannot be told is logged, once of each kind."""
+        await asyncio.to_thread(self._first)
         while True:
             await asyncio.sleep(self._every_s)
             took(await self.look())
@@ -98,11 +98,16 @@ class NodeReader:
         """One reading; the files are read in a thread."""
         at_s, looked = await asyncio.to_thread(self._look)
         reading = self._sensor.take(parse(at_s, looked.files, looked.speeds))
-        kinds = tuple(note.partition(":")[0] for note in reading.missing)
-        if kinds != self._missing and self._missing != ():
+        kinds = frozenset(note.partition(":")[0] for note in reading.missing)
+        if kinds - self._told:
             log.info("readings_missing", missing=list(reading.missing))
-        self._missing = kinds
+        self._told |= kinds
         return reading
+
+    def _first(self) -> None:
+        """Rates take two looks."""
+        at_s, looked = self._look()
+        self._sensor.take(parse(at_s, looked.files, looked.speeds))
 
     def _look(self) -> tuple[float, Any]:
         at_s = time.monotonic()

@@ -1,8 +1,7 @@
 """What the watches show of the cluster, indexed as decisions read it. Pure.
 
 Pods of a Deployment are found by the owners of their ReplicaSets, those of StatefulSets and ReplicaSets by their owner;
-only where the owners are not known to us, pods are found by the Scale's selector, as HPA does: anybody can give his pods
-any labels.
+only where the owners are not known to us, pods are found by the Scale's selector, as HPA does: labels are anybody's.
 """
 
 from __future__ import annotations

@@ -73,9 +73,9 @@ class Rounds:
         if watched.inherited:
             return
         watched.inherited = True
-        last = read.last
-        if last is None or last.uid != watched.scaler.uid:
-            return
+        last, watched.trusted = read.last, watched.scaler.go
+        if last is None or last.uid != watched.scaler.uid or Go(*last.go) != watched.scaler.go:
+            return  # nothing of this object, or from before a new go, which takes things as they are
         for name, one in last.services.items():
             watched.expected[name] = Expected((one.before, one.wrote))
             if one.wrote > one.before:
@@ -89,7 +89,14 @@ class Rounds:
             # nothing of ours is at stake; what people do meanwhile is theirs to do
             watched.expected.clear()
             watched.unsure.clear()
+            watched.bounded.clear()
             return out
+        if watched.trusted != watched.scaler.go:
+            watched.trusted = watched.scaler.go  # a new go takes things as they are
+            watched.expected.clear()
+            watched.unsure.clear()
+            watched.bounded.clear()
+            watched.foreign.clear()
         for target in watched.scaler.targets:
             shown, writer = _shown(watched, read, target.name)
             if shown is None:
@@ -99,11 +106,10 @@ class Rounds:
                 watched.expected.get(target.name), shown, by=writer, go=watched.scaler.go, before=before
             )
             if found is None:
-                watched.foreign.pop(target.name, None)
-                if before is not None:
-                    watched.expected.pop(target.name, None)  # a new go takes things as they are
-                    watched.unsure.pop(target.name, None)
-                continue
+                hpa = read.hpas.get(target.name)
+                if target.name not in watched.bounded or not isinstance(hpa, HpaFact) or hpa.maximum == target.maximum:
+                    continue
+                found = Foreign(hpa.maximum, hpa.writer, watched.scaler.go)
             watched.foreign[target.name] = found
             watched.unsure.pop(target.name, None)
             if before is None:
@@ -219,10 +225,11 @@ class Rounds:
             watched.expected[write.service] = Expected((one.before, one.wrote))
             if one.wrote > one.before:
                 watched.unsure[write.service] = one.wrote
+        go = watched.scaler.go
         number = (read.last.number if read.last is not None else 0) + 1
         record = AutoscaleRecord(
-            uid=watched.scaler.uid, term=self._state.term, number=number, at=read.wall_s, services={**kept, **services},
-            foreign=found,
+            uid=watched.scaler.uid, term=self._state.term, number=number, at=read.wall_s,
+            go=(go.by, go.digest, go.at), services={**kept, **services}, foreign=found,
         )  # fmt: skip
         decision = _decision(watched, decided, frozenset(services), self._state.term, number, read.wall_s)
         return [
@@ -271,6 +278,8 @@ class Rounds:
                 self._state.stats.writes += 1
                 watched.expected[write.service] = Expected((wrote,))
                 watched.unsure.pop(write.service, None)
+                if isinstance(write, SetBounds):
+                    watched.bounded.add(write.service)
             elif outcome == "unknown":
                 self._state.stats.writes_unknown += 1
             else:

@@ -18,7 +18,7 @@ from shared.autoscaling.safety.drift import Drift
 from shared.autoscaling.safety.foreign import Expected, Foreign
 from shared.autoscaling.safety.scene import Change
 from shared.errors import InvalidTransition
-from shared.model.autoscaler import Autoscaler
+from shared.model.autoscaler import Autoscaler, Go
 
 
 class Stage(Enum):
@@ -64,7 +64,10 @@ class Watched:
     unsure: dict[str, int] = field(default_factory=dict)
     """Rises whose write may or may not have happened: what was to be."""
     foreign: dict[str, Foreign] = field(default_factory=dict)
-    acting: bool = False
+    bounded: set[str] = field(default_factory=set)
+    """Services whose HPA has both bounds from us: another maximum there is somebody else's."""
+    trusted: Go = field(default_factory=Go)
+    """The operator's word that all of this was on."""
     inherited: bool = False
     """What an earlier leader recorded has been taken over."""
     writes: tuple[ScaleTo | SetBounds, ...] = ()

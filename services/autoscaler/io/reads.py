@@ -226,10 +226,10 @@ class Reads:
     async def _by_query(self, query: str) -> list[tuple[float, float]]:
         if self._prometheus is None:
             raise ConfigError("this autoscaler has no Prometheus: give it --prometheus URL")
-        values = await self._prometheus.query(query, timeout_s=self._timeout_s)
-        if len(values) > 1:
-            raise ConfigError(f"the query has {len(values)} series: sum them in it, so that it has one")
-        return values
+        series = await self._prometheus.query(query, timeout_s=self._timeout_s)
+        if len(series) > 1:
+            raise ConfigError(f"the query has {len(series)} series: sum them in it, so that it has one")
+        return [(value, at_s) for one in series for at_s, value in one.samples]
 
     async def _by_api(self, namespace: str, source: Source, selector: str) -> list[tuple[float, float]]:
         space, metric = quote(namespace, safe=""), quote(source.metric, safe="")

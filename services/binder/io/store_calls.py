@@ -81,7 +81,7 @@ class StoreCalls:
             self._log.info("commit_refused", batch=commit.batch, revision=result.revision)
             self._post((CommitRefused(commit.batch),))
             return
-        self._log.info("batch_committed", batch=commit.batch, ops=len(commit.ops), revision=result.revision)
+        self._log.debug("batch_committed", batch=commit.batch, ops=len(commit.ops), revision=result.revision)
         if self._hops.on:
             took_s = time.perf_counter() - started
             for term, unit in commit.units:

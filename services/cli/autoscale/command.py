@@ -7,7 +7,11 @@ import click
 
 from services.cli.app import Commands
 
-SUBCOMMANDS = {"hpa": "autoscale.hpa"}
+SUBCOMMANDS = {
+    "go": "autoscale.steering", "hpa": "autoscale.hpa", "list": "autoscale.looking", "pause": "autoscale.steering",
+    "recommend": "autoscale.looking", "resume": "autoscale.steering", "show": "autoscale.looking",
+    "why": "autoscale.looking",
+}  # fmt: skip
 """Name to where under ``services.cli`` the command of that name is."""
 
 

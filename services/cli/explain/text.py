@@ -29,6 +29,8 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield from _nodes(answer["nodes"])
     if answer.get("preemption"):
         yield from _preemption(answer["preemption"])
+    if answer.get("latency"):
+        yield _latency(answer["latency"])
     if answer.get("decision"):
         yield from _decision(answer["decision"])
     elif answer["state"] == "bound" and answer.get("source") == OFFLINE:
@@ -39,6 +41,21 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield f"  not looked at: {missing}"
     if answer.get("reasons"):
         yield from _reasons(answer["reasons"])
+
+
+def _latency(found: Json) -> str:
+    """How far its node, or the nodes, are from what it serves."""
+    limits = [f"{kind} {found[f'{kind}_ms']:g} ms" for kind in ("soft", "hard") if found.get(f"{kind}_ms")]
+    text = f"  latency to {found['target']}: {', '.join(limits) or 'no limit'}"
+    if found.get("node_ms") is not None:
+        text += f"; its node {found['node_ms']:g} ms"
+    if found.get("nodes_known"):
+        text += f"; {found['nodes_known']} nodes known, the nearest {found['least_ms']:g} ms"
+        within = [
+            f"{found[f'nodes_within_{kind}']} within {kind}" for kind in ("soft", "hard") if found.get(f"{kind}_ms")
+        ]
+        text += f" ({', '.join(within)})" if within else ""
+    return text
 
 
 def _group(group: Json) -> str:

@@ -60,6 +60,8 @@ class MeshSettings:
     policy: str = "kube-default"
     learner: bool = False
     """Whether a learner runs and trains ``policy`` while the mesh does."""
+    jobs: bool = False
+    """Whether TrainingJobs are run."""
     speed: float = 1.0
     """Virtual seconds per second: what waits for pods to be at work waits so much shorter."""
     seed: int = 0
@@ -147,6 +149,10 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
             argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own, *more)
             # One arena per thread pair keeps glibc from holding a heap per thread: memory per agent is a target.
             specs.append(Spec(name, service, argv, env=(("MALLOC_ARENA_MAX", "2"),)))
+    if settings.jobs:
+        reports = ("--report-listen", "127.0.0.1:0")
+        argv = (sys.executable, "-m", "services.jobs", "--id", "jobs-0", *common, *cluster, *reports)
+        specs.append(Spec("jobs-0", "jobs", argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.learner:
         argv = (sys.executable, "-m", "services.learner.serve", "--id", "learner-0", *common, *_learning(settings))
         specs.append(Spec("learner-0", "learner", argv))

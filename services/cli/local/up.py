@@ -38,6 +38,7 @@ DEFAULT_POLICY = "kube-default"
 @click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
 @click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Which policy the agents decide by.")
 @click.option("--learner/--no-learner", default=False, help="Learn while running; needs a learned --policy and torch.")
+@click.option("--jobs/--no-jobs", default=False, help="Run TrainingJobs too; their definition must be in the cluster.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Breaks ties.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs and the private etcd's data here.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")

@@ -199,9 +199,9 @@ def used_lines(used: Json) -> list[str]:
         return []
     sources = sorted({str(source) for source in _part(used, "sources").values()})
     by = f" by {printable(', '.join(sources))}" if sources else ""
-    amounts = f"cpu {cpu(used.get('cpu_millis'))}, memory {size(used.get('memory_bytes'))}"
-    shares = f"disk {_percent(used.get('disk'))}, network {_percent(used.get('network'))}"
-    lines = [f"  used       {amounts}, {shares}, measured {age(used.get('age_s'))} ago{by}"]
+    parts = [f"cpu {cpu(used.get('cpu_millis'))}", f"memory {size(used.get('memory_bytes'))}"]
+    parts += [f"{name} {_percent(used[name])}" for name in ("disk", "network") if used.get(name) is not None]
+    lines = [f"  used       {', '.join(parts)}, measured {age(used.get('age_s'))} ago{by}"]
     if pressure := _part(used, "pressure"):
         told = ", ".join(f"{printable(str(name))} {_percent(share)}" for name, share in pressure.items())
         kills = used.get("oom_kills") or 0

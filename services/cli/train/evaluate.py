@@ -49,7 +49,7 @@ EXTRA = ("jinja2", "matplotlib", "scipy")
 FILE = click.Path(path_type=Path)
 MOST_LINES = 80
 """Of figures on a terminal."""
-OF_WORKLOAD = ("--cluster", "--schedule", "--batch", "--interference", "--lag", "--speed-error", "--events")
+OF_WORKLOAD = ("--cluster", "--schedule", "--batch")
 """Flags that only a workload of the user's own uses."""
 DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 """Where the traces lie when no flag says so: they are not part of this repository."""
@@ -184,6 +184,7 @@ def evaluate(
                 loads=parse_names("--loads", jobs.loads),
                 workloads=parse_seeds(jobs.workloads, flag="--workloads") if jobs.workloads is not None else (),
                 own=own,
+                settings=jobs.settings() if suite == JOBS else None,
             )
             result = find_suite(suite)(given, progress)
         elif trace is not None:

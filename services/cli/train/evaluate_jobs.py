@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -29,6 +29,9 @@ from shared.experiments.evaluation.results import Metric, Progress, SuiteResult
 from shared.experiments.evaluation.suites.suites import Each
 from shared.experiments.jobs.clusters import POLLUX, Cluster, parse_cluster
 from shared.runtime.process.linux import end_with_parent
+
+if TYPE_CHECKING:
+    from shared.twin.training.simulation import Settings
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -64,6 +67,17 @@ class JobFlags:
         """What was given, by flag; None: not."""
         fields = {f"--{name.replace('_', '-')}": getattr(self, name) for name in self.__dataclass_fields__}
         return {flag: None if value is False else value for flag, value in fields.items()}
+
+    def settings(self) -> Settings:
+        """How the cluster behaves, and what a policy sees of it."""
+        from shared.twin.training.simulation import Settings
+
+        return Settings(
+            interference=self.interference or 0.0,
+            lag_rounds=self.lag or 0,
+            speed_error=self.speed_error or 0.0,
+            events=self.events,
+        )
 
 
 def jobs_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,7 +169,6 @@ def evaluate_workload(
     """Play ``--workload`` by ``policy`` once per seed. ``ConfigError`` naming the flag, file or job it cannot use."""
     from shared.experiments.jobs.playing import Order, Source, play
     from shared.jobs.registry import entry_of
-    from shared.twin.training.simulation import Settings
 
     if flags.workload is None or policy is None:
         raise ConfigError("--policy: --workload needs a policy; name one")
@@ -172,13 +185,7 @@ def evaluate_workload(
         policy=policy,
         seed=0,
         adaptive=None if flags.batch is None else flags.batch == "adaptive",
-        settings=Settings(
-            interference=flags.interference or 0.0,
-            lag_rounds=flags.lag or 0,
-            speed_error=flags.speed_error or 0.0,
-            events=flags.events,
-            gpu_types=_speeds(cluster, tables),
-        ),
+        settings=replace(flags.settings(), gpu_types=_speeds(cluster, tables)),
         clock=time.thread_time,
     )
     orders = [replace(order, seed=seed) for seed in seeds]

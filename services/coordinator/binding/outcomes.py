@@ -125,11 +125,12 @@ class Outcomes:
                 self._nominations.evicted(asked[evicted.uid], evicted)
 
     def _tell(self, plan: Plan, results: list[PlacementResult], round_trip_s: float) -> None:
-        """One line per plan."""
+        """One line per plan; of one that bound all, for who looks closely: a lone pod has one too."""
         state = self._state
         bound = sum(1 for result in results if result.outcome == Outcome.BOUND)
+        level = "debug" if bound == len(results) else "info"
         state.log(
-            "plan_answered", plan_id=plan.plan_id, placements=len(results), bound=bound,
+            "plan_answered", level=level, plan_id=plan.plan_id, placements=len(results), bound=bound,
             duration_ms=round(round_trip_s * 1000, 3),
         )  # fmt: skip
 

@@ -19,6 +19,7 @@ from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.inspect.attribution import reasons
 from services.coordinator.inspect.explain import explain, explain_gone
 from services.coordinator.inspect.group_explain import member_of
+from services.coordinator.inspect.latency import measured
 from services.coordinator.inspect.overview import queue_counts
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.cluster_identity import ClusterIdentity
@@ -157,13 +158,15 @@ class Admin:
             }
         return answer
 
-    async def readings(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
-        """Readings to ReadingsAck. Refused: ``WireError`` (400), 403 ``forbidden``, 421 ``not_leader``, 503
-        ``not_ready``."""
+    async def readings(self, body: bytes, caller: Caller) -> bytes:
+        """Readings to ReadingsAck. Refused: ``WireError`` (400), 403 ``forbidden`` and ``foreign_agent``, 421
+        ``not_leader``, 503 ``not_ready``."""
         core, desk = self.core, self.desk
         if core is None or desk is None or not self._term():
             raise Refused(f"{self.service_id} does not lead", code="not_leader")
         message = decode(body, Readings)
+        if caller.name and caller.name != message.agent:
+            raise Refused(f"{caller.title} may not speak for agent {message.agent}", code="foreign_agent")
         wanted = Need.USAGE in core.variants.needs
         try:
             return encode(desk.heard(message, core.registry.views, boottime(), wanted=wanted))
@@ -228,6 +231,7 @@ class Admin:
             figures["queue"] = self._queue()
             figures["longest_turn_ms"] = round(self._turn_s() * 1000, 3)
             figures["conditions_waiting"] = self._conditions_waiting()
+            figures["measured"] = measured(self.core)
         if self.writes is not None:
             figures |= {name: read(self.writes) for name, (_, read) in WRITE_FIGURES.items()}
         if self.peers is not None:

@@ -14,6 +14,7 @@ import msgspec
 from services.coordinator.core.core import Core
 from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
+from services.coordinator.inspect.latency import latency_of
 from services.coordinator.inspect.pending import why_gated
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
@@ -33,6 +34,9 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     state, found = _where(core, pod)
     answer = pod_answer(pod, annotations, state, found)
     answer["story"] = _story(core, pod.uid, now)
+    answer["latency"] = latency = latency_of(core, pod)
+    if latency is not None and latency["problem"]:
+        answer["summary"] = f"{answer['summary']}; latency: {latency['problem']}"
     decision = core.state.recent.of(pod.uid)
     if decision is not None:
         answer["decision"] = _decision(decision, now)

@@ -65,6 +65,8 @@ class Variants:
         self.nodes = MeasuredNodes()
         self.limits = LatencyLimits(state)
         self._telling = Telling()
+        self._targets = False
+        """Whether any latency was ever measured in this term: agents are told its end too."""
         self._lesson_s = -np.inf
         self.pointer: PolicyPointer | None = None
         """None: there is none yet, one policy judges everything."""
@@ -108,7 +110,8 @@ class Variants:
         table, now = self._state.cache.table, self._state.now
         self.nodes.forget(table.row_of, now)
         self._telling.forget(table.row_of)
-        changed = [name for name in self.nodes.take(samples, now) if name in table.row_of]
+        fresh = dict.fromkeys([*self.nodes.take(samples, now), *self.nodes.expire(now)])
+        changed = [name for name in fresh if name in table.row_of]
         found = []
         for name in changed:
             row, node = table.row_of[name], self.nodes.nodes[name]
@@ -120,6 +123,7 @@ class Variants:
             if table.set_latencies(row, {target: median for target, (median, _) in node.latencies.items()}):
                 self.limits.look(name)
         self._telling.changed(changed)
+        self._targets = self._targets or bool(table.latencies)
         self.store.measure_some([one for one in found if one is not None])
         if now >= self._lesson_s:
             self._lesson_s = now + LESSON_EVERY_S
@@ -134,7 +138,7 @@ class Variants:
         """The newest samples of an agent's nodes, once; ``slots``: the nodes it was told of."""
         table, now, looks = self._state.cache.table, self._state.now, Need.USAGE in self.needs
         found: list[NodeUse] = []
-        if not looks and not table.latencies:
+        if not looks and not self._targets:
             return found
         for slot, name in self._telling.news(agent, epoch, slots):
             node, row = self.nodes.nodes.get(name), table.row_of.get(name)
@@ -149,7 +153,7 @@ class Variants:
                         slot, age_ms, sample.shares, sample.unmeasured, -1 if delay_us is None else delay_us, latencies
                     )
                 )
-            elif table.latencies:
+            elif self._targets:
                 found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, -1, latencies))
         return found
 

@@ -35,6 +35,7 @@ SURE = 0.5
 COMPARED = 32
 """Other nodes, of a region or of all, to which a node's delay is the median."""
 FORGET_S = 300.0
+SILENCE_S = 30.0
 PEERS_TOLD = 4
 
 
@@ -74,6 +75,7 @@ class ReadingsDesk:
         self._targets: dict[str, LatencyTarget] = {}
         self._heard: dict[str, _Heard] = {}
         self._waiting: dict[str, tuple[float, Readings]] = {}
+        self._flushed_s = 0.0
         self._message_id = 0
         self.taken = 0
         self.refused = 0
@@ -126,10 +128,15 @@ class ReadingsDesk:
         )
 
     def flush(self, now_s: float) -> NodesMeasured | None:
-        """Everything that came since, as one event; None where nothing did."""
+        """Everything that came since, as one event; None where nothing did. Where agents fell silent an empty one comes
+        now and then: what they told grows old."""
+        if not self._waiting and self._heard and now_s - self._flushed_s >= SILENCE_S:
+            self._flushed_s = now_s
+            return NodesMeasured(())
         self._heard = {node: one for node, one in self._heard.items() if now_s - one.at_s <= FORGET_S}
         if not self._waiting:
             return None
+        self._flushed_s = now_s
         waiting, self._waiting = self._waiting, {}
         return NodesMeasured(
             tuple(self._sample(node, now_s - at_s, message) for node, (at_s, message) in waiting.items())

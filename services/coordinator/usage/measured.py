@@ -23,6 +23,8 @@ assert len(NAMES) == PARTS
 
 STALE_S = 60.0
 """A part is masked when it is so much older than the newest part of its node."""
+LATENCY_STALE_S = 120.0
+"""Latencies that are older, since their agent is silent, are not known any more."""
 GONE_S = 600.0
 """Nobody has told anything of the node for so long: it is shown as not measured."""
 
@@ -100,6 +102,17 @@ class MeasuredNodes:
         """Leave out nodes that are gone, and those of which nobody tells any more."""
         for name in [name for name, node in self.nodes.items() if name not in present or _silent(node, now_s)]:
             del self.nodes[name]
+
+    def expire(self, now_s: float) -> list[str]:
+        """Latencies and delays that nobody has renewed are none; the nodes whose they were."""
+        old = [
+            name
+            for name, node in self.nodes.items()
+            if (node.latencies or node.delay_us is not None) and now_s - node.told_s > LATENCY_STALE_S
+        ]
+        for name in old:
+            self.nodes[name].latencies, self.nodes[name].delay_us = {}, None
+        return old
 
     def sample(self, name: str, table: NodeTable, row: int) -> Sample | None:
         """The node's sample, as shares of what it has; None where no part of it is measured."""

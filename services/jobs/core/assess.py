@@ -244,7 +244,8 @@ def _checkpointing(seen: JobState, wall: float) -> JobCondition:
 def decisive(status: JobStatus) -> tuple[object, ...]:
     """What is written at once."""
     return (
-        status.phase, status.target, status.batch, status.members, status.attempt, status.failures, status.restarts, status.retry_at,
+        status.phase, status.target, status.batch, status.members, status.attempt, status.failures, status.restarts,
+        status.retry_at,
         status.observed_generation, status.started, status.ended,
         tuple((one.type, one.status, one.reason) for one in status.conditions),
     )  # fmt: skip

@@ -274,7 +274,7 @@ class JobsCore:
             return
         self.stats.restarts += after.restarts - before.restarts
         self.stats.failures += after.failures - before.failures
-        bad = after.phase in (Phase.FAILED, Phase.RESTARTING)
+        bad = after.phase is Phase.FAILED or after.failures > before.failures
         note = after.conditions[0].message if after.conditions else ""
         if before.target != after.target:
             note = f"{before.target} -> {after.target} workers; {note}"

@@ -37,7 +37,7 @@ from shared.twin.services.topology import default_topology
 VALIDATION_SEEDS = tuple(range(100, 110))
 EPISODES_OF_A_SEED = 100_000
 SCENARIOS = ("mixed", "mixed", "mixed", "mixed", "ddos", "failures", "pressure", "bottleneck")
-ROUNDS = 55
+ROUNDS = 30
 HOUR_PRICE = 1.0
 """Points of the validation score that a replica hour costs: a few per cent of an episode's five are worth a tenth of a
 point of success."""
@@ -65,6 +65,9 @@ class KarmaSettings:
     max_gradient: float = 0.5
     hidden: tuple[int, ...] = (64, 64)
     validate_every: int = 5
+    strength: float = 0.8
+    """Of the mixed scenario, in training (from half to one and a half times) and validation: near the frozen one, and
+    not it, so that a run means the same after another calibration."""
     binding: str = "hard"
     """hard, soft, or none: no roles."""
     prices: Prices = field(default_factory=Prices)
@@ -184,7 +187,8 @@ class KarmaRun:
         """What episode ``number`` plays: mostly mixed, from half to one and a half times its strength."""
         rng = np.random.default_rng([self.settings.seed, 2, number])
         scenario = SCENARIOS[int(rng.integers(len(SCENARIOS)))]
-        intensity = intensity_of(scenario) * float(rng.uniform(0.5, 1.5))
+        whole = self.settings.strength if scenario == "mixed" else intensity_of(scenario)
+        intensity = whole * float(rng.uniform(0.5, 1.5))
         return Setup(default_topology(), scenario, max(intensity, 1.0) if scenario == "ddos" else intensity)
 
     def _imitate(self) -> None:
@@ -249,7 +253,7 @@ class KarmaRun:
     def _validate(self) -> dict[str, float]:
         """The best step each time, on the mixed scenario; keeps the weights when they are the best so far."""
         arrays = self.actor.arrays()
-        jobs = [(arrays, self.organisation, seed) for seed in VALIDATION_SEEDS]
+        jobs = [(arrays, self.organisation, self.settings.strength, seed) for seed in VALIDATION_SEEDS]
         found = list(self._workers.map(_judge_one, jobs))
         figures = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
         score = figures["success"] + 0.5 * figures["latency_compliance"] - HOUR_PRICE * figures["replica_hours"]
@@ -262,11 +266,11 @@ def _play_one(job: tuple[Setup, int, Arrays | None, Organisation, Prices]) -> Ro
     return play(*job)
 
 
-def _judge_one(job: tuple[Arrays, Organisation, int]) -> dict[str, float]:
-    arrays, organisation, seed = job
+def _judge_one(job: tuple[Arrays, Organisation, float, int]) -> dict[str, float]:
+    arrays, organisation, strength, seed = job
     weights = WeightsFile(arrays, Card(policy=NAME, version=1, features=list(FEATURES)))
     policy = KarmaPolicy(weights=weights, organisation=organisation)
-    return judge(Setup(default_topology(), "mixed", intensity_of("mixed")), policy, seed).figures
+    return judge(Setup(default_topology(), "mixed", strength), policy, seed).figures
 
 
 def _advantages(

@@ -1,7 +1,7 @@
 """``/twin/...``: what tests do to a running server (administrator only).
 
 ``/twin/faults``: look at, replace and clear the fault plan. ``/twin/compact``: forget all history, so that clients that
-resume from it meet a 410.
+resume from it meet a 410. ``/twin/metrics``: look at and replace what the metrics APIs answer (``metrics_data``).
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ from aiohttp import web
 from services.twin.api.answers import Answers
 from services.twin.api.requests import bodies
 from services.twin.faults import FaultPlan, FaultRule
+from services.twin.metrics_data import MetricsData
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.status import ApiError, bad_request, method_not_allowed, path_not_found
 
 PREFIX = "/twin/"
-_FAULTS, _COMPACT = "/twin/faults", "/twin/compact"
+_FAULTS, _COMPACT, _METRICS = "/twin/faults", "/twin/compact", "/twin/metrics"
 
 
-async def serve(request: web.BaseRequest, registry: TwinRegistry, plan: FaultPlan, out: Answers) -> web.Response:
+async def serve(
+    request: web.BaseRequest, registry: TwinRegistry, plan: FaultPlan, metrics: MetricsData, out: Answers
+) -> web.Response:
     """One of the paths above. Refused: 400 with the reason, 404, 405."""
     if request.path == _FAULTS:
         return await _faults(request, plan, out)
+    if request.path == _METRICS:
+        return await _metrics(request, metrics, out)
     if request.path != _COMPACT:
         raise path_not_found()
     if request.method != "POST":
@@ -43,6 +48,21 @@ async def _faults(request: web.BaseRequest, plan: FaultPlan, out: Answers) -> we
     elif request.method != "GET":
         raise method_not_allowed()
     return out.json({"rules": [FaultRule.to_json(rule) for rule in plan.rules]})
+
+
+async def _metrics(request: web.BaseRequest, metrics: MetricsData, out: Answers) -> web.Response:
+    """GET what was set, PUT other data, DELETE all of it."""
+    if request.method == "PUT":
+        try:
+            body = bodies.parse_json(await request.read())
+        except ValueError as error:
+            raise bad_request(f"the metrics cannot be used: {error}") from None
+        return out.json(metrics.replace(body))
+    if request.method == "DELETE":
+        return out.json(metrics.replace({}))
+    if request.method != "GET":
+        raise method_not_allowed()
+    return out.json(metrics.shown())
 
 
 def _refused(message: str) -> ApiError:

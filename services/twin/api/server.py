@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
+from services.twin import metrics_data
 from services.twin.api import answers, documents, meddling, resources
 from services.twin.api.answers import Answers
 from services.twin.api.collection import delete_collection, list_objects, open_watch
@@ -30,6 +31,7 @@ from services.twin.api.resources import Call
 from services.twin.api.routes import find_kind
 from services.twin.api.streams import MIN_TIMEOUT_S, WatchStream
 from services.twin.faults import FaultPlan
+from services.twin.metrics_data import MetricsData
 from services.twin.registry import creating
 from services.twin.registry.expiry import expire_events
 from services.twin.registry.list_options import parse_list_options, query_bool
@@ -68,6 +70,8 @@ class TwinServer:
         self.port = 0
         self.node_metrics: Callable[[], dict[str, Any]] | None = None
         """What ``metrics.k8s.io`` answers about nodes; None: it is not served."""
+        self.metrics = MetricsData(registry)
+        """What the metrics APIs of pods, objects and the world outside answer."""
         self._rng = rng if rng is not None else random.Random()
         self._streams: set[WatchStream] = set()
         self._tls = tls
@@ -147,8 +151,10 @@ class TwinServer:
         self.access.check(caller, method, path, target, watch=query_bool(query.get("watch")))
         if path == node_metrics.PATH and method == "GET" and self.node_metrics is not None:
             return out.json(self.node_metrics())
+        if method == "GET" and path.startswith(metrics_data.PREFIXES):
+            return out.json(self.metrics.serve(path))
         if path.startswith(meddling.PREFIX):
-            return await meddling.serve(request, self.registry, self.faults, out)
+            return await meddling.serve(request, self.registry, self.faults, self.metrics, out)
         if target is None:
             documents.check_method(path, method)
             return documents.serve_document(self.registry, path, query, headers, out)

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 from shared.autoscaling.networks.signals import Reader, Signals
 from shared.autoscaling.observation import Decision, Observation
 
-HEADROOM, DRAIN_S, HOLD_S = 1.3, 20.0, 120.0
+HEADROOM, SPARE, DRAIN_S, HOLD_S = 1.2, 0.5, 20.0, 90.0
 TIGHT_S = 60.0
 """How long after a pod was pending there is taken to be no more room than there was."""
 ROUNDING = 0.05
@@ -33,6 +33,8 @@ class DemandSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     headroom: Annotated[float, Meta(ge=1, le=10)] = HEADROOM
     """Replicas over what the demand takes exactly, as a factor."""
+    spare: Annotated[float, Meta(ge=0, le=10)] = SPARE
+    """Replicas beside, for those that may fail."""
     hold_s: Annotated[float, Meta(ge=0, le=3600)] = HOLD_S
     """Seconds for which the most wanted is kept."""
 
@@ -44,7 +46,7 @@ class DemandPolicy:
     Settings = DemandSettings
 
     def __init__(self, settings: DemandSettings = DemandSettings()) -> None:  # noqa: B008 - frozen
-        self._headroom, self._hold_s = settings.headroom, settings.hold_s
+        self._headroom, self._spare, self._hold_s = settings.headroom, settings.spare, settings.hold_s
         self._reader = Reader()
         self._wanted: dict[str, deque[tuple[float, int]]] = {}
         self._tight_until, self._room = -1.0, 0.0
@@ -76,10 +78,10 @@ class DemandPolicy:
     def _target(self, name: str, one: Signals, now: float) -> int:
         if one.per_replica <= 0:
             return one.replicas
-        exact = one.needed * self._headroom + one.waiting_s * one.ready / DRAIN_S
+        exact = one.needed * self._headroom + self._spare + one.waiting_s * one.ready / DRAIN_S
         kept = self._wanted.setdefault(name, deque())
         kept.append((now, min(max(ceil(exact - ROUNDING), one.minimum), one.maximum)))
-        while kept[0][0] <= now - self._hold_s:
+        while len(kept) > 1 and kept[0][0] <= now - self._hold_s:
             kept.popleft()
         return max(wanted for _, wanted in kept)
 
@@ -91,10 +93,11 @@ def _replaced(one: Signals, target: int, *, tight: bool) -> int:
         return max(target, one.replicas)
     if not one.stuck:
         return target
-    working = one.replicas - one.stuck - one.pending
-    if working < target and target + one.stuck <= one.maximum and not tight:
-        return target + one.stuck
-    return max(min(target, one.replicas - one.stuck), one.minimum)
+    beside, without = min(target + one.stuck, one.maximum), max(min(target, one.replicas - one.stuck), one.minimum)
+    if one.replicas - one.stuck - one.pending >= target:
+        return without
+    roomy = target + one.stuck <= one.maximum and not tight
+    return beside if roomy or without == one.replicas else without
 
 
 def _within_room(signals: Mapping[str, Signals], targets: Mapping[str, int], room: float) -> dict[str, int]:

@@ -97,7 +97,7 @@ class Reader:
                 callers[callee].append(caller)
         found: dict[str, Signals] = {}
         for name in _callers_first(callers):
-            above = [found[caller] for caller in callers[name]]
+            above = [found[caller] for caller in callers[name] if caller in found]
             memory = self._memory.setdefault(name, _Memory())
             found[name] = _signals(seen, seen.services[name], memory, above)
         return found

@@ -32,7 +32,7 @@ def seen(expected: Expected | None, shown: int, *, by: str, go: Go, before: Fore
     if before is not None and before.go == go:
         return Foreign(shown, by or before.by, go) if shown != before.value else before
     if before is not None or expected is None or shown in expected.values:
-        return None
+        return None  # nothing, or a new go
     return Foreign(shown, by, go)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shared.experiments.jobs.clusters import Cluster
 from shared.jobs.observation import JobObservation, Observation
-from shared.jobs.policies.goodput import GoodputTables, packed_rates
+from shared.jobs.policies.goodput import GoodputTables
 from shared.jobs.policies.placing import place_kept
 from shared.twin.training.simulation import Settings, Simulation, TrainingJob
 
@@ -108,7 +108,7 @@ class Episode:
             self._simulation.advance(self._simulation.next_moment())
         seen = self._simulation.observe()
         if self._tables is None:
-            self._tables = GoodputTables(seen)
+            self._tables = GoodputTables(seen, range(self._cluster.gpus + 1))
         self._given = [0] * min(len(seen.jobs), self.window)
         return seen
 
@@ -117,6 +117,6 @@ class Episode:
 
     def _rates(self, job: JobObservation) -> NDArray[np.float64]:
         table = self._tables.of(job) if self._tables is not None else None
-        if table is None or self._tables is None:
+        if table is None:
             return np.arange(self._cluster.gpus + 1, dtype=np.float64)
-        return packed_rates(table, self._tables.per_node)
+        return table.rate

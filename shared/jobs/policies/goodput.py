@@ -6,6 +6,7 @@ change, so one that learns hands out a new object. A placement is told by (nodes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log
@@ -28,8 +29,10 @@ PROGRESS_STEPS = 256
 
 @dataclass(frozen=True, slots=True)
 class Goodputs:
-    """``rate[n, w]``: the best goodput of w workers on n nodes, samples at the job's own batch per second; 0.0: it
-    cannot run so, or not with so few or so many workers. ``batch[n, w]``: the batch that gives it."""
+    """``rate``: the best goodput, samples at the job's own batch per second; 0.0: it cannot run so. ``batch`` gives it.
+
+    Both by [nodes, workers], or by [size] in tables of some sizes.
+    """
 
     rate: Floats
     batch: Ints
@@ -53,12 +56,16 @@ def _between(low: int, high: int) -> tuple[int, ...]:
 
 
 class GoodputTables:
-    """Tables of goodput for the jobs of one policy."""
+    """Tables of goodput for the jobs of one policy: of every (nodes, workers), or of some sizes alone, packed.
 
-    def __init__(self, seen: Observation) -> None:
+    All pairs are many on a large cluster: who places packed asks for sizes.
+    """
+
+    def __init__(self, seen: Observation, sizes: Sequence[int] | None = None) -> None:
         self.per_node = max((node.gpus for node in seen.nodes), default=1)
         self.nodes = len(seen.nodes)
         self.workers = sum(node.gpus for node in seen.nodes)
+        self.sizes = None if sizes is None else tuple(sizes)
         self._rates: dict[tuple[int, tuple[int, ...], str], tuple[Speed, Floats]] = {}
         self._best: dict[tuple[int, tuple[int, ...], str, int], tuple[Speed, Goodputs]] = {}
 
@@ -80,15 +87,22 @@ class GoodputTables:
                 self._rates.clear()
             worth = np.array([job.speed.efficiency(batch, step / PROGRESS_STEPS) for batch in batches])
             rates = self._of_speed(job.speed, batches, gpu_type) * worth
-            best = rates.argmax(axis=2)
-            rate = np.take_along_axis(rates, best[:, :, None], axis=2)[:, :, 0]
+            best = rates.argmax(axis=-1)
+            rate = np.take_along_axis(rates, best[..., None], axis=-1)[..., 0]
             self._best[key] = (job.speed, Goodputs(rate, np.array(batches)[best]))
         return self._best[key][1]
 
     def _of_speed(self, speed: Speed, batches: tuple[int, ...], gpu_type: str) -> Floats:
-        """float64 [nodes + 1, workers + 1, batches]: samples per second."""
+        """float64 [nodes + 1, workers + 1, batches] or [sizes, batches]: samples per second."""
         key = (id(speed), batches, gpu_type)
-        if key not in self._rates:
+        if key not in self._rates and self.sizes is not None:
+            packed = [(min(-(-size // self.per_node), self.nodes), size) for size in self.sizes]
+            rows = [
+                [speed.samples_per_s(even(nodes, size), batch, gpu_type) if size else 0.0 for batch in batches]
+                for nodes, size in packed
+            ]
+            self._rates[key] = (speed, np.array(rows))
+        elif key not in self._rates:
             rates = np.zeros((self.nodes + 1, self.workers + 1, len(batches)))
             for nodes in range(1, self.nodes + 1):
                 for workers in range(nodes, min(nodes * self.per_node, self.workers) + 1):
@@ -98,14 +112,6 @@ class GoodputTables:
         return self._rates[key][1]
 
 
-def packed_rates(table: Goodputs, per_node: int) -> Floats:
-    """float64 [workers + 1]: goodput on the fewest nodes of ``per_node`` GPUs."""
-    workers = np.arange(table.rate.shape[1])
-    nodes = np.minimum(-(-workers // per_node), table.rate.shape[0] - 1)
-    packed: Floats = table.rate[nodes, workers]
-    return packed
-
-
 def best_batch(table: Goodputs, placement: dict[str, int]) -> int:
-    """The batch for a placement, by its shape."""
+    """The batch for a placement, by its shape, in a table of all pairs."""
     return int(table.batch[len(placement), sum(placement.values())])

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.jobs.observation import Allocation, Decision, JobObservation, NodeObservation, Observation
-from shared.jobs.policies.goodput import Goodputs, GoodputTables, best_batch, packed_rates
+from shared.jobs.policies.goodput import Goodputs, GoodputTables
 from shared.jobs.policies.placing import Free
 from shared.jobs.policies.pollux import restart_factor
 
@@ -69,9 +69,11 @@ class Sia:
         found: dict[str, Allocation] = {}
         for at, job in enumerate(seen.jobs):
             placement = placements.get(job.name, {})
-            table = tables.get((at, wanted[job.name].gpu_type)) if placement else None
-            batch = best_batch(table, placement) if table is not None and job.batch_range else None
-            found[job.name] = Allocation(workers=sum(placement.values()), placement=placement, batch=batch)
+            batch, workers = None, sum(placement.values())
+            if workers and job.batch_range:
+                kind = wanted[job.name].gpu_type
+                batch = int(tables[at, kind].batch[self._sizes(kind).index(workers)])
+            found[job.name] = Allocation(workers=workers, placement=placement, batch=batch)
         return found
 
     def _choices(
@@ -94,8 +96,7 @@ class Sia:
                 if known is None:
                     continue
                 tables[at, name] = known
-            per_node = max(node.gpus for node in types[name])
-            rates[configuration] = float(packed_rates(tables[at, name], per_node)[configuration.gpus])
+            rates[configuration] = float(tables[at, name].rate[self._sizes(name).index(configuration.gpus)])
         rates = {configuration: rate for configuration, rate in rates.items() if rate > 0.0}
         if not rates:
             return []
@@ -109,8 +110,11 @@ class Sia:
     def _table(self, name: str, nodes: list[NodeObservation], seen: Observation) -> GoodputTables:
         part = Observation(now=seen.now, jobs=(), nodes=tuple(nodes))
         if name not in self._tables or not self._tables[name].fits(part):
-            self._tables[name] = GoodputTables(part)
+            self._tables[name] = GoodputTables(part, [one.gpus for one in configurations_of({name: nodes})])
         return self._tables[name]
+
+    def _sizes(self, name: str) -> tuple[int, ...]:
+        return self._tables[name].sizes or ()
 
 
 def configurations_of(types: Mapping[str, list[NodeObservation]]) -> list[Configuration]:

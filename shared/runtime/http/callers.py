@@ -11,12 +11,11 @@ passes on. A caller is never made up: without accepted credentials there is none
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
-
-from aiohttp import web
+from typing import Any, Protocol
 
 from shared.adapters.peers.credentials import TokenFile
 from shared.adapters.peers.identity import split_common_name
@@ -27,6 +26,19 @@ VOUCHED = "X-Conclave-Caller"
 """``ROLE:NAME`` of the one whose request it is; believed from a coordinator's certificate alone."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+
+class Asking(Protocol):
+    """What a request shows of who sends it: aiohttp's, or a call between services (``calls.py``)."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By name."""
+        ...
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Of the connection; ``peercert`` where TLS has checked one."""
+        ...
 
 
 class Role(IntEnum):
@@ -75,7 +87,7 @@ class Authenticator:
     tokens: TokenFile | None = None
     mutual_tls: bool = False
 
-    def caller(self, request: web.BaseRequest) -> Caller | None:
+    def caller(self, request: Asking) -> Caller | None:
         """Who calls, or None when it cannot be told (401)."""
         if self.mutual_tls:
             if request.get_extra_info("peercert"):
@@ -93,7 +105,7 @@ class Authenticator:
 class AdminAuthenticator(Authenticator):
     """How people and their tools are known. A certificate with a role counts before a token."""
 
-    def caller(self, request: web.BaseRequest) -> Caller | None:
+    def caller(self, request: Asking) -> Caller | None:
         """Who asks, or None when it cannot be told (401)."""
         if self.mutual_tls and (name := certificate_name(request)):
             if name.startswith("coordinator:") and PROXIED in request.headers:
@@ -126,7 +138,7 @@ def check_role(text: str) -> str:
     return "after the token there must be viewer, operator or admin, then at most a name (letters, digits, . _ @ -)"
 
 
-def certificate_name(request: web.BaseRequest) -> str:
+def certificate_name(request: Asking) -> str:
     """The CN of the caller's certificate, which TLS has checked; empty where there is none."""
     certificate: Any = request.get_extra_info("peercert") or {}
     for pairs in certificate.get("subject", ()):

@@ -3,7 +3,8 @@
     admit (401, 403, 429) --> place (429) --> answer --> response          whatever is raised --> {code, message}
 
 A refusal before the handler runs is always free of effects. How a request ended is told to ``ended`` once, with its
-code; a caller who leaves meanwhile is ``gone``.
+code; a caller who leaves meanwhile is ``gone``. It is the same for aiohttp's requests (``guarded``) and for calls that
+are read without it (``calls.py``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol, TypeVar
 
 import structlog
 from aiohttp import web
@@ -25,8 +27,17 @@ log = structlog.get_logger()
 BODY_TIMEOUT_S = 10.0
 """A caller that sends its body slower than this holds a place for nothing."""
 
+
+class _Response(Protocol):
+    @property
+    def status(self) -> int: ...
+
+
+Q = TypeVar("Q")
+R = TypeVar("R", bound=_Response)
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Ended = Callable[[web.Request, web.StreamResponse | None, str, float], None]
+Ended = Callable[[Q, R | None, str, float], None]
 """(request, response where the handler made one, ``ok`` or a code, seconds)."""
 
 
@@ -37,17 +48,32 @@ def guarded(
     admit: Callable[[web.Request], Caller],
     places: Places | None = None,
     by_address: bool = False,
-    ended: Ended | None = None,
+    ended: Ended[web.Request, web.StreamResponse] | None = None,
 ) -> Handler:
     """``answer`` behind the guard. ``by_address``: one caller's places are counted per address it calls from."""
+    address = _address if by_address else None
+    return guard(answer, refuse=answer_of, route=route, admit=admit, places=places, address=address, ended=ended)
 
-    async def handle(request: web.Request) -> web.StreamResponse:
+
+def guard(
+    answer: Callable[[Q, Caller], Awaitable[R]],
+    *,
+    refuse: Callable[[Q, Refused], R],
+    route: str,
+    admit: Callable[[Q], Caller],
+    places: Places | None = None,
+    address: Callable[[Q], str | None] | None = None,
+    ended: Ended[Q, R] | None = None,
+) -> Callable[[Q], Awaitable[R]]:
+    """As ``guarded``, of any request. ``refuse``: the response that a refusal is; ``address``: where it comes from."""
+
+    async def handle(request: Q) -> R:
         started, outcome, entered = time.perf_counter(), "internal", None
-        response: web.StreamResponse | None = None
+        response: R | None = None
         try:
             caller = admit(request)
             if places is not None:
-                who = f"{caller.title}@{request.remote}" if by_address else caller.title
+                who = f"{caller.title}@{address(request)}" if address is not None else caller.title
                 if not places.enter(who):
                     raise Refused("too many requests at once", code="overloaded")
                 entered = who
@@ -62,7 +88,7 @@ def guarded(
             outcome = refused.code
             if refused.status == 500:
                 log.error("request_failed", route=route, exc_info=error)
-            return answer_of(request, refused)
+            return refuse(request, refused)
         finally:
             if places is not None and entered is not None:
                 places.leave(entered)
@@ -70,6 +96,10 @@ def guarded(
                 ended(request, response, outcome, time.perf_counter() - started)
 
     return handle
+
+
+def _address(request: web.Request) -> str | None:
+    return request.remote
 
 
 def identified(caller: Caller | None) -> Caller:

@@ -24,6 +24,8 @@ from prometheus_client import Counter
 
 from shared.errors import ConfigError
 from shared.runtime.http.callers import Authenticator
+from shared.runtime.http.calls import Call, CallRoute, CallRoutes
+from shared.runtime.http.guard import BODY_TIMEOUT_S
 
 HEAD_TIMEOUT_S = 10.0
 """A peer's head is one packet, a browser's two; what takes longer than this is no caller of ours."""
@@ -39,6 +41,12 @@ BACKLOG = 1024
 LATE_HEADS: web.AppKey[Counter] = web.AppKey("late_heads", Counter)
 """Counts the connections of the app's listener that were cut, since a request's head took too long."""
 
+CALLS: web.AppKey[CallRoutes] = web.AppKey("calls", CallRoutes)
+"""The app's routes between services."""
+
+MOST_GATHERING = 8
+"""Bodies of calls that come in pieces and are held until they are whole; aiohttp reads one more, in its place."""
+
 AUTHENTICATOR: web.AppKey[Authenticator] = web.AppKey("authenticator", Authenticator)
 """How the app knows its callers; without one it is served on loopback alone."""
 
@@ -48,16 +56,37 @@ class TimedHandler(web.RequestHandler):
 
     ``_waiter`` (aiohttp's) is there and not done while no request is at work: bytes that came then and made no request
     are an unfinished head. ``_request_count`` grows with each head that is whole, or refused as malformed.
+
+    While nothing but calls between services has come (``calls.py``), aiohttp's parser has not seen a byte, and they are
+    answered here, one at a time; with the first other byte the connection is aiohttp's for good.
     """
 
-    __slots__ = ("_head_timer", "_heads_before", "_late", "_timeout_s")
+    __slots__ = (
+        "_body", "_call", "_calls", "_head_timer", "_heads_before", "_held", "_late", "_missing", "_text", "_timeout_s",
+    )  # fmt: skip
 
-    def __init__(self, *arguments: Any, timeout_s: float, late: Callable[[], object], **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        timeout_s: float,
+        late: Callable[[], object],
+        calls: CallRoutes | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
         self._timeout_s = timeout_s
         self._late = late
         self._head_timer: asyncio.TimerHandle | None = None
         self._heads_before = 0
+        self._calls = calls
+        """None: the connection is aiohttp's."""
+        self._call: asyncio.Task[None] | None = None
+        self._held: list[bytes] = []
+        """What came while a call was at work."""
+        self._text: list[bytes] = []
+        """A call whose body has not come to its end, as it came; ``_missing`` bytes of it."""
+        self._missing = 0
+        self._body: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The first head is due from now on."""
@@ -65,7 +94,10 @@ class TimedHandler(web.RequestHandler):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """As aiohttp does; then the head is whole, or due."""
+        """A call, or as aiohttp does; then the head is whole, or due."""
+        if self._calls is not None:
+            self._take(self._calls, data)
+            return
         super().data_received(data)
         if self._head_timer is not None:
             if self._request_count != self._heads_before:
@@ -79,7 +111,97 @@ class TimedHandler(web.RequestHandler):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+        self._ungather()
         super().connection_lost(exc)
+
+    async def shutdown(self, timeout: float | None = 15.0) -> None:
+        """As aiohttp does: a call at work has so long, then it is given up."""
+        await super().shutdown(timeout)
+        if self._call is not None:
+            self._call.cancel()
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    def _take(self, calls: CallRoutes, data: bytes) -> None:
+        """Bytes of calls; if they are not, aiohttp gets all that has come and was not answered."""
+        if self._call is not None:
+            self._held.append(data)
+            if self.transport is not None:
+                self.transport.pause_reading()  # nobody of ours sends before the answer is there
+            return
+        if self._close or self._force_close or self.transport is None:
+            return
+        if self._missing:
+            self._text.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(self._text)
+            self._ungather()
+        begun = calls.begun(data, self.transport)
+        if begun is None or (begun[2] and calls.gathering >= MOST_GATHERING):
+            self._calls = None
+            self.data_received(data)
+            return
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        route, call, self._missing = begun
+        if self._missing:
+            calls.gathering += 1
+            self._text.append(data)
+            self._body = self._loop.call_later(BODY_TIMEOUT_S, self._leave_to_aiohttp)
+            return
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        self._request_in_progress = True
+        self._call = self._loop.create_task(self._answer(route, call))
+
+    async def _answer(self, route: CallRoute, call: Call) -> None:
+        text = b""
+        try:
+            text = (await route.handle(call)).text()
+        except ConnectionError:  # as at aiohttp: there is nobody to answer
+            pass
+        finally:
+            if not text:
+                self.force_close()
+            elif self.transport is not None:
+                self.transport.write(text)
+            self._answered()
+
+    def _answered(self) -> None:
+        """The call is over: what aiohttp does at the end of a request, then what came meanwhile."""
+        self._call = None
+        self._request_in_progress = False
+        if self._handler_waiter is not None:
+            self._handler_waiter.set_result(None)
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if self.transport is None:
+            return
+        if self._close or self._force_close:
+            self.transport.close()
+        elif self._held:
+            data, self._held = b"".join(self._held), []
+            self.transport.resume_reading()
+            self.data_received(data)
+
+    def _leave_to_aiohttp(self) -> None:
+        """The body comes too slowly: aiohttp says so in its own time."""
+        data = b"".join(self._text)
+        self._ungather()
+        self._calls = None
+        self.data_received(data)
+
+    def _ungather(self) -> None:
+        """No body is waited for any more."""
+        if self._body is not None:
+            self._body.cancel()
+            self._body = None
+            if self._calls is not None:
+                self._calls.gathering -= 1
+        self._text, self._missing = [], 0
+
+    # --- heads ------------------------------------------------------------------------------------------------------
 
     def _await_head(self) -> None:
         self._heads_before = self._request_count
@@ -169,6 +291,7 @@ async def listen(
         loop=asyncio.get_running_loop(),
         timeout_s=head_timeout_s,
         late=late_heads.inc if late_heads is not None else lambda: None,
+        calls=app.get(CALLS),
         access_log=None,
         keepalive_timeout=KEEPALIVE_TIMEOUT_S,
         auto_decompress=False,

@@ -17,11 +17,12 @@ import msgspec
 from aiohttp import web
 
 from shared.adapters.peers.client import MEDIA_TYPE
-from shared.adapters.peers.traffic import Traffic
+from shared.adapters.peers.traffic import RouteTraffic, Traffic
 from shared.runtime.http.callers import Authenticator, Caller
-from shared.runtime.http.guard import Handler, add_routes, guarded, identified, read_body
+from shared.runtime.http.calls import Call, CallAnswer, CallRoute, CallRoutes, address_of, refused_call
+from shared.runtime.http.guard import Handler, add_routes, guard, guarded, identified, read_body
 from shared.runtime.http.limits import Buckets, Places, Rate
-from shared.runtime.http.listener import AUTHENTICATOR, LATE_HEADS
+from shared.runtime.http.listener import AUTHENTICATOR, CALLS, LATE_HEADS
 from shared.runtime.http.refusals import Refused, answer_of
 from shared.runtime.observe.masking import effective
 from shared.runtime.observe.metrics import CONTENT_TYPE, Metrics
@@ -97,9 +98,13 @@ def build_app(
         web.get("/readyz", readyz),
         web.get("/metrics", guarded(exposition, route="/metrics", admit=known)),
     ]
+    calls = app[CALLS] = CallRoutes()
     for route in (*own, *routes):
         if isinstance(route, PeerRoute):
-            rows.append(web.post(route.path, _peer_handler(route, authenticator, traffic)))
+            door = _door(route, authenticator, traffic)
+            rows.append(web.post(route.path, door.handler()))
+            if door.buckets is None:  # a caller's rate is counted once, wherever it is read
+                calls.add(route.path, door.calls())
         else:
             rows.append(web.get(route.path, guarded(_figures(route), route=route.path, admit=known)))
     add_routes(app, [*rows, web.route("*", "/{tail:.*}", _not_found)])
@@ -116,34 +121,73 @@ def _figures(route: FiguresRoute) -> Callable[[web.Request, Caller], Awaitable[w
     return answer
 
 
-def _peer_handler(route: PeerRoute, authenticator: Authenticator, traffic: Traffic) -> Handler:
-    counters = traffic.route(route.path)
+def _door(route: PeerRoute, authenticator: Authenticator, traffic: Traffic) -> _Door:
     buckets = Buckets(route.rate_of_one) if route.rate_of_one is not None else None
+    places = Places(route.max_in_flight, route.of_one or route.max_in_flight)
+    return _Door(route, authenticator, traffic.route(route.path), places, buckets)
 
-    def admit(request: web.Request) -> Caller:
-        caller = identified(authenticator.caller(request))
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """One POST route: who may come in, how many at once, and what is counted of them."""
+
+    route: PeerRoute
+    authenticator: Authenticator
+    counters: RouteTraffic
+    places: Places
+    buckets: Buckets | None
+
+    def admit(self, request: web.Request | Call) -> Caller:
+        """The caller. Refused: 401, 403, 429."""
+        route, caller = self.route, identified(self.authenticator.caller(request))
         if route.roles:
             if caller.role and caller.role not in route.roles:
                 raise Refused(f"role {caller.role} may not call this", code="forbidden")
-            if authenticator.mutual_tls and not (caller.certified and caller.role):
+            if self.authenticator.mutual_tls and not (caller.certified and caller.role):
                 raise Refused("only a certificate with a role may call this", code="forbidden")
-        if buckets is not None and buckets.take(f"{caller.title}@{request.remote}", time.monotonic()):
+        if self.buckets is not None and self.buckets.take(f"{caller.title}@{request.remote}", time.monotonic()):
             raise Refused("too many requests of this caller", code="overloaded")
         return caller
 
-    async def answer(request: web.Request, caller: Caller) -> web.Response:
-        if request.content_type != MEDIA_TYPE:
-            raise Refused(f"send {MEDIA_TYPE}", code="media_type_unsupported")
-        body = await read_body(request, route.max_body_bytes, over="wire_too_large")
-        request[_RECEIVED] = len(body)
-        return web.Response(body=await route.handler(body, caller), headers={"Content-Type": MEDIA_TYPE})
+    def handler(self) -> Handler:
+        """For aiohttp."""
 
-    def ended(request: web.Request, response: web.StreamResponse | None, outcome: str, _: float) -> None:
-        sent = response.content_length or 0 if response is not None else 0
-        counters.count(sent=sent, received=request.get(_RECEIVED, 0), outcome=outcome)
+        async def answer(request: web.Request, caller: Caller) -> web.Response:
+            if request.content_type != MEDIA_TYPE:
+                raise Refused(f"send {MEDIA_TYPE}", code="media_type_unsupported")
+            body = await read_body(request, self.route.max_body_bytes, over="wire_too_large")
+            request[_RECEIVED] = len(body)
+            return web.Response(body=await self.route.handler(body, caller), headers={"Content-Type": MEDIA_TYPE})
 
-    places = Places(route.max_in_flight, route.of_one or route.max_in_flight)
-    return guarded(answer, route=route.path, admit=admit, places=places, by_address=True, ended=ended)
+        def ended(request: web.Request, response: web.StreamResponse | None, outcome: str, _: float) -> None:
+            sent = response.content_length or 0 if response is not None else 0
+            self.counters.count(sent=sent, received=request.get(_RECEIVED, 0), outcome=outcome)
+
+        path, places = self.route.path, self.places
+        return guarded(answer, route=path, admit=self.admit, places=places, by_address=True, ended=ended)
+
+    def calls(self) -> CallRoute:
+        """Without aiohttp."""
+
+        async def answer(call: Call, caller: Caller) -> CallAnswer:
+            return CallAnswer(200, await self.route.handler(call.body, caller))
+
+        def ended(call: Call, response: CallAnswer | None, outcome: str, _: float) -> None:
+            sent = len(response.body) if response is not None else 0
+            self.counters.count(sent=sent, received=len(call.body), outcome=outcome)
+
+        def knows(call: Call) -> bool:
+            try:
+                self.admit(call)
+            except Refused:
+                return False
+            return True
+
+        path, places = self.route.path, self.places
+        handle = guard(
+            answer, refuse=refused_call, route=path, admit=self.admit, places=places, address=address_of, ended=ended
+        )
+        return CallRoute(handle, knows, self.route.max_body_bytes)
 
 
 _RECEIVED: web.RequestKey[int] = web.RequestKey("received", int)

@@ -130,14 +130,19 @@ def refusal_of(error: Exception) -> Refused:
             return Refused("internal error", code="internal")
 
 
-def answer_of(request: web.BaseRequest, refused: Refused) -> web.Response:
-    """The response, in msgpack where the caller speaks it."""
+def told(refused: Refused) -> tuple[ErrorAnswer, dict[str, str]]:
+    """What a refusal is answered with: the body, and headers of its own."""
     # may quote what the caller sent: half a surrogate pair would stop the encoder, a line break splits the line
     shown = "".join(char if char.isprintable() else "?" for char in str(refused)[:MESSAGE_CHARS])
-    body = ErrorAnswer(code=refused.code, message=shown)
     headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
     if refused.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, round(refused.retry_after_s)))
+    return ErrorAnswer(code=refused.code, message=shown), headers
+
+
+def answer_of(request: web.BaseRequest, refused: Refused) -> web.Response:
+    """The response, in msgpack where the caller speaks it."""
+    body, headers = told(refused)
     if request.content_type == MEDIA_TYPE:
         headers["Content-Type"] = MEDIA_TYPE
         return web.Response(status=refused.status, body=msgspec.msgpack.encode(body), headers=headers)

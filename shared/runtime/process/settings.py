@@ -32,13 +32,14 @@ NOT_SETTINGS = frozenset(
 """Variables of ours that are no service's settings: tests' data, failpoints, where the TOML file is, and which server
 an operator's command line speaks to."""
 
-SERVICES = ("AGENT", "BINDER", "CLI", "COORDINATOR", "JOBS", "LEARNER", "TWIN")
+SERVICES = ("AGENT", "AUTOSCALER", "BINDER", "CLI", "COORDINATOR", "JOBS", "LEARNER", "TWIN")
 """``CONCLAVE_AGENT_X`` is X for agents alone; every other service skips it. One environment may serve all."""
 
 OF_SEVERAL = frozenset(
     ENV_PREFIX + name
     for name in (
-        "CONTEXT", "HUNG_AFTER_S", "KUBECONFIG", "PLUGINS", "POLICY", "SCHEDULER_NAME", "SEED", "VALIDATE",
+        "CONTEXT", "DECIDE_EVERY_S", "HUNG_AFTER_S", "KUBECONFIG", "PLUGINS", "POLICY", "PROMETHEUS",
+        "PROMETHEUS_TOKEN_FILE", "SCHEDULER_NAME", "SEED", "VALIDATE",
         "WORKLOAD_SPEED",
     )
 )  # fmt: skip

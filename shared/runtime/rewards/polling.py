@@ -72,7 +72,7 @@ class SignalPoller:
                 try:
                     samples = await client.query(signal.query)
                     if len(samples) == 1:
-                        value = samples[0][0]
+                        value = samples[0].samples[0][1]
                     else:
                         problems.append(
                             f"signal {signal.name}: {len(samples)} series, one is wanted; aggregate, as in avg(...)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,9 @@ from bench.arrival import times_ms
 from bench.drain.run import further, report
 from bench.stand.contest import CONCLAVE, KUBE, LIMIT, add_arguments, contestants, numbers, pods
 from bench.stand.figures import spread, table
-from bench.stand.writes import AuditWrites, of_pods, per_pod, requests_in
+from bench.stand.writes import AuditWrites, MetricsWrites, of_pods, per_pod, requests_in, write_column
 
+BENCH = Path(__file__).parents[3] / "bench"
 METRICS = """
 # TYPE apiserver_request_total counter
 apiserver_request_total{code="201",dry_run="",group="",resource="pods",subresource="binding",verb="POST"} 40
@@ -111,3 +113,39 @@ def test_the_report_says_who_was_not_bound_and_how_far_from_the_limit_a_mesh_is(
 
 def test_times_are_quantiles_in_milliseconds():
     assert times_ms({"a": 0.0041, "b": 0.0152}) == {"p50": 4.1, "p90": 15.2, "p99": 15.2, "p100": 15.2}
+
+
+def test_every_bench_with_processes_ends_them_when_it_is_told_to_end():
+    """``asyncio.run`` alone dies of SIGTERM, and what it started lives on."""
+    benches = [file for file in BENCH.rglob("*.py") if "bench.stand" in file.read_text()]
+    assert len(benches) > 8
+    alone = [file.name for file in benches if "asyncio.run(" in file.read_text() and file.name != "ending.py"]
+    assert alone == [], "use bench.stand.ending"
+
+
+def test_nobody_to_measure_is_told_in_one_line():
+    with pytest.raises(SystemExit, match="nobody is left to measure; take of conclave"):
+        names("--only", KUBE, limit=False)
+
+
+def test_several_binders_are_as_many_shards_in_turns():
+    assert names("--binders", "1,2", limit=False) == [
+        "conclave, 1 agents, 1 binders",
+        "conclave, 1 agents, 2 binders",
+    ]
+
+
+async def test_a_server_without_figures_of_its_requests_is_told_once(capsys):
+    class Cluster:
+        async def metrics(self) -> str:
+            return "Forbidden"
+
+    writes = MetricsWrites(Cluster())
+    assert await writes.so_far() == await writes.so_far() == Counter()
+    assert capsys.readouterr().err.count("writes are not counted") == 1
+
+
+def test_writes_that_nobody_counted_are_not_shown_as_none():
+    counted = {"writes_per_pod": {"bind Pod": 1.0}, "writes_of_pods_per_pod": 1.0}
+    assert write_column([counted, {"writes_per_pod": {}, "writes_of_pods_per_pod": 0.0}]) == "1.000"
+    assert write_column([{"writes_per_pod": {}, "writes_of_pods_per_pod": 0.0}]) == "not told"

@@ -20,8 +20,8 @@ CODE = tuple(
 OF_LIBRARIES = frozenset({"watch.py", "channel.py"})
 """Of the Python client and of etcd3, which ADRs speak of."""
 
-OF_OTHERS = frozenset({"etcd_disk_backend_commit_duration_seconds"})
-"""Metrics of etcd's."""
+OF_OTHERS = frozenset({"etcd_disk_backend_commit_duration_seconds", "last_call_timeout", "keep_alive_interval"})
+"""Metrics of etcd's, options of torchrun's."""
 
 
 def named(page: Path) -> Iterator[tuple[int, str]]:

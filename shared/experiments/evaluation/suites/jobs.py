@@ -77,7 +77,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         seeds=workloads,
         policies=found,
         paired=tuple(_paired(found, loads, len(workloads))),
-        goals=tuple(goals_of(found, loads, workloads, published)),
+        goals=tuple(goals_of(found, loads, workloads, published)) if given.settings in (None, Settings()) else (),
         notes=(*NOTES, *_refusals(runs)),
     )
 
@@ -94,7 +94,7 @@ def _orders(
         cluster=POLLUX,
         policy="",
         seed=0,
-        settings=Settings(),
+        settings=given.settings or Settings(),
         clock=given.clock,
     )
     return [

@@ -16,6 +16,7 @@ from shared.experiments.evaluation.results import Progress, SuiteResult
 if TYPE_CHECKING:
     from shared.experiments.environments.own_reward import OwnReward
     from shared.policy.weights import WeightsFile
+    from shared.twin.training.simulation import Settings
 
 
 T = TypeVar("T")
@@ -33,7 +34,8 @@ class SuiteInput:
     """What a suite is handed. ``policies`` empty: all that it compares. ``files``: text of trace files by name.
     ``clock``: CPU seconds of the calling thread, for suites that time decisions; None: they do not. ``weights`` by
     policy: in place of those that are shipped. ``rehearse``: frag may leave a trace to FGD (``rehearsal.py``).
-    ``each``: how many runs are played at a time. ``loads``, ``workloads``: of the jobs suite; empty: all."""
+    ``each``: how many runs are played at a time. Of the jobs suite: ``loads`` and ``workloads``, empty for all, and
+    how the cluster behaves, None for as it was published."""
 
     seeds: Sequence[int]
     command: str
@@ -45,6 +47,7 @@ class SuiteInput:
     each: Each = map
     loads: Sequence[str] = ()
     workloads: Sequence[int] = ()
+    settings: Settings | None = None
     own: OwnReward | None = None
     """A reward of the user's own, measured beside the shipped ones; of the deepsets suite."""
 

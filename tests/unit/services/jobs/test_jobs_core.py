@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from services.jobs.core import events as ev
+from services.jobs.policies import policy_named
 from shared.jobs.observation import Allocation, Observation
+from shared.jobs.registry import POLICIES
 from shared.jobs.reports import Said
 from shared.model.training_job import WORKER, Phase
 from tests.unit.services.jobs.jobs_world import EPOCH, World, a_job
@@ -165,6 +168,18 @@ def test_a_job_that_grew_gives_back_what_another_needs_for_its_minimum():
     world.put_job(a_job("second", gpu_milli=1000, minimum=2, maximum=2, created=EPOCH + 1))
     world.settle()
     assert {key: one.status.running for key, one in world.jobs.items()} == {"default/first": 2, "default/second": 2}
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_whoever_decides_jobs_of_unknown_speed_run_and_are_not_stopped(name: str):
+    world = World(policy=policy_named(name, 0))
+    for number in range(2):
+        job = a_job(f"j{number}", gpu_milli=1000, created=EPOCH + number, requested=3, checkpoint="/ckpt")
+        world.put_job(job)
+    world.settle()
+    assert {job.status.phase for job in world.jobs.values()} == {Phase.RUNNING}
+    assert world.broken == []
+    assert world.core.policy_problem == ""
 
 
 class Broken:

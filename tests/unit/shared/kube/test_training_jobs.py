@@ -189,6 +189,7 @@ def test_a_worker_knows_all_that_torchrun_needs():
     assert told["CONCLAVE_REPORT_URL"] == "http://jobs:1/v1/jobs/default/a/report"
     assert told["CONCLAVE_REPORT_TOKEN"] == "secret"
     assert told["CONCLAVE_CHECKPOINT"] == "/ckpt"
+    assert told["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1", "or a worker that joins later waits for ever"
     spec = body["spec"]
     assert (spec["hostname"], spec["subdomain"], spec["restartPolicy"]) == ("a-worker-0", "a", "Never")
     assert spec["schedulingGroup"] == {"podGroupName": "a"}

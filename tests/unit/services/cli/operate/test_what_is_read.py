@@ -204,3 +204,24 @@ def test_top_fits_the_terminal_whatever_its_size() -> None:
     assert any(line.split() == ["20-30%", "#" * 12, "1", "#" * 24, "2"] for line in whole)
     for height in (2, 10, 24, 30):
         assert len(top_lines(found, width=80, height=height)) <= height - 1
+
+
+def test_a_node_shows_what_its_sensors_measure_and_what_is_not_measured() -> None:
+    used = {
+        "cpu_millis": 500, "memory_bytes": 1 << 30, "age_s": 0.8, "disk": 0.25, "network": None,
+        "sources": {"cpu": "agent", "memory": "agent", "disk": "agent"}, "pressure": {"cpu": 0.5}, "oom_kills": 2,
+        "delay_ms": 1.25, "latencies": {"shop": {"median_ms": 9.0, "spread_ms": 0.05}},
+        "masked": ["network: nobody measures it"], "missing": ["network: nobody measures it", "disk: sdb vanished"],
+    }  # fmt: skip
+    lines = node_lines({**NODE, "used": used})
+    assert [line for line in lines if line in SENSED] == SENSED
+
+
+SENSED = [
+    "  used       cpu 500m, memory 1Gi, disk 25%, measured 0.8s ago by agent",
+    "  pressure   cpu 50%, 2 processes killed for memory",
+    "  delay      1.25 ms to other nodes (median)",
+    "  latency    9.00 ms to shop (spread 0.05 ms)",
+    "  unmeasured network: nobody measures it",
+    "  unmeasured disk: sdb vanished",
+]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from shared.jobs.policies.goodput import GoodputTables, batches_of, best_batch, even, packed_rates
+from shared.jobs.policies.goodput import GoodputTables, batches_of, best_batch, even
 from tests.training_jobs import observation, seen_job
 
 
@@ -49,7 +49,8 @@ def test_counts_that_cannot_run_have_no_goodput():
     job = seen_job("a")
     table = GoodputTables(observation(job)).of(job)
     assert table.rate[1, 5] == table.rate[2, 1] == table.rate[0, 0] == 0.0
-    assert packed_rates(table, 4).tolist() == [float(count) for count in range(9)]
+    packed = GoodputTables(observation(job), range(9)).of(job)
+    assert packed.rate.tolist() == [float(count) for count in range(9)]
 
 
 def test_nothing_is_said_of_a_speed_that_is_unknown():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.jobs.policies.marginal import Marginal, MarginalSettings, deal, place, sizes_of
+from shared.jobs.policies.marginal import Marginal, MarginalSettings, Options, deal, place, sizes_of
 from shared.jobs.policies.pollux import Pollux, restart_factor
 from shared.jobs.policies.pollux_search import Problem
 from shared.jobs.policies.sia import Configuration, Sia, solve
@@ -99,7 +99,8 @@ def test_the_programme_of_sia_finds_the_best_division():
     assert solve(2, [], {"": 4}, 1.1) == {}
 
 
-def test_sia_gives_a_job_the_gpu_type_on_which_it_is_faster():
+@pytest.mark.parametrize("make", [Sia, Marginal])
+def test_a_job_gets_the_gpu_type_on_which_it_is_faster(make):
     class Typed:
         def samples_per_s(self, placement, batch, gpu_type):
             return sum(placement) * {"fast": 4.0, "slow": 1.0}[gpu_type]
@@ -109,18 +110,25 @@ def test_sia_gives_a_job_the_gpu_type_on_which_it_is_faster():
 
     node = type(make_nodes(1)[0])
     nodes = (node(name="s", gpus=4, gpu_type="slow"), node(name="f", gpus=4, gpu_type="fast"))
-    decided = Sia().decide(observation(seen_job("a", speed=Typed()), nodes=nodes))
+    decided = make().decide(observation(seen_job("a", speed=Typed(), maximum=1), nodes=nodes))
     assert dict(decided["a"].placement) == {"f": 1}
 
 
 def test_gpus_are_dealt_over_a_step_that_only_pays_at_its_end():
     """One GPU more gains 1, four together 8: the second job's first three are worth nothing alone."""
-    sizes = sizes_of(4, 8)
+    sizes = (0, *sizes_of(make_nodes(2)))
     assert sizes == (0, 1, 2, 3, 4, 8)
     steady = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 8.0])
     late = np.array([0.0, 0.0, 0.0, 0.0, 8.0, 8.0])
-    assert deal([steady, late], sizes, 8) == [4, 4]
-    assert deal([steady, late], sizes, 3) == [3, 0]
+    options = Options(np.array(sizes), np.zeros(6, int), np.array(sizes, float))
+    assert [sizes[at] for at in deal([steady, late], options, [8])] == [4, 4]
+    assert [sizes[at] for at in deal([steady, late], options, [3])] == [3, 0]
+
+
+def test_a_job_makes_room_on_a_type_that_others_need_more():
+    """One GPU of each type; the second job runs on the dear one alone, the first nearly as well on the other."""
+    options = Options(np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([0.0, 1.0, 2.0]))
+    assert deal([np.array([0.0, 1.0, 1.2]), np.array([0.0, 0.0, 2.0])], options, [1, 1]) == [1, 2]
 
 
 def test_a_job_near_its_end_is_not_moved_for_one_that_begins():
@@ -134,7 +142,7 @@ def test_a_job_near_its_end_is_not_moved_for_one_that_begins():
 
 def test_whole_nodes_are_cleared_of_the_least_for_a_job_that_needs_them():
     small = [seen_job("a", placement={"n0": 1}), seen_job("b", placement={"n1": 1})]
-    placements = place(observation(*small, seen_job("big"), nodes=make_nodes(2)), {"a": 1, "b": 1, "big": 4})
+    placements = place(small, make_nodes(2), {"a": 1, "b": 1, "big": 4})
     assert sorted(sum(placement.values()) for placement in placements.values()) == [1, 1, 4]
     assert len(placements["big"]) == 1
     kept = [name for name in ("a", "b") if placements[name] == {"a": {"n0": 1}, "b": {"n1": 1}}[name]]

@@ -1,0 +1,1 @@
+"""``conclave jobs``: TrainingJobs, asked of the API server and changed there."""

@@ -1,0 +1,206 @@
+"""``conclave jobs``: list TrainingJobs, show one, say why it waits, scale it, pause and resume it.
+
+All of it is in the objects, so the API server is asked, with the rights of the kubeconfig's user; the jobs service sees
+a change by its watch. What is wrong with a wish is said here before it is made, by the same rules as the service's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from services.cli.jobs.text import JOBS, job_lines, listed, why_lines
+from services.cli.listing.options import options_alone
+from services.cli.listing.wanted import DOCUMENTS, Found, Wanted, document_text
+from services.cli.server.errors import ServerFailed
+from services.cli.terminal.until_signal import until_signal
+from shared.errors import ConfigError, KubeError, KubeRejected
+
+if TYPE_CHECKING:
+    from shared.adapters.kube.api import KubeClient
+    from shared.kube.training_jobs import TrainingJobObject
+    from shared.model.training_job import TrainingJob
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+FILE = click.Path(path_type=Path, dir_okay=False)
+DEFAULT_NAMESPACE = "default"
+
+_KUBECONFIG = click.option("--kubeconfig", type=FILE, help="Which cluster.  [default: as kubectl's]")
+_CONTEXT = click.option("--context", default="", metavar="NAME", help="Of the kubeconfig.  [default: its current one]")
+_NAMESPACE = click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="The job's.")
+_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(("table", *DOCUMENTS)), default="table", show_default=True,
+    help="How to print it.",
+)  # fmt: skip
+
+
+def _cluster(command: F) -> F:
+    return _KUBECONFIG(_CONTEXT(command))
+
+
+@click.group()
+def jobs() -> None:
+    """List TrainingJobs, say why one waits, scale, pause and resume them (docs/jobs.md)."""
+
+
+@jobs.command("list")
+@options_alone(JOBS)
+@_cluster
+def list_jobs(wanted: Wanted, kubeconfig: Path | None, context: str) -> None:
+    """List TrainingJobs of all namespaces, or of one by -n."""
+
+    async def look(client: KubeClient) -> list[dict[str, Any]]:
+        from shared.kube.training_jobs import TRAINING_JOBS
+
+        return [listed(item) for item in (await client.list(TRAINING_JOBS)).items]
+
+    click.echo("\n".join(wanted.text(Found(_asked(kubeconfig, context, look)))))
+
+
+@jobs.command()
+@click.argument("name")
+@_NAMESPACE
+@_OUTPUT
+@_cluster
+def show(name: str, namespace: str, output: str, kubeconfig: Path | None, context: str) -> None:
+    """Show one TrainingJob: its workers, what it reports, what its restarts cost."""
+    item = _asked(kubeconfig, context, lambda client: _one(client, namespace, name))
+    _tell(item, output, job_lines)
+
+
+@jobs.command()
+@click.argument("name")
+@_NAMESPACE
+@_OUTPUT
+@_cluster
+def why(name: str, namespace: str, output: str, kubeconfig: Path | None, context: str) -> None:
+    """Say why the TrainingJob is where it is: why it waits, restarts or failed, and what to do."""
+    item = _asked(kubeconfig, context, lambda client: _one(client, namespace, name))
+    _tell(item, output, why_lines)
+
+
+@jobs.command()
+@click.argument("name")
+@click.argument("workers", type=click.IntRange(1, 1024), required=False)
+@click.option("--minimum", type=click.IntRange(1, 1024), help="It never runs with fewer.")
+@click.option("--maximum", type=click.IntRange(1, 1024), help="It never gets more.")
+@_NAMESPACE
+@_cluster
+def scale(
+    name: str, workers: int | None, minimum: int | None, maximum: int | None, namespace: str, kubeconfig: Path | None,
+    context: str,
+) -> None:  # fmt: skip
+    """Ask for WORKERS of a TrainingJob, or change its bounds; a change restarts it from its checkpoint."""
+    if workers is None and minimum is None and maximum is None:
+        raise ConfigError("WORKERS: how many? give a number, or --minimum and --maximum")
+
+    async def change(client: KubeClient) -> str:
+        job = _read(await _one(client, namespace, name))
+        least = minimum or job.minimum
+        most = maximum or job.maximum
+        wanted = workers or min(max(job.requested, least), most)
+        if least > most:
+            raise ConfigError(f"--minimum: {least} is more than the maximum, {most}; raise --maximum too")
+        if not least <= wanted <= most:
+            raise ConfigError(f"WORKERS: {wanted} is not from {least} to {most}; give --minimum or --maximum too")
+        await _patch(client, job, {"workers": {"minimum": least, "maximum": most, "requested": wanted}})
+        return f"trainingjob.conclave.io/{name} scaled: {wanted} workers asked for, from {least} to {most}"
+
+    click.echo(_asked(kubeconfig, context, change))
+
+
+@jobs.command()
+@click.argument("name")
+@_NAMESPACE
+@_cluster
+def pause(name: str, namespace: str, kubeconfig: Path | None, context: str) -> None:
+    """Stop a TrainingJob at its last checkpoint; it keeps no pods and holds nothing."""
+    click.echo(_asked(kubeconfig, context, lambda client: _set_paused(client, namespace, name, paused=True)))
+
+
+@jobs.command()
+@click.argument("name")
+@_NAMESPACE
+@_cluster
+def resume(name: str, namespace: str, kubeconfig: Path | None, context: str) -> None:
+    """Let a paused TrainingJob go on from its checkpoint."""
+    click.echo(_asked(kubeconfig, context, lambda client: _set_paused(client, namespace, name, paused=False)))
+
+
+# --- the API server -------------------------------------------------------------------------------------------------
+
+
+async def _set_paused(client: KubeClient, namespace: str, name: str, *, paused: bool) -> str:
+    job = _read(await _one(client, namespace, name))
+    if job.ended:
+        raise ConfigError(f"NAME: {job.key} has ended ({job.status.phase.value}); make a new one")
+    word = "paused" if paused else "resumed"
+    if job.paused is paused:
+        return f"trainingjob.conclave.io/{name} was {word} before"
+    await _patch(client, job, {"paused": paused})
+    lost = "" if job.checkpoint or not paused else "; spec.checkpoint is not given: it may begin from the start"
+    return f"trainingjob.conclave.io/{name} {word}{lost}"
+
+
+async def _one(client: KubeClient, namespace: str, name: str) -> TrainingJobObject:
+    from shared.kube.training_jobs import TRAINING_JOBS
+
+    found = await client.get(TRAINING_JOBS, namespace=namespace, name=name)
+    if found is None:
+        raise ConfigError(f"NAME: there is no TrainingJob {namespace}/{name}; 'conclave jobs list' names them")
+    return found
+
+
+def _read(item: TrainingJobObject) -> TrainingJob:
+    from shared.kube.training_jobs import job_from_api
+
+    return job_from_api(item)
+
+
+async def _patch(client: KubeClient, job: TrainingJob, spec: dict[str, Any]) -> None:
+    """Of the very object that was read: a change in between is refused, and asked for again by people."""
+    from shared.kube.training_jobs import TRAINING_JOBS
+
+    patch = {"metadata": {"uid": job.uid}, "spec": spec}
+    await client.patch(TRAINING_JOBS, namespace=job.namespace, name=job.name, patch=patch, strategy="merge")
+
+
+@asynccontextmanager
+async def _client(kubeconfig: Path | None, context: str) -> AsyncIterator[KubeClient]:
+    from shared.adapters.kube.api import KubeClient
+    from shared.adapters.kube.config import KubeConfig
+
+    client = KubeClient(await KubeConfig.load(kubeconfig, context=context or None))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def _asked(kubeconfig: Path | None, context: str, ask: Callable[[KubeClient], Awaitable[T]]) -> T:
+    """``ConfigError``: refused, or there is nothing like it; ``ServerFailed``: nobody answers."""
+
+    async def connected() -> T:
+        async with _client(kubeconfig, context) as client:
+            try:
+                return await ask(client)
+            except KubeRejected as error:
+                if error.status == 404:
+                    raise ConfigError(
+                        "the cluster serves no TrainingJobs: apply k8s/components/jobs (docs/jobs.md)"
+                    ) from None
+                raise ConfigError(f"the API server refuses: {error}") from None
+            except KubeError as error:
+                raise ServerFailed(f"the API server gave no answer: {error}") from None
+
+    return asyncio.run(until_signal(connected()))
+
+
+def _tell(item: TrainingJobObject, output: str, lines: Callable[[TrainingJobObject], Sequence[str]]) -> None:
+    click.echo(document_text(JOBS.object(listed(item)), output) if output in DOCUMENTS else "\n".join(lines(item)))

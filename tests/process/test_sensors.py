@@ -1,0 +1,154 @@
+"""Agents on their nodes in a real mesh: they read this machine, probe each other and a target, and el decides by it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process.mesh import ROOT, Mesh
+
+pytestmark = [pytest.mark.process, pytest.mark.etcd]
+
+PATIENCE_S = 60.0
+CRD = ROOT / "k8s/base/latency-targets-crd.yaml"
+TARGETS = "/apis/conclave.io/v1alpha1/latencytargets"
+NODE_FLAGS = ["--node", "{name}", "--sensor-every-s", "0.5", "--probes-per-s", "4"]
+
+
+def target(name: str, port: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "conclave.io/v1alpha1", "kind": "LatencyTarget", "metadata": {"name": name},
+        "spec": {"host": "127.0.0.1", "port": port, "everySeconds": 1},
+    }  # fmt: skip
+
+
+async def until(look: Callable[[], Any], true: Callable[[Any], bool]) -> Any:
+    """What ``look`` answers once it is ``true``."""
+    found: Any = None
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not true(found := await look()):  # noqa: ASYNC110  another process changes it
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        pytest.fail(f"not within {PATIENCE_S:g} s: {found}")
+    return found
+
+
+async def test_what_agents_measure_of_their_nodes_is_known_to_the_leader(tmp_path: Path) -> None:
+    token = tmp_path / "admin-token"
+    token.touch(mode=0o600)
+    token.write_text("a-token-for-this-test viewer ann\n")
+    admin = ["--admin-listen", "127.0.0.1:0", "--admin-token-file", str(token)]
+    flags = {"agent": [*NODE_FLAGS, "--policy", "el"], "coordinator": [*admin, "--policy", "el"]}
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Mesh(tmp_path, coordinators=1, agents=2, binders=1, flags=flags, kinds=[CRD]) as mesh:
+        await mesh.add_nodes(2, named="agent")
+        await mesh.create(TARGETS, target("shop", port))
+        url = f"{mesh.services['coordinator-0'].admin_url}/v1/nodes"
+
+        async def nodes() -> dict[str, Any]:
+            headers = {"Authorization": "Bearer a-token-for-this-test"}
+            async with mesh.session.get(url, headers=headers) as response:
+                return {node["name"]: node["used"] for node in (await response.json()).get("items", ())}
+
+        def all_there(found: dict[str, Any]) -> bool:
+            known = list(found.values())
+            return len(known) == 2 and all(
+                used and used["cpu_millis"] is not None and used["latencies"] and used["delay_ms"] is not None
+                for used in known
+            )
+
+        for used in (await until(nodes, all_there)).values():
+            assert used["sources"]["cpu"] == used["sources"]["memory"] == "agent"
+            assert used["memory_bytes"] > 0
+            assert used["age_s"] < PATIENCE_S
+            assert 0 < used["latencies"]["shop"]["median_ms"] < 1000
+
+        await mesh.create("/api/v1/namespaces/default/pods", pod("far", hard_ms="0.001"))
+        await mesh.create("/api/v1/namespaces/default/pods", pod("near", hard_ms="2000"))
+        await mesh.wait_bound({"far", "near"}, timeout_s=PATIENCE_S)
+        near = await mesh.get("coordinator-0", "/v1/explain/default/near")
+        assert near["latency"]["target"] == "shop"
+        assert near["latency"]["nodes_within_hard"] == 2
+        assert near["latency"]["problem"] == ""
+        far = await mesh.get("coordinator-0", "/v1/explain/default/far")
+        assert "beyond the hard limit" in far["summary"]
+        stats = (await mesh.get("agent-0", "/v1/stats"))["sensors"]
+        assert stats["probes"]["answered"] > 0
+        assert stats["probes"]["forged"] == 0
+
+
+class FakeNode:
+    """A /proc of files, in which one disk has work for ``busy`` of the time."""
+
+    def __init__(self, folder: Path, *, busy: float) -> None:
+        self._folder = folder
+        self._busy = busy
+        self._began = time.monotonic()
+        (folder / "1/net").mkdir(parents=True)
+        self.write()
+
+    def write(self) -> None:
+        """As of now; each file is replaced whole."""
+        passed_s = time.monotonic() - self._began
+        ticks, worked_ms = round(passed_s * 20), round(passed_s * 1000 * self._busy)
+        sectors = round(passed_s * 20_000 * self._busy)
+        texts = {
+            "stat": f"cpu  {ticks} 0 0 9999 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n",
+            "meminfo": "MemTotal: 8388608 kB\nMemAvailable: 7000000 kB\n",
+            "vmstat": "oom_kill 0\n",
+            "diskstats": f"   8 0 sda 1 0 {sectors} 1 1 0 {sectors} 1 0 {worked_ms} {worked_ms}\n",
+            "1/net/dev": "eth0: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+        }
+        for name, text in texts.items():
+            new = self._folder / f"{name}.new"
+            new.write_text(text)
+            new.replace(self._folder / name)
+
+
+async def test_marl_dqn_keeps_clear_of_a_disk_that_sensors_alone_see(tmp_path: Path) -> None:
+    fakes = [FakeNode(tmp_path / f"proc-agent-{number}", busy=busy) for number, busy in ((0, 0.9), (1, 0.0))]
+
+    async def time_passes() -> None:
+        while True:
+            for fake in fakes:
+                fake.write()
+            await asyncio.sleep(0.1)
+
+    learned = ["--policy", "marl-dqn"]
+    agent = [*NODE_FLAGS, "--host-proc", f"{tmp_path}/proc-{{name}}", *learned]
+    flags = {"agent": agent, "coordinator": [*learned, "--metrics-every-s", "3600"]}
+    passing = asyncio.create_task(time_passes())
+    try:
+        async with Mesh(tmp_path, coordinators=1, agents=2, binders=1, flags=flags) as mesh:
+            await mesh.add_nodes(2, named="agent")
+
+            async def disks() -> list[float]:
+                found = (await mesh.get("coordinator-0", "/v1/stats"))["coordinator"].get("measured", {})
+                return [found.get(f"agent-{number}", {}).get("disk", -1.0) for number in range(2)]
+
+            await until(disks, lambda found: found[0] > 0.5 and 0 <= found[1] < 0.1)
+            names = [f"p{number}" for number in range(4)]
+            for name in names:
+                await mesh.add_pod(name)
+                await mesh.wait_bound({name}, timeout_s=PATIENCE_S)
+            nodes = {p["metadata"]["name"]: p["spec"]["nodeName"] for p in await mesh.pods()}
+            assert [nodes[name] for name in names] == ["agent-1"] * 4, nodes
+    finally:
+        passing.cancel()
+
+
+def pod(name: str, *, hard_ms: str) -> dict[str, Any]:
+    annotations = {"conclave.io/latency-target": "shop", "latencyHardConstraint": hard_ms}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "spec": {"schedulerName": "conclave", "containers": [container]},
+    }  # fmt: skip

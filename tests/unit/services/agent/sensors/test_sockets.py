@@ -1,0 +1,140 @@
+"""Probes and targets over real sockets of the loopback, and what is told to the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from services.agent.sensors.echo import opened_echo
+from services.agent.sensors.reporting import UNKNOWN_ROUTE_S, Reporter, Self
+from services.agent.sensors.targets import Targets
+from shared.adapters.peers.client import PeerClient
+from shared.agent import echo as datagrams
+from shared.agent.probing import Probing
+from shared.agent.readings import Reading
+from shared.agent.target_times import TargetTimes
+from shared.election.record import LeaderRecord
+from shared.errors import ConfigError, PeerRejected
+from shared.wire.codec import decode, encode
+from shared.wire.messages import VERSION, Readings, ReadingsAck
+from shared.wire.readings import ProbePeer, ProbeTarget
+
+KEY = b"k" * 32
+
+
+def probing(seed: int) -> Probing:
+    found = Probing(Random(seed), lambda: os.urandom(16))
+    found.use_keys([KEY])
+    return found
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110  sockets have no event for it
+            await asyncio.sleep(0.01)
+
+
+async def test_two_agents_find_each_other_over_udp_and_a_forged_datagram_gets_no_answer() -> None:
+    a, b = probing(1), probing(2)
+    async with opened_echo(a, "127.0.0.1", 0) as (echo_a, _), opened_echo(b, "127.0.0.1", 0) as (_, at_b):
+        a.meet([at_b])
+        running = asyncio.create_task(echo_a.run())
+        await until(lambda: a.coordinate is not None)
+        running.cancel()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
+            forger.sendto(datagrams.probe(b"f" * 32, bytes(16)), at_b)
+            await until(lambda: b.counts.forged == 1)
+            forger.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                forger.recv(1)
+
+
+async def test_an_address_that_is_taken_is_named() -> None:
+    async with opened_echo(probing(1), "127.0.0.1", 0) as (_, (host, port)):
+        with pytest.raises(ConfigError, match=f"probe_listen: 127.0.0.1:{port} cannot be bound"):
+            async with opened_echo(probing(2), host, port):
+                pass
+
+
+async def test_a_target_is_timed_and_one_that_refuses_is_a_failure() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        closed = int(unused.getsockname()[1])
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    times = TargetTimes(Random(1))
+    async with server:
+        there = int(server.sockets[0].getsockname()[1])
+        targets = [("there", "127.0.0.1", there), ("closed", "127.0.0.1", closed), ("unnamed", "no such host", 1)]
+        times.follow([ProbeTarget(name, host, port, 100) for name, host, port in targets], time.monotonic())
+        running = asyncio.create_task(Targets(times).run())
+        told = lambda: {one.target: one for one in times.told()}  # noqa: E731
+        await until(
+            lambda: told()["there"].samples > 0 and told()["closed"].failed > 0 and told()["unnamed"].failed > 0
+        )
+        running.cancel()
+    assert told()["there"].failed == 0
+    assert told()["closed"].samples == 0
+
+
+class Leader(PeerClient):
+    """Takes readings, or refuses them."""
+
+    def __init__(self, refusal: str = "") -> None:
+        super().__init__()
+        self.refusal = refusal
+        self.heard: list[Readings] = []
+        self.came = asyncio.Event()
+
+    async def call(self, base_url: str, route: str, body: bytes, **_: object) -> bytes:  # type: ignore[override]
+        assert (base_url, route) == ("http://leader", "/v1/readings")
+        self.heard.append(decode(body, Readings))
+        self.came.set()
+        if self.refusal:
+            raise PeerRejected("no", code=self.refusal)
+        targets = [ProbeTarget("shop", "shop.example", 443)]
+        return encode(ReadingsAck(VERSION, 1, 1, 7, 100, [KEY], [ProbePeer("10.0.0.9", 8703)], targets))
+
+
+def reporter(leader: Leader) -> tuple[Reporter, Probing, TargetTimes]:
+    probes, times = Probing(Random(1), lambda: os.urandom(16)), TargetTimes(Random(1))
+    who = Self("a", "incarnation", "node")
+    found = Reporter(leader, who, probes, times, probed_at=("10.0.0.1", 8703), term=lambda: 7, clock=lambda: 12.0)
+    found.follow(LeaderRecord(identity="c", incarnation="i", url="http://leader"))
+    return found, probes, times
+
+
+async def test_a_reading_is_told_with_its_age_and_the_answer_says_what_to_probe() -> None:
+    leader = Leader()
+    telling, probes, times = reporter(leader)
+    running = asyncio.create_task(telling.run())
+    telling.read(Reading(10.5, cpu_millis=1500, memory_bytes=7, network=0.25, missing=("disk: sda vanished",)))
+    async with asyncio.timeout(20):
+        await leader.came.wait()
+    await until(lambda: telling.sent == 1)
+    running.cancel()
+    [message] = leader.heard
+    [reading] = message.readings
+    assert (message.agent, message.incarnation, message.term) == ("a", "incarnation", 7)
+    assert (reading.node, reading.age_ms, reading.cpu_millis, reading.disk, reading.network) == (
+        "node", 1500, 1500, -1.0, 0.25,
+    )  # fmt: skip
+    assert reading.missing == ["disk: sda vanished"]
+    assert probes.neighbours == [("10.0.0.9", 8703)]
+    assert [one.target for one in times.told()] == ["shop"]
+    await leader.close()
+
+
+@pytest.mark.parametrize(("code", "silent_s"), [("route_unknown", UNKNOWN_ROUTE_S), ("not_leader", 2.0)])
+async def test_a_coordinator_that_takes_no_readings_is_asked_again_later(code: str, silent_s: float) -> None:
+    leader = Leader(code)
+    telling, _, _ = reporter(leader)
+    record = LeaderRecord(identity="c", incarnation="i", url="http://leader")
+    assert await telling._tell(record, Reading(10.0)) == silent_s
+    assert (telling.sent, telling.failed) == (0, 1)
+    await leader.close()

@@ -1,0 +1,148 @@
+"""Readings of agents at the leader: only of their own node, within a rate, with delays that follow from coordinates."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from services.coordinator.agents.views import AgentView
+from services.coordinator.core.events import NodesMeasured
+from services.coordinator.usage.desk import MESSAGES_PER_S, SILENCE_S, SURE, UNWANTED_S, ReadingsDesk, ReadingsRefused
+from shared.kube.latency_targets import LatencyTarget
+from shared.model.cluster_events import ObjectChanged
+from shared.wire.messages import VERSION, Readings
+from shared.wire.readings import NodeReading, ProbePeer, Standing, TargetLatency
+from shared.wire.records import AgentRecord
+
+KEY = b"k" * 32
+REGIONS = {"n0": "north", "n1": "north", "n2": "south"}
+
+
+def desk() -> ReadingsDesk:
+    return ReadingsDesk(KEY, Random(1), term=7, region_of=lambda node: REGIONS.get(node, ""))
+
+
+def agents(count: int = 3) -> dict[str, AgentView]:
+    return {
+        f"a{number}": AgentView(
+            AgentRecord(id=f"a{number}", url="http://a", incarnation=f"i{number}", node=f"n{number}"), 1
+        )
+        for number in range(count)
+    }
+
+
+def message(number: int = 0, **changes: object) -> Readings:
+    fields: dict[str, object] = {
+        "agent": f"a{number}", "incarnation": f"i{number}",
+        "readings": [NodeReading(f"n{number}", 200, 1500, 1 << 30, 0.25, -1.0, missing=["network: no speed"])],
+        "standing": Standing([10.0 * number, 0.0, 0.0], 0.5, 0.1),
+        "probed_at": ProbePeer(f"10.0.0.{number + 1}", 8703),
+    }  # fmt: skip
+    return Readings(VERSION, 1, 0, 7, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_what_came_within_a_second_is_one_event_with_its_age() -> None:
+    one = desk()
+    for number in range(3):
+        one.heard(message(number), agents(), 10.0)
+    one.heard(message(0), agents(), 10.4)
+    event = one.flush(10.5)
+    assert event is not None
+    assert [(sample.node, round(sample.age_s, 3)) for sample in event.samples] == [
+        ("n0", 0.3),
+        ("n1", 0.7),
+        ("n2", 0.7),
+    ]
+    sample = event.samples[0]
+    assert (sample.cpu_millis, sample.memory_bytes, sample.disk, sample.network) == (1500, 1 << 30, 0.25, None)
+    assert sample.missing == ("network: no speed",)
+    assert sample.delay_us == 16_000, "the median of 11 and 21 ms"
+    assert one.flush(11.5) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"agent": "nobody"}, "not_ready"),
+        ({"incarnation": "another"}, "not_ready"),
+        ({"readings": [NodeReading("n1", 0)]}, "forbidden"),
+    ],
+)
+def test_an_agent_speaks_of_its_own_node_alone(changes: dict[str, object], code: str) -> None:
+    one = desk()
+    with pytest.raises(ReadingsRefused) as refused:
+        one.heard(message(0, **changes), agents(), 1.0)
+    assert refused.value.code == code
+    assert one.flush(2.0) is None
+
+
+def test_without_the_check_an_agent_could_speak_of_anothers_node() -> None:
+    """The safeguard switched off: a registration that names the other node lets the same message pass."""
+    known = {"a0": AgentView(AgentRecord(id="a0", url="http://a", incarnation="i0", node="n1"), 1)}
+    one = desk()
+    one.heard(message(0, readings=[NodeReading("n1", 0, 4000)]), known, 1.0)
+    event = one.flush(1.0)
+    assert event is not None
+    assert event.samples[0].node == "n1"
+
+
+def test_an_agent_of_many_nodes_has_no_node_to_speak_of() -> None:
+    partition = {"a0": AgentView(AgentRecord(id="a0", url="http://a", incarnation="i0"), 1)}
+    with pytest.raises(ReadingsRefused):
+        desk().heard(message(0), partition, 1.0)
+
+
+def test_the_answer_says_how_often_whom_to_probe_and_what() -> None:
+    one = desk()
+    one.changed([ObjectChanged("latencytargets", "shop", LatencyTarget("shop", "shop.example", 443))])
+    one.changed([ObjectChanged("latencytargets", "south", LatencyTarget("south", region="south"))])
+    one.heard(message(1), agents(), 1.0)
+    ack = one.heard(message(0), agents(), 1.0)
+    assert (ack.keys, ack.term, ack.every_ms) == ([KEY], 7, 1000)
+    assert ack.peers == [ProbePeer("10.0.0.2", 8703)]
+    assert [target.name for target in ack.targets] == ["shop"]
+    assert one.heard(message(0, probed_at=None), agents(), 1.0).keys == [], "who answers no probes needs no key"
+    idle = desk().heard(message(0), agents(), 1.0, wanted=False)
+    assert idle.every_ms == UNWANTED_S * 1000
+
+
+def test_all_agents_together_send_no_more_than_a_rate() -> None:
+    ack = desk().heard(message(0), agents(1000), 1.0)
+    assert 1000 / (ack.every_ms / 1000) <= MESSAGES_PER_S
+
+
+def test_latencies_are_told_of_targets_that_are_there_and_regions_follow_from_coordinates() -> None:
+    one = desk()
+    one.changed([ObjectChanged("latencytargets", "shop", LatencyTarget("shop", "shop.example", 443))])
+    one.changed([ObjectChanged("latencytargets", "south", LatencyTarget("south", region="south"))])
+    told = [TargetLatency("shop", 9000, 50, 5), TargetLatency("removed", 1, 1, 5), TargetLatency("none", 0, 0, 0, 3)]
+    one.heard(message(2), agents(), 1.0)
+    one.heard(message(0, latencies=told), agents(), 1.0)
+    event = one.flush(1.0)
+    assert event is not None
+    sample = event.samples[1]
+    assert sample.latencies == {"shop": (9000, 50), "south": (21_000, 0)}
+    assert "latency: none did not answer 3 times in a row" in sample.missing
+
+
+@pytest.mark.parametrize(
+    "standing", [None, Standing([1.0], 0.5, 0.1), Standing([0.0] * 3, 0.5, SURE + 0.1)], ids=["none", "odd", "unsure"]
+)
+def test_a_node_that_does_not_know_where_it_stands_has_no_delay(standing: Standing | None) -> None:
+    one = desk()
+    one.heard(message(1), agents(), 1.0)
+    one.heard(message(0, standing=standing), agents(), 1.0)
+    event = one.flush(1.0)
+    assert event is not None
+    assert [sample.delay_us for sample in event.samples if sample.node == "n0"] == [None]
+
+
+def test_where_agents_fell_silent_an_empty_event_comes_now_and_then() -> None:
+    one = desk()
+    one.heard(message(0), agents(), 10.0)
+    assert one.flush(10.0) is not None
+    assert one.flush(20.0) is None
+    assert one.flush(10.0 + SILENCE_S) == NodesMeasured(())
+    assert one.flush(11.0 + SILENCE_S) is None
+    assert desk().flush(1000.0) is None, "nobody was ever heard"

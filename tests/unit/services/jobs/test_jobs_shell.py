@@ -1,0 +1,121 @@
+"""What answers of the API server mean to the core, and which settings cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.jobs.core import events as ev
+from services.jobs.core.instructions import Create, Delete, WriteStatus
+from services.jobs.io.watches import group_version
+from services.jobs.io.writes import Writes
+from services.jobs.policies import policy_named
+from services.jobs.settings import JobsSettings
+from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown
+from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS_V1ALPHA2
+from shared.kube.training_jobs import JOB_PODS
+from shared.model.training_job import JobStatus
+from tests.unit.services.jobs.jobs_world import a_job
+
+CREATE = Create(1, JOB_PODS, "default", "p", {})
+DELETE = Delete(1, JOB_PODS, "default", "p", "uid")
+STATUS = WriteStatus(1, a_job(), JobStatus())
+
+
+class Api:
+    """An API server that answers one thing."""
+
+    def __init__(self, error: KubeError | None) -> None:
+        self.error = error
+        self.calls: list[dict[str, Any]] = []
+
+    async def _answer(self, *_: Any, **call: Any) -> None:
+        self.calls.append(call)
+        if self.error is not None:
+            raise self.error
+
+    create = delete = patch = _answer
+
+
+class Leads:
+    def __init__(self, leads: bool = True) -> None:
+        self.leads = leads
+
+    def is_valid(self, now: float | None = None) -> bool:
+        return self.leads
+
+
+async def answered(write: Any, error: KubeError | None, *, leads: bool = True) -> tuple[list[Any], Api]:
+    api, posted, work = Api(error), [], []
+    writes = Writes(api, posted.append, work.append, leadership=Leads(leads), instance="i")  # type: ignore[arg-type]
+    writes.submit(write)
+    for one in work:
+        await one
+    return posted, api
+
+
+def refused(status: int, reason: str = "") -> KubeRejected:
+    return KubeRejected("because", status=status, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("write", "error", "outcome"),
+    [
+        (CREATE, None, ev.Outcome.DONE),
+        (CREATE, refused(409, "AlreadyExists"), ev.Outcome.EXISTS),
+        (CREATE, refused(409, "Conflict"), ev.Outcome.UNKNOWN),
+        (CREATE, refused(422, "Invalid"), ev.Outcome.REFUSED),
+        (CREATE, refused(404), ev.Outcome.REFUSED),
+        (DELETE, refused(404), ev.Outcome.STALE),
+        (DELETE, refused(409, "Conflict"), ev.Outcome.STALE),
+        (STATUS, refused(409, "Conflict"), ev.Outcome.STALE),
+        (STATUS, refused(429), ev.Outcome.UNKNOWN),
+        (STATUS, KubeUnknown("no answer"), ev.Outcome.UNKNOWN),
+    ],
+)
+async def test_an_answer_says_whether_it_happened(write: Any, error: KubeError | None, outcome: ev.Outcome):
+    posted, _ = await answered(write, error)
+    assert [(one.write, one.outcome) for one in posted] == [(1, outcome)]
+
+
+async def test_nothing_is_written_by_who_may_lead_no_more():
+    posted, api = await answered(DELETE, None, leads=False)
+    assert (posted, api.calls) == ([], [])
+
+
+async def test_a_deletion_names_the_pod_it_means():
+    _, api = await answered(DELETE, None)
+    assert api.calls[0]["uid"] == "uid"
+
+
+async def test_the_newest_group_that_is_served_is_taken():
+    async def only(version: Any) -> bool:
+        return version in (PODGROUPS_V1ALPHA2, PLUGINS_PODGROUPS)
+
+    async def none(version: Any) -> bool:
+        return False
+
+    assert await group_version(only) is PODGROUPS_V1ALPHA2
+    with pytest.raises(ConfigError, match="plugins-pod-groups"):
+        await group_version(none)
+
+
+def test_a_policy_that_is_not_there_is_named():
+    with pytest.raises(ConfigError, match=r"'best' is not known.*elastic"):
+        policy_named("best", 0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"report_url": "http://x:1"}, "report_url: is given without report_listen"),
+        ({"report_listen": "nowhere"}, "report_listen"),
+        ({"report_listen": "127.0.0.1:1", "report_url": "x:1"}, "is not http"),
+        ({"retry_first_s": 20.0, "retry_most_s": 10.0}, "retry_most_s"),
+        ({"decide_every_s": 1.0}, "decide_every_s"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(flags: dict[str, Any], told: str):
+    with pytest.raises(ValueError, match=told):
+        JobsSettings(**flags)

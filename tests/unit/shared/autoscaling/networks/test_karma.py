@@ -1,0 +1,74 @@
+"""The shipped policy: its weights fit, it answers within bounds and roles, it is small and quick to ask, and better."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared.autoscaling.networks.features import FEATURES, STEPS
+from shared.autoscaling.networks.karma import KarmaPolicy, shipped_weights
+from shared.autoscaling.registry import make_policy
+from shared.errors import ConfigError
+from shared.experiments.autoscaling.episode import Setup, play
+from shared.policy.weights import encode
+from shared.twin.services.scenarios import intensity_of
+from shared.twin.services.topology import default_topology, parse_topology
+
+
+def test_the_shipped_weights_say_how_they_came_about():
+    file = shipped_weights()
+    assert file.card.features == list(FEATURES)
+    assert "train karma" in file.card.trained["command"]
+    assert file.card.trained["seeds"]["validation"] == list(range(100, 110))
+    assert min(file.card.trained["seeds"]["training"]) >= 1000
+    assert len(encode(file)) < 100_000
+
+
+def test_every_step_is_one_of_those_there_are_and_within_the_bounds():
+    policy = make_policy("karma")
+    world = Setup(default_topology(), "mixed", 1.0, seconds=300).world(7)
+    policy.reset(7)
+    while not world.over:
+        seen = world.observe()
+        for name, wanted in policy.decide(seen).items():
+            one = seen.services[name]
+            assert wanted - one.replicas in STEPS
+            assert one.bounds.clamp(wanted) == wanted
+        world.run(10)
+
+
+def test_it_takes_nothing_away_while_metrics_are_gone():
+    policy = make_policy("karma")
+    world = Setup(default_topology(), "calm", seconds=200).world(7)
+    policy.reset(7)
+    world.sensors.blind = True
+    while not world.over:
+        seen = world.observe()
+        assert all(wanted >= seen.services[name].replicas for name, wanted in policy.decide(seen).items())
+        world.run(10)
+
+
+def test_the_same_weights_scale_a_graph_of_another_size():
+    services = "\n".join(
+        f"  s{at}: {{throughput: 50, replicas: {{minimum: 1, maximum: 8, start: 2}}, requests: {{cpu: 250m}},"
+        f" calls: {{{f's{at + 1}: 1' if at < 6 else ''}}}}}"
+        for at in range(7)
+    )
+    graph = parse_topology(f"nodes: [{{name: n, cpu: 16, memory: 64Gi}}]\nentries: {{s0: 1}}\nservices:\n{services}")
+    found = play(Setup(graph, "calm", seconds=600), make_policy("karma"), 100).figures
+    assert found["success"] > 80
+
+
+def test_it_answers_more_than_hpa_where_replicas_fail():
+    setup = Setup(default_topology(), "mixed", intensity_of("mixed"), seconds=900)
+    own, other = (
+        np.mean([play(setup, make_policy(name), seed).figures["success"] for seed in (100, 101)])
+        for name in ("karma", "hpa")
+    )
+    assert own > other + 10
+
+
+def test_a_binding_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match="binding"):
+        make_policy("karma", {"binding": "loose"})
+    assert isinstance(make_policy("karma", {"binding": "soft"}), KarmaPolicy)
