@@ -18,6 +18,7 @@ import torch
 from services.learner.autoscaling.trainer import train_karma
 from services.learner.deepsets.trainer import train_deep_sets
 from services.learner.frag.trainer import train_frag
+from services.learner.hybrid.trainer import train_hybrid
 from services.learner.marl.trainer import train_marl
 from services.learner.training.run_files import run_folder
 from services.learner.training.runner import FIRST_TRAINING_SEED, SignalSource, Trainer, TrainRequest
@@ -28,6 +29,7 @@ TRAINERS: dict[str, Trainer] = {
     "ee": train_deep_sets,
     "el": train_deep_sets,
     "frag": train_frag,
+    "hybrid": train_hybrid,
     "karma": train_karma,
     "lb": train_deep_sets,
     "marl-dqn": train_marl,
@@ -52,6 +54,7 @@ def main() -> None:
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes to train in.")
 @click.option("--warm-up", default="", help="First imitate this policy, or the decisions recorded in this file.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
+@click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
 @click.option("--reward", default="", help="Learn from this expression, or plug-in, instead of the shipped reward.")
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
 @click.option("--prometheus", default="", help="Who is asked for signals.")
@@ -64,6 +67,7 @@ def train(
     workers: int,
     warm_up: str,
     steps: int | None,
+    mixture: str,
     reward: str,
     signals: tuple[str, ...],
     prometheus: str,
@@ -72,14 +76,18 @@ def train(
     """Train POLICY and write its weights and card to --out."""
     torch.set_num_threads(1)
     try:
-        if (reward or signals) and TRAINERS[policy] is not train_deep_sets:
+        if (reward or signals) and TRAINERS[policy] not in (train_deep_sets, train_hybrid):
             raise ConfigError(f"--reward: {policy} learns from its own alone; leave it out, or train ee, el or lb")
+        if mixture and TRAINERS[policy] is not train_hybrid:
+            raise ConfigError(f"--mixture: {policy} is none; leave it out, or train hybrid")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
         source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
-            TRAINERS[policy](TrainRequest(policy, out, chosen, resume, workers, warm_up, steps, reward, source))
+            TRAINERS[policy](
+                TrainRequest(policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source)
+            )
     except ConclaveError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(BAD_INPUT)

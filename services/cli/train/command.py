@@ -40,7 +40,10 @@ KUBE_DEFAULT = "kube-default"
 @click.option("--workers", type=click.IntRange(1, 64), help="Processes to train in; default 1.")
 @click.option("--warm-up", help="First imitate kube-default, or the decisions recorded in FILE (a capture).")
 @click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
-@click.option("--reward", help="ee, el, lb: learn from this expression, or plug-in, instead of the shipped reward.")
+@click.option("--mixture", help="hybrid: which policies are mixed: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
+@click.option(
+    "--reward", help="ee, el, lb, hybrid: learn from this expression or plug-in, not the shipped reward."
+)
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
 @click.option("--prometheus", help="Who is asked for signals.")
 @click.option("--prometheus-token-file", type=click.Path(path_type=Path), help="A bearer token for it.")
@@ -52,6 +55,7 @@ def train(
     workers: int | None,
     warm_up: str | None,
     steps: int | None,
+    mixture: str | None,
     reward: str | None,
     signals: tuple[str, ...],
     prometheus: str | None,
@@ -74,7 +78,7 @@ def train(
     if resume:
         flags.append("--resume")
     passed_on = {
-        "--workers": workers, "--steps": steps, "--reward": reward, "--prometheus": prometheus,
+        "--workers": workers, "--steps": steps, "--mixture": mixture, "--reward": reward, "--prometheus": prometheus,
         "--prometheus-token-file": prometheus_token_file,
     }  # fmt: skip
     for flag, value in passed_on.items():

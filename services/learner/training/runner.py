@@ -61,6 +61,8 @@ class TrainRequest:
     """First imitate this policy, or the decisions recorded in this file."""
     steps: int | None = None
     """How long to train, in the trainer's own steps; None: as the shipped weights."""
+    mixture: str = ""
+    """Of ``hybrid``: which policies are mixed, in short form or a file."""
     reward: str = ""
     """A reward of the user's own, in place of the shipped one; "": that one."""
     signals: SignalSource = SignalSource()
