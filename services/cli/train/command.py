@@ -41,9 +41,7 @@ KUBE_DEFAULT = "kube-default"
 @click.option("--warm-up", help="First imitate kube-default, or the decisions recorded in FILE (a capture).")
 @click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
 @click.option("--mixture", help="hybrid: which policies are mixed: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
-@click.option(
-    "--reward", help="ee, el, lb, hybrid: learn from this expression or plug-in, not the shipped reward."
-)
+@click.option("--reward", help="ee, el, lb, hybrid: learn from this expression or plug-in, not the shipped reward.")
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
 @click.option("--prometheus", help="Who is asked for signals.")
 @click.option("--prometheus-token-file", type=click.Path(path_type=Path), help="A bearer token for it.")

@@ -1,4 +1,4 @@
-"""Trains ``hybrid``: the weights of a mixture per class, chosen on the validation seeds, written as its weights file."""
+"""Trains ``hybrid``: the weights of a mixture per class, chosen on the validation seeds, written as a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from services.learner.training.run_files import write_weights
 from services.learner.training.runner import TrainRequest
 from shared.errors import ConfigError
-from shared.experiments.hybrid.fitting import FEATURES, OBJECTIVE, VALIDATION_SEEDS, Fit
+from shared.experiments.hybrid.fitting import FEATURES, OBJECTIVE, TEST_SEEDS, VALIDATION_SEEDS, Fit
 from shared.policy.hybrid.mixture import build
 from shared.policy.registry import members_made
 from shared.runtime.process.mixture_file import read_mixture
@@ -17,7 +17,7 @@ from shared.runtime.rewards.loading import load_reward
 PROPOSALS = 40
 SAY_EVERY = 5
 LIMITS = [
-    "fitted on the thesis' random workload on eight nodes, pods of all classes drawn alike; check it on your own cluster",
+    "fitted on the thesis' random workload on eight nodes, pods of all classes drawn alike",
 ]
 
 
@@ -26,9 +26,7 @@ def train_hybrid(request: TrainRequest) -> None:
     if not request.mixture:
         raise ConfigError("--mixture: which policies are mixed? give POLICY=WEIGHT,... or a definition's file")
     if request.warm_up or request.resume or request.signals.signals:
-        raise ConfigError(
-            "--warm-up, --resume, --signal: a mixture is fitted in minutes, by what a run comes to; drop it"
-        )
+        raise ConfigError("--warm-up, --resume, --signal: a mixture is fitted in minutes, from nothing; leave it out")
     mixture = read_mixture(request.mixture, {})
     objective = request.reward or OBJECTIVE
     judge, proposals = load_reward(objective, FEATURES).judge, request.steps or PROPOSALS
@@ -37,10 +35,10 @@ def train_hybrid(request: TrainRequest) -> None:
         fit = Fit(mixture, members_made, judge, seed)
         for tried in fit.search(proposals):
             if tried % SAY_EVERY == 0 or tried == proposals:
-                best = max(one.worth for one in fit.tried)
-                click.echo(f"hybrid seed {seed}: {tried} of {proposals} proposals, best {best:.4f}", err=True)
+                found = max(one.worth for one in fit.tried)
+                click.echo(f"hybrid seed {seed}: {tried} of {proposals} proposals, best {found:.4f}", err=True)
         fits.append((fit.validate(), fit))
-    best, fit = max(fits, key=lambda found: found[0].worth)
+    best, fit = max(fits, key=lambda pair: pair[0].worth)
     given = fit.validated[0].worth
     quoted = f"python -m services.learner train hybrid --mixture {request.mixture} --reward '{objective}' --out DIR"
     file = build(
@@ -61,5 +59,8 @@ def train_hybrid(request: TrainRequest) -> None:
     for name, row in zip(rows, best.weights, strict=True):
         shares = ", ".join(f"{member.policy} {share:.2f}" for member, share in zip(mixture.members, row, strict=True))
         click.echo(f"hybrid: {name}: {shares}")
+    for told, weights in fit.compared(best.weights):
+        worths = fit.worths(weights, TEST_SEEDS)
+        click.echo(f"hybrid: {told}: {np.mean(worths):.4f} ± {np.std(worths, ddof=1):.4f} on test seeds 42-51")
     kept = "as given, nothing was better" if np.array_equal(best.weights, mixture.weights) else "found by the search"
     click.echo(f"hybrid: {best.worth:.4f} on validation, {given:.4f} as given ({kept}); weights in {written}")

@@ -37,6 +37,8 @@ FEATURES: Mapping[str, str] = {
 OBJECTIVE = "-imbalance - 0.5 * nodes_used / nodes - unplaced / pods"
 """Spread over few nodes: what kube-default and packing want in turn."""
 VALIDATION_SEEDS = range(500, 510)
+TEST_SEEDS = range(42, 52)
+"""Reported on, after everything was chosen."""
 SCENES = 4
 """Runs of a seed by which a proposal is judged."""
 FINALISTS = 3
@@ -86,8 +88,17 @@ class Fit:
 
     def worth(self, weights: Floats, seeds: Sequence[int]) -> float:
         """Mean over runs of these seeds."""
+        return float(np.mean(self.worths(weights, seeds)))
+
+    def worths(self, weights: Floats, seeds: Sequence[int]) -> list[float]:
+        """What the run of each seed was worth."""
         mixture = self.mixture.with_weights(weights)
-        return float(np.mean([self.judge(play(mixture, self.make(mixture), seed)) for seed in seeds]))
+        return [self.judge(play(mixture, self.make(mixture), seed)) for seed in seeds]
+
+    def compared(self, weights: Floats) -> list[tuple[str, Floats]]:
+        """What ``weights`` are reported beside: the mixture as given, each member alone."""
+        names = [f"{member.policy} alone" for member in self.mixture.members]
+        return [("fitted", weights), ("as given", self.mixture.weights), *zip(names, self._corners(), strict=True)]
 
     def _training_seeds(self) -> range:
         return range(self.seed * SCENES, (self.seed + 1) * SCENES)
@@ -140,6 +151,6 @@ def labels_for(rule: ClassRule) -> tuple[tuple[str, str], ...]:
             labels.setdefault(one.key, "any")
         else:
             raise ConfigError(
-                f"by_class: {rule.name}: no pod of it can be made for training, it asks {one.operator}; use In or Exists"
+                f"by_class: {rule.name}: no pod of it can be made, it asks {one.operator}; use In or Exists"
             )
     return tuple(sorted(labels.items()))
