@@ -1,8 +1,8 @@
-"""Filters, scores and policies that a user brings: the interface ``v1``, and what fits it to our own. Pure.
+"""Filters, scores, policies and rewards that a user brings: the interface ``v1``, and what fits it to our own. Pure.
 
 A plug-in is a class without arguments, found by an entry point (``conclave.filters``, ``conclave.scores``,
-``conclave.policies``) and used where the setting ``plugins`` names it. It is a function of what it is given: same
-nodes, same pod, same answer. docs/plugins.md is the guide, docs/examples/plugin an example of each.
+``conclave.policies``, ``conclave.rewards``) and used where the setting ``plugins`` names it. It is a function of what
+it is given: same nodes, same pod, same answer. docs/plugins.md is the guide, docs/examples/plugin an example.
 
 What a plug-in does wrong stays with it and is told under its name (ADR 0018): a filter that fails refuses the nodes it
 was asked about, since nobody knows whether they would do; a score that fails counts nothing from then on; a policy that
@@ -12,7 +12,7 @@ fails is replaced by kube-default for that decision, as ours are (``policy.guard
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -135,6 +135,16 @@ class PolicyPlugin(Protocol):
         ...
 
 
+class RewardPlugin(Protocol):
+    """What a placement was worth, in training and evaluation of ``ee``, ``lb`` and ``el``, instead of the shipped."""
+
+    api_version: ClassVar[str]
+
+    def reward(self, features: Mapping[str, float]) -> float:
+        """A finite number, the greatest is best; ``features``: docs/policies/README.md has them, signals too."""
+        ...
+
+
 class BroughtFilter:
     """A user's filter as ours are asked (``framework.Filter``)."""
 
@@ -239,6 +249,12 @@ def score_of(name: str, made: object, report: Report) -> Score:
     if not isinstance(weight, int) or not 1 <= weight <= MOST_WEIGHT:
         raise ConfigError(f"plugin {name}: weight must be a whole number of 1 to {MOST_WEIGHT}")
     return BroughtScore(name, plugin, report)
+
+
+def reward_of(name: str, made: Any) -> Callable[[Mapping[str, float]], float]:
+    """The method of the reward, checked. Raises ``ConfigError``."""
+    judge: Callable[[Mapping[str, float]], float] = _made(name, made, "reward").reward
+    return judge
 
 
 def policy_maker(name: str, made: Any) -> Callable[[], Policy]:

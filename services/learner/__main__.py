@@ -18,16 +18,18 @@ import torch
 from services.learner.autoscaling.trainer import train_karma
 from services.learner.deepsets.trainer import train_deep_sets
 from services.learner.frag.trainer import train_frag
+from services.learner.hybrid.trainer import train_hybrid
 from services.learner.marl.trainer import train_marl
 from services.learner.training.run_files import run_folder
-from services.learner.training.runner import FIRST_TRAINING_SEED, Trainer, TrainRequest
-from shared.errors import ConclaveError
+from services.learner.training.runner import FIRST_TRAINING_SEED, SignalSource, Trainer, TrainRequest
+from shared.errors import ConclaveError, ConfigError
 from shared.experiments.evaluation.seeds import parse_seeds
 
 TRAINERS: dict[str, Trainer] = {
     "ee": train_deep_sets,
     "el": train_deep_sets,
     "frag": train_frag,
+    "hybrid": train_hybrid,
     "karma": train_karma,
     "lb": train_deep_sets,
     "marl-dqn": train_marl,
@@ -52,15 +54,40 @@ def main() -> None:
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes to train in.")
 @click.option("--warm-up", default="", help="First imitate this policy, or the decisions recorded in this file.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
+@click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
+@click.option("--reward", default="", help="Learn from this expression, or plug-in, instead of the shipped reward.")
+@click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
+@click.option("--prometheus", default="", help="Who is asked for signals.")
+@click.option("--prometheus-token-file", "token_file", type=click.Path(path_type=Path), help="A bearer token for it.")
 def train(
-    policy: str, out: Path, seeds: str | None, resume: bool, workers: int, warm_up: str, steps: int | None
+    policy: str,
+    out: Path,
+    seeds: str | None,
+    resume: bool,
+    workers: int,
+    warm_up: str,
+    steps: int | None,
+    mixture: str,
+    reward: str,
+    signals: tuple[str, ...],
+    prometheus: str,
+    token_file: Path | None,
 ) -> None:
     """Train POLICY and write its weights and card to --out."""
     torch.set_num_threads(1)
     try:
+        if (reward or signals) and TRAINERS[policy] not in (train_deep_sets, train_hybrid):
+            raise ConfigError(f"--reward: {policy} learns from its own alone; leave it out, or train ee, el or lb")
+        if mixture and TRAINERS[policy] is not train_hybrid:
+            raise ConfigError(f"--mixture: {policy} is none; leave it out, or train hybrid")
+        if signals and not reward:
+            raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
+        source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
-            TRAINERS[policy](TrainRequest(policy, out, chosen, resume, workers, warm_up, steps))
+            TRAINERS[policy](
+                TrainRequest(policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source)
+            )
     except ConclaveError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(BAD_INPUT)

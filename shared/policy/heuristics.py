@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from shared.model.constraints import Norms
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.scheduling.framework import Score
 from shared.scheduling.scores import MAX_SCORE, WEIGHTS
@@ -14,6 +15,13 @@ TAINT_WEIGHT, AFFINITY_WEIGHT = WEIGHTS["TaintToleration"], WEIGHTS["NodeAffinit
 TOTAL_WEIGHT = TAINT_WEIGHT + AFFINITY_WEIGHT + WEIGHTS["NodeResourcesFit"] + WEIGHTS["NodeResourcesBalancedAllocation"]
 """Of kube-default's own scores: it gives up to so many hundred points."""
 FIT_WEIGHT, BALANCED_WEIGHT = WEIGHTS["NodeResourcesFit"], WEIGHTS["NodeResourcesBalancedAllocation"]
+
+
+def telling(norms: Norms) -> int:
+    """Of kube-default's own weights, those of scores in which nodes can differ for a class of these maxima: without a
+    taint that counts, or a preference, that score is the same everywhere."""
+    weights = FIT_WEIGHT + BALANCED_WEIGHT
+    return weights + (TAINT_WEIGHT if norms.taints else 0) + (AFFINITY_WEIGHT if norms.affinity else 0)
 
 
 class KubeDefault:
@@ -32,10 +40,13 @@ class KubeDefault:
         """Add these scores from now on."""
         self._scores = supplies.scores
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The least and the greatest score that it can give."""
-        return 0.0, float(MAX_SCORE * (TOTAL_WEIGHT + sum(own.weight for own in self._scores)))
+    bounds = (0.0, float(MAX_SCORE * TOTAL_WEIGHT))
+    """Of its own scores, whatever the class."""
+
+    def bounds_of(self, norms: Norms) -> tuple[float, float]:
+        """The least and the greatest score that it can give a class of these maxima."""
+        low = 0.0 if norms.taints else float(MAX_SCORE * TAINT_WEIGHT)
+        return low, low + MAX_SCORE * (telling(norms) + sum(own.weight for own in self._scores))
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """The weighted sum of the scores."""

@@ -16,7 +16,16 @@ from shared.policy.frag.policy import FragPolicy, best_fit, fgd
 from shared.policy.frag.value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
 from shared.policy.hybrid import mixture as mixtures
-from shared.policy.hybrid.mixture import Given, Mixture, MixtureInvalid, is_mixture
+from shared.policy.hybrid.mixture import (
+    Definition,
+    Given,
+    Mixture,
+    MixtureInvalid,
+    is_mixture,
+    mixture_of,
+    parse,
+    read_definition,
+)
 from shared.policy.hybrid.policy import Hybrid, bounds_of
 from shared.policy.hybrid.scales import SCALES
 from shared.policy.marl.policy import NAME, MarlDqn
@@ -24,7 +33,15 @@ from shared.policy.observation import NOTHING, Needs, Policy, needs_of
 from shared.policy.weights import WeightsFile, decode, encode, shipped, shipped_bytes, shipped_names
 from shared.wire.records import PolicyRef
 
-__all__ = ["MixtureInvalid", "is_mixture"]  # beside what is defined here
+__all__ = [
+    "Definition",
+    "Mixture",
+    "MixtureInvalid",
+    "is_mixture",
+    "mixture_of",
+    "parse",
+    "read_definition",
+]  # beside what is defined here
 
 HEURISTICS: dict[str, Callable[[], Policy]] = {
     "best-fit": best_fit,
@@ -39,10 +56,11 @@ HEURISTICS: dict[str, Callable[[], Policy]] = {
 def _hybrid(file: WeightsFile) -> Hybrid:
     """The mixture in the file, its members made of what lies in it. Raises ``ConfigError``."""
     mixture = mixtures.read(file)
-    return Hybrid(mixture, _members(mixture), version=file.card.version)
+    return Hybrid(mixture, members_made(mixture), version=file.card.version)
 
 
-def _members(mixture: Mixture) -> list[Policy]:
+def members_made(mixture: Mixture) -> list[Policy]:
+    """The policies of a mixture's members, made anew. Raises ``ConfigError``."""
     made: list[Policy] = []
     for member in mixture.members:
         if member.policy in HEURISTICS:

@@ -184,9 +184,9 @@ def mix(mixture: str, out: Path, files: tuple[Path, ...]) -> None:
     """
     from services.cli.terminal.output_file import check_writable, write_whole
     from services.cli.train.inputs import read_weights
-    from services.cli.train.mixture_file import read_mixture
     from shared.policy.hybrid.mixture import build
     from shared.policy.weights import digest, encode
+    from shared.runtime.process.mixture_file import read_mixture
 
     check_writable("--out", out)
     made = read_mixture(mixture, read_weights(files))

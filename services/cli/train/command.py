@@ -40,6 +40,11 @@ KUBE_DEFAULT = "kube-default"
 @click.option("--workers", type=click.IntRange(1, 64), help="Processes to train in; default 1.")
 @click.option("--warm-up", help="First imitate kube-default, or the decisions recorded in FILE (a capture).")
 @click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
+@click.option("--mixture", help="hybrid: which policies are mixed: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
+@click.option("--reward", help="ee, el, lb, hybrid: learn from this expression or plug-in, not the shipped reward.")
+@click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
+@click.option("--prometheus", help="Who is asked for signals.")
+@click.option("--prometheus-token-file", type=click.Path(path_type=Path), help="A bearer token for it.")
 def train(
     policy: str,
     seeds: str | None,
@@ -48,6 +53,11 @@ def train(
     workers: int | None,
     warm_up: str | None,
     steps: int | None,
+    mixture: str | None,
+    reward: str | None,
+    signals: tuple[str, ...],
+    prometheus: str | None,
+    prometheus_token_file: Path | None,
 ) -> int:
     """Train POLICY on the twin and leave weights, card and curves in --out (default: training/POLICY)."""
     folder = out if out is not None else Path("training") / policy
@@ -65,9 +75,15 @@ def train(
         flags += ["--warm-up", warm_up]
     if resume:
         flags.append("--resume")
-    for flag, count in (("--workers", workers), ("--steps", steps)):
-        if count is not None:
-            flags += [flag, str(count)]
+    passed_on = {
+        "--workers": workers, "--steps": steps, "--mixture": mixture, "--reward": reward, "--prometheus": prometheus,
+        "--prometheus-token-file": prometheus_token_file,
+    }  # fmt: skip
+    for flag, value in passed_on.items():
+        if value is not None:
+            flags += [flag, str(value)]
+    for named in signals:
+        flags += ["--signal", named]
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(

@@ -32,6 +32,7 @@ from services.cli.train.evaluate_jobs import (
     runs_at_a_time,
     silent_libraries,
 )
+from services.cli.train.evaluate_reward import own_reward
 from services.cli.train.evaluate_services import SUITE as SERVICES
 from services.cli.train.evaluate_services import GraphFlags, evaluate_services, graph_options
 from services.cli.train.inputs import is_trace, read_trace, read_weights
@@ -77,6 +78,10 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--placements", type=FILE, help="Write where each pod of --trace went, as CSV.")
 @click.option("--curves", type=FILE, multiple=True, help="Learning curves of a training run, for --html; repeatable.")
 @click.option("--behaviour", help="Say what these policies do beside kube-default, comma-separated; needs no suite.")
+@click.option("--reward", help="Of --suite deepsets: measure this expression, or plug-in, too.")
+@click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
+@click.option("--prometheus", default="", help="Who is asked for signals.")
+@click.option("--prometheus-token-file", "token_file", type=FILE, help="A bearer token for it.")
 @jobs_options
 @graph_options
 @click.option("--require-goals", is_flag=True, help="Exit with 1 when a goal is not met.")
@@ -96,6 +101,10 @@ def evaluate(
     placements: Path | None,
     curves: tuple[Path, ...],
     behaviour: str | None,
+    reward: str | None,
+    signals: tuple[str, ...],
+    prometheus: str,
+    token_file: Path | None,
     require_goals: bool,
     quiet: bool,
     **of_suites: Any,
@@ -132,6 +141,8 @@ def evaluate(
         raise ConfigError("--weights: --behaviour watches what is shipped; leave one of them out")
     if no_rehearsal and suite != "openb" and (trace is None or policy != "frag"):
         raise ConfigError("--no-rehearsal: only frag rehearses, in --suite openb and on --trace; leave it out")
+    _check_fitting(suite == "deepsets", given={"--reward": reward}, belongs_to="--suite deepsets")
+    _check_fitting(reward is not None, given={"--signal": signals or None}, belongs_to="--reward")
     learned = read_weights(weights)
     outputs = {"--json": json_file, "--html": html_file, "--placements": placements, "--schedule": jobs.schedule}
     outputs["--steps"] = graph_flags.steps
@@ -142,7 +153,12 @@ def evaluate(
         check_writable(flag, file)
     learnt = [_curves(file) for file in curves]
     silence = silent_libraries() if suite == JOBS else nullcontext()
-    with RunProgress(quiet=quiet) as progress, silence, runs_at_a_time(jobs.processes) as each:
+    with (
+        own_reward(reward, signals, prometheus, token_file) as own,
+        RunProgress(quiet=quiet) as progress,
+        silence,
+        runs_at_a_time(jobs.processes) as each,
+    ):
         if jobs.workload is not None:
             tables = _trace_files(JOBS, jobs.tables)
             result = evaluate_workload(
@@ -167,6 +183,7 @@ def evaluate(
                 each=each,
                 loads=parse_names("--loads", jobs.loads),
                 workloads=parse_seeds(jobs.workloads, flag="--workloads") if jobs.workloads is not None else (),
+                own=own,
                 settings=jobs.settings() if suite == JOBS else None,
             )
             result = find_suite(suite)(given, progress)

@@ -42,6 +42,9 @@ class DeepSetsSettings(DqnRunSettings):
     warm_up: str = ""
     """What is imitated before anything is learned from rewards: kube-default, a twin file's digest, or nothing."""
 
+    reward: str = ""
+    """A reward of the user's own, as an expression or a plug-in's name, in place of the shipped one."""
+
     def __post_init__(self) -> None:
         if self.policy not in DEEP_SETS_POLICIES:
             raise ConfigError(f"policy: {self.policy!r} is not trained here; choose one of {list(DEEP_SETS_POLICIES)}")

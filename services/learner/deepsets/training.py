@@ -22,8 +22,9 @@ from services.learner.training.dqn import DqnLearner, UpdateStats, epsilon_greed
 from services.learner.training.dqn_run import DqnRun, LinearSchedule
 from services.learner.training.replay import transition_fields
 from services.learner.training.runner import Report
+from shared.experiments.environments.own_reward import OwnReward
 from shared.experiments.environments.placement import PlacementEnv, Scenario
-from shared.experiments.environments.placement_rewards import REWARDS, place_and_judge
+from shared.experiments.environments.placement_rewards import REWARDS, Reward, place_and_judge
 from shared.experiments.environments.placement_scenarios import (
     MOST_TRAINING_NODES,
     moving_latency,
@@ -46,7 +47,8 @@ class DeepSetsRun(DqnRun):
     kept = ("decisions", "episode", "best_regret", "best")
     unit = "placements"
 
-    def __init__(self, settings: DeepSetsSettings) -> None:
+    def __init__(self, settings: DeepSetsSettings, own: OwnReward | None = None) -> None:
+        """``own``: the reward that ``settings`` names, where they name one."""
         self.settings = settings
         network = DeepSetsQ((FEATURE_COUNT, *settings.hidden, 1), seed=settings.seed)
         observation = (MOST_TRAINING_NODES, FEATURE_COUNT)
@@ -57,7 +59,8 @@ class DeepSetsRun(DqnRun):
         self.best_regret = float("inf")
         self.best: Arrays = network.export()
         self._network = network
-        self._reward = REWARDS[settings.policy]
+        self._own = own
+        self._reward: Reward = REWARDS[settings.policy] if own is None else own
         self._epsilon = LinearSchedule(
             settings.epsilon_begin, settings.epsilon_end, 0, int(settings.decisions * settings.exploration_share)
         )
@@ -92,6 +95,10 @@ class DeepSetsRun(DqnRun):
                 yield Report(self.decisions, scalars)
                 continue
             regret = self._validate()
+            if self._own is not None:
+                scalars["validation/reward"] = -regret
+                yield Report(self.decisions, scalars, f"validation reward {-regret:.4f}")
+                continue
             scalars["validation/regret"] = regret
             yield Report(self.decisions, scalars, f"validation regret {regret:.4f}")
 
@@ -107,6 +114,8 @@ class DeepSetsRun(DqnRun):
         update: UpdateStats | None = None
         state, mask = _observe(env)
         while mask.any():
+            if self._own is not None:
+                self._own.judged = self.decisions
             q = self.learner.q_values(state[None], mask[None])
             action = int(epsilon_greedy(q, mask[None], self._epsilon(self.decisions), self._rng)[0])
             _, worth = place_and_judge(env, action, self._reward)
@@ -129,10 +138,11 @@ class DeepSetsRun(DqnRun):
         return float(np.mean(rewards)) if rewards else 0.0, update
 
     def _validate(self) -> float:
-        """Mean regret to the oracle on the validation seeds; keeps the weights when they are the best so far."""
+        """Mean regret to the oracle on the validation seeds, of a reward of the user's own minus its mean; keeps the
+        weights when they are the best so far."""
         arrays = self._network.export()
         policy = DeepSetsPolicy(WeightsFile(arrays, Card(policy=self.settings.policy, version=1, features=[*FEATURES])))
-        regret = validation_regret(policy)
+        regret = validation_regret(policy) if self._own is None else -validation_reward(policy, self._own)
         if regret < self.best_regret:
             self.best_regret, self.best = regret, arrays
         return regret
@@ -153,6 +163,15 @@ def validation_regret(policy: DeepSetsPolicy) -> float:
         found += roll_out(scenario, seed, decider, REWARDS[name]).reward
         total += best
     return 1 - found / total
+
+
+def validation_reward(policy: DeepSetsPolicy, own: OwnReward) -> float:
+    """Mean of the user's own reward over the same scenarios."""
+    found = []
+    for scenario, seed, _ in _validation(policy.name):
+        decider = policy_decider(policy, np.random.default_rng(seed))
+        found.append(roll_out(scenario, seed, decider, own.anew()).reward)
+    return float(np.mean(found))
 
 
 @cache

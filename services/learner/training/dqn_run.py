@@ -30,6 +30,8 @@ class DqnRunSettings:
         found = asdict(self)
         if not found.get("warm_up"):
             found.pop("warm_up", None)  # as in runs from before there was a warm-up: their checkpoints stay usable
+        if not found.get("reward"):
+            found.pop("reward", None)
         return found
 
 

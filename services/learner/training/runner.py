@@ -8,6 +8,7 @@ the same for all is here. In ``out`` a run keeps ``seed-N.ckpt`` (after every va
 from __future__ import annotations
 
 import multiprocessing
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -35,6 +36,15 @@ MAX_WORKERS = 64
 
 
 @dataclass(frozen=True, slots=True)
+class SignalSource:
+    """``signals``: NAME=QUERY each; ``prometheus``: who is asked."""
+
+    signals: tuple[str, ...] = ()
+    prometheus: str = ""
+    token_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TrainRequest:
     """One order, the same for every policy. A trainer raises ``ConfigError`` naming what it cannot do."""
 
@@ -51,6 +61,12 @@ class TrainRequest:
     """First imitate this policy, or the decisions recorded in this file."""
     steps: int | None = None
     """How long to train, in the trainer's own steps; None: as the shipped weights."""
+    mixture: str = ""
+    """Of ``hybrid``: which policies are mixed, in short form or a file."""
+    reward: str = ""
+    """A reward of the user's own, in place of the shipped one; "": that one."""
+    signals: SignalSource = SignalSource()
+    """What such a reward reads beside the features."""
 
 
 Trainer = Callable[[TrainRequest], None]
@@ -149,6 +165,8 @@ def trained_as(
     command = f"python -m services.learner train {request.policy} --seeds {spelled_seeds(request.seeds)}"
     command += (f" --steps {steps}" if steps is not None else "") + " --out DIR"
     command += f" --warm-up {Path(request.warm_up).name}" if request.warm_up else ""
+    command += f" --reward {shlex.quote(request.reward)}" if request.reward else ""
+    command += "".join(f" --signal {shlex.quote(signal)}" for signal in request.signals.signals)
     seeds = {"training": list(request.seeds), "chosen": run.settings.seed, "validation": list(validation_seeds)}
     return {"command": command, "seeds": seeds, "data": data, "settings": run.settings.as_json()}
 

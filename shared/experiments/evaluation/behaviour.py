@@ -210,7 +210,7 @@ def run_scene(scene: Scene, name: str, baseline: str | None, seed: int) -> Outco
         if beside is not None and len(step.observation.rows) > 1:
             choices.append(choice_of(step, beside, rng))
         world.bound(step)
-    return Outcome(choices, _costs(limits, world.placed, len(run.unplaced)))
+    return Outcome(choices, costs_of(limits, world.placed, len(run.unplaced)))
 
 
 def choice_of(step: Step, baseline: Policy, rng: Rng) -> Choice:
@@ -243,7 +243,8 @@ def fullness_ranks(table: NodeTable, rows: IntArray) -> NDArray[np.float64]:
     return found
 
 
-def _costs(limits: Mapping[str, Limits], placed: Sequence[Placed], unplaced: int) -> dict[str, float]:
+def costs_of(limits: Mapping[str, Limits], placed: Sequence[Placed], unplaced: int) -> dict[str, float]:
+    """What a run came to, by figure."""
     last_s = max((pod.end_s or pod.start_s for pod in placed), default=STEP_S)
     times = np.arange(0.0, last_s + STEP_S, STEP_S)
     used = usage_over_time(limits, placed, times.tolist())

@@ -3,7 +3,8 @@
 **One scale.** A member's score is put on 0..100 by a fixed map of that member alone, as kube-scheduler's scores have a
 fixed range each: never by the least and greatest of the candidates at hand. Those are another set at each agent and in
 each decision, so a score over them would not compare with another agent's, nor with that of a row judged before. A
-member that says its bounds is mapped straight (kube-default: its points over the most that it can give); of any other
+member that says its bounds is mapped straight (kube-default: its points over the most that it can give this class,
+by the cluster's maxima: where no taint and no preference counts, 200 and not 700); of any other
 ``low`` and ``high``, the usual range of its scores, become 5 and 95, and what is beyond goes on towards 0 and 100
 without reaching them, so that a member alone ranks as it would by itself. The sum is given in kube-default's points,
 since spread and affinity are added to it in those.
@@ -22,8 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared.errors import ConfigError
+from shared.model.constraints import Norms
 from shared.policy.guard import Failure, fault_of, no_clock
-from shared.policy.heuristics import TOTAL_WEIGHT
+from shared.policy.heuristics import KubeDefault, telling
 from shared.policy.hybrid.mixture import NAME, Floats, Member, Mixture
 from shared.policy.observation import Need, Needs, Observation, Policy, Rng, Supplies, Verdicts, needs_of, supply
 from shared.policy.observation import rows_apart as apart
@@ -125,7 +127,7 @@ class Hybrid:
             raise ArithmeticError("no member of the mixture gave scores that can be used")
         told = self.sum_of(parts, len(observation.rows))
         basis = sum(1 << place for place, part in enumerate(parts) if not part.failure)
-        return Verdicts(told.score * TOTAL_WEIGHT, told.accept, basis)
+        return Verdicts(told.score * telling(observation.norms), told.accept, basis)
 
     @staticmethod
     def sum_of(parts: Sequence[Part], candidates: int) -> Total:
@@ -181,12 +183,12 @@ class Hybrid:
         refuses = None if verdicts.accept is None else ~verdicts.accept
         if weight == 0.0:
             return Part(told.policy, told.role, 0.0, None, None, refuses)
-        return Part(told.policy, told.role, weight, raw, self._on_scale(told, policy, raw), refuses)
+        return Part(told.policy, told.role, weight, raw, self._on_scale(told, policy, raw, observation.norms), refuses)
 
-    def _on_scale(self, told: Member, policy: Policy, raw: Floats) -> Floats:
+    def _on_scale(self, told: Member, policy: Policy, raw: Floats, norms: Norms) -> Floats:
         if told.low < told.high:
             return scaled(raw, told.low, told.high)
-        low, high = bounds_of(policy) or (0.0, FULL)
+        low, high = policy.bounds_of(norms) if isinstance(policy, KubeDefault) else bounds_of(policy) or (0.0, FULL)
         straight: Floats = FULL * (raw - low) / (high - low)
         return straight
 

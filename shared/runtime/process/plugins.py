@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 FILTERS, SCORES, POLICIES = "conclave.filters", "conclave.scores", "conclave.policies"
-KINDS = {FILTERS: "filter", SCORES: "score", POLICIES: "policy"}
+REWARDS = "conclave.rewards"
+KINDS = {FILTERS: "filter", SCORES: "score", POLICIES: "policy", REWARDS: "reward"}
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ def plugins_of(names: tuple[str, ...]) -> Plugins:
 
 
 def _load(names: Sequence[str]) -> Plugins:
-    from shared.plugins import filter_of, policy_maker, score_of
+    from shared.plugins import filter_of, policy_maker, reward_of, score_of
     from shared.policy import registry
 
     found, plugins, titles = _installed(), Plugins(), list[str]()
@@ -78,6 +79,8 @@ def _load(names: Sequence[str]) -> Plugins:
                 filters.append(filter_of(name, made, plugins.report))
             elif group == SCORES:
                 scores.append(score_of(name, made, plugins.report))
+            elif group == REWARDS:
+                reward_of(name, made)  # used by training and evaluation, by its name
             else:
                 registry.bring(name, policy_maker(name, made))
         except ConfigError as error:

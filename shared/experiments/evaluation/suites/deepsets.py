@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from shared.errors import ConfigError
+from shared.experiments.environments.own_reward import Beside, OwnReward
 from shared.experiments.environments.placement import Scenario
 from shared.experiments.environments.placement_rewards import REWARDS, Reward, el_reward
 from shared.experiments.environments.placement_scenarios import moving_latency, replacing, waves
@@ -155,10 +156,16 @@ def run_suite(
         for name in experiment.deciders:
             for seed in seeds:
                 progress(done, total, f"{experiment.objective}/{experiment.name} {name} seed {seed}")
-                if name == "oracle":
+                decider = experiment.oracle if name == "oracle" else _decider(name, policies, seed)
+                if given.own is not None:
+                    both = Beside(experiment.reward, given.own.anew())
+                    found = roll_out(experiment.scenario, seed, decider, both)
+                    key = f"{experiment.objective}/{experiment.name}/own_reward"
+                    values.setdefault(name, {}).setdefault(key, []).append(both.mean)
+                elif name == "oracle":
                     found = _best(experiment, seed)
                 else:
-                    found = roll_out(experiment.scenario, seed, _decider(name, policies, seed), experiment.reward)
+                    found = roll_out(experiment.scenario, seed, decider, experiment.reward)
                 done += 1
                 decisions += found.decisions if name in policies else 0
                 rewards.setdefault(name, []).append(found.reward)
@@ -186,8 +193,16 @@ def run_suite(
             f"the learned policies decided {decisions} times in this run",
             "oracle: the greatest reward one decision ahead, with the true state, also where others see late",
             "counts (hard_avoidable, decisions_to_move, infeasible) are judged by the worst seed, all else by the mean",
+            *([] if given.own is None else [_told(given.own)]),
         ),
     )
+
+
+def _told(own: OwnReward) -> str:
+    text = "own_reward: the mean of the reward that --reward gives; goals and regret are by the shipped ones"
+    if own.faults:
+        text += f"; it could not be told {own.faults.total()} times (counted as 0), first: {next(iter(own.faults))}"
+    return text
 
 
 @lru_cache(maxsize=1024)

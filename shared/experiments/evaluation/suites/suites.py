@@ -14,6 +14,7 @@ from shared.errors import ConfigError
 from shared.experiments.evaluation.results import Progress, SuiteResult
 
 if TYPE_CHECKING:
+    from shared.experiments.environments.own_reward import OwnReward
     from shared.policy.weights import WeightsFile
     from shared.twin.training.simulation import Settings
 
@@ -47,6 +48,8 @@ class SuiteInput:
     loads: Sequence[str] = ()
     workloads: Sequence[int] = ()
     settings: Settings | None = None
+    own: OwnReward | None = None
+    """A reward of the user's own, measured beside the shipped ones; of the deepsets suite."""
 
     def learned(self, policies: Sequence[str]) -> dict[str, WeightsFile]:
         """The weights of each of these policies: what was given, else what is shipped.

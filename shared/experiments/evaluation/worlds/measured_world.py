@@ -77,7 +77,11 @@ class MeasuredWorld:
 
     def run(self, nodes: Sequence[api.Node], jobs: Sequence[Job], policy: str, rng: Rng) -> TableRun:
         """The jobs placed by ``policy``, which reads what is measured here; tell each step to ``bound``."""
-        choose = PolicyChooser(named_policy(policy, self.store), rng)
+        return self.run_by(nodes, jobs, named_policy(policy, self.store), rng)
+
+    def run_by(self, nodes: Sequence[api.Node], jobs: Sequence[Job], policy: Policy, rng: Rng) -> TableRun:
+        """As ``run``, by a policy that reads ``store`` already where it reads any."""
+        choose = PolicyChooser(policy, rng)
 
         def informed(job: Job, observation: Observation) -> int:
             self.advance(run.now_s)

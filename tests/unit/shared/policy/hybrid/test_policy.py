@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 
+from shared.model.constraints import NO_NORMS, Norms
 from shared.policy.guard import Failure, Guard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.hybrid.mixture import Member, Mixture
@@ -63,7 +65,7 @@ def raises(score, rows):
 
 def test_scores_are_weighted_sums_in_kube_defaults_points() -> None:
     mixed = hybrid([Scripted("a", [100, 0, 50]), Scripted("b", [0, 100, 50])], [0.75, 0.25])
-    assert decide(mixed, 3).score.tolist() == pytest.approx([7 * 75, 7 * 25, 7 * 50])
+    assert decide(mixed, 3).score.tolist() == pytest.approx([2 * 75, 2 * 25, 2 * 50])
 
 
 def test_kube_default_alone_in_a_mixture_scores_as_by_itself() -> None:
@@ -71,7 +73,19 @@ def test_kube_default_alone_in_a_mixture_scores_as_by_itself() -> None:
     for row in range(4):
         seen.table.add_usage(row, make_pod().cpu(f"{row}").pod().pod_class, (), sign=1)
     alone = KubeDefault().decide(seen, Random(1)).score
-    assert make_policy("kube-default=1").decide(seen, Random(1)).score.tolist() == pytest.approx(alone.tolist())
+    for norms in (NO_NORMS, Norms(taints=2), Norms(affinity=50), Norms(2, 50)):
+        now = replace(seen, norms=norms)
+        apart = KubeDefault().decide(now, Random(1)).score - make_policy("kube-default=1").decide(now, Random(1)).score
+        assert apart.tolist() == pytest.approx([apart[0]] * 4)
+    assert np.ptp(alone) > 30
+
+
+def test_a_small_share_of_packing_does_not_outweigh_kube_default() -> None:
+    """Scores that are the same everywhere (no taints, no preferences) take nothing of kube-default's part."""
+    seen = observe(2)
+    seen.table.add_usage(1, make_pod().cpu("2").memory("4Gi").pod().pod_class, (), sign=1)
+    mixed = make_policy("kube-default=0.7,most-allocated=0.3").decide(seen, Random(1)).score
+    assert mixed[0] > mixed[1]
 
 
 def test_a_member_ranks_as_by_itself_however_far_its_scores_are_from_the_usual() -> None:
@@ -102,7 +116,7 @@ def test_a_member_of_weight_nothing_may_still_decide_what_is_refused() -> None:
     members = [Scripted("a", [1, 2]), Scripted("b", [9, 9], accept=[False, True])]
     verdicts = decide(hybrid(members, [1.0, 0.0], {"b": "decides"}), 2)
     assert verdicts.accept is not None
-    assert verdicts.score.tolist() == pytest.approx([7, 14])
+    assert verdicts.score.tolist() == pytest.approx([2, 4])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +133,7 @@ def test_the_weight_of_a_member_that_fails_goes_to_the_others(fails, why: Failur
     guard = Guard(mixed)
     verdicts, fallen = guard.decide(observe(3), Random(1))
     assert not fallen
-    assert verdicts.score.tolist() == pytest.approx([70, 140, 210])
+    assert verdicts.score.tolist() == pytest.approx([20, 40, 60])
     assert mixed.left_out == {("b", why): 1}
 
 
@@ -163,7 +177,7 @@ def test_a_late_member_is_left_out_and_counted() -> None:
     mixed = hybrid([Scripted("a", [10, 20]), Slow("b", [20, 10])], [0.5, 0.5])
     assert Need.CLOCK in mixed.needs
     supply(mixed, Supplies(clock=lambda: now[0]))
-    assert decide(mixed, 2).score.tolist() == pytest.approx([70, 140])
+    assert decide(mixed, 2).score.tolist() == pytest.approx([20, 40])
     assert mixed.left_out == {("b", Failure.TIMEOUT): 1}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shared.policy.hybrid.mixture import Definition, Mixture
+    from shared.policy.registry import Definition, Mixture
     from shared.policy.weights import WeightsFile
 
 MAX_BYTES = 1 << 20
@@ -19,8 +19,7 @@ MAX_BYTES = 1 << 20
 
 def read_mixture(text: str, weights: Mapping[str, WeightsFile]) -> Mixture:
     """The mixture that ``text`` names: ``kube-default=0.7,frag=0.3``, or a file. ``ConfigError``: it cannot be made."""
-    from shared.policy.hybrid.mixture import mixture_of, parse
-    from shared.policy.registry import mixable
+    from shared.policy.registry import mixable, mixture_of, parse
 
     file = Path(text)
     definition = _definition(file) if file.suffix in (".toml", ".json") else parse(text)
@@ -31,7 +30,7 @@ def read_mixture(text: str, weights: Mapping[str, WeightsFile]) -> Mixture:
 
 
 def _definition(file: Path) -> Definition:
-    from shared.policy.hybrid.mixture import read_definition
+    from shared.policy.registry import read_definition
 
     try:
         with file.open("rb") as opened:

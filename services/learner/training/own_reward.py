@@ -1,0 +1,28 @@
+"""The reward of the user's own that a training order names, with its signals, for as long as training lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import click
+
+from services.learner.training.runner import TrainRequest
+from shared.experiments.environments.own_reward import OwnReward
+from shared.experiments.environments.placement_rewards import Reward
+from shared.runtime.rewards.loading import load_reward
+from shared.runtime.rewards.polling import signals_of
+
+
+@contextmanager
+def own_reward(request: TrainRequest, features: Collection[str], shipped: Reward) -> Iterator[OwnReward | None]:
+    """None where the order names none. ``ConfigError``: the reward or a signal cannot be used."""
+    report = partial(click.echo, err=True)
+    source = request.signals
+    with signals_of(source.signals, source.prometheus, source.token_file, taken=features, report=report) as signals:
+        if not request.reward:
+            yield None
+            return
+        loaded = load_reward(request.reward, {*features, *signals.names})
+        yield OwnReward(loaded.judge, shipped, signals.values, report)

@@ -1,0 +1,1 @@
+"""Mixtures of policies on the twin: what weights are worth, and which are best."""
