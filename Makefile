@@ -38,7 +38,7 @@ audit: .venv/.installed
 	$(BIN)/python -m bench.audit
 
 # JOBS tests at a time: most of them wait for processes, leases and clocks.
-JOBS ?= 2
+JOBS ?= 3
 test: lint
 	$(BIN)/pytest -n $(JOBS)
 
