@@ -79,7 +79,7 @@ class _TemplateMeta(Json, frozen=True):
 
 
 class _Template(Json, frozen=True):
-    """What ``training_pods`` builds upon: where it is not so, no pod can be made. The rest is the API server's to judge."""
+    """What ``training_pods`` builds upon: where it is otherwise, no pod can be made. The rest the API server judges."""
 
     metadata: _TemplateMeta | None = None
     spec: _TemplateSpec = field(default_factory=_TemplateSpec)
