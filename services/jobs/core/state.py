@@ -209,8 +209,8 @@ class State:
         return now + self.offset
 
     def job_of(self, pod: WorkerPod) -> JobState | None:
-        """The job that owns the pod, where it is known. Nobody owns across namespaces: a pod that is made elsewhere with
-        a job's uid in it neither ends nor fails that job, nor reports for it."""
+        """The job that owns the pod, where it is known. Nobody owns across namespaces: a pod that is made elsewhere
+        with a job's uid in it neither ends nor fails that job, nor reports for it."""
         seen = self.jobs.get(self.key_of.get(pod.job, ""))
         return seen if seen is not None and seen.job.namespace == pod.namespace else None
 
