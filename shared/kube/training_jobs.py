@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import field
 
 from shared.errors import ObjectError
@@ -58,6 +59,30 @@ class TrainingJobObject(Json, frozen=True):
 class DisruptedPodStatus(api.PodStatus, frozen=True):
     reason: str | None = None
     message: str | None = None
+
+
+class _Variable(Json, frozen=True):
+    name: str = ""
+
+
+class _TemplateContainer(api.Container, frozen=True):
+    env: list[_Variable] | None = None
+
+
+class _TemplateSpec(api.PodSpec, frozen=True):
+    containers: list[_TemplateContainer] | None = None
+
+
+class _TemplateMeta(Json, frozen=True):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Template(Json, frozen=True):
+    """What ``training_pods`` builds upon: where it is otherwise, no pod can be made. The rest the API server judges."""
+
+    metadata: _TemplateMeta | None = None
+    spec: _TemplateSpec = field(default_factory=_TemplateSpec)
 
 
 class WorkerPodObject(Json, frozen=True):
@@ -123,6 +148,11 @@ class _Reader:
             policy = spec.get("restartPolicy")
             if policy not in (None, "Never"):
                 self.refuse(f"{name}.spec.restartPolicy", policy, "cannot be; leave it out, or write Never")
+            try:
+                msgspec.convert(value, _Template)
+            except msgspec.ValidationError as error:
+                self.problems.append(f"spec.{name}: {error}; write it as a pod has it")
+                return {}
             return value  # type: ignore[no-any-return]  # a mapping, as was just seen
         if needed or value is not None:
             self.problems.append(f"spec.{name}.spec.containers: has none; write a pod template with one container")
@@ -204,7 +234,7 @@ def _share(read: _Reader) -> int:
         return 0
     try:
         share = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
-    except ValueError:
+    except (ValueError, OverflowError):
         share = math.nan
     if 0.01 <= share <= 1.0:
         return round(share * MILLI_PER_DEVICE)
@@ -243,14 +273,9 @@ def gpu_milli(amounts: Mapping[str, int]) -> int:
 
 def gpus_of_template(template: Mapping[str, Any]) -> int:
     """Thousandths of GPUs that a pod of the template asks for. Raises ``ObjectError`` naming the field."""
-    import msgspec
-
     if not template:
         return 0
-    try:
-        spec = msgspec.convert(template["spec"], api.PodSpec)
-    except msgspec.ValidationError as error:
-        raise ObjectError(f"{error}; write it as a pod has it", field="spec") from None
+    spec = msgspec.convert(template["spec"], api.PodSpec)  # as it was read, it fits
     return gpu_milli(effective_requests(api.Pod(spec=spec)))
 
 

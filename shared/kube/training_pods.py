@@ -78,9 +78,9 @@ def pod_body(
     container = spec["containers"][0]
     _give_environment(container, _environment(job, role, index, rules, token))
     if role == WORKER and job.gpu_share:
-        resources = container.setdefault("resources", {})
+        resources = container["resources"] = container.get("resources") or {}
         for part in ("requests", "limits"):
-            resources.setdefault(part, {})[GPU_MILLI] = str(job.gpu_milli)
+            resources[part] = {**(resources.get(part) or {}), GPU_MILLI: str(job.gpu_milli)}
     if node:
         _prefer(spec, node)
     metadata: dict[str, Any] = {
@@ -157,11 +157,13 @@ def _give_environment(container: dict[str, Any], values: list[dict[str, Any]]) -
 
 
 def _prefer(spec: dict[str, Any], node: str) -> None:
-    terms = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    affinity = spec["affinity"] = spec.get("affinity") or {}
+    terms = affinity["nodeAffinity"] = affinity.get("nodeAffinity") or {}
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     wished = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-    terms.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(
-        {"weight": 100, "preference": {"matchExpressions": [wished]}}
-    )
+    terms[preferred] = [
+        *(terms.get(preferred) or ()), {"weight": 100, "preference": {"matchExpressions": [wished]}},
+    ]  # fmt: skip
 
 
 def group_body(job: TrainingJob, group: Resource[Any]) -> dict[str, Any]:

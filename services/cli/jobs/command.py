@@ -30,6 +30,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
 DEFAULT_NAMESPACE = "default"
+CONFLICTS = 4
+"""So many changes by others are followed before one is told."""
 
 _KUBECONFIG = click.option("--kubeconfig", type=FILE, help="Which cluster.  [default: as kubectl's]")
 _CONTEXT = click.option("--context", default="", metavar="NAME", help="Of the kubeconfig.  [default: its current one]")
@@ -112,7 +114,7 @@ def scale(
         await _patch(client, job, {"workers": {"minimum": least, "maximum": most, "requested": wanted}})
         return f"trainingjob.conclave.io/{name} scaled: {wanted} workers asked for, from {least} to {most}"
 
-    click.echo(_asked(kubeconfig, context, change))
+    click.echo(_asked(kubeconfig, context, lambda client: _followed(client, change)))
 
 
 @jobs.command()
@@ -121,7 +123,7 @@ def scale(
 @_cluster
 def pause(name: str, namespace: str, kubeconfig: Path | None, context: str) -> None:
     """Stop a TrainingJob at its last checkpoint; it keeps no pods and holds nothing."""
-    click.echo(_asked(kubeconfig, context, lambda client: _set_paused(client, namespace, name, paused=True)))
+    _set_paused(kubeconfig, context, namespace, name, paused=True)
 
 
 @jobs.command()
@@ -130,13 +132,31 @@ def pause(name: str, namespace: str, kubeconfig: Path | None, context: str) -> N
 @_cluster
 def resume(name: str, namespace: str, kubeconfig: Path | None, context: str) -> None:
     """Let a paused TrainingJob go on from its checkpoint."""
-    click.echo(_asked(kubeconfig, context, lambda client: _set_paused(client, namespace, name, paused=False)))
+    _set_paused(kubeconfig, context, namespace, name, paused=False)
 
 
 # --- the API server -------------------------------------------------------------------------------------------------
 
 
-async def _set_paused(client: KubeClient, namespace: str, name: str, *, paused: bool) -> str:
+async def _followed(client: KubeClient, change: Callable[[KubeClient], Awaitable[str]]) -> str:
+    """Read, judge and write anew where the job was written meanwhile, as its status often is."""
+    for _ in range(CONFLICTS):
+        try:
+            return await change(client)
+        except KubeRejected as error:
+            if error.status != 409:
+                raise
+    return await change(client)
+
+
+def _set_paused(kubeconfig: Path | None, context: str, namespace: str, name: str, *, paused: bool) -> None:
+    async def change(client: KubeClient) -> str:
+        return await _pause(client, namespace, name, paused=paused)
+
+    click.echo(_asked(kubeconfig, context, lambda client: _followed(client, change)))
+
+
+async def _pause(client: KubeClient, namespace: str, name: str, *, paused: bool) -> str:
     job = _read(await _one(client, namespace, name))
     if job.ended:
         raise ConfigError(f"NAME: {job.key} has ended ({job.status.phase.value}); make a new one")
@@ -164,10 +184,10 @@ def _read(item: TrainingJobObject) -> TrainingJob:
 
 
 async def _patch(client: KubeClient, job: TrainingJob, spec: dict[str, Any]) -> None:
-    """Of the very object that was read: a change in between is refused, and asked for again by people."""
+    """Of the object as it was read: at another resourceVersion it is refused (409)."""
     from shared.kube.training_jobs import TRAINING_JOBS
 
-    patch = {"metadata": {"uid": job.uid}, "spec": spec}
+    patch = {"metadata": {"uid": job.uid, "resourceVersion": job.resource_version}, "spec": spec}
     await client.patch(TRAINING_JOBS, namespace=job.namespace, name=job.name, patch=patch, strategy="merge")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from services.jobs.core.members import has_succeeded, kept, live, runs, workers_of
-from services.jobs.core.state import JobState, State
+from services.jobs.core.state import JobState, State, job_of_target
 from shared.backoff import backoff_s
 from shared.kube.training_status import rfc3339
 from shared.model.training_job import JobCondition, JobStatus, Phase, Report, TrainingJob, WorkerPod
@@ -182,7 +182,8 @@ def _ready(
     if phase in (Phase.STOPPING, Phase.PAUSED) and job.paused:
         text = f"spec.paused is true; conclave jobs resume {job.name} -n {job.namespace} goes on from the checkpoint"
         return JobCondition(READY, on, "Paused", text)
-    refused = [wait.message for target, wait in state.writes.waits.items() if _is_of(target, job) and wait.message]
+    waits = state.writes.waits.items()
+    refused = [wait.message for target, wait in waits if wait.message and job_of_target(target) == job.key]
     if refused:
         return JobCondition(READY, on, "WriteRefused", refused[0])
     if status.retry_at > wall:
@@ -207,11 +208,6 @@ def _ready(
             )
         case _:
             return JobCondition(READY, on, phase.value, f"{status.running} workers run{more}")
-
-
-def _is_of(target: tuple[str, str, str], job: TrainingJob) -> bool:
-    _, namespace, name = target
-    return namespace == job.namespace and (name == job.name or name.startswith(f"{job.name}-"))
 
 
 def _reporting(state: State, seen: JobState, status: JobStatus, phase: Phase, wall: float) -> JobCondition:
@@ -269,8 +265,9 @@ def took_effect(seen: JobState, before: JobStatus, after: JobStatus) -> None:
     seen.lost_steps = max(0, seen.lost_steps - max(0, after.lost_steps - before.lost_steps))
     if after.report == seen.report:
         seen.report = None
-    wish = seen.wish
-    if wish is not None and after.target == wish.workers and (wish.batch is None or wish.batch == after.batch):
+    wish, job = seen.wish, seen.job
+    bounded = min(max(wish.workers, job.minimum), job.maximum) if wish is not None and wish.workers else 0
+    if wish is not None and after.target == bounded and (wish.batch is None or wish.batch == after.batch):
         # the nodes that it wished for are still of use while its workers are made
         seen.wish = wish if wish.placement else None
 

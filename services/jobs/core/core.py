@@ -36,7 +36,7 @@ from services.jobs.core.members import plan
 from services.jobs.core.observing import observe, why_waiting
 from services.jobs.core.phases import check_move
 from services.jobs.core.reporting import take_annotation, take_report
-from services.jobs.core.state import POD, JobState, State, Target
+from services.jobs.core.state import POD, JobState, State, job_of_target
 from shared.errors import InvalidState
 from shared.jobs.bounds import allow
 from shared.jobs.observation import Allocation, Observation, Policy
@@ -93,7 +93,7 @@ class JobsCore:
             touched.update(dict.fromkeys(self._take(event, now)))
         if not self.missing:
             for target in self.state.writes.expire(now):
-                touched[self._job_of(target)] = None
+                touched[job_of_target(target)] = None
             if self._decide_at is not None and self._decide_at <= now:
                 touched.update(dict.fromkeys(self._decide(now)))
             touched.update({key: None for key, at in self._due.items() if at <= now})
@@ -137,6 +137,7 @@ class JobsCore:
                 gone = self.state.pods.get(uid)
                 if gone is not None:
                     self._drop_pod(gone)
+                    self._forget_annotation(gone)
                     self.state.writes.shown((POD, gone.namespace, gone.name))
                     yield from self._members_changed(gone, now)
             case NodeSeen(node):
@@ -150,7 +151,7 @@ class JobsCore:
                 target = (made.kind, made.namespace, made.name)
                 self.state.made[target] = made
                 self.state.writes.shown(target)
-                yield self._job_of(target)
+                yield job_of_target(target)
             case MadeGone(kind, key):
                 namespace, _, name = key.partition("/")
                 self.state.made.pop((kind, namespace, name), None)
@@ -220,6 +221,11 @@ class JobsCore:
             if not ours:
                 del self.state.of_job[pod.job]
 
+    def _forget_annotation(self, pod: WorkerPod) -> None:
+        seen = self.state.job_of(pod)
+        if seen is not None:
+            seen.read_annotations.pop(pod.uid, None)
+
     def _members_changed(self, pod: WorkerPod, now: float) -> Iterator[str]:
         """A pod of a job came, changed or went; or somebody else's, which holds or frees GPUs."""
         if pod.job:
@@ -230,13 +236,6 @@ class JobsCore:
         if pod.gpu_milli and (not pod.job or pod.ended):
             self._decide_soon(now)
 
-    def _job_of(self, target: Target) -> str:
-        """The job that an object was written for: by its own name, or by that of its pod."""
-        kind, namespace, name = target
-        if kind == POD:
-            name = name.rpartition("-")[0].rpartition("-")[0]
-        return f"{namespace}/{name}"
-
     # --- answers ------------------------------------------------------------------------------------------------
 
     def _answered(self, event: Wrote, now: float) -> Iterator[str]:
@@ -245,7 +244,7 @@ class JobsCore:
         if found is None:
             return
         target, pending = found
-        key = self._job_of(target)
+        key = job_of_target(target)
         match event.outcome:
             case Outcome.DONE | Outcome.EXISTS:
                 writes.settle(target, now)
@@ -258,6 +257,8 @@ class JobsCore:
                 self.stats.writes_refused += refused
                 text = f"{target[0]} {target[2]}: {event.message}"[:512] if refused else ""
                 writes.failed(target, now, text)
+                if key not in self.state.jobs:
+                    del writes.waits[target]  # nobody will look for it again
                 self._log(
                     "warning" if refused else "info",
                     "job_write_failed",
@@ -270,10 +271,10 @@ class JobsCore:
     def _tell_change(self, write: WriteStatus) -> None:
         """Something became of the job: an event for people."""
         before, after = write.job.status, write.status
-        if before.phase is after.phase and before.target == after.target:
-            return
         self.stats.restarts += after.restarts - before.restarts
         self.stats.failures += after.failures - before.failures
+        if (before.phase, before.target, before.failures) == (after.phase, after.target, after.failures):
+            return
         bad = after.phase is Phase.FAILED or after.failures > before.failures
         note = after.conditions[0].message if after.conditions else ""
         if before.target != after.target:
@@ -364,7 +365,7 @@ class JobsCore:
         writes = self.state.writes
         for target, wait in list(writes.waits.items()):
             idle = over is None or (wait.until <= over and target not in writes.pending)
-            if idle and self._job_of(target) == key:
+            if idle and job_of_target(target) == key:
                 del writes.waits[target]
 
     def _write_at(self, seen: JobState, status: JobStatus, now: float) -> float | None:

@@ -58,10 +58,15 @@ def _saves_nothing(seen: JobState) -> bool:
 def _observed(seen: JobState, pods: list[WorkerPod], wall: float, *, fixed: bool) -> JobObservation:
     job, status = seen.job, seen.job.status
     report = seen.report or status.report
-    placement = Counter(pod.node for pod in staying(job, pods) if pod.node)
-    least, most, requested = job.minimum, job.maximum, job.requested
+    stay = staying(job, pods)
+    placement = Counter(pod.node for pod in stay if pod.node)
+    least, most, requested, gpu_milli = job.minimum, job.maximum, job.requested, job.gpu_milli
+    # what was decided last counts as given, also while the API server has not taken it: else it is given twice
+    workers = status.target if fixed or seen.wish is None else min(seen.wish.workers, most)
     if fixed:
         least = most = requested = status.target
+        # a spec that became invalid may not say what its workers hold
+        gpu_milli = max((pod.gpu_milli for pod in stay), default=gpu_milli)
     remaining = report.remaining_samples
     return JobObservation(
         name=job.key,
@@ -72,11 +77,11 @@ def _observed(seen: JobState, pods: list[WorkerPod], wall: float, *, fixed: bool
         minimum=least,
         maximum=most,
         requested=requested,
-        gpus_per_worker=job.gpu_milli / MILLI_PER_DEVICE,
+        gpus_per_worker=gpu_milli / MILLI_PER_DEVICE,
         batch=job.batch or 1,
         batch_range=job.batch_range,
         restart_s=seen.restart_s or status.restart_s or job.restart_s,
-        workers=status.target,
+        workers=workers,
         placement=dict(placement),
         batch_now=status.batch or job.batch or 1,
         progress=report.progress,

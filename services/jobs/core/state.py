@@ -30,6 +30,14 @@ Target = tuple[str, str, str]
 """Kind, namespace, name of what is written."""
 
 
+def job_of_target(target: Target) -> str:
+    """``namespace/name`` of the job that an object was written for: by its own name, or by that of its pod."""
+    kind, namespace, name = target
+    if kind == POD:
+        name = name.rpartition("-")[0].rpartition("-")[0]
+    return f"{namespace}/{name}"
+
+
 class CoreSettings(Struct, frozen=True, kw_only=True):
     """What the core is told; see ``services/jobs/settings.py``."""
 
@@ -201,12 +209,15 @@ class State:
         return now + self.offset
 
     def job_of(self, pod: WorkerPod) -> JobState | None:
-        """The job that owns the pod, where it is known."""
-        return self.jobs.get(self.key_of.get(pod.job, ""))
+        """The job that owns the pod, where it is known. Nobody owns across namespaces: a pod that is made elsewhere
+        with a job's uid in it neither ends nor fails that job, nor reports for it."""
+        seen = self.jobs.get(self.key_of.get(pod.job, ""))
+        return seen if seen is not None and seen.job.namespace == pod.namespace else None
 
     def pods_of(self, job: TrainingJob) -> list[WorkerPod]:
         """The job's pods, in the order of their names. One whose deletion is under way counts as on its way out."""
-        pods = sorted(self.of_job.get(job.uid, {}).values(), key=lambda pod: (pod.role, pod.index, pod.uid))
+        ours = (pod for pod in self.of_job.get(job.uid, {}).values() if pod.namespace == job.namespace)
+        pods = sorted(ours, key=lambda pod: (pod.role, pod.index, pod.uid))
         return [replace(pod, terminating=True) if self._leaves(pod) else pod for pod in pods]
 
     def _leaves(self, pod: WorkerPod) -> bool:

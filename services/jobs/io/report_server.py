@@ -18,8 +18,9 @@ from aiohttp import web
 from services.jobs.core.events import Reported
 from services.jobs.shell import Shell
 from shared.election.record import LeaderRecord
-from shared.jobs.reports import MAX_BYTES, ReportRefused, Said, read_report
+from shared.jobs.reports import MAX_BYTES, ReportRefused, Said, accept, read_report
 from shared.jobs.tokens import is_token
+from shared.model.training_job import Report
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.guard import add_routes, guarded, read_body
 from shared.runtime.http.limits import Buckets, Places, Rate
@@ -97,6 +98,10 @@ class ReportServer:
             shell.post_one(Reported(key, seen.job.uid, said))
             raise Refused(f"job: {said.job[:128]!r} is another; this token is {key}'s", code="forbidden")
         shell.post_one(Reported(key, seen.job.uid, said))
+        try:
+            accept(said, job=key, last=Report(), at=0.0, restarted=True)
+        except ReportRefused as error:  # the core says so on the object, by the same rule
+            raise Refused(str(error), code="invalid_request") from None
         status, job = seen.job.status, seen.job
         decided: dict[str, Any] = {
             "workers": status.target, "batch": status.batch or job.batch or None, "phase": status.phase.value,

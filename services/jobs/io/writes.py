@@ -1,6 +1,7 @@
 """What the jobs service writes to the API server. Each write is answered by ``Wrote``, once, whatever became of it.
 
-Leadership is asked for right before each call: nothing but the object's own uid or resourceVersion fences it.
+Leadership is asked for right before each call: nothing but the object's own uid or resourceVersion fences it. So a busy
+server (429) is not waited for within the call: the core decides anew when it is time.
 """
 
 from __future__ import annotations
@@ -76,17 +77,19 @@ class Writes:
         api = self._api
         match write:
             case Create(_, resource, namespace, _, body):
-                await api.create(resource, namespace=namespace, body=body)
+                await api.create(resource, namespace=namespace, body=body, wait_when_busy=False)
             case Delete(_, resource, namespace, name, uid):
                 await api.delete(resource, namespace=namespace, name=name, uid=uid)
             case PatchMinimum(_, resource, namespace, name, uid, minimum):
                 patch = {"metadata": {"uid": uid}, **group_patch(minimum, resource)}
-                await api.patch(resource, namespace=namespace, name=name, patch=patch, strategy="merge")
+                await api.patch(
+                    resource, namespace=namespace, name=name, patch=patch, strategy="merge", wait_when_busy=False
+                )
             case WriteStatus(_, job, status):
                 patch = status_patch(job, status, _now())
                 await api.patch(
                     TRAINING_JOBS, namespace=job.namespace, name=job.name, patch=patch, subresource="status",
-                    strategy="merge",
+                    strategy="merge", wait_when_busy=False,
                 )  # fmt: skip
 
     async def _tell(self, news: Tell) -> None:

@@ -10,7 +10,7 @@ from services.jobs.policies import policy_named
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.registry import POLICIES
 from shared.jobs.reports import Said
-from shared.model.training_job import WORKER, Phase
+from shared.model.training_job import WORKER, Phase, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, World, a_job
 
 
@@ -378,3 +378,99 @@ def test_a_refused_worker_is_told_until_it_is_not_wanted_any_more():
     world.settle()
     assert conditions(world)["Ready"] == ("True", "Running")
     assert world.core.state.writes.waits == {}
+
+
+def test_a_pod_of_another_namespace_is_nobodys_worker_whatever_owner_it_names():
+    world = running()
+    for number, phase in enumerate(("Succeeded", "Failed")):
+        foreign = WorkerPod(f"f{number}", "theirs", "x", phase, job="uid-a", role=WORKER, report='{"steps": 9}')
+        world.coming.append(ev.PodSeen(foreign))
+    world.settle()
+    assert (world.phase(), world.status().running, world.status().failures) == (Phase.RUNNING, 2, 0)
+    assert world.status().report.steps is None
+    world.put_job(replace(world.jobs["default/a"], requested=3))
+    world.settle()
+    assert world.status().target == 3, "it is reshaped as before"
+
+
+def test_gpus_that_were_decided_and_are_not_yet_written_are_not_given_twice():
+    world = World(nodes=1)
+    world.put_job(a_job(gpu_milli=1000, maximum=2))
+    world.settle()
+    world.now += 1000
+    world.put_job(replace(world.jobs["default/a"], maximum=4))
+    world.deliver()
+    world.turn(ev.Tick())
+    held = [world.sent.pop() for _ in list(world.sent)]  # the API server takes no status of it just now
+    assert [write.status.target for _, write in held] == [4]  # type: ignore[union-attr]
+    world.put_job(a_job("b", gpu_milli=1000))
+    world.now += 1
+    world.deliver()
+    world.turn(ev.Tick())
+    jobs = world.core.state.jobs
+    decided = {key: seen.wish.workers if seen.wish else seen.job.status.target for key, seen in jobs.items()}
+    assert decided == {"default/a": 2, "default/b": 2}, "4 GPUs"
+    world.turn(ev.Wrote(held[0][1].write, ev.Outcome.UNKNOWN))
+    world.settle()
+    assert (world.status().target, world.status("default/b").target) == (2, 2)
+
+
+def test_a_wish_beyond_bounds_that_were_lowered_is_forgotten_once_it_is_met():
+    world = running(requested=4)
+    world.put_job(replace(world.jobs["default/a"], maximum=3, requested=3))
+    world.deliver()
+    world.core.state.jobs["default/a"].wish = Allocation(workers=4)
+    world.settle()
+    assert world.status().target == 3
+    assert world.core.state.jobs["default/a"].wish is None
+
+
+def test_a_spec_that_became_invalid_still_holds_its_workers_gpus():
+    from services.jobs.core.observing import observe
+
+    world = running(gpu_milli=1000, maximum=2)
+    world.put_job(replace(world.jobs["default/a"], gpu_milli=0, template={}, problem="spec.template: is wrong"))
+    world.deliver()
+    (job,) = observe(world.core.state, world.now).observation.jobs
+    assert job.workers * job.gpus_per_worker == 2.0
+
+
+def test_what_is_known_of_pods_and_writes_goes_with_them():
+    world = running()
+    world.change_pod("a-worker-1", report='{"steps": 7}')
+    world.settle()
+    seen = world.core.state.jobs["default/a"]
+    assert len(seen.read_annotations) == 1
+    world.remove_pod("a-worker-1")
+    world.deliver()
+    assert seen.read_annotations == {}
+    (write,) = [write for _, write in world.sent if getattr(write, "name", "") == "a-worker-1"]
+    world.turn(ev.JobGone("default/a"))
+    world.turn(ev.Wrote(write.write, ev.Outcome.REFUSED, "the namespace is being terminated"))
+    assert world.core.state.writes.waits == {}
+
+
+def test_a_refusal_is_told_on_the_job_that_it_is_about_alone():
+    world = running()
+    world.put_job(a_job("a-b", requested=3))
+    world.settle()
+    world.core.state.writes.failed(("Pod", "default", "a-b-worker-3"), world.now, "exceeded quota")
+    world.turn(ev.JobSeen(world.jobs["default/a"]), ev.JobSeen(world.jobs["default/a-b"]))
+    world.settle(rounds=2)
+    assert conditions(world)["Ready"] == ("True", "Running")
+    assert world.status("default/a-b").conditions[0].reason == "WriteRefused"
+
+
+def test_a_failure_that_leaves_the_phase_as_it_is_is_counted_and_told():
+    world = running(requested=4, minimum=1)
+    world.change_pod("a-worker-3", terminating=True)
+    world.deliver()
+    while world.sent:
+        world.arrive()
+    world.deliver()
+    assert world.phase() is Phase.RESHAPING
+    world.told.clear()
+    world.change_pod("a-worker-2", phase="Failed", message="exit 1")
+    world.settle(run=False, rounds=4)
+    assert (world.phase(), world.status().failures, world.core.stats.failures) == (Phase.RESHAPING, 1, 1)
+    assert [one.type for one in world.told if getattr(one, "type", "") == "Warning"] == ["Warning"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.jobs.core import events as ev
-from services.jobs.core.instructions import Create, Delete, WriteStatus
+from services.jobs.core.instructions import Create, Delete, PatchMinimum, WriteStatus
 from services.jobs.io.watches import group_version
 from services.jobs.io.writes import Writes
 from services.jobs.policies import policy_named
@@ -20,6 +20,7 @@ from tests.unit.services.jobs.jobs_world import a_job
 
 CREATE = Create(1, JOB_PODS, "default", "p", {})
 DELETE = Delete(1, JOB_PODS, "default", "p", "uid")
+MINIMUM = PatchMinimum(1, PODGROUPS_V1ALPHA2, "default", "a", "uid", 2)
 STATUS = WriteStatus(1, a_job(), JobStatus())
 
 
@@ -82,6 +83,12 @@ async def test_an_answer_says_whether_it_happened(write: Any, error: KubeError |
 async def test_nothing_is_written_by_who_may_lead_no_more():
     posted, api = await answered(DELETE, None, leads=False)
     assert (posted, api.calls) == ([], [])
+
+
+@pytest.mark.parametrize("write", [CREATE, MINIMUM, STATUS])
+async def test_no_call_waits_for_a_busy_server_beyond_the_look_at_who_leads(write: Any):
+    _, api = await answered(write, refused(429))
+    assert [call["wait_when_busy"] for call in api.calls] == [False]
 
 
 async def test_a_deletion_names_the_pod_it_means():

@@ -62,6 +62,8 @@ async def test_a_report_reaches_the_core_and_is_answered_by_what_was_decided():
         (PATH, {"json": {"steps": 3}, "headers": {"Authorization": "Bearer no"}}, (401, "unauthenticated")),
         ("/v1/jobs/default/b/report", {"json": {}, "headers": TOKEN}, (401, "unauthenticated")),
         (PATH, {"data": b"{", "headers": TOKEN}, (400, "invalid_request")),
+        (PATH, {"json": {"steps": -1}, "headers": TOKEN}, (400, "invalid_request")),
+        (PATH, {"json": {"steps": 3, "checkpoint_steps": 4}, "headers": TOKEN}, (400, "invalid_request")),
         (PATH, {"json": {"job": "default/b"}, "headers": TOKEN}, (403, "forbidden")),
         (PATH, {"data": b" " * 9000, "headers": TOKEN}, (413, "too_large")),
         ("/v1/else", {"json": {}}, (404, "route_unknown")),

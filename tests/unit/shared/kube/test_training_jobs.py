@@ -204,6 +204,46 @@ def test_a_worker_knows_all_that_torchrun_needs():
     assert job.template == TEMPLATE, "the job's own template is not touched"
 
 
+def of_container(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "t", "image": "t", **fields}]}}
+
+
+@pytest.mark.parametrize(
+    ("template", "field"),
+    [
+        (of_container(env="A=1"), "spec.containers[0].env"),
+        (of_container(env=["A=1"]), "spec.containers[0].env[0]"),
+        (of_container(env=[{"name": {}}]), "spec.containers[0].env[0].name"),
+        (of_container(resources=[]), "spec.containers[0].resources"),
+        ({"spec": {"containers": ["train"]}}, "spec.containers[0]"),
+        ({**TEMPLATE, "metadata": "x"}, "metadata"),
+        ({**TEMPLATE, "metadata": {"labels": ["x"]}}, "metadata.labels"),
+        ({"spec": {**TEMPLATE["spec"], "affinity": "x"}}, "spec.affinity"),
+    ],
+)
+def test_a_template_that_no_pod_can_be_made_of_is_named_by_its_field(template: dict[str, Any], field: str):
+    for spec, part in (
+        ({"template": template}, "spec.template"),
+        ({"template": TEMPLATE, "parameterServers": {"replicas": 1, "template": template}}, "spec.parameterServers."),
+    ):
+        problem = read(spec).problem
+        assert problem.startswith(part)
+        assert f"$.{field}`" in problem
+
+
+def test_what_a_template_leaves_empty_is_as_if_it_were_left_out():
+    template = of_container(env=None, resources=None)
+    template["spec"]["affinity"], template["metadata"] = None, None
+    job = read({"template": template, "gpuShare": 0.5})
+    assert job.problem == ""
+    body = pod_body(job, "worker", 0, rules=Rules(), group=PODGROUPS, node="n1")
+    assert body["spec"]["containers"][0]["resources"]["limits"] == {"conclave.io/gpu-milli": "500"}
+    template["spec"]["containers"][0]["resources"] = {"requests": None}
+    template["spec"]["affinity"] = {"nodeAffinity": None}
+    body = pod_body(read({"template": template, "gpuShare": 1}), "worker", 0, rules=Rules(), group=PODGROUPS, node="n1")
+    assert body["spec"]["containers"][0]["resources"]["requests"] == {"conclave.io/gpu-milli": "1000"}
+
+
 def test_of_one_variable_the_users_counts():
     env = [{"name": "PET_RDZV_CONF", "value": "join_timeout=60"}, {"name": "PET_MAX_RESTARTS", "value": "3"}]
     job = read({"template": {"spec": {"containers": [{"name": "t", "image": "t", "env": env}]}}})

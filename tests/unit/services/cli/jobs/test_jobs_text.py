@@ -23,7 +23,10 @@ def an_item(*conditions: dict[str, str], **status: Any) -> TrainingJobObject:
 
 
 def test_a_job_is_one_row():
-    item = an_item(READY, phase="Running", runningWorkers=3, targetWorkers=4, report={"progress": 0.25})
+    began = "2026-11-23T00:00:00Z"
+    item = an_item(
+        READY, phase="Running", startTime=began, runningWorkers=3, targetWorkers=4, report={"progress": 0.25}
+    )
     row = listed(item, now=lambda: 1_795_392_000.0 + 3600)
     assert JOBS.lines([row])[1].split()[:7] == ["team", "a", "Running", "3/4", "2-4", "25.0%", "0"]
     assert JOBS.lines([])[0].startswith("there is no TrainingJob")
