@@ -76,11 +76,14 @@ class AutoscalerCore:
         """When something is due next."""
         if not self.ready:
             return None
-        idle = [one.due_at for one in self.state.objects.values() if one.stage is Stage.IDLE]
+        objects = self.state.objects
+        idle = [one.due_at for one in objects.values() if one.stage is Stage.IDLE]
+        if len(objects) - len(idle) >= self.state.settings.most_rounds:
+            idle = []  # the end of a round is what they wait for, not the clock
         told = [
-            self.state.objects[key].told_at + self.state.settings.tell_every_s
+            objects[key].told_at + self.state.settings.tell_every_s
             for key in self.state.to_tell
-            if key in self.state.objects
+            if key in objects and not objects[key].telling
         ]
         return min(idle + told, default=None)
 
@@ -99,9 +102,11 @@ class AutoscalerCore:
                 return self._rounds.committed(event, now)
             case Wrote():
                 return self._rounds.wrote(event)
-            case Told(key):
+            case Told(key, done):
                 if key in self.state.objects:
                     self.state.objects[key].telling = False
+                    if not done:
+                        self.state.to_tell[key] = None
                 return []
             case Fenced(reason):
                 return [Stop(reason)]
