@@ -77,9 +77,9 @@ def decide(
         success_objective=scaler.success_objective,
         cost_limit=scaler.cost_limit,
     )
-    rule, _ = ask(watched.rule, seen, stopwatch)
+    rule, rule_failed = ask(watched.rule, seen, stopwatch)
     ruled = {name: answer for name, answer in rule.items() if isinstance(answer, int) and usable(answer)}
-    by, wanted, failed = answered(watched, read, seen, rule, stopwatch)
+    by, wanted, failed = answered(watched, read, seen, (rule, rule_failed), stopwatch)
     scene = Scene(
         now=now,
         services={
@@ -118,13 +118,13 @@ def answered(
     watched: Watched,
     read: RoundRead,
     seen: Observation,
-    rule: Mapping[str, object],
+    rule: tuple[Mapping[str, object], str],
     stopwatch: Callable[[], float],
 ) -> tuple[str, Mapping[str, object], str]:
     """(whose answer, the answer, why the policy has none). The kill switch and the canary's other part take HPA's."""
     scaler = watched.scaler
     if scaler.plain_hpa or not in_window(read.wall_s, scaler.canary_time):
-        return "hpa", rule, ""
+        return "hpa", *rule
     envelope = drift.envelope_of(watched.policy)
     if envelope is not None:
         watched.drift = drift.after(watched.drift, seen, envelope)
