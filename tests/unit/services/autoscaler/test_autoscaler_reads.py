@@ -155,6 +155,7 @@ async def test_metrics_of_each_kind_are_read_and_brought_to_our_units(prometheus
         Signal.ARRIVALS: 1.5, Signal.LATENCY: 0.25, Signal.QUEUE: 7.0, Signal.FAILED: 12.5,
     }  # fmt: skip
     assert readings[Signal.QUEUE].at_s == 1_800_000_000.0
+    assert {signal: one.pods for signal, one in readings.items() if one.pods is not None} == {Signal.ARRIVALS: 2}
     asked = dict(api.asked)
     assert asked[f"{CUSTOM}/namespaces/shop/pods/*/requests"] == {"labelSelector": "app=front"}
     assert asked[f"{EXTERNAL}/namespaces/shop/depth"] == {"labelSelector": "q=a"}

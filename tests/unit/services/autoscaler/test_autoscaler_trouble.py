@@ -10,8 +10,10 @@ import pytest
 from services.autoscaler.core.events import HpaFact, HpaSeen, Tick
 from services.autoscaler.core.instructions import Commit, Instruction, Write
 from shared.autoscaling.observation import Policy
-from shared.model.autoscaler import TargetRef
-from tests.unit.services.autoscaler.scaler_world import World, spec_of
+from shared.autoscaling.safety.readings import Reading
+from shared.kube.scaled_objects import PodMetric
+from shared.model.autoscaler import Signal, TargetRef
+from tests.unit.services.autoscaler.scaler_world import WALL, World, spec_of
 
 
 class Unmakeable(World):
@@ -107,3 +109,39 @@ def test_a_rule_that_fails_in_the_policys_place_is_told(world: World):
     world.run()
     assert world.accepted == []
     assert world.condition("PolicySound")[:2] == ("False", "PolicyFailed")
+
+
+def test_a_sum_over_some_of_the_pods_is_no_smaller_load(world: World):
+    """An adapter that lost the samples of three pods out of four."""
+    spec = spec_of("front")
+    spec["targets"][0]["metrics"] = [{"signal": "arrivals", "type": "Pods", "metric": "requests"}]
+    world.now += 600
+    world.policy.wanted = {"front": 1}
+    world.apply(spec)
+    world.readings = {"front": {Signal.ARRIVALS: Reading(25.0, WALL + world.now, pods=1)}}
+    world.run()
+    world.approve()
+    world.run()
+    assert world.accepted == []
+    assert "only 1 of 4 pods have a sample" in world.condition("MetricsGood")[2]
+    world.readings = {"front": {Signal.ARRIVALS: Reading(100.0, WALL + world.now, pods=4)}}
+    world.run()
+    assert world.accepted == [("front", 4, 1, 1)]
+
+
+@pytest.mark.parametrize(("usage", "why"), [({"memory": 1e8}, "has no sample"), ({"cpu": -0.1}, "is negative")])
+def test_one_pods_bad_sample_spoils_the_mean(world: World, usage: dict[str, float], why: str):
+    world.now += 600
+    good = {"cpu": 0.5, "memory": 1e8}
+    world.metrics = {
+        f"front-{number}": PodMetric(
+            f"front-{number}", WALL + world.now, {**good, **usage} if "cpu" in usage else usage
+        )
+        if number == 2
+        else PodMetric(f"front-{number}", WALL + world.now, good)
+        for number in range(4)
+    }
+    world.policy.wanted = {"front": 1}
+    world.run()
+    assert world.accepted == []
+    assert why in world.condition("MetricsGood")[2]
