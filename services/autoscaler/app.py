@@ -22,7 +22,6 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.prometheus import PrometheusClient
 from shared.autoscaling.registry import make_policy
-from shared.errors import ConfigError
 from shared.kube.autoscaling import AUTOSCALERS
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
@@ -62,15 +61,9 @@ async def _prometheus(settings: AutoscalerSettings, stack: AsyncExitStack) -> Pr
     """The client of the one Prometheus that queries go to. ``ConfigError``: the token cannot be read."""
     if not settings.prometheus:
         return None
-    token = ""
-    if settings.prometheus_token_file is not None:
-        try:
-            token = settings.prometheus_token_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"prometheus_token_file: {settings.prometheus_token_file} cannot be read: {error}"
-            ) from error
-    return await stack.enter_async_context(PrometheusClient(settings.prometheus, token=token))
+    client = PrometheusClient(settings.prometheus, token_file=settings.prometheus_token_file)
+    client.headers()
+    return await stack.enter_async_context(client)
 
 
 async def _lead(

@@ -302,9 +302,7 @@ async def _follow_prometheus(
     """What nodes use, by Prometheus, while a policy wants to know; eternal. Its client is loaded only here."""
     from shared.adapters.prometheus import PrometheusClient
 
-    file = settings.prometheus_token_file
-    token = file.read_text().strip() if file is not None else ""
-    async with PrometheusClient(settings.prometheus, token=token) as client:
+    async with PrometheusClient(settings.prometheus, token_file=settings.prometheus_token_file) as client:
         await prometheus.follow(
             client, settings.prometheus_asked, every_s=every_s,
             wanted=lambda: Need.USAGE in core.variants.needs, post=post,

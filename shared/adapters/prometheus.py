@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import aiohttp
 import msgspec
@@ -51,22 +52,35 @@ class Series:
 
 
 class PrometheusClient:
-    """One server. Use as an async context manager. ``token``: a bearer token, "" for none."""
+    """One server. Use as an async context manager. ``token``: a bearer token, "" for none; ``token_file``: a file with
+    one in its place, read before each query: tokens that a cluster projects are replaced every hour."""
 
-    def __init__(self, url: str, *, token: str = "") -> None:
+    def __init__(self, url: str, *, token: str = "", token_file: Path | None = None) -> None:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"--prometheus: {url!r} is no URL; give one such as http://prometheus:9090")
         self._url = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._token, self._token_file = token, token_file
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> PrometheusClient:
-        self._session = aiohttp.ClientSession(headers=self._headers)
+        self._session = aiohttp.ClientSession()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
+
+    def headers(self) -> dict[str, str]:
+        """What each request carries. ``ConfigError``: there is no usable token."""
+        token = self._token
+        if self._token_file is not None:
+            try:
+                token = self._token_file.read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"prometheus_token_file: {self._token_file} cannot be read: {error}") from None
+        if not (token.isascii() and token.isprintable()):
+            raise ConfigError("--prometheus: its token is not one line of printable characters; correct the file")
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     async def query_range(
         self, query: str, *, start_s: float, end_s: float, step_s: float, timeout_s: float = 60.0
@@ -82,10 +96,11 @@ class PrometheusClient:
 
     async def _ask(self, endpoint: str, fields: Mapping[str, str], timeout_s: float) -> tuple[int, bytes]:
         assert self._session is not None, "use the client as a context manager"
+        headers = self.headers()
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session.post(f"{self._url}/api/v1/{endpoint}", data=fields) as response,
+                self._session.post(f"{self._url}/api/v1/{endpoint}", data=fields, headers=headers) as response,
             ):
                 return response.status, await _limited(response)
         except TimeoutError:

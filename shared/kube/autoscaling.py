@@ -6,7 +6,6 @@ what a CRD's schema would refuse may still come from one that was changed. Text 
 
 from __future__ import annotations
 
-import math
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeVar
@@ -22,6 +21,8 @@ E = TypeVar("E", bound=Enum)
 
 MAX_TARGETS = 32
 MAX_REPLICAS = 100_000
+MAX_DEPTH = 32
+"""Levels of one field of the spec: policies' settings have no schema, so the API server takes any."""
 UNAPPROVED = ("go", "paused", "killSwitch")
 """Fields of the spec that an approval is not about."""
 
@@ -68,8 +69,8 @@ class _Reader:
     def number(self, name: str, value: Any, low: float, high: float, default: float | None) -> float | None:
         if value is None:
             return default
-        usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if usable and low <= value <= high:
+        # a comparison takes any whole number, be it beyond a float; NaN is in no range
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
             return float(value)
         self.refuse(name, value, f"must be a number from {low:g} to {high:g}")
         return default
@@ -115,6 +116,10 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
     """The object; what is wrong with it in ``problems``."""
     meta, read = item.metadata, _Reader()
     spec = read.object("", item.spec)
+    if too_deep := [name for name, value in spec.items() if _deeper(value, MAX_DEPTH)]:
+        # what recurses over it (the digest, a repr) would end the process of everybody's objects
+        read.problems += [f"spec.{name[:64]}: has more than {MAX_DEPTH} levels; make it flatter" for name in too_deep]
+        spec = {name: value for name, value in spec.items() if name not in too_deep}
     policy, objectives = read.object("policy", spec.get("policy")), read.object("objectives", spec.get("objectives"))
     canary, go = read.object("canary", spec.get("canary")), read.object("go", spec.get("go"))
     kill = read.text("killSwitch", spec.get("killSwitch"), default="None")
@@ -290,6 +295,21 @@ def _selector(read: _Reader, place: str, value: Any) -> str:
             continue
         parts.append(f"{name}={label}")
     return ",".join(sorted(parts))
+
+
+def _deeper(value: object, most: int) -> bool:
+    """Whether a JSON value has more levels than that; without recursion."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def loop_in(calls: dict[str, tuple[str, ...]]) -> tuple[str, ...]:

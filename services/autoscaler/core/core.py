@@ -11,7 +11,7 @@ nothing that its successor has not read; a decision whose write is unknown is fi
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from services.autoscaler.core import gates
 from services.autoscaler.core.events import (
@@ -31,6 +31,7 @@ from services.autoscaler.core.rounds import Rounds
 from services.autoscaler.core.saying import say, tellings
 from services.autoscaler.core.state import CoreSettings, PolicyMaker, State
 from services.autoscaler.core.watched import Stage, Watched
+from shared.autoscaling.observation import Policy
 from shared.errors import ConfigError
 from shared.model.autoscaler import Autoscaler
 
@@ -76,11 +77,14 @@ class AutoscalerCore:
         """When something is due next."""
         if not self.ready:
             return None
-        idle = [one.due_at for one in self.state.objects.values() if one.stage is Stage.IDLE]
+        objects = self.state.objects
+        idle = [one.due_at for one in objects.values() if one.stage is Stage.IDLE]
+        if len(objects) - len(idle) >= self.state.settings.most_rounds:
+            idle = []  # the end of a round is what they wait for, not the clock
         told = [
-            self.state.objects[key].told_at + self.state.settings.tell_every_s
+            objects[key].told_at + self.state.settings.tell_every_s
             for key in self.state.to_tell
-            if key in self.state.objects
+            if key in objects and not objects[key].telling
         ]
         return min(idle + told, default=None)
 
@@ -99,9 +103,11 @@ class AutoscalerCore:
                 return self._rounds.committed(event, now)
             case Wrote():
                 return self._rounds.wrote(event)
-            case Told(key):
+            case Told(key, done):
                 if key in self.state.objects:
                     self.state.objects[key].telling = False
+                    if not done:
+                        self.state.to_tell[key] = None
                 return []
             case Fenced(reason):
                 return [Stop(reason)]
@@ -131,17 +137,24 @@ class AutoscalerCore:
         scaler = watched.scaler
         watched.policy_problem, watched.policy, watched.rule = "", None, None
         own = scaler.policy_settings or (scaler.rule_settings if scaler.policy == "hpa" else {})
-        try:
-            watched.rule = self._policies("hpa", scaler.rule_settings)
-            watched.rule.reset(scaler.seed)
-        except ConfigError as error:
-            watched.policy_problem = f"spec.hpaRule: {str(error)[:200]}"
+        watched.rule, why = self._made("hpa", scaler.rule_settings, scaler.seed)
+        if why:
+            watched.policy_problem = f"spec.hpaRule: {why}"
             return
+        watched.policy, why = self._made(scaler.policy, own, scaler.seed)
+        if why:
+            watched.policy_problem = f"spec.policy: {why}"
+
+    def _made(self, name: str, settings: Mapping[str, object], seed: int) -> tuple[Policy | None, str]:
+        """(policy, why there is none). Settings come from whoever may make an object: nothing of theirs ends a term."""
         try:
-            watched.policy = self._policies(scaler.policy, own)
-            watched.policy.reset(scaler.seed)
+            policy = self._policies(name, settings)
+            policy.reset(seed)
         except ConfigError as error:
-            watched.policy_problem = f"spec.policy: {str(error)[:200]}"
+            return None, str(error)[:200]
+        except Exception as error:  # noqa: BLE001  a policy's bug is told on its object
+            return None, f"it cannot be made: {type(error).__name__}: {str(error)[:120]}"
+        return policy, ""
 
     def _due(self, now: float) -> list[Instruction]:
         out: list[Instruction] = []

@@ -77,9 +77,9 @@ def decide(
         success_objective=scaler.success_objective,
         cost_limit=scaler.cost_limit,
     )
-    rule, _ = ask(watched.rule, seen, stopwatch)
+    rule, rule_failed = ask(watched.rule, seen, stopwatch)
     ruled = {name: answer for name, answer in rule.items() if isinstance(answer, int) and usable(answer)}
-    by, wanted, failed = answered(watched, read, seen, rule, stopwatch)
+    by, wanted, failed = answered(watched, read, seen, (rule, rule_failed), stopwatch)
     scene = Scene(
         now=now,
         services={
@@ -118,13 +118,13 @@ def answered(
     watched: Watched,
     read: RoundRead,
     seen: Observation,
-    rule: Mapping[str, object],
+    rule: tuple[Mapping[str, object], str],
     stopwatch: Callable[[], float],
 ) -> tuple[str, Mapping[str, object], str]:
     """(whose answer, the answer, why the policy has none). The kill switch and the canary's other part take HPA's."""
     scaler = watched.scaler
     if scaler.plain_hpa or not in_window(read.wall_s, scaler.canary_time):
-        return "hpa", rule, ""
+        return "hpa", *rule
     envelope = drift.envelope_of(watched.policy)
     if envelope is not None:
         watched.drift = drift.after(watched.drift, seen, envelope)
@@ -160,7 +160,7 @@ def observe(
     """(one service as the policy sees it, what is wrong with its readings)."""
     limits = watched.scaler.limits
     ready = sum(pod.ready for pod in pods)
-    readings = {**read.readings.get(target.name, {}), **used(target, pods, read)}
+    readings = {**whole(read.readings.get(target.name, {}), pods, read.wall_s), **used(target, pods, read)}
     if fact.replicas == 0:
         # nobody runs, so nobody's use can be measured: that is no failure
         readings = {name: one for name, one in readings.items() if name not in USAGE}
@@ -203,6 +203,17 @@ def observe(
     ), tuple(lines)
 
 
+def whole(readings: Mapping[Signal, Reading], pods: list[PodFact], wall_s: float) -> dict[Signal, Reading]:
+    """Readings without those that are of fewer pods than have run for a while: a part of the load is no less load."""
+    known = sum(1 for pod in pods if pod.ready and _runs_s(pod, wall_s) > SAMPLED_S)
+    return {
+        signal: Reading(None, None, f"only {one.pods} of {known} pods have a sample")
+        if one.pods is not None and one.pods < known
+        else one
+        for signal, one in readings.items()
+    }
+
+
 def used(target: Target, pods: list[PodFact], read: RoundRead) -> dict[Signal, Reading]:
     """Mean use of the ready pods by metrics.k8s.io; one that has run for a while and has no sample spoils it."""
     signals = [signal for signal, source in target.sources.items() if source.kind is SourceKind.RESOURCE]
@@ -216,14 +227,17 @@ def used(target: Target, pods: list[PodFact], read: RoundRead) -> dict[Signal, R
             for pod in ready
             if (metric := read.pod_metrics.get(pod.name)) is not None and USAGE[signal] in metric.usage
         ]
-        without = [pod for pod in ready if pod.name not in read.pod_metrics and _runs_s(pod, read.wall_s) > SAMPLED_S]
+        sampled = {metric.pod for metric, _ in samples}
+        without = [pod for pod in ready if pod.name not in sampled and _runs_s(pod, read.wall_s) > SAMPLED_S]
         if not samples:
             found[signal] = Reading(None, None, "no ready pod has a sample" if ready else "no pod is ready")
         elif without:
             found[signal] = Reading(None, None, f"{without[0].name} is ready and has no sample")
         else:
             mean = sum(value for _, value in samples) / len(samples)
-            found[signal] = Reading(mean, min(metric.at_s for metric, _ in samples))
+            # one bad part spoils the mean, and must show
+            worst = next((value for _, value in samples if not value >= 0), mean)
+            found[signal] = Reading(worst, min(metric.at_s for metric, _ in samples))
     return found
 
 

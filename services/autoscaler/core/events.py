@@ -171,9 +171,10 @@ class Wrote(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """The status was written, or could not be."""
+    """The status was written, or could not be: then it is told again."""
 
     key: str
+    done: bool = True
 
 
 class Tick(Struct, frozen=True):

@@ -175,6 +175,11 @@ class Rounds:
 
     def _remember_expected(self, watched: Watched, read: RoundRead, by_service: dict[str, Gate]) -> None:
         """What is there now was taken in by this decision: from here on any other number is somebody's."""
+        watched.owed = {name: rise for name, rise in watched.unsure.items() if name in by_service}
+        for target in watched.scaler.targets:
+            hpa = read.hpas.get(target.name)
+            if not by_service[target.name].reason and isinstance(hpa, HpaFact) and hpa.maximum == target.maximum:
+                watched.bounded.add(target.name)  # as an earlier leader of ours left it
         for name, gate in by_service.items():
             shown, _ = _shown(watched, read, name)
             if gate.reason or shown is None:
@@ -285,8 +290,7 @@ class Rounds:
             else:
                 self._state.stats.conflicts += outcome == "conflict"
                 self._state.stats.writes_refused += outcome == "refused"
-                watched.expected[write.service] = Expected((before,))
-                watched.unsure.pop(write.service, None)
+                _not_written(watched, write.service)
             if outcome != "ok":
                 watched.recorded = None
             level = "info" if outcome in ("ok", "conflict") else "warning"
@@ -345,9 +349,16 @@ def _decision(
 
 
 def _let_go(watched: Watched, writes: tuple[ScaleTo | SetBounds, ...]) -> None:
-    """These were decided and are not written: nothing new is to be seen, and the next decision is recorded anew."""
+    """These were decided and are not written: the next decision is recorded anew."""
     watched.recorded = None
     for write in writes:
-        before = watched.expected[write.service].values[0]
-        watched.expected[write.service] = Expected((before,))
-        watched.unsure.pop(write.service, None)
+        _not_written(watched, write.service)
+
+
+def _not_written(watched: Watched, service: str) -> None:
+    """As it was before this decision: an earlier rise that it was to finish may still come, or has to be finished."""
+    before, owed = watched.expected[service].values[0], watched.owed.get(service, 0)
+    watched.expected[service] = Expected((before, owed) if owed > before else (before,))
+    watched.unsure.pop(service, None)
+    if owed > before:
+        watched.unsure[service] = owed

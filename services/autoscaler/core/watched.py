@@ -63,6 +63,8 @@ class Watched:
     """What each target may show without anybody else having written it; no entry: nothing of ours was written."""
     unsure: dict[str, int] = field(default_factory=dict)
     """Rises whose write may or may not have happened: what was to be."""
+    owed: dict[str, int] = field(default_factory=dict)
+    """Of these, what the decision under way takes up; it is unsure again where that is not written."""
     foreign: dict[str, Foreign] = field(default_factory=dict)
     bounded: set[str] = field(default_factory=set)
     """Services whose HPA has both bounds from us: another maximum there is somebody else's."""

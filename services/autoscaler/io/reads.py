@@ -221,7 +221,9 @@ class Reads:
         joined = max(numbers) if signal is Signal.LATENCY else sum(numbers)
         # one bad part spoils the sum, and must show
         worst = next((one for one in numbers if not one >= 0), None)
-        return Reading(joined if worst is None else worst, min(at_s for _, at_s in values))
+        # a selector of the object's own may mean fewer pods than the service has
+        pods = len(values) if source.kind is SourceKind.PODS and not source.selector else None
+        return Reading(joined if worst is None else worst, min(at_s for _, at_s in values), pods=pods)
 
     async def _by_query(self, query: str) -> list[tuple[float, float]]:
         if self._prometheus is None:

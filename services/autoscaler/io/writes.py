@@ -132,7 +132,7 @@ class ApiWrites:
 
     async def tell(self, work: Tell) -> None:
         """The object's status; a failed one is asked for again by the core."""
-        scaler, now = work.scaler, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        scaler, now, done = work.scaler, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), True
         try:
             await self._api.patch(
                 AUTOSCALERS, namespace=scaler.namespace, name=scaler.name,
@@ -141,7 +141,8 @@ class ApiWrites:
             )  # fmt: skip
         except KubeError as error:
             log.info("status_failed", object=scaler.key, error=error)
-        self._post(Told(scaler.key))
+            done = False
+        self._post(Told(scaler.key, done))
 
 
 class _NotLeading(Exception):

@@ -20,6 +20,7 @@ from shared.autoscaling.observation import Decision, Observation, ServiceObserva
 from shared.autoscaling.policies.holt_winters import HoltWinters, Smoothing
 from shared.autoscaling.policies.hpa import Percent, Positive, Share
 from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, milli, usable
+from shared.errors import ConfigError
 
 FORECAST = "forecast"
 Rate = Annotated[float, Meta(ge=0, le=1)]
@@ -47,13 +48,21 @@ class PredictiveSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     sync_s: Positive = SYNC_S
 
 
+MAX_STEPS = 240
+"""Forecasts of one decision: it is made for all services on one thread, and is to take milliseconds."""
+
+
 class PredictivePolicy:
-    """Every service by itself."""
+    """Every service by itself. ``ConfigError``: a horizon of too many steps."""
 
     name = "predictive"
     Settings = PredictiveSettings
 
     def __init__(self, settings: PredictiveSettings = PredictiveSettings()) -> None:  # noqa: B008 - frozen
+        if settings.horizon_s > MAX_STEPS * settings.step_s:
+            raise ConfigError(
+                f"policy predictive: horizon_s is more than {MAX_STEPS} times step_s; lower it, or raise step_s"
+            )
         self._settings = settings
         self._behavior = None if settings.behavior is None else behavior_from_api(settings.behavior)
         self.reset(0)

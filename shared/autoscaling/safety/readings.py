@@ -31,11 +31,13 @@ CEILINGS = {
 
 
 class Reading(Struct, frozen=True):
-    """One signal as it was read. ``at_s``: when it was measured, seconds since 1970; ``problem``: why there is none."""
+    """One signal as it was read. ``at_s``: when it was measured, seconds since 1970; ``problem``: why there is none;
+    ``pods``: of how many pods it is put together, None where it is not of pods."""
 
     value: float | None
     at_s: float | None = None
     problem: str = ""
+    pods: int | None = None
 
 
 def checked(

@@ -271,7 +271,7 @@ class World:
                     self.status = {**instruction.status}
                     if self.spec and not process.stopped:
                         self.tell(ScalerSeen(self.scaler()), to=process)
-                return Told(instruction.scaler.key)
+                return Told(instruction.scaler.key, not self.api_down)
             case _:
                 return None
 
@@ -342,7 +342,7 @@ def _unknown(instruction: Instruction) -> Event | None:
         case Write():
             return Wrote(instruction.key, instruction.number, {})
         case Tell():
-            return Told(instruction.scaler.key)
+            return Told(instruction.scaler.key, done=False)
         case ReadRound():
             down = {target.name: "no answer" for target in instruction.scaler.targets}
             return RoundRead(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.autoscaler.core.events import HpaFact, HpaSeen, Tick
+from services.autoscaler.core.events import HpaFact, HpaSeen, ScalerSeen, Tick
 from services.autoscaler.core.instructions import Commit, ReadRound, Write
 from shared.autoscaling.safety.readings import Reading
 from shared.model.autoscaler import Signal, TargetRef
@@ -311,9 +311,33 @@ def test_a_loop_of_calls_is_told_and_nothing_is_read(world: World):
     assert not any(isinstance(one, ReadRound) for one in world.process.core.handle_all([Tick()], world.now))  # type: ignore[union-attr]
 
 
-def test_two_objects_on_one_deployment_write_neither(world: World):
-    from services.autoscaler.core.events import ScalerSeen
+def test_a_status_that_could_not_be_written_is_written_later_though_nothing_changed():
+    world = World(spec=spec_of("front", mode="nonsense"), api_down=True)
+    process = world.elect(tell_every_s=5.0)
+    while process.waiting:
+        world.carry_out(process)
+    assert world.status == {}
+    world.api_down = False
+    assert process.core.wake_at() is not None
+    world.run()
+    assert world.condition("Ready")[:2] == ("False", "Invalid")
 
+
+def test_objects_beyond_the_most_rounds_wait_for_a_round_and_not_for_the_clock(world: World):
+    """A wake-up in the past would turn the loop without a pause for as long as the reads take."""
+    second = msgspec.structs.replace(world.scaler(), name="other", uid="other")
+    process = world.elect(most_rounds=1)
+    world.now += 10
+    world.tell(ScalerSeen(second))
+    world.now += 10
+    world.tell(Tick())
+    reads = [one for one in process.waiting if isinstance(one, ReadRound)]
+    assert len(reads) == 1
+    wake_at = process.core.wake_at()
+    assert wake_at is None or wake_at > world.now
+
+
+def test_two_objects_on_one_deployment_write_neither(world: World):
     world.approve()
     other = msgspec.structs.replace(world.scaler(), name="other", uid="other-uid")
     world.tell(ScalerSeen(other))
@@ -362,8 +386,6 @@ def test_an_attackers_pods_with_our_labels_do_not_count(world: World):
 def test_an_object_made_anew_under_the_same_name_starts_without_the_old_ones_past(world: World):
     world.approve()
     world.run()
-    from services.autoscaler.core.events import ScalerSeen
-
     world.scale("front", 9)
     anew = msgspec.structs.replace(world.scaler(), uid="another")
     world.tell(ScalerSeen(anew))

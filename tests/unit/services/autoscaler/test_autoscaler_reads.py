@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from services.autoscaler.core.events import RoundRead, TargetFact
 from services.autoscaler.core.instructions import ReadRound
 from services.autoscaler.io.reads import Kinds, Reads
 from shared.adapters.prometheus import PrometheusClient
-from shared.errors import KubeRejected, KubeUnknown
+from shared.errors import ConfigError, KubeRejected, KubeUnknown
 from shared.model.autoscaler import Signal
 from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord
@@ -155,6 +156,7 @@ async def test_metrics_of_each_kind_are_read_and_brought_to_our_units(prometheus
         Signal.ARRIVALS: 1.5, Signal.LATENCY: 0.25, Signal.QUEUE: 7.0, Signal.FAILED: 12.5,
     }  # fmt: skip
     assert readings[Signal.QUEUE].at_s == 1_800_000_000.0
+    assert {signal: one.pods for signal, one in readings.items() if one.pods is not None} == {Signal.ARRIVALS: 2}
     asked = dict(api.asked)
     assert asked[f"{CUSTOM}/namespaces/shop/pods/*/requests"] == {"labelSelector": "app=front"}
     assert asked[f"{EXTERNAL}/namespaces/shop/depth"] == {"labelSelector": "q=a"}
@@ -180,3 +182,21 @@ async def test_one_negative_part_is_not_hidden_by_the_sum():
     api = Api(**{f"{EXTERNAL}/namespaces/shop/depth": values("50", "-7")})
     found = await read(api, {"signal": "queue", "type": "External", "metric": "depth"})
     assert found.readings["front"][Signal.QUEUE].value == -7
+
+
+async def test_a_token_is_read_anew_for_each_query_and_one_that_is_gone_is_told(
+    prometheus: FakePrometheus, tmp_path: Path
+):
+    """A cluster replaces the tokens that it projects every hour."""
+    file = tmp_path / "token"
+    async with PrometheusClient(prometheus.url, token_file=file) as client:
+        for token in ("first", "second"):
+            file.write_text(f"{token}\n")
+            await client.query("one")
+        assert prometheus.tokens == ["Bearer first", "Bearer second"]
+        file.write_text("two\nlines")
+        with pytest.raises(ConfigError, match="not one line"):
+            await client.query("one")
+        file.unlink()
+        with pytest.raises(ConfigError, match=r"prometheus_token_file: .* cannot be read"):
+            await client.query("one")

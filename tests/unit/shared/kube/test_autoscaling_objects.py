@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from services.twin.custom.schema import default, validate, well_formed
+from shared.autoscaling.approval import digest_of
 from shared.errors import KubeUnknown
 from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api, loop_in
 from shared.kube.objects import ObjectMeta
@@ -173,3 +174,20 @@ def test_the_last_writer_of_the_replicas_is_found_unless_it_is_us():
     assert last_writer(ScaledMeta(managed_fields=[keda, template]), but="conclave") == "keda-operator"
     assert last_writer(ScaledMeta(managed_fields=[keda, ours]), but="conclave") == ""
     assert last_writer(ScaledMeta(), but="conclave") == ""
+
+
+def test_a_whole_number_beyond_any_float_is_a_problem_of_its_object():
+    found = read({"targets": [target()], "objectives": {"costLimit": 10**400}})
+    assert found.problems[0].startswith("spec.objectives.costLimit")
+    assert read({"targets": [target()], "objectives": {"success": float("nan")}}).problems
+
+
+def test_settings_of_absurd_depth_are_a_problem_of_their_object():
+    """Their digest would end the process by a RecursionError."""
+    deep: Any = 1
+    for _ in range(5000):
+        deep = {"a": deep}
+    found = read({"targets": [target()], "policy": {"settings": deep}})
+    assert found.problems == ("spec.policy: has more than 32 levels; make it flatter",)
+    assert digest_of(found.document).startswith("sha256:")
+    assert read({"targets": [target()], "policy": {"settings": {"behavior": {"scaleDown": {}}}}}).problems == ()

@@ -8,6 +8,7 @@ import pytest
 
 from shared.autoscaling.policies.holt_winters import HoltWinters, Smoothing
 from shared.autoscaling.registry import make_policy
+from shared.errors import ConfigError
 from tests.autoscaling_builders import asked, web
 
 
@@ -102,3 +103,9 @@ def test_without_readings_it_keeps_what_there_is() -> None:
     for now in range(0, 300, 10):
         asked(policy, now, web(5, cpu=0.5, arrivals=100.0, served=100.0))
     assert [asked(policy, now, web(5, cpu=None, arrivals=None)) for now in (300.0, 630.0, 930.0)] == [5, 5, 5]
+
+
+def test_a_horizon_of_too_many_steps_is_refused() -> None:
+    """It would hold up the decisions of every other object."""
+    with pytest.raises(ConfigError, match="horizon_s is more than 240 times step_s"):
+        make_policy("predictive", {"horizon_s": 1e9, "step_s": 0.001})
