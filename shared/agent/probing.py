@@ -186,6 +186,7 @@ class Probing:
             self._neighbours[peer] += 1
             if self._neighbours[peer] >= self.settings.failures:
                 del self._neighbours[peer]
+                self.vivaldi.forget(peer)
 
     def _any(self) -> Address:
         known = list(self._neighbours)

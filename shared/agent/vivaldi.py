@@ -112,6 +112,10 @@ class Vivaldi:
         recent = self._recent.get(peer)
         return recent.rtt_ms if recent is not None else None
 
+    def forget(self, peer: Hashable) -> None:
+        """The peer is gone: where it stood, and how far it was, is of no time that still counts."""
+        self._recent.pop(peer, None)
+
     def _remember(self, peer: Hashable, rtt_ms: float, theirs: Coordinate) -> None:
         recent = self._recent.get(peer)
         if recent is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -137,16 +138,29 @@ async def opened_sensing(
         return
     host, port = split_address(settings.probe_listen or f"{split_address(settings.listen)[0]}:0", "probe_listen")
     async with opened_echo(probing, host, port) as (echo, bound):
-        probing.here = reached_at(url, bound)
-        reporter = Reporter(client, who, probing, times, probed_at=probing.here, term=term)
+        here = await reached_at(url, bound)
+        probing.here = here or probing.here
+        reporter = Reporter(client, who, probing, times, probed_at=here, term=term)
         yield Sensing(reader, probing, times, reporter, echo)
 
 
-def reached_at(url: str, bound: Address) -> Address:
-    """Where others reach a socket bound so: at the host of our URL where the socket takes every address."""
-    if ip_address(bound[0]).is_unspecified:
-        return urlsplit(url).hostname or bound[0], bound[1]
-    return bound
+async def reached_at(url: str, bound: Address) -> Address | None:
+    """Where others reach a socket bound so: at the host of our URL where the socket takes every address. None where
+    that is a name that leads nowhere: others probe IP addresses alone, and the leader takes no message with a long
+    name."""
+    every = ip_address(bound[0])
+    host = urlsplit(url).hostname if every.is_unspecified else None
+    if host is None:
+        return bound
+    try:
+        # an address is taken as it is
+        family = socket.AF_INET if every.version == 4 else socket.AF_UNSPEC
+        found = await asyncio.get_running_loop().getaddrinfo(host, bound[1], family=family, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:
+        remedy = "advertise an IP address, or give one to probe_listen"
+        log.warning("probes_unreachable", host=host, error=error, effect="delays are not measured", remedy=remedy)
+        return None
+    return str(found[0][4][0]), bound[1]
 
 
 def _nonce() -> bytes:

@@ -21,7 +21,7 @@ from services.coordinator.cycle.classes import Classes, OfferedClass
 from services.coordinator.rollout.window import Sample, Valuing
 from services.coordinator.usage.inventory import WorkloadInventory
 from services.coordinator.usage.latency_limits import LatencyLimits
-from services.coordinator.usage.measured import MeasuredNode, MeasuredNodes, Telling
+from services.coordinator.usage.measured import NEVER_S, MeasuredNode, MeasuredNodes, Telling
 from shared.model.pod import Pod
 from shared.model.unit import Unit
 from shared.policy.observation import NOTHING, Need, Needs
@@ -153,7 +153,7 @@ class Variants:
                         slot, age_ms, sample.shares, sample.unmeasured, -1 if delay_us is None else delay_us, latencies
                     )
                 )
-            elif self._targets:
+            elif self._targets and node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
                 found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, -1, latencies))
         return found
 

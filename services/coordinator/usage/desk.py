@@ -35,6 +35,8 @@ SURE = 0.5
 COMPARED = 32
 """Other nodes, of a region or of all, to which a node's delay is the median."""
 FORGET_S = 300.0
+MOST_AGE_S = 3600.0
+"""An older reading tells nothing of now; an age without bounds would be none of an offer's numbers."""
 SILENCE_S = 30.0
 PEERS_TOLD = 4
 
@@ -64,6 +66,10 @@ class _Heard:
     probed_at: ProbePeer | None
 
 
+_Standing = dict[str | None, dict[str, Coordinate]]
+"""Coordinates by node, by region; None: of all nodes."""
+
+
 class ReadingsDesk:
     """One term's. ``key``: of probes between agents, made anew by each leader; ``region_of``: a node's label."""
 
@@ -75,7 +81,7 @@ class ReadingsDesk:
         self._targets: dict[str, LatencyTarget] = {}
         self._heard: dict[str, _Heard] = {}
         self._waiting: dict[str, tuple[float, Readings]] = {}
-        self._flushed_s = 0.0
+        self._flushed_s: float | None = None
         self._message_id = 0
         self.taken = 0
         self.refused = 0
@@ -108,7 +114,7 @@ class ReadingsDesk:
             raise ReadingsRefused(f"agent {message.agent} serves {node or 'no node of its own'}", "forbidden")
         self.taken += 1
         self._heard[node] = _Heard(now_s, _coordinate(message), message.probed_at)
-        if message.readings:
+        if message.readings and message.readings[-1].age_ms <= MOST_AGE_S * 1000:
             self._waiting[node] = (now_s, message)
         self._message_id += 1
         every_s = max(LEAST_S if wanted or self._targets else UNWANTED_S, len(agents) / MESSAGES_PER_S)
@@ -122,7 +128,7 @@ class ReadingsDesk:
             self._peers(node) if message.probed_at is not None else [],
             [
                 ProbeTarget(target.name, target.host, target.port, round(target.every_s * 1000))
-                for target in islice(self._targets.values(), MAX_TARGETS)
+                for target in self._named().values()
                 if not target.region
             ],
         )
@@ -130,22 +136,50 @@ class ReadingsDesk:
     def flush(self, now_s: float) -> NodesMeasured | None:
         """Everything that came since, as one event; None where nothing did. Where agents fell silent an empty one comes
         now and then: what they told grows old."""
-        if not self._waiting and self._heard and now_s - self._flushed_s >= SILENCE_S:
-            self._flushed_s = now_s
-            return NodesMeasured(())
         self._heard = {node: one for node, one in self._heard.items() if now_s - one.at_s <= FORGET_S}
         if not self._waiting:
-            return None
+            if self._flushed_s is None or now_s - self._flushed_s < SILENCE_S:
+                return None
+            self._flushed_s = now_s
+            return NodesMeasured(())
         self._flushed_s = now_s
         waiting, self._waiting = self._waiting, {}
+        named, standing = self._named(), self._standing()
         return NodesMeasured(
-            tuple(self._sample(node, now_s - at_s, message) for node, (at_s, message) in waiting.items())
+            tuple(
+                self._sample(node, now_s - at_s, message, named, standing) for node, (at_s, message) in waiting.items()
+            )
         )
 
-    def _sample(self, node: str, waited_s: float, message: Readings) -> NodeSample:
+    def _named(self) -> dict[str, LatencyTarget]:
+        """The targets that count: no more than a message has room for."""
+        return dict(islice(self._targets.items(), MAX_TARGETS))
+
+    def _standing(self) -> _Standing:
+        """The nodes to which delays are told, once for all samples of a flush: of all nodes, and of each region that
+        a target names."""
+        regions = {target.region for target in self._named().values() if target.region}
+        found: _Standing = {None: {}, **{region: {} for region in regions}}
+        for node, one in self._heard.items():
+            if one.coordinate is None or one.coordinate.error > SURE:
+                continue
+            for place in (None, self._region_of(node)) if regions else (None,):
+                # one more than are compared: a node is not compared with itself
+                if place in found and len(found[place]) <= COMPARED:
+                    found[place][node] = one.coordinate
+        return found
+
+    def _sample(
+        self,
+        node: str,
+        waited_s: float,
+        message: Readings,
+        named: Mapping[str, LatencyTarget],
+        standing: _Standing,
+    ) -> NodeSample:
         reading = message.readings[-1]
         here = self._heard[node].coordinate if node in self._heard else None
-        delay = self._delay(node, here, lambda _: True)
+        delay = _delay(node, here, standing[None])
         return NodeSample(
             node=node,
             age_s=waited_s + reading.age_ms / 1000,
@@ -155,46 +189,42 @@ class ReadingsDesk:
             network=None if reading.network < 0 else reading.network,
             source=SOURCE,
             delay_us=None if delay is None else round(delay[0] * 1000),
-            latencies=self._latencies(node, here, message.latencies),
+            latencies=_latencies(node, here, message.latencies, named, standing),
             pressure=tuple(reading.pressure),
             oom_kills=_known(reading.oom_kills),
             missing=_missing(reading, message.latencies),
         )
 
-    def _latencies(
-        self, node: str, here: Coordinate | None, told: Iterable[TargetLatency]
-    ) -> dict[str, tuple[int, int]]:
-        """(median, spread) by target, in microseconds; only of targets that are there."""
-        found = {
-            one.target: (one.median_us, one.spread_us) for one in told if one.samples and one.target in self._targets
-        }
-        for target in islice(self._targets.values(), MAX_TARGETS):
-            if target.region and (delay := self._delay(node, here, self._in(target.region))) is not None:
-                found[target.name] = (round(delay[0] * 1000), round(delay[1] * 1000))
-        return found
-
-    def _in(self, region: str) -> Callable[[str], bool]:
-        return lambda node: self._region_of(node) == region
-
-    def _delay(self, node: str, here: Coordinate | None, wanted: Callable[[str], bool]) -> tuple[float, float] | None:
-        """(median, spread) of the delay to other nodes, in ms; None where that is not known well enough."""
-        if here is None or here.error > SURE:
-            return None
-        others = (
-            one.coordinate
-            for name, one in self._heard.items()
-            if name != node and one.coordinate is not None and one.coordinate.error <= SURE and wanted(name)
-        )
-        delays = [delay_ms(here, other) for other in islice(others, COMPARED)]
-        if not delays:
-            return None
-        middle = median(delays)
-        return middle, median(abs(delay - middle) for delay in delays)
-
     def _peers(self, node: str) -> list[ProbePeer]:
         known = [one.probed_at for name, one in self._heard.items() if name != node and one.probed_at is not None]
         most = min(PEERS_TOLD, MAX_PEERS)
         return [known.pop(int(self._rng.random() * len(known))) for _ in range(min(most, len(known)))]
+
+
+def _latencies(
+    node: str,
+    here: Coordinate | None,
+    told: Iterable[TargetLatency],
+    named: Mapping[str, LatencyTarget],
+    standing: _Standing,
+) -> dict[str, tuple[int, int]]:
+    """(median, spread) by target, in microseconds; only of targets that are there."""
+    found = {one.target: (one.median_us, one.spread_us) for one in told if one.samples and one.target in named}
+    for target in named.values():
+        if target.region and (delay := _delay(node, here, standing[target.region])) is not None:
+            found[target.name] = (round(delay[0] * 1000), round(delay[1] * 1000))
+    return found
+
+
+def _delay(node: str, here: Coordinate | None, others: Mapping[str, Coordinate]) -> tuple[float, float] | None:
+    """(median, spread) of the delay to other nodes, in ms; None where that is not known well enough."""
+    if here is None or here.error > SURE:
+        return None
+    delays = [delay_ms(here, other) for name, other in others.items() if name != node][:COMPARED]
+    if not delays:
+        return None
+    middle = median(delays)
+    return middle, median(abs(delay - middle) for delay in delays)
 
 
 def _coordinate(message: Readings) -> Coordinate | None:

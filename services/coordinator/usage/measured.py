@@ -27,6 +27,7 @@ LATENCY_STALE_S = 120.0
 """Latencies that are older, since their agent is silent, are not known any more."""
 GONE_S = 600.0
 """Nobody has told anything of the node for so long: it is shown as not measured."""
+NEVER_S = -1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class MeasuredNode:
     parts: list[Part | None] = field(default_factory=lambda: [None] * PARTS)
     delay_us: int | None = None
     latencies: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    told_s: float = -1e18
+    told_s: float = NEVER_S
     """When the sensors' sample was taken."""
     pressure: tuple[float, ...] = ()
     oom_kills: int = 0
@@ -54,7 +55,7 @@ class MeasuredNode:
     @property
     def newest_s(self) -> float:
         """When the newest part was measured."""
-        return max((part.at_s for part in self.parts if part is not None), default=-1e18)
+        return max((part.at_s for part in self.parts if part is not None), default=NEVER_S)
 
     def fresh(self) -> list[Part | None]:
         """The parts that count: measured, and not stale beside the newest."""

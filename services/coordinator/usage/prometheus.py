@@ -8,7 +8,6 @@ fresher wherever there is one. A query that fails, or gives NaN, leaves its part
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +16,7 @@ import structlog
 
 from services.coordinator.core.events import Event, NodeSample, NodesMeasured
 from shared.errors import ConfigError
+from shared.wire.bounds import MAX_COUNT
 
 if TYPE_CHECKING:
     from shared.adapters.prometheus import Series
@@ -99,11 +99,11 @@ def samples_of(found: Mapping[str, Sequence[Series]], label: str) -> tuple[NodeS
 
 
 def _by_node(series: Sequence[Series], label: str) -> dict[str, float]:
-    """By node; "host:9100" counts as host. Not finite or negative: left out."""
+    """By node; "host:9100" counts as host. Negative, not finite, or more than anything counts: left out."""
     found: dict[str, float] = {}
     for one in series[:MOST_NODES]:
         name = one.labels.get(label, "").partition(":")[0]
-        if name and one.samples and math.isfinite(value := one.samples[-1][1]) and value >= 0:
+        if name and one.samples and 0 <= (value := one.samples[-1][1]) <= MAX_COUNT:
             found[name] = value
     return found
 

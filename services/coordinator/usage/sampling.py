@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from services.coordinator.core.events import Event, NodeSample, NodesMeasured
-from services.coordinator.usage.desk import ReadingsDesk
+from services.coordinator.usage.desk import MOST_AGE_S, ReadingsDesk
 from shared.errors import KubeError, KubeRejected
 from shared.kube.node_metrics import NodeMetric
 
@@ -22,7 +22,6 @@ log = structlog.get_logger()
 
 UNSERVED_S = 300.0
 """How often a cluster without the API is asked again."""
-MOST_AGE_S = 3600.0
 FLUSH_S = 1.0
 
 

@@ -160,13 +160,15 @@ class TimedHandler(web.RequestHandler):
         text = b""
         try:
             text = (await route.handle(call)).text()
+            if self.transport is not None:
+                self.transport.write(text)
+            if self._paused:  # who does not read gets no further answer: they would pile up here
+                await self._drain_helper()
         except ConnectionError:  # as at aiohttp: there is nobody to answer
             pass
         finally:
             if not text:
                 self.force_close()
-            elif self.transport is not None:
-                self.transport.write(text)
             self._answered()
 
     def _answered(self) -> None:

@@ -131,6 +131,17 @@ def test_a_neighbour_that_never_answers_is_let_go() -> None:
     assert a.neighbours == []
 
 
+def test_a_neighbour_that_is_gone_pulls_at_nobody_any_more() -> None:
+    """Each sample is followed by steps against peers remembered: those that are gone would hold a node for ever."""
+    a, b = agent(A, 1), agent(B, 2)
+    _, answer = asked(a, b)
+    a.received(answer, B, 10.020)
+    assert a.vivaldi.known(B) is not None
+    for step in range(200):
+        a.due(20.0 + step * 0.5)
+    assert a.vivaldi.known(B) is None
+
+
 @pytest.mark.parametrize(
     "address", ["224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1", "::", "no address", "10.0.0.256"]
 )

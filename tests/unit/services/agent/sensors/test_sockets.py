@@ -13,6 +13,7 @@ import pytest
 
 from services.agent.sensors.echo import opened_echo
 from services.agent.sensors.reporting import UNKNOWN_ROUTE_S, Reporter, Self
+from services.agent.sensors.sensing import reached_at
 from services.agent.sensors.targets import Targets
 from shared.adapters.peers.client import PeerClient
 from shared.agent import echo as datagrams
@@ -60,6 +61,20 @@ async def test_an_address_that_is_taken_is_named() -> None:
         with pytest.raises(ConfigError, match=f"probe_listen: 127.0.0.1:{port} cannot be bound"):
             async with opened_echo(probing(2), host, port):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("url", "bound", "reached"),
+    [
+        ("http://10.0.0.7:8700", "0.0.0.0", "10.0.0.7"),
+        ("http://10.0.0.7:8700", "10.0.0.8", "10.0.0.8"),
+        ("http://[fd00::7]:8700", "::", "fd00::7"),
+        ("http://localhost:8700", "0.0.0.0", "127.0.0.1"),
+        ("http://no..name:8700", "0.0.0.0", None),
+    ],
+)
+async def test_others_are_told_an_ip_address_whatever_the_url_names(url: str, bound: str, reached: str | None) -> None:
+    assert await reached_at(url, (bound, 8703)) == ((reached, 8703) if reached else None)
 
 
 async def test_a_target_is_timed_and_one_that_refuses_is_a_failure() -> None:

@@ -8,11 +8,22 @@ import pytest
 
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.events import NodesMeasured
-from services.coordinator.usage.desk import MESSAGES_PER_S, SILENCE_S, SURE, UNWANTED_S, ReadingsDesk, ReadingsRefused
+from services.coordinator.usage.desk import (
+    FORGET_S,
+    MESSAGES_PER_S,
+    MOST_AGE_S,
+    SILENCE_S,
+    SURE,
+    UNWANTED_S,
+    ReadingsDesk,
+    ReadingsRefused,
+)
+from services.coordinator.usage.measured import GONE_S
 from shared.kube.latency_targets import LatencyTarget
 from shared.model.cluster_events import ObjectChanged
+from shared.wire.bounds import MAX_COUNT
 from shared.wire.messages import VERSION, Readings
-from shared.wire.readings import NodeReading, ProbePeer, Standing, TargetLatency
+from shared.wire.readings import MAX_TARGETS, NodeReading, ProbePeer, Standing, TargetLatency
 from shared.wire.records import AgentRecord
 
 KEY = b"k" * 32
@@ -146,3 +157,56 @@ def test_where_agents_fell_silent_an_empty_event_comes_now_and_then() -> None:
     assert one.flush(10.0 + SILENCE_S) == NodesMeasured(())
     assert one.flush(11.0 + SILENCE_S) is None
     assert desk().flush(1000.0) is None, "nobody was ever heard"
+
+
+def test_events_go_on_when_all_agents_are_silent_for_good_so_that_what_they_told_is_forgotten() -> None:
+    one = desk()
+    one.heard(message(0), agents(), 10.0)
+    one.flush(10.0)
+    events = [one.flush(10.0 + second) for second in range(1, int(GONE_S) + 2 * int(SILENCE_S))]
+    assert GONE_S > FORGET_S
+    assert events[int(GONE_S) :].count(NodesMeasured(())) >= 1
+
+
+def test_a_reading_of_an_age_that_no_offer_can_tell_is_not_taken() -> None:
+    one = desk()
+    one.heard(message(0, readings=[NodeReading("n0", MAX_COUNT, 1500)]), agents(), 1.0)
+    one.heard(message(1, readings=[NodeReading("n1", round(MOST_AGE_S * 1000), 1500)]), agents(), 1.0)
+    event = one.flush(1.0)
+    assert event is not None
+    assert [sample.node for sample in event.samples] == ["n1"]
+
+
+def test_no_more_targets_are_told_of_a_node_than_an_offer_has_room_for() -> None:
+    one = desk()
+    for number in range(MAX_TARGETS // 2):
+        one.changed([ObjectChanged("latencytargets", f"r{number}", LatencyTarget(f"r{number}", region="south"))])
+    for number in range(MAX_TARGETS):
+        one.changed([ObjectChanged("latencytargets", f"t{number}", LatencyTarget(f"t{number}", "host", 443))])
+    one.heard(message(2), agents(), 1.0)
+    told = [TargetLatency(f"t{number}", 9000, 50, 5) for number in range(MAX_TARGETS)]
+    ack = one.heard(message(0, latencies=told), agents(), 1.0)
+    event = one.flush(1.0)
+    assert event is not None
+    assert event.samples[1].latencies is not None
+    assert len(event.samples[1].latencies) == MAX_TARGETS
+    assert {target.name for target in ack.targets} <= event.samples[1].latencies.keys()
+
+
+def test_the_regions_of_nodes_are_looked_up_once_for_all_samples() -> None:
+    """With 1,000 nodes and a few regions, once per sample and target would be seconds of the leader's loop."""
+    asked: list[str] = []
+
+    def region_of(node: str) -> str:
+        asked.append(node)
+        return "south"
+
+    one = ReadingsDesk(KEY, Random(1), term=7, region_of=region_of)
+    for region in ("north", "south", "west"):
+        one.changed([ObjectChanged("latencytargets", region, LatencyTarget(region, region=region))])
+    for number in range(100):
+        one.heard(message(number), agents(100), 1.0)
+    event = one.flush(1.0)
+    assert event is not None
+    assert all(sample.latencies is not None and sample.latencies.keys() == {"south"} for sample in event.samples)
+    assert len(asked) <= 100

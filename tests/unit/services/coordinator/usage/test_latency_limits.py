@@ -11,6 +11,8 @@ from services.coordinator.inspect.explain import explain
 from services.coordinator.usage.measured import LATENCY_STALE_S
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy, ref_of
+from shared.wire.codec import decode, encode
+from shared.wire.messages import Offer
 from shared.wire.records import PolicyPointer
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -142,3 +144,17 @@ def test_latencies_of_an_agent_that_fell_silent_are_not_known_any_more_at_the_le
     placed(made, serving("b"))
     for agent in made.agents.values():
         assert not agent.replica.table.latencies
+
+
+def test_a_node_that_no_sensor_tells_of_stops_no_offer_when_no_policy_looks_at_use_any_more() -> None:
+    """n2 is known by the metrics API alone, from when a policy looked: an age since never is no number of the wire."""
+    made = scene()
+    made.deliver(NodesMeasured((NodeSample("n2", 0.0, 100, 1),)))
+    measure(made, n0=50, n1=10)
+    made.trace.clear()
+    placed(made, serving("a"))
+    offers = [send.offer for send in made.of(SendOffer)]
+    assert offers
+    for offer in offers:
+        assert decode(encode(offer), Offer) == offer
+    assert sorted(use.latencies["shop"] for offer in offers for use in offer.samples) == [10_000, 50_000]

@@ -66,7 +66,7 @@ async def test_a_server_that_fails_is_one_line_and_costs_nothing_else() -> None:
 
 
 def test_values_that_are_no_amount_are_left_out() -> None:
-    odd = [Series({"node": "n"}, ((0.0, value),)) for value in (math.nan, math.inf, -1.0)]
+    odd = [Series({"node": "n"}, ((0.0, value),)) for value in (math.nan, math.inf, -1.0, 1e306)]
     assert samples_of({"cpu": odd, "memory": odd, "disk": odd, "network": odd}, "node") == ()
 
 

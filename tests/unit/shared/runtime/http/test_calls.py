@@ -197,6 +197,47 @@ async def test_what_comes_while_a_call_is_at_work_waits_for_its_answer() -> None
         assert await answer(reader) == (200, b"ok\n")
 
 
+async def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
+    begun, large = asyncio.Event(), b"x" * (1 << 20)
+
+    async def answers(_: bytes, __: Caller) -> bytes:
+        begun.set()
+        return large
+
+    async with serving(PeerRoute("/v1/x", answers)) as served, connected(served) as (reader, writer):
+        server: Any = served._runner.server
+        calls, paused = 0, False
+        while not paused:
+            begun.clear()
+            writer.write(written(b"ask"))
+            await begun.wait()
+            calls += 1
+            paused = server.connections[0].writing_paused
+        begun.clear()
+        writer.write(written(b"ask"))
+        waiting = asyncio.create_task(begun.wait())
+        assert not (await asyncio.wait([waiting], timeout=0.1))[0], "what is not read piles up"
+        for _ in range(calls + 1):
+            assert await answer(reader) == (200, large)
+        assert begun.is_set()
+        await waiting
+
+
+async def test_a_listener_that_closes_does_not_wait_for_who_does_not_read() -> None:
+    large = b"x" * (16 << 20)
+
+    async def answers(_: bytes, __: Caller) -> bytes:
+        return large
+
+    async with serving(PeerRoute("/v1/x", answers)) as served, connected(served) as (reader, writer):
+        server: Any = served._runner.server
+        writer.write(written(b"ask"))
+        await reader.readexactly(1)
+        assert server.connections[0].writing_paused
+        async with asyncio.timeout(10):
+            await served.close()
+
+
 async def test_a_body_that_comes_too_slowly_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (listener, guard):
         monkeypatch.setattr(module, "BODY_TIMEOUT_S", 0.05)
