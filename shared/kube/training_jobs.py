@@ -70,7 +70,7 @@ class _TemplateContainer(api.Container, frozen=True):
 
 
 class _TemplateSpec(api.PodSpec, frozen=True):
-    containers: list[_TemplateContainer] | None = None
+    containers: list[_TemplateContainer] | None = None  # type: ignore[assignment]  # read only: narrower is sound
 
 
 class _TemplateMeta(Json, frozen=True):
