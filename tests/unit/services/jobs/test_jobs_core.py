@@ -474,3 +474,13 @@ def test_a_failure_that_leaves_the_phase_as_it_is_is_counted_and_told():
     world.settle(run=False, rounds=4)
     assert (world.phase(), world.status().failures, world.core.stats.failures) == (Phase.RESHAPING, 1, 1)
     assert [one.type for one in world.told if getattr(one, "type", "") == "Warning"] == ["Warning"]
+
+
+def test_time_is_counted_for_the_workers_that_ran_in_it():
+    world = running(gpu_milli=1000, maximum=2, minimum=1)
+    seen = world.core.state.jobs["default/a"]
+    world.turn(ev.PodSeen(replace(world.pods["a-worker-0"], created=EPOCH + 1)))  # counted up to now
+    before = world.status().gpu_s + seen.gpu_s
+    world.now += 20
+    world.turn(ev.PodGone(world.pods["a-worker-1"].uid))
+    assert world.status().gpu_s + seen.gpu_s - before == pytest.approx(40.0)
