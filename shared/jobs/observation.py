@@ -67,6 +67,8 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     gpus: int
     gpu_type: str = ""
+    open: bool = True
+    """False: it holds what stands on it and takes nothing new (cordoned, not ready, gone)."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

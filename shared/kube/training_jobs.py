@@ -65,12 +65,12 @@ class _Variable(Json, frozen=True):
     name: str = ""
 
 
-class _TemplateContainer(api.Container, frozen=True):
+class _TemplateContainer(Json, frozen=True):
     env: list[_Variable] | None = None
 
 
-class _TemplateSpec(api.PodSpec, frozen=True):
-    containers: list[_TemplateContainer] | None = None  # type: ignore[assignment]  # read only: narrower is sound
+class _TemplateSpec(Json, frozen=True):
+    containers: list[_TemplateContainer] | None = None
 
 
 class _TemplateMeta(Json, frozen=True):
@@ -83,6 +83,10 @@ class _Template(Json, frozen=True):
 
     metadata: _TemplateMeta | None = None
     spec: _TemplateSpec = field(default_factory=_TemplateSpec)
+
+
+class _PodOfTemplate(Json, frozen=True):
+    spec: api.PodSpec = field(default_factory=api.PodSpec)
 
 
 class WorkerPodObject(Json, frozen=True):
@@ -150,6 +154,7 @@ class _Reader:
                 self.refuse(f"{name}.spec.restartPolicy", policy, "cannot be; leave it out, or write Never")
             try:
                 msgspec.convert(value, _Template)
+                msgspec.convert(value, _PodOfTemplate)
             except msgspec.ValidationError as error:
                 self.problems.append(f"spec.{name}: {error}; write it as a pod has it")
                 return {}

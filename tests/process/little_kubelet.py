@@ -15,12 +15,16 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from tests.process.mesh import ROOT, Mesh
 
 Json = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 GRACE_S = 5.0
+FOR_EVER = aiohttp.ClientTimeout(total=None)
+"""Of a watch: a session's own bound of 300 s ends it on a slow machine."""
 
 
 class LittleKubelet:
@@ -61,7 +65,7 @@ class LittleKubelet:
             asyncio.get_running_loop().call_exception_handler({"message": "the kubelet failed", "exception": error})
 
     async def _watch(self) -> None:
-        async with self.mesh.session.get(f"{self.mesh.api_url}{PODS}?watch=1") as stream:
+        async with self.mesh.session.get(f"{self.mesh.api_url}{PODS}?watch=1", timeout=FOR_EVER) as stream:
             async for line in stream.content:
                 event = json.loads(line)
                 pod = event["object"]
@@ -73,6 +77,7 @@ class LittleKubelet:
                     self._see(pod)
                 self._note(pod)
                 self.changed.set()
+        raise AssertionError("the watch of pods has ended")
 
     def _note(self, pod: Json) -> None:
         job = pod["metadata"].get("labels", {}).get("conclave.io/training-job", "")
@@ -100,9 +105,9 @@ class LittleKubelet:
             self._spawn(self._run(pod))
 
     async def _run(self, pod: Json) -> None:
-        name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]
+        name, uid, container = pod["metadata"]["name"], pod["metadata"]["uid"], pod["spec"]["containers"][0]
         if not container.get("command"):
-            await self.set_phase(name, "Running")
+            await self.set_phase(name, uid, "Running")
             return
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         host = ".".join((f"{pod['spec']['subdomain']}-worker-0", pod["spec"]["subdomain"]))
@@ -115,17 +120,18 @@ class LittleKubelet:
             process = await asyncio.create_subprocess_exec(
                 *container["command"], env=environ, stdout=log, stderr=log, start_new_session=True
             )
-        self.processes[pod["metadata"]["uid"]] = process
-        await self.set_phase(name, "Running")
+        self.processes[uid] = process
+        await self.set_phase(name, uid, "Running")
         code = await process.wait()
-        if pod["metadata"]["uid"] in self.pods:
-            await self.set_phase(name, "Failed" if code else "Succeeded")
+        if uid in self.pods:
+            await self.set_phase(name, uid, "Failed" if code else "Succeeded")
 
-    async def set_phase(self, name: str, phase: str) -> None:
-        """What a kubelet writes on a pod."""
+    async def set_phase(self, name: str, uid: str, phase: str) -> None:
+        """What a kubelet writes on this very pod: another may have its name by now."""
         url = f"{self.mesh.api_url}{PODS}/{name}/status"
-        async with self.mesh.session.patch(url, json={"status": {"phase": phase}}, headers=MERGE) as answer:
-            assert answer.status in (200, 404), await answer.text()
+        patch = {"metadata": {"uid": uid}, "status": {"phase": phase}}
+        async with self.mesh.session.patch(url, json=patch, headers=MERGE) as answer:
+            assert answer.status in (200, 404, 409), await answer.text()
 
     async def _end(self, name: str, uid: str) -> None:
         """SIGTERM, some patience, SIGKILL; then the pod is gone."""

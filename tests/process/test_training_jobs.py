@@ -9,7 +9,10 @@ coordinator and the binder are killed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import random
 import socket
 import sys
 from collections.abc import Callable
@@ -18,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.little_kubelet import MERGE, LittleKubelet
+from tests.process.little_kubelet import FOR_EVER, MERGE, LittleKubelet
 from tests.process.mesh import ROOT, Mesh
 
 torch = pytest.importorskip("torch", reason="torch is not installed: no torchrun to test with")
@@ -35,14 +38,22 @@ FAST = [
     "--decide-every-s", "2", "--decide-least-s", "0.2", "--status-every-s", "1", "--retry-first-s", "1", "--validate",
     "true", "--report-listen", "127.0.0.1:{port}", "--report-url", "http://127.0.0.1:{port}",
 ]  # fmt: skip
+GIVEN: set[int] = set()
 
 Json = dict[str, Any]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below the ports that the system gives to connections: a worker listens on it only much later, and again."""
+    ports = list(range(20_000, 32_000))
+    random.Random(os.getpid()).shuffle(ports)
+    for port in ports:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in GIVEN:
+                GIVEN.add(port)
+                return port
+    raise AssertionError("no port is free")
 
 
 def expected() -> list[float]:
@@ -67,12 +78,13 @@ class Cluster:
         self.changed = asyncio.Condition()
 
     async def follow(self) -> None:
-        async with self.mesh.session.get(f"{self.mesh.api_url}{JOBS}?watch=1") as stream:
+        async with self.mesh.session.get(f"{self.mesh.api_url}{JOBS}?watch=1", timeout=FOR_EVER) as stream:
             async for line in stream.content:
                 event = json.loads(line)
                 async with self.changed:
                     self.jobs[event["object"]["metadata"]["name"]] = event["object"]
                     self.changed.notify_all()
+        raise AssertionError("the watch of TrainingJobs has ended")
 
     async def until(self, name: str, reached: Callable[[Json], Any], what: str) -> Json:
         """The job's status, once it is as ``reached`` wants it."""
@@ -134,12 +146,10 @@ async def test_torchrun_grows_and_shrinks_while_services_die_and_loses_only_step
         await mesh.add_nodes(2, cpu="8")
         await mesh.add("jobs", 0)
         cluster = Cluster(mesh)
-        following = asyncio.create_task(cluster.follow())
-        try:
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(cluster.follow())
             await train(mesh, cluster, kubelet, folder)
-        finally:
             following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
 
 
 async def train(mesh: Mesh, cluster: Cluster, kubelet: LittleKubelet, folder: Path) -> None:

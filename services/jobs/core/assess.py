@@ -68,16 +68,23 @@ def phase_of(job: TrainingJob, target: int, pods: Sequence[WorkerPod]) -> Phase:
     return Phase.RESTARTING if job.status.started else Phase.STARTING
 
 
-def watch_members(state: State, seen: JobState, now: float) -> None:
-    """Count time, and notice that other workers run than before: each such change is one restart of all of them."""
+def count_time(state: State, seen: JobState, now: float) -> list[WorkerPod]:
+    """Count the time since it was last counted for the workers that run, and return those: asked before one of them
+    is another, else the time before is counted for those after."""
     wall, job = state.wall(now), seen.job
-    pods = state.pods_of(job)
-    workers = [pod for pod in workers_of(pods) if runs(pod)]
+    workers = [pod for pod in workers_of(state.pods_of(job)) if runs(pod)]
     if seen.counted_at and workers:
         passed = max(0.0, wall - seen.counted_at)
         seen.gpu_s += passed * len(workers) * job.gpu_milli / 1000
         seen.ran_s += passed if len(workers) >= job.minimum else 0.0
     seen.counted_at = wall
+    return workers
+
+
+def watch_members(state: State, seen: JobState, now: float) -> None:
+    """Count time, and notice that other workers run than before: each such change is one restart of all of them."""
+    wall, job = state.wall(now), seen.job
+    pods, workers = state.pods_of(job), count_time(state, seen, now)
     if has_succeeded(pods):
         return
     now_run, ran = digest(workers), seen.members or job.status.members

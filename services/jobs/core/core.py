@@ -136,7 +136,7 @@ class JobsCore:
             case PodGone(uid):
                 gone = self.state.pods.get(uid)
                 if gone is not None:
-                    self._drop_pod(gone)
+                    self._drop_pod(gone, now)
                     self._forget_annotation(gone)
                     self.state.writes.shown((POD, gone.namespace, gone.name))
                     yield from self._members_changed(gone, now)
@@ -204,7 +204,7 @@ class JobsCore:
         if before == pod:
             return
         if before is not None:
-            self._drop_pod(before)
+            self._drop_pod(before, now)
         self.state.pods[pod.uid] = pod
         if pod.job:
             self.state.of_job.setdefault(pod.job, {})[pod.uid] = pod
@@ -213,7 +213,10 @@ class JobsCore:
         if pod.job and pod.report and (before is None or before.report != pod.report):
             self._count(take_annotation(self.state, pod, now))
 
-    def _drop_pod(self, pod: WorkerPod) -> None:
+    def _drop_pod(self, pod: WorkerPod, now: float) -> None:
+        seen = self.state.job_of(pod)
+        if seen is not None:
+            assess.count_time(self.state, seen, now)
         self.state.pods.pop(pod.uid, None)
         ours = self.state.of_job.get(pod.job)
         if ours is not None:

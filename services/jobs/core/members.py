@@ -7,6 +7,7 @@ without it (J3). So a job that is reshaped never has fewer than its minimum beca
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
@@ -107,30 +108,29 @@ def plan(state: State, seen: JobState, now: float) -> Iterator[Write]:
         yield from _delete_pod(state, pod, now)
     if state.wall(now) < job.status.retry_at or not has_group(state, job):
         return
+    nodes = iter(_wished_nodes(seen, pods))
     for role, index in to_create(job, pods):
         target = (POD, job.namespace, pod_name(job.name, role, index))
+        node = next(nodes, "") if role == WORKER else ""
         if state.writes.free(target, now):
-            yield state.writes.send(target, partial(_pod, state, seen, role, index))
+            yield state.writes.send(target, partial(_pod, state, job, role, index, node))
 
 
-def _pod(state: State, seen: JobState, role: str, index: int, write: int) -> Create:
-    job = seen.job
+def _pod(state: State, job: TrainingJob, role: str, index: int, node: str, write: int) -> Create:
     token = report_token(state.report_key, job.key, job.uid) if state.report_key else ""
-    body = pod_body(
-        job, role, index, rules=state.rules, group=state.group, token=token,
-        node=_wished_node(state, seen) if role == WORKER else "",
-    )  # fmt: skip
+    body = pod_body(job, role, index, rules=state.rules, group=state.group, token=token, node=node)
     return Create(write, JOB_PODS, job.namespace, body["metadata"]["name"], body)
 
 
-def _wished_node(state: State, seen: JobState) -> str:
-    """A node of the policy's placement that has fewer of the job's workers than it wants there."""
-    wish = seen.wish
-    if wish is None or not wish.placement:
-        return ""
-    standing = [pod.node for pod in live(workers_of(state.pods_of(seen.job)))]
-    lacking = [node for node, count in sorted(wish.placement.items()) if standing.count(node) < count]
-    return lacking[0] if lacking else ""
+def _wished_nodes(seen: JobState, pods: Sequence[WorkerPod]) -> list[str]:
+    """A node for each worker that is to be made: where the policy's placement wants more of them than stand there. Who
+    waits for its node was made for one of the first of these."""
+    if seen.wish is None or not seen.wish.placement:
+        return []
+    workers = live(workers_of(pods))
+    standing = Counter(pod.node for pod in workers)
+    lacking = (Counter(seen.wish.placement) - standing).items()
+    return [node for node, count in sorted(lacking) for _ in range(count)][standing[""] :]
 
 
 def _frame(state: State, job: TrainingJob, now: float) -> Iterator[Write]:

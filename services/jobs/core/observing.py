@@ -137,7 +137,8 @@ def _nodes(state: State, foreign: Counter[str], used: set[str]) -> tuple[NodeObs
         if node is None or not node.open:
             if name in used:
                 gpus = -(-held[name] // MILLI_PER_DEVICE)
-                found.append(NodeObservation(name=name, gpus=gpus, gpu_type=node.gpu_type if node is not None else ""))
+                kind = node.gpu_type if node is not None else ""
+                found.append(NodeObservation(name=name, gpus=gpus, gpu_type=kind, open=False))
         elif node.gpu_milli or name in used:
             gpus = max(0, node.gpu_milli - foreign[name]) // MILLI_PER_DEVICE
             found.append(NodeObservation(name=name, gpus=gpus, gpu_type=node.gpu_type))

@@ -103,7 +103,8 @@ class _Room:
     """Free GPUs by node. Workers without a node yet are counted where they would go: on the fullest that takes them."""
 
     def __init__(self, nodes: Sequence[NodeObservation] = ()) -> None:
-        self._free = {node.name: float(node.gpus) for node in nodes}
+        # what leaves a closed node makes no room there
+        self._free = {node.name: float(node.gpus) for node in nodes if node.open}
         self._of: dict[str, list[str]] = {}
         """Nodes of each job's workers, one entry per worker."""
 
@@ -117,10 +118,12 @@ class _Room:
 
     def stand(self, job: JobObservation, workers: int) -> None:
         """Count what the job holds."""
-        placed = [node for node, count in sorted(job.placement.items()) for _ in range(count)][:workers]
+        nodes = sorted(job.placement.items(), key=lambda held: (held[0] in self._free, held[0]))
+        placed = [node for node, count in nodes for _ in range(count)][:workers]
         self._of[job.name] = placed
         for node in placed:
-            self._free[node] = self._free.get(node, 0.0) - job.gpus_per_worker
+            if node in self._free:
+                self._free[node] -= job.gpus_per_worker
         if job.gpus_per_worker > 0:
             for _ in range(workers - len(placed)):
                 self._put(job, force=True)
@@ -137,8 +140,9 @@ class _Room:
     def give_back(self, job: JobObservation) -> None:
         """One worker of the job leaves."""
         nodes = self._of[job.name]
-        if nodes:
-            self._free[nodes.pop()] += job.gpus_per_worker
+        node = nodes.pop() if nodes else ""
+        if node in self._free:
+            self._free[node] += job.gpus_per_worker
 
     def _put(self, job: JobObservation, *, force: bool = False) -> None:
         size = job.gpus_per_worker

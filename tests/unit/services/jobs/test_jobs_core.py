@@ -6,12 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from services.jobs.core import events as ev
+from services.jobs.core.instructions import Create
 from services.jobs.policies import policy_named
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.registry import POLICIES
 from shared.jobs.reports import Said
 from shared.model.training_job import WORKER, Phase, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, World, a_job
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def running(**more: object) -> World:
@@ -474,3 +477,47 @@ def test_a_failure_that_leaves_the_phase_as_it_is_is_counted_and_told():
     world.settle(run=False, rounds=4)
     assert (world.phase(), world.status().failures, world.core.stats.failures) == (Phase.RESHAPING, 1, 1)
     assert [one.type for one in world.told if getattr(one, "type", "") == "Warning"] == ["Warning"]
+
+
+def test_time_is_counted_for_the_workers_that_ran_in_it():
+    world = running(gpu_milli=1000, maximum=2, minimum=1)
+    seen = world.core.state.jobs["default/a"]
+    world.turn(ev.PodSeen(replace(world.pods["a-worker-0"], created=EPOCH + 1)))  # counted up to now
+    before = world.status().gpu_s + seen.gpu_s
+    world.now += 20
+    world.turn(ev.PodGone(world.pods["a-worker-1"].uid))
+    assert world.status().gpu_s + seen.gpu_s - before == pytest.approx(40.0)
+
+
+def test_each_worker_that_is_made_prefers_its_own_part_of_the_placement():
+    class Spread:
+        name = "spread"
+
+        def reset(self, seed: int) -> None:
+            pass
+
+        def decide(self, seen: Observation) -> dict[str, Allocation]:
+            return {job.name: Allocation(workers=4, placement={"n1": 2, "n0": 2}) for job in seen.jobs}
+
+    world = World(policy=Spread())
+    world.put_job(a_job(gpu_milli=1000))
+    preferred: dict[str, str] = {}
+    for _ in range(12):
+        while world.sent:
+            write = world.sent[0][1]
+            if isinstance(write, Create) and write.resource.kind == "Pod":
+                (term,) = write.body["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+                (preferred[write.name],) = term["preference"]["matchExpressions"][0]["values"]
+            world.arrive()
+        world.deliver()
+        if len(preferred) == 4 and "a-worker-1" in world.pods:
+            break
+    assert sorted(preferred.values()) == ["n0", "n0", "n1", "n1"]
+    for name, node in preferred.items():
+        world.change_pod(name, phase="Running", node=node)
+    world.remove_pod("a-worker-3")
+    lost = preferred.pop("a-worker-3")
+    world.deliver()
+    (write,) = [write for _, write in world.sent if isinstance(write, Create)]
+    (term,) = write.body["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    assert term["preference"]["matchExpressions"][0]["values"] == [lost]

@@ -47,6 +47,14 @@ def test_nobody_falls_below_its_minimum_for_another():
     assert decide(*jobs, job("c", at=2, priority=100)) == {}
 
 
+def test_nobody_gives_what_stands_on_a_closed_node_where_nothing_new_may_go():
+    closed = NodeObservation(name="n1", gpus=4, open=False)
+    whole = job("a", workers=4, placement={"n1": 4})
+    assert decide(whole, job("b", at=1), nodes=(closed,)) == {}
+    half = job("a", workers=6, placement={"n0": 4, "n1": 2})
+    assert decide(half, job("b", at=1), nodes=(NODES[0], closed)) == {"a": 4, "b": 2}
+
+
 def test_while_one_waits_nobody_grows():
     assert decide(job("a", workers=2), job("big", at=1, minimum=7, maximum=7), now=10) == {}
 
