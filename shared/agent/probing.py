@@ -30,7 +30,7 @@ class ProbingSettings:
     open_s: float = 2.0
     """An answer after that comes too late."""
     failures: int = 4
-    """Unanswered probes in a row after which a neighbour is let go."""
+    """Probes in a row without a believable answer after which a neighbour is let go."""
     answers_per_s: float = 64.0
     reads_per_s: float = 2000.0
     """Datagrams whose signature is looked at: each costs some 5 us."""
@@ -86,7 +86,7 @@ class Probing:
         self._nonce = nonce
         self._keys: tuple[bytes, ...] = ()
         self._neighbours: dict[Address, int] = {}
-        """Probes without an answer since the last one that had one."""
+        """Probes without a believable answer since the last one that had one."""
         self._open: OrderedDict[bytes, tuple[Address, float]] = OrderedDict()
         self._next_s = 0.0
         self._answers = Bucket(self.settings.answers_per_s)
@@ -169,6 +169,7 @@ class Probing:
         took_ms = rtt_ms - min(said.held_us / 1000, 0.9 * rtt_ms)
         if not self.vivaldi.take(peer, took_ms, said.coordinate):
             self.counts.unbelievable += 1
+            self._failed(peer)
             return
         self.counts.answered += 1
         if peer in self._neighbours:
@@ -181,12 +182,16 @@ class Probing:
             if now_s - sent_s < self.settings.open_s:
                 return
             del self._open[nonce]
-            if peer not in self._neighbours:
-                continue
-            self._neighbours[peer] += 1
-            if self._neighbours[peer] >= self.settings.failures:
-                del self._neighbours[peer]
-                self.vivaldi.forget(peer)
+            self._failed(peer)
+
+    def _failed(self, peer: Address) -> None:
+        """A probe of the peer told nothing; after so many in a row it is let go."""
+        if peer not in self._neighbours:
+            return
+        self._neighbours[peer] += 1
+        if self._neighbours[peer] >= self.settings.failures:
+            del self._neighbours[peer]
+            self.vivaldi.forget(peer)
 
     def _any(self) -> Address:
         known = list(self._neighbours)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -66,6 +66,8 @@ class Reporter:
         self._clock = clock
         self._leader: LeaderRecord | None = None
         self._reading: Reading | None = None
+        self._kills = 0
+        """Processes killed for memory, by readings that were not told: no later reading has them."""
         self._read = asyncio.Event()
         self._message_id = 0
         self.sent = 0
@@ -82,6 +84,7 @@ class Reporter:
     def read(self, reading: Reading) -> None:
         """The newest reading."""
         self._reading = reading
+        self._kills += reading.oom_kills or 0
         self._read.set()
 
     @property
@@ -104,6 +107,7 @@ class Reporter:
     async def _tell(self, leader: LeaderRecord, reading: Reading) -> float:
         """How long to be silent now."""
         self._message_id += 1
+        kills = self._kills
         try:
             body = await self._client.call(
                 leader.url, READINGS, encode(self.message(reading)), timeout_s=TIMEOUT_S, service="coordinator"
@@ -118,6 +122,7 @@ class Reporter:
             log.info("readings_lost", code=error.code, url=leader.url)
             return UNANSWERED_S
         self.sent += 1
+        self._kills -= kills
         self._heard(ack)
         # a little early: the next reading must not be missed because this one was late
         return max(0.0, self.every_s * 0.9)
@@ -129,7 +134,9 @@ class Reporter:
         self._times.follow(ack.targets, self._clock())
 
     def message(self, reading: Reading) -> Readings:
-        """The reading as the coordinator is told it."""
+        """The reading as the coordinator is told it, with the kills of those before that were not told."""
+        kills = None if reading.oom_kills is None and not self._kills else self._kills
+        reading = replace(reading, oom_kills=kills)
         return Readings(
             VERSION,
             self._message_id,

@@ -1,9 +1,10 @@
 """The socket of a listener, and its connections that keep a place and ask nothing: how long each may take to ask.
 
 A caller that connects and is silent, or sends its request's head a byte at a time, or never ends the TLS handshake,
-holds a socket and its buffers (slow loris). The head of a request, from its first byte (the first request: from the
-connection) to its last, has ``HEAD_TIMEOUT_S``; the handshake before it ``HANDSHAKE_TIMEOUT_S``. A connection that is
-idle between two requests is aiohttp's ``keepalive_timeout``, a body is the route's.
+holds a socket and its buffers (slow loris), and so does one that reads no answer. The head of a request, from its first
+byte (the first request: from the connection) to its last, has ``HEAD_TIMEOUT_S``; the handshake before it
+``HANDSHAKE_TIMEOUT_S``; an answer that waits to be read ``UNREAD_TIMEOUT_S``. A connection that is idle between two
+requests is aiohttp's ``keepalive_timeout``, a body is the route's, a stream ``streaming.py``'s.
 
 It costs a request whose head comes in one piece two comparisons: a timer exists only while a head is unfinished.
 Whoever is late is cut without an answer.
@@ -36,6 +37,9 @@ HANDSHAKE_TIMEOUT_S = 10.0
 KEEPALIVE_TIMEOUT_S = 75.0
 """How long a connection may be idle between two requests."""
 
+UNREAD_TIMEOUT_S = 120.0
+"""How long what was written may wait to be read. Closing such a connection waits for its reader too: it is aborted."""
+
 BACKLOG = 1024
 
 LATE_HEADS: web.AppKey[Counter] = web.AppKey("late_heads", Counter)
@@ -63,6 +67,7 @@ class TimedHandler(web.RequestHandler):
 
     __slots__ = (
         "_body", "_call", "_calls", "_head_timer", "_heads_before", "_held", "_late", "_missing", "_text", "_timeout_s",
+        "_unread",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +92,7 @@ class TimedHandler(web.RequestHandler):
         """A call whose body has not come to its end, as it came; ``_missing`` bytes of it."""
         self._missing = 0
         self._body: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The first head is due from now on."""
@@ -112,7 +118,24 @@ class TimedHandler(web.RequestHandler):
             self._head_timer.cancel()
             self._head_timer = None
         self._ungather()
+        self._read_again()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More waits to be read than may; whoever never reads it is cut."""
+        super().pause_writing()
+        if self.transport is not None:
+            self._unread = self._loop.call_later(UNREAD_TIMEOUT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It was read."""
+        self._read_again()
+        super().resume_writing()
+
+    def _read_again(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
         """As aiohttp does: a call at work has so long, then it is given up."""

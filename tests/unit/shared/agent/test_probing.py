@@ -131,6 +131,19 @@ def test_a_neighbour_that_never_answers_is_let_go() -> None:
     assert a.neighbours == []
 
 
+def test_a_neighbour_that_tells_nothing_believable_is_let_go() -> None:
+    a, nowhere = agent(A, 1), Coordinate((float("nan"), 0.0, 0.0), 0.1, 0.1)
+    a.meet([B])
+    for step in range(a.settings.failures):
+        assert a.neighbours == [B]
+        [(_, datagram)] = a.due(10.0 * step)
+        asked = echo.read([KEY], datagram)
+        assert asked is not None
+        answer = echo.answer(KEY, asked[0].nonce, held_us=0, coordinate=nowhere, peers=())
+        a.received(answer, B, 10.0 * step + 0.020)
+    assert (a.neighbours, a.counts.unbelievable, a.coordinate) == ([], a.settings.failures, None)
+
+
 def test_a_neighbour_that_is_gone_pulls_at_nobody_any_more() -> None:
     """Each sample is followed by steps against peers remembered: those that are gone would hold a node for ever."""
     a, b = agent(A, 1), agent(B, 2)

@@ -36,6 +36,7 @@ def test_a_host_a_service_and_a_region_are_read() -> None:
         ({"host": "a", "port": "443"}, "spec.port"),
         ({"host": "a b", "port": 1}, "spec.host"),
         ({"host": 7, "port": 1}, "spec.host"),
+        ({"host": "a" * 253 + ".", "port": 1}, "spec.host"),
         ({"region": ""}, "spec.region"),
         ({"service": {"name": "x", "port": 1}}, "spec.service"),
         ({"service": "x"}, "spec.service"),

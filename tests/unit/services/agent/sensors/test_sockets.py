@@ -145,6 +145,18 @@ async def test_a_reading_is_told_with_its_age_and_the_answer_says_what_to_probe(
     await leader.close()
 
 
+async def test_kills_of_readings_that_were_not_told_are_told_once_with_the_next() -> None:
+    leader = Leader("not_leader")
+    telling, _, _ = reporter(leader)
+    record = LeaderRecord(identity="c", incarnation="i", url="http://leader")
+    for kills, told, refusal in [(2, 2, "not_leader"), (1, 3, ""), (0, 0, ""), (None, -1, "")]:
+        leader.refusal, reading = refusal, Reading(10.0, oom_kills=kills)
+        telling.read(reading)
+        await telling._tell(record, reading)
+        assert leader.heard[-1].readings[0].oom_kills == told
+    await leader.close()
+
+
 @pytest.mark.parametrize(("code", "silent_s"), [("route_unknown", UNKNOWN_ROUTE_S), ("not_leader", 2.0)])
 async def test_a_coordinator_that_takes_no_readings_is_asked_again_later(code: str, silent_s: float) -> None:
     leader = Leader(code)

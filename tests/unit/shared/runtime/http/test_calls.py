@@ -223,6 +223,22 @@ async def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
         await waiting
 
 
+async def test_who_never_reads_its_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "UNREAD_TIMEOUT_S", 0.05)
+
+    async def answers(_: bytes, __: Caller) -> bytes:
+        return b"x" * (16 << 20)
+
+    async with serving(PeerRoute("/v1/x", answers)) as served, connected(served) as (reader, writer):
+        server: Any = served._runner.server
+        writer.write(written(b"ask"))
+        await reader.readexactly(1)
+        connection = server.connections[0]
+        assert connection.writing_paused
+        await asyncio.wait_for(connection._call, 10)
+        assert not server.connections
+
+
 async def test_a_listener_that_closes_does_not_wait_for_who_does_not_read() -> None:
     large = b"x" * (16 << 20)
 
