@@ -63,7 +63,8 @@ def sources(api: KubeApi, post: Post) -> list[tuple[Resource[Any], Callable[[], 
         def take(batch: Batch[Any]) -> None:
             post(events_of(kind, batch, seen, gone))
 
-        optional = kind not in (PODS, NODES)
+        # a refused list of HPAs or budgets is no cluster without any: what it would hold back must be known first
+        optional = kind is AUTOSCALERS
         return lambda: Reflector(api, kind, optional=optional).run(take)
 
     return [(kind, follow(kind, seen, gone)) for kind, seen, gone in kinds]
