@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 
 from services.autoscaler.admin import Admin
 from services.autoscaler.core.core import AutoscalerCore
-from services.autoscaler.io.follow import sources
+from services.autoscaler.io.follow import NEEDED, sources
 from services.autoscaler.io.reads import Kinds, Reads
 from services.autoscaler.io.writes import ApiWrites, StoreWrites
 from services.autoscaler.settings import AutoscalerSettings
@@ -76,9 +76,12 @@ async def _lead(
 ) -> None:
     """One term: everything is listed anew, then objects are decided until the term ends."""
     settings, keys, store = runtime.settings, runtime.keys, runtime.store
-    served = await api.may_list(AUTOSCALERS)
+    served, *needed = await asyncio.gather(*(api.may_list(kind) for kind in (AUTOSCALERS, *NEEDED)))
     unserved = "the cluster serves no ResilientAutoscalers that we may list: apply k8s/components/autoscaler"
     runtime.health.note("resilient_autoscalers", "" if served else unserved)
+    refused = ", ".join(kind.plural for kind, may in zip(NEEDED, needed, strict=True) if not may)
+    blind = f"nothing is decided: we may not list {refused}; apply k8s/components/autoscaler/rbac.yaml"
+    runtime.health.note("lists", blind if refused else "")
     read_s, write_s = settings.read_timeout_ms / 1000, settings.write_timeout_ms / 1000
     core = AutoscalerCore(term, settings.core(), make_policy, now=boottime(), stopwatch=time.perf_counter)
     shell = Shell(

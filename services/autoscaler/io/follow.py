@@ -44,6 +44,8 @@ from shared.runtime.kube.reflector import Batch, Reflector, Synced
 log = structlog.get_logger()
 
 Post = Callable[[list[Event]], None]
+NEEDED: tuple[Resource[Any], ...] = (PODS, OWNED_SETS, NODES, HPAS, BUDGETS)
+"""What must have been listed before anything is decided; our own objects may be none."""
 OURS = "conclave"
 """How our writes are called in managedFields: the client's user agent begins so."""
 
@@ -63,7 +65,8 @@ def sources(api: KubeApi, post: Post) -> list[tuple[Resource[Any], Callable[[], 
         def take(batch: Batch[Any]) -> None:
             post(events_of(kind, batch, seen, gone))
 
-        optional = kind not in (PODS, NODES)
+        # a refused list of HPAs or budgets is no cluster without any: what it would hold back must be known first
+        optional = kind not in NEEDED
         return lambda: Reflector(api, kind, optional=optional).run(take)
 
     return [(kind, follow(kind, seen, gone)) for kind, seen, gone in kinds]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ from aiohttp import web
 
 from services.autoscaler.core.events import RoundRead, TargetFact
 from services.autoscaler.core.instructions import ReadRound
+from services.autoscaler.io.follow import sources
 from services.autoscaler.io.reads import Kinds, Reads
 from shared.adapters.prometheus import PrometheusClient
 from shared.errors import ConfigError, KubeRejected, KubeUnknown
+from shared.kube.autoscaling import AUTOSCALERS
+from shared.kube.resources import NODES, PODS, Resource
+from shared.kube.scaled_objects import BUDGETS, HPAS, OWNED_SETS
 from shared.model.autoscaler import Signal
 from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord
@@ -200,3 +205,25 @@ async def test_a_token_is_read_anew_for_each_query_and_one_that_is_gone_is_told(
         file.unlink()
         with pytest.raises(ConfigError, match=r"prometheus_token_file: .* cannot be read"):
             await client.query("one")
+
+
+@pytest.mark.parametrize("kind", [AUTOSCALERS, HPAS, BUDGETS, OWNED_SETS, PODS, NODES])
+async def test_only_objects_of_ours_may_be_refused_and_count_as_none(kind: Resource[Any]):
+    """Without the right to list HPAs it would write beside one that it does not see; without budgets, below them."""
+    asked, posted = asyncio.Event(), asyncio.Event()
+
+    class Refusing:
+        async def pages(self, _: Resource[Any], **__: Any) -> AsyncIterator[Any]:
+            asked.set()
+            raise KubeRejected("forbidden", status=403)
+            yield
+
+    api: Any = Refusing()
+    follow = next(follow for one, follow in sources(api, lambda _: posted.set()) if one is kind)
+    task = asyncio.create_task(follow())
+    async with asyncio.timeout(20):
+        await asked.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert posted.is_set() == (kind is AUTOSCALERS)
