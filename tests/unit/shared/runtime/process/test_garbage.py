@@ -65,15 +65,20 @@ def test_the_first_full_collection_comes_before_much_has_gathered() -> None:
     del before
 
 
-async def test_after_a_thaw_the_next_full_collection_is_not_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "GROWTH", 0.0)
+async def test_after_all_was_visited_the_next_full_collection_is_not_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [[n] for n in range(200_000)]
     garbage.keep_pauses_short()
-    gc.collect()
-    monkeypatch.setattr(garbage, "GROWTH", 1e9)
-    await asyncio.sleep(0)
-    assert grown_until_full(40_000), "what the thaw visited put the next one off"
+    await as_if_grown(monkeypatch)
+    assert grown_until_full(40_000), "what was visited put the next one off"
     del before
+
+
+async def as_if_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has doubled, and a full collection sees it; the loop turns."""
+    with monkeypatch.context() as patch:
+        patch.setattr(garbage, "GROWTH", 0.0)
+        gc.collect()
+        await asyncio.sleep(0)
 
 
 class Ring:
@@ -90,7 +95,9 @@ def test_a_young_cycle_is_collected_as_ever() -> None:
     assert left() is None
 
 
-def test_a_cycle_that_outlived_a_full_collection_goes_once_the_process_grew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cycle_that_outlived_a_full_collection_goes_once_the_process_grew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     garbage.keep_pauses_short()
     ring = Ring()
     gc.collect()
@@ -98,8 +105,20 @@ def test_a_cycle_that_outlived_a_full_collection_goes_once_the_process_grew(monk
     del ring
     gc.collect()
     assert left() is not None
-    monkeypatch.setattr(garbage, "GROWTH", 0.0)  # as if the process had grown
+    await as_if_grown(monkeypatch)
+    assert left() is None
+
+
+async def test_all_is_visited_between_two_turns_not_in_the_middle_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    garbage.keep_pauses_short()
+    ring = Ring()
     gc.collect()
+    left = weakref.ref(ring)
+    del ring
+    monkeypatch.setattr(garbage, "GROWTH", 0.0)
+    gc.collect()
+    assert left() is not None, "the turn that goes on paid for it"
+    await asyncio.sleep(0)
     assert left() is None
 
 
