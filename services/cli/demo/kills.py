@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -134,7 +134,7 @@ POLL_S = 0.05
 
 
 class Kills:
-    """The schedule of one run. ``first_pod_s`` starts its clock (``time.monotonic``)."""
+    """The schedule of one run. ``first_pod_s`` starts its clock (``time.monotonic``). ``nodes``: name -> kind."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Kills:
         mesh: ViewedMesh,
         etcd: EtcdKeeper,
         *,
-        nodes: Sequence[str],
+        nodes: Mapping[str, str],
         rng: Random,
         note: Callable[[str], None],
         before_kill: Callable[[], Awaitable[None]],

@@ -17,6 +17,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
+import msgspec
+
 from services.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard, Progress
 from services.cli.demo.kills import Kills
 from services.cli.demo.result import DemoResult, DemoSettings, StatsBook, build_result
@@ -28,10 +30,13 @@ from services.cli.local.supervisor import Child, ProcessUsage, Spec, Supervisor
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError, StoreError
+from shared.kube import objects as api
+from shared.kube.convert import node_from_api
 from shared.kube.resources import PODS, Deleted, Upserted
 from shared.runtime.kube.reflector import Reflector
 from shared.runtime.process.process import ProcessSettings, store_opener
 from shared.runtime.records.policies import read_pointer
+from shared.scheduling.partition import kind_of
 from shared.twin.clock import ScaledClock
 
 T = TypeVar("T")
@@ -152,7 +157,10 @@ class Demo:
             self.settings.kills,
             mesh,
             etcd,
-            nodes=[node["metadata"]["name"] for node in workload.nodes],
+            nodes={
+                node["metadata"]["name"]: kind_of(node_from_api(msgspec.convert(node, api.Node)))
+                for node in workload.nodes
+            },
             rng=Random(mesh.settings.seed),
             note=self.note,
             before_kill=lambda: self._read_stats(mesh),

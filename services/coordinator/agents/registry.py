@@ -2,20 +2,22 @@
 
 A change of agents assigns all nodes anew by ``partition.assign`` (stable: most stay). A single new node goes to the
 agent that it prefers among those with room, without disturbing the others; when the partitions have drifted too far
-apart, all are assigned anew. An agent that is silent or fails is *suspect*: left out of cycles, asked again with a
-whole view now and then, trusted again once it answers. It stays the owner of its nodes until its lease ends; that is
-for etcd to say.
+apart, in nodes or in those of one kind, all are assigned anew. An agent that is silent or fails is *suspect*: left out
+of cycles, asked again with a whole view now and then, trusted again once it answers. It stays the owner of its nodes
+until its lease ends; that is for etcd to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.core.events import AgentsChanged, RequestFailed
 from services.coordinator.core.instructions import PublishPartition, SendView
 from services.coordinator.core.state import NEVER, State
-from shared.scheduling.partition import assign, preferred
+from shared.model.node import Node
+from shared.scheduling.partition import assign, kind_of, preferred
 from shared.wire.messages import VERSION, ViewUpdate
 from shared.wire.records import AgentRecord, filters_in
 
@@ -35,6 +37,10 @@ class Ownership:
         self.owner: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
         self.unowned: set[str] = set()
+        self.kinds: dict[str, str] = {}
+        """Of all nodes, owned or not (``partition.kind_of``)."""
+        self.of_kind: dict[str, Counter[str]] = {}
+        """How many nodes of each kind each agent has."""
         self._share = rebalance_share
 
     def set_agents(self, agents: Mapping[str, str]) -> list[tuple[str, str, str]]:
@@ -44,11 +50,12 @@ class Ownership:
         self.agents = dict(agents)
         return self._deal()
 
-    def add_nodes(self, names: Iterable[str]) -> list[tuple[str, str, str]]:
-        """New nodes; those known already are left where they are."""
-        fresh = [name for name in names if name not in self.owner and name not in self.unowned]
+    def add_nodes(self, nodes: Mapping[str, str]) -> list[tuple[str, str, str]]:
+        """New nodes, name -> kind; those known already are left where they are."""
+        fresh = [name for name in nodes if name not in self.kinds]
         if not fresh:
             return []
+        self.kinds.update((name, nodes[name]) for name in fresh)
         if len(fresh) * 4 > len(self.owner):
             # Many at once (a first list): dealing all anew costs no more and balances exactly.
             self.unowned.update(fresh)
@@ -64,32 +71,47 @@ class Ownership:
     def remove_node(self, name: str) -> str:
         """The node is gone; who decided for it, "" for nobody."""
         self.unowned.discard(name)
-        agent = self.owner.pop(name, "")
+        kind, agent = self.kinds.pop(name, ""), self.owner.pop(name, "")
         if agent:
             self.sizes[agent] -= 1
+            self.of_kind[kind][agent] -= 1
+            if not any(self.of_kind[kind].values()):
+                del self.of_kind[kind]
         return agent
+
+    def change_kind(self, name: str, kind: str) -> None:
+        """The node has another kind by now. It stays where it is, until partitions have drifted apart."""
+        if self.kinds.get(name, kind) != kind:
+            agent = self.remove_node(name)
+            self.kinds[name] = kind
+            self._put(name, agent)
 
     def rebalance(self) -> list[tuple[str, str, str]]:
         """Deal anew if the general partitions have drifted apart (many nodes of one agent were deleted)."""
-        general = [self.sizes[agent] for agent, node in self.agents.items() if not node]
-        if len(general) < 2:
-            return []
-        mean = sum(general) / len(general)
-        if max(general) <= mean * (1 + self._share) + REBALANCE_SLACK:
+        general = self._general()
+        if len(general) < 2 or not any(self._apart(sizes, general) for sizes in (self.sizes, *self.of_kind.values())):
             return []
         return self._deal()
 
+    def _general(self) -> list[str]:
+        return sorted(agent for agent, node in self.agents.items() if not node)
+
+    def _apart(self, sizes: Mapping[str, int], agents: Collection[str]) -> bool:
+        counts = [sizes.get(agent, 0) for agent in agents]
+        return max(counts) > sum(counts) / len(counts) * (1 + self._share) + REBALANCE_SLACK
+
     def _deal(self) -> list[tuple[str, str, str]]:
         before = self.owner
-        names = [*before, *self.unowned]
-        self.owner = assign(names, self.agents)
-        self.unowned = {name for name in names if name not in self.owner}
+        self.owner = assign(self.kinds, self.agents)
+        self.unowned = self.kinds.keys() - self.owner.keys()
         self.sizes = dict.fromkeys(self.agents, 0)
-        for agent in self.owner.values():
+        self.of_kind.clear()
+        for name, agent in self.owner.items():
             self.sizes[agent] += 1
+            self.of_kind.setdefault(self.kinds[name], Counter())[agent] += 1
         self.epoch += 1
         moves = []
-        for name in sorted(names):
+        for name in sorted(self.kinds):
             old, new = before.get(name, ""), self.owner.get(name, "")
             if old != new:
                 moves.append((name, old, new))
@@ -100,17 +122,17 @@ class Ownership:
         for agent, node in self.agents.items():
             if node == name:
                 return agent
-        general = sorted(agent for agent, node in self.agents.items() if not node)
-        if not general:
-            return ""
-        total = sum(self.sizes[agent] for agent in general) + 1
-        room = -(-total // len(general))
-        return preferred(name, [agent for agent in general if self.sizes[agent] < room])
+        general = self._general()
+        for sizes in (self.of_kind.get(self.kinds[name], {}), self.sizes):
+            full = -(-(sum(sizes.get(agent, 0) for agent in general) + 1) // max(1, len(general)))
+            general = [agent for agent in general if sizes.get(agent, 0) < full] or general  # who has room
+        return preferred(name, general)
 
     def _put(self, name: str, agent: str) -> None:
         if agent:
             self.owner[name] = agent
             self.sizes[agent] += 1
+            self.of_kind.setdefault(self.kinds[name], Counter())[agent] += 1
         else:
             self.unowned.add(name)
 
@@ -168,7 +190,13 @@ class AgentRegistry:
 
     def add_nodes(self, names: list[str]) -> None:
         """Nodes appeared."""
-        self._move(self.ownership.add_nodes(names))
+        table = self._state.cache.table
+        nodes = (table.nodes[table.row_of[name]] for name in names)
+        self._move(self.ownership.add_nodes({node.name: kind_of(node) for node in nodes if node is not None}))
+
+    def change_node(self, node: Node) -> None:
+        """Its labels or what it offers changed."""
+        self.ownership.change_kind(node.name, kind_of(node))
 
     def remove_node(self, name: str) -> None:
         """A node is gone."""

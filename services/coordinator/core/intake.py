@@ -214,6 +214,8 @@ class ClusterIntake:
             state.log("node_recreated", node=node.name)
         state.cluster.upsert_node(node)
         state.nodes_version += 1
+        if ClusterEvent.NODE_ALLOCATABLE in events or ClusterEvent.NODE_LABELS in events:
+            self._registry.change_node(node)
         for event in events:
             self._requeuer.node_changed(node.name, event)
 

@@ -7,6 +7,7 @@ nodes and views.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,8 @@ def _agenda(core: Core) -> Iterator[str]:
 def _ownership(core: Core) -> Iterator[str]:
     """Every node has one agent, or is known to have none."""
     ownership = core.registry.ownership
-    nodes, owned = core.state.cache.table.row_of.keys(), ownership.owner.keys()
+    nodes, owned_by = core.state.cache.table.row_of.keys(), ownership.owner
+    owned = owned_by.keys()
     for name in nodes ^ (owned | ownership.unowned):
         yield f"owned: {name} is {'a node' if name in nodes else 'no node'}, and dealt out otherwise"
     for name in owned & ownership.unowned:
@@ -107,6 +109,10 @@ def _ownership(core: Core) -> Iterator[str]:
         count = sum(owner == agent for owner in ownership.owner.values())
         if size != count:
             yield f"owned: {agent} is counted with {size} nodes and has {count}"
+    of_kind = Counter((ownership.kinds[name], agent) for name, agent in owned_by.items() if name in ownership.kinds)
+    counted = {(kind, agent): n for kind, sizes in ownership.of_kind.items() for agent, n in sizes.items() if n}
+    if counted != of_kind or ownership.kinds.keys() != nodes:
+        yield "owned: nodes are counted by other kinds than they have"
 
 
 def _view(core: Core, view: AgentView) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ CHANGES = st.lists(
         st.tuples(st.just("own"), st.integers(0, 5)),
         st.tuples(st.just("add"), st.lists(st.integers(0, 60), max_size=40, unique=True)),
         st.tuples(st.just("remove"), st.lists(st.integers(0, 60), max_size=40, unique=True)),
+        st.tuples(st.just("relabel"), st.integers(0, 60)),
         st.tuples(st.just("rebalance"), st.none()),
     ),
     max_size=12,
@@ -41,7 +44,9 @@ def test_every_node_has_one_owner_if_anybody_can_own_it_and_moves_tell_the_whole
             moves = ownership.set_agents(agents)
         elif change == "add":
             nodes |= {f"n{number}" for number in what}
-            moves = ownership.add_nodes([f"n{number}" for number in what])
+            moves = ownership.add_nodes({f"n{number}": f"zone-{number % 3}" for number in what})
+        elif change == "relabel":
+            ownership.change_kind(f"n{what}", "zone-9")
         elif change == "remove":
             for number in what:
                 nodes.discard(f"n{number}")
@@ -56,6 +61,9 @@ def test_every_node_has_one_owner_if_anybody_can_own_it_and_moves_tell_the_whole
         assert told == ownership.owner
         assert set(ownership.owner) | ownership.unowned == nodes
         assert not set(ownership.owner) & ownership.unowned
+        kinds = Counter((ownership.kinds[name], agent) for name, agent in ownership.owner.items())
+        assert {(kind, a): n for kind, of in ownership.of_kind.items() for a, n in of.items() if n} == kinds
+        assert ownership.kinds.keys() == nodes
         assert ownership.sizes == {a: list(ownership.owner.values()).count(a) for a in agents}
         if any(not node for node in agents.values()):
             assert not ownership.unowned
@@ -65,7 +73,7 @@ def test_every_node_has_one_owner_if_anybody_can_own_it_and_moves_tell_the_whole
 def test_partitions_that_drifted_apart_are_dealt_anew() -> None:
     ownership = Ownership(0.25)
     ownership.set_agents({"a": "", "b": ""})
-    ownership.add_nodes([f"n{number}" for number in range(100)])
+    ownership.add_nodes(dict.fromkeys([f"n{number}" for number in range(100)], ""))
     for name in [name for name, agent in ownership.owner.items() if agent == "a"]:
         ownership.remove_node(name)
     assert ownership.sizes["b"] > REBALANCE_SLACK
@@ -77,10 +85,32 @@ def test_partitions_that_drifted_apart_are_dealt_anew() -> None:
 def test_one_new_node_moves_no_other() -> None:
     ownership = Ownership(0.25)
     ownership.set_agents({"a": "", "b": ""})
-    ownership.add_nodes([f"n{number}" for number in range(100)])
+    ownership.add_nodes(dict.fromkeys([f"n{number}" for number in range(100)], ""))
     before = dict(ownership.owner)
-    ownership.add_nodes(["new"])
+    ownership.add_nodes({"new": ""})
     assert {name: agent for name, agent in ownership.owner.items() if name != "new"} == before
+
+
+def test_partitions_in_which_one_kind_of_node_drifted_apart_are_dealt_anew() -> None:
+    ownership = Ownership(0.25)
+    ownership.set_agents({"a": "", "b": ""})
+    nodes = {f"n{number}": "" for number in range(200)}
+    ownership.add_nodes(nodes)
+    for name in [name for name, agent in ownership.owner.items() if agent == "a"][:40]:
+        ownership.change_kind(name, "gpu")
+    assert ownership.sizes["a"] == ownership.sizes["b"]
+    assert ownership.rebalance()
+    assert ownership.of_kind["gpu"] == {"a": 20, "b": 20}
+    assert not ownership.rebalance()
+
+
+def test_a_new_node_goes_to_the_agent_that_has_fewest_of_its_kind() -> None:
+    ownership = Ownership(0.25)
+    ownership.set_agents({"a": "", "b": ""})
+    ownership.add_nodes({f"n{number}": "" for number in range(100)})
+    for number in range(10):
+        ownership.add_nodes({f"gpu-{number}": "gpu"})
+    assert ownership.of_kind["gpu"] == {"a": 5, "b": 5}
 
 
 # --- views: whatever happens to the table, the agent's replica follows ----------------------------------------------
