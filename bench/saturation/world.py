@@ -23,6 +23,7 @@ import numpy as np
 from services.coordinator.core import events as seen
 from services.coordinator.core import instructions as wanted
 from services.coordinator.core.core import EVENTS_PER_TURN, Core
+from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
@@ -73,7 +74,10 @@ class Turns:
 class CoreWorld:
     """``now``: virtual seconds. ``phase`` names what is measured at the moment."""
 
-    def __init__(self, *, agents: int, seed: int, grace_s: float = 0.0, bind_s: float = BIND_S) -> None:
+    def __init__(
+        self, *, agents: int, seed: int, grace_s: float = 0.0, bind_s: float = BIND_S, policy: str = "kube-default",
+        settings: CoreSettings | None = None,
+    ) -> None:  # fmt: skip
         self.now = 1000.0
         self.turns: dict[str, Turns] = {}
         self.phase = ""
@@ -89,10 +93,10 @@ class CoreWorld:
         self._sequence = 0
         self._due: list[tuple[float, int, seen.Event]] = []
         self._timer: float | None = None
-        self.core = Core(term=7, scheduler_name="conclave", policy="kube-default", rng=Random(seed))
+        self.core = Core(term=7, scheduler_name="conclave", policy=policy, rng=Random(seed), settings=settings)
         self._agents: dict[str, AgentCore] = {}
         for number in range(agents):
-            self._agents[f"agent-{number}"] = AgentCore(make_policy("kube-default"), np.random.default_rng(seed))
+            self._agents[f"agent-{number}"] = AgentCore(make_policy(policy), np.random.default_rng(seed))
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
