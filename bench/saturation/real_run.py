@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -227,7 +228,8 @@ class Churn:
         began = time.monotonic()
         async with Watched(self._scheduler, self.place.others) as watched:
             await steadily(self.options.rate, seconds, self.step)
-        waited = [at - seen.created[name] for name, at in seen.bound.items() if seen.created[name] >= began]
+        newest = takewhile(lambda bound: bound[1] >= began, reversed(seen.bound.items()))
+        waited = [at - seen.created[name] for name, at in newest if seen.created[name] >= began]
         cpu_s = watched.figures["cores"] * watched.figures["seconds"]
         return {
             "placed": len(waited), "cpu_ms_per_placement": round(1000 * cpu_s / max(1, len(waited)), 3),
