@@ -7,8 +7,8 @@ grown by a quarter: nobody hands a scheduler the list of pods to come. And ties 
 ranker breaks them at random and agents own different nodes: a fraction of a step, made from a checksum of the node's
 name, is added to each score. FGD loses five points without a fixed order.
 
-Scores of rows whose stamp has not changed are kept per pod class until the demand is taken over. It refuses nothing:
-filters have refused what is not feasible.
+Scores of rows whose stamp has not changed are kept per pod class until the demand is taken over, and the cost of nodes
+as they are for all classes together. It refuses nothing: filters have refused what is not feasible.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ class GpuPolicy:
         self._next = 1.0
         self._scorer: Scorer | None = None
         self._known: OrderedDict[PodClass, _Known] = OrderedDict()
+        self._cost = _Known(np.zeros(0), np.zeros(0, np.int64))
+        """What nodes cost as they are: the same for all classes."""
         self._order: Floats = np.zeros(0)
         self._model: Ints = np.zeros(0, np.int64)
         self._models: dict[str, int] = {}
@@ -89,10 +91,21 @@ class GpuPolicy:
             self._known.popitem(last=False)
         stale = rows[known.stamp[rows] != table.stamp[rows]]
         if len(stale):
-            assert self._scorer is not None
-            known.score[stale] = self._scorer.score(self._states(table, stale), request)[0]
+            known.score[stale] = self._score(table, stale, request)
             known.stamp[stale] = table.stamp[stale]
         return Verdicts(known.score[rows] + self._order[rows])
+
+    def _score(self, table: NodeTable, rows: Ints, request: GpuRequest) -> Floats:
+        assert self._scorer is not None
+        states = self._states(table, rows)
+        if not isinstance(self._scorer, Frag):
+            return self._scorer.score(states, request)[0]
+        cost = self._cost
+        changed = np.flatnonzero(cost.stamp[rows] != table.stamp[rows])
+        if len(changed):
+            cost.score[rows[changed]] = self._scorer.net.cost(states.take(changed))
+            cost.stamp[rows[changed]] = table.stamp[rows[changed]]
+        return self._scorer.score(states, request, cost.score[rows])[0]
 
     def _take_nodes(self, table: NodeTable) -> None:
         """Names and models of the table's rows; forget all scores."""
@@ -110,6 +123,8 @@ class GpuPolicy:
     def _start_over(self) -> None:
         """Take over the demand seen so far; every score is judged anew."""
         self._known.clear()
+        rows = 0 if self._table is None else self._table.rows
+        self._cost = _Known(np.zeros(rows), np.full(rows, -1))
         counts = dict(self._counts) or {GpuRequest(0, 0, 0, 0): 1}
         demand = typical_demand(list(counts), np.array(list(counts.values()), np.int64))
         self._scorer = self._make(demand)

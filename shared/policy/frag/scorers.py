@@ -63,9 +63,9 @@ class Frag:
         self.net = CostNet(weights, demand, model_share)
         self._fullest_only = fullest_only
 
-    def score(self, states: GpuStates, request: GpuRequest) -> tuple[Floats, Ints]:
-        """Whole steps of the growth, negative for growth; and the device of a share."""
-        growth, device = self.net.growth(states, request, fullest_only=self._fullest_only)
+    def score(self, states: GpuStates, request: GpuRequest, before: Floats | None = None) -> tuple[Floats, Ints]:
+        """Whole steps of the growth, negative for growth; and the device of a share. ``before``: the states' cost."""
+        growth, device = self.net.growth(states, request, fullest_only=self._fullest_only, before=before)
         return steps(growth), device
 
 

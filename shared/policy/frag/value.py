@@ -72,15 +72,22 @@ class CostNet:
         result: Floats = idle * kept + self._fragment_price * fragment / MILLI_PER_DEVICE
         return result
 
-    def growth(self, states: GpuStates, request: GpuRequest, *, fullest_only: bool = False) -> tuple[Floats, Ints]:
+    def growth(
+        self, states: GpuStates, request: GpuRequest, *, fullest_only: bool = False, before: Floats | None = None
+    ) -> tuple[Floats, Ints]:
         """The least growth of cost that ``request`` causes on each state, in GPUs, and the device of a share.
 
         Every state must have room. ``fullest_only``: a share goes to the fullest device with room, come what may.
-        float64 and int64 ``[states]``; device -1 where there is none to choose.
+        ``before``: the states' ``cost``, where it is known. float64 and int64 ``[states]``; device -1 where there is
+        none to choose.
         """
         ways = options(states, request, fullest_only=fullest_only)
-        cost = self.cost(states.joined(ways.after))
-        growth = cost[len(states) :] - cost[: len(states)][ways.row]
+        if before is None:
+            cost = self.cost(states.joined(ways.after))
+            before, after = cost[: len(states)], cost[len(states) :]
+        else:
+            after = self.cost(ways.after)
+        growth = after - before[ways.row]
         if len(growth) == len(states):
             return growth, ways.device
         order = np.lexsort((growth, ways.row))
