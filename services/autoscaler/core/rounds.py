@@ -223,7 +223,11 @@ class Rounds:
             name: ForeignSeen(one.value, one.by, (one.go.by, one.go.digest, one.go.at))
             for name, one in watched.foreign.items()
         }
-        scope = (dict(decided.verdict.allowed), {**kept, **services}, found, decided.by, decided.failed)
+        told = {name: gate.reason for name, gate in by_service.items()}
+        scope = (
+            dict(decided.verdict.allowed), {**kept, **services}, found, decided.by, decided.failed,
+            told, watched.scaler.mode, watched.scaler.go, bool(decided.drifting), decided.unmade,
+        )  # fmt: skip
         if not writes and scope == watched.recorded and now - watched.recorded_at < self._state.settings.record_every_s:
             watched.move(Stage.IDLE, "as before")
             return []
