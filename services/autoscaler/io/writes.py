@@ -92,7 +92,7 @@ class StoreWrites:
                 if key in work.keep or (record is not None and record.term == self._term):
                     continue
                 ring = await self._store.list_prefix(keys.autoscaler_history_prefix(key), timeout_s=self._timeout_s)
-                compares = [
+                compares: list[Compare] = [
                     CreateRevisionIs(keys.autoscaler_leader, self._term), ModRevisionIs(kv.key, kv.mod_revision),
                 ]  # fmt: skip
                 ops: list[Op] = [Delete(kv.key), *(Delete(slot.key) for slot in ring.items[: MAX_TXN_OPS - 1])]

@@ -4,7 +4,7 @@
 import { get, segment, told } from "./api.js";
 import { Chart } from "./chart.js";
 import { fill, h, setText } from "./dom.js";
-import { clock, count, figure, seconds, since } from "./format.js";
+import { clock, count, figure, plural, seconds, since } from "./format.js";
 import { pairs, plainTable } from "./table.js";
 
 const GO = { counts: ["is-good", "counts"], void: ["is-bad", "void: something has changed since"], none: ["is-warn", "nobody gave one"] };
@@ -56,23 +56,23 @@ export function safeguardTags(one) {
 
 function parts(one, chart) {
   const { cost } = one;
+  const foreign = Object.entries(one.foreign);
   const saved = cost.hpa_replica_hours ? ` (${figure(cost.replica_hours / cost.hpa_replica_hours)} of it)` : "";
   return [
-    h("div", {}, goTag(one)),
     one.trouble ? h("p", { class: "error" }, one.trouble) : null,
     pairs([
+      ["Go", goTag(one)],
       ["Decided", ageWords(one)],
       ["Decided by", one.decided_by],
       ["Policy", one.policy],
       ["Mode", one.mode],
-      ["Go by", one.go_by],
       ["Cost", cost.seconds ? `${figure(cost.replica_hours)} replica hours in ${seconds(cost.seconds)}; HPA’s rule would have asked for ${figure(cost.hpa_replica_hours)}${saved}` : "not known before a second decision"],
-      ["Set by others", Object.entries(one.foreign).map(([name, by]) => h("div", {}, `${name} by ${by}`))],
+      ["Set by others", foreign.length ? foreign.map(([name, by]) => h("div", { class: "bad breakable" }, `${name} by ${by}`)) : null],
     ]),
     chart,
     h("h3", {}, "Services"),
-    plainTable("Services", ["Service", "Load", { title: "Ready", number: true }, { title: "HPA", number: true }, { title: "Policy", number: true }, { title: "Allowed", number: true }, "Role and reason"],
-      one.services.map((service) => [service.name, loadWords(service), `${count(service.ready)} of ${count(service.replicas)}`, count(service.hpa), count(service.wanted), count(service.allowed), h("span", { class: "small breakable" }, service.why)])),
+    plainTable("Services", ["Service", "Load", { title: "Ready", number: true }, { title: "HPA", number: true }, { title: "Policy", number: true }, { title: "Allowed", number: true }, "Why, and what holds it back"],
+      one.services.map((service) => [service.name, loadWords(service), `${count(service.ready)} of ${count(service.replicas)}`, count(service.hpa), count(service.wanted), count(service.allowed), [h("div", { class: "small breakable" }, service.why), service.safeguards.length || service.held || service.bad.length ? safeguardTags(service) : null]])),
     h("h3", {}, "Decisions, newest first"),
     one.decisions.length
       ? plainTable("Decisions, newest first", ["Time", "Service", { title: "Replicas", number: true }, "Why"], one.decisions.map((decision) => [
@@ -84,7 +84,7 @@ function parts(one, chart) {
 
 /** (element, draw): replicas and what HPA's rule would have had, and the load below. */
 function chartOf(one) {
-  const samples = one.history.map((moment) => ({ ...moment, at: Date.parse(moment.at), step: Infinity }));
+  const samples = held(one.history.map((moment) => ({ ...moment, at: Date.parse(moment.at), step: Infinity })));
   if (!samples.length) return [null, () => {}];
   const span = Math.max(300_000, (Date.now() - samples[0].at) * 1.02);
   const byRequests = samples.some((sample) => Number.isFinite(sample.arrivals));
@@ -94,7 +94,12 @@ function chartOf(one) {
   ], [["k1", "asked for"], ["k3", "HPA’s rule"]], count);
   const loads = plot(byRequests ? "Requests per second" : "Cores in use", [{ name: "load", colour: "--chart-2", of: load, fill: true }], [], figure);
   const draw = () => { for (const [, chart] of [replicas, loads]) chart.draw(samples, span); };
-  return [h("div", {}, replicas[0], loads[0], h("p", { class: "soft small" }, `${count(samples.length)} recorded decisions since ${clock(one.history[0].at)}.`)), draw];
+  return [h("div", {}, replicas[0], loads[0], h("p", { class: "soft small" }, `${plural(one.history.length, "recorded decision")} since ${clock(one.history[0].at)}.`)), draw];
+}
+
+/** What was decided holds until the next decision: each sample again, right before the next one. */
+function held(samples) {
+  return samples.flatMap((sample, number) => (number ? [{ ...samples[number - 1], at: sample.at - 1 }, sample] : [sample]));
 }
 
 function plot(label, series, keys, words) {
@@ -102,5 +107,5 @@ function plot(label, series, keys, words) {
   const pointed = h("p", { class: "plotted small", "aria-live": "polite" });
   const chart = new Chart(canvas, { series, words, say: (text) => setText(pointed, text) });
   const legend = keys.length ? h("span", { class: "keys small" }, keys.map(([key, word]) => h("span", {}, h("i", { class: `key ${key}`, "aria-hidden": "true" }), word))) : null;
-  return [h("figure", { class: "figure" }, h("figcaption", { class: "label" }, label, " ", legend), pointed, canvas), chart];
+  return [h("figure", {}, h("figcaption", { class: "label" }, label, " ", legend), pointed, canvas), chart];
 }
