@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from shared.ports import Put, Store
+from shared.ports import Delete, Put, Store
 from shared.wire.records import AutoscaleRecord
 from tests.unit.services.autoscaler.scaler_world import KEY, World, spec_of
-from tests.unit.services.coordinator.http.api_world import api_world
+from tests.unit.services.coordinator.http.api_world import SCALED, ApiWorld, api_world
 from tests.unit.services.coordinator.test_shell import KEYS
 
 
@@ -37,10 +38,16 @@ def decided() -> World:
     return world
 
 
+async def listed(world: ApiWorld, query: str = "") -> dict[str, Any]:
+    """The object of ``decided`` in the list."""
+    items = (await world.ask("GET", f"/v1/autoscalers{query}", "viewer")).json["items"]
+    return next(item for item in items if item["name"] == "graph")
+
+
 async def test_what_was_recorded_is_shown_with_who_acted_and_what_hpa_would_have_done(tmp_path: Path) -> None:
     async with api_world(tmp_path) as world:
         await keep(world.store, decided())
-        (item,) = (await world.ask("GET", "/v1/autoscalers", "viewer")).json["items"]
+        item = await listed(world)
         assert (item["namespace"], item["name"], item["decided_by"]) == ("shop", "graph", "test")
         assert (item["go"], item["go_by"], item["trouble"], item["foreign"]) == ("counts", "ada", "", {})
         (service,) = item["services"]
@@ -74,7 +81,7 @@ async def test_a_go_that_is_void_and_a_foreign_writer_are_told(tmp_path: Path) -
     scaled.run()
     async with api_world(tmp_path) as world:
         await keep(world.store, scaled)
-        (item,) = (await world.ask("GET", "/v1/autoscalers")).json["items"]
+        item = await listed(world)
         assert item["foreign"] == {"front": "kubectl"}
         assert item["services"][0]["held"].startswith("ForeignWriter: ")
         changed = spec_of("front", go=scaled.spec["go"])
@@ -82,12 +89,12 @@ async def test_a_go_that_is_void_and_a_foreign_writer_are_told(tmp_path: Path) -
         scaled.apply(changed)
         scaled.run()
         await keep(world.store, scaled)
-        fresh = await world.ask("GET", "/v1/autoscalers?limit=7")
-        assert fresh.json["items"][0]["go"] == "void"
+        assert (await listed(world, "?limit=7"))["go"] == "void"
 
 
 async def test_an_object_nobody_decided_upon_is_unknown_and_none_is_an_empty_list(tmp_path: Path) -> None:
     async with api_world(tmp_path) as world:
+        await world.store.txn([], [Delete(put.key) for put in SCALED])
         assert (await world.ask("GET", "/v1/autoscalers")).json["items"] == []
         refused = await world.ask("GET", "/v1/autoscalers/shop/graph")
         assert (refused.status, refused.code) == (404, "autoscaler_unknown")
@@ -106,6 +113,6 @@ async def test_a_record_of_an_earlier_version_or_a_torn_one_harms_no_other(tmp_p
             ],
         )
         items = (await world.ask("GET", "/v1/autoscalers")).json["items"]
-        assert [(item["name"], len(item["services"])) for item in items] == [("graph", 1), ("old", 0)]
+        assert [(item["name"], len(item["services"])) for item in items] == [("n0", 1), ("graph", 1), ("old", 0)]
         whole = (await world.ask("GET", "/v1/autoscalers/shop/old")).json
         assert (whole["history"], whole["cost"]["seconds"]) == ([], 0.0)
