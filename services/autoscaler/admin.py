@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from services.autoscaler.core.events import KINDS
 from services.autoscaler.core.state import Stats
 from services.autoscaler.shell import Shell
 from shared.autoscaling.safety.chain import SAFEGUARDS
@@ -25,6 +27,7 @@ class Admin:
         self.service_id = service_id
         self.leadership: Leadership | None = None
         self.shell: Shell | None = None
+        self.silences: Callable[[], Mapping[str, float]] = dict
 
     def routes(self) -> tuple[FiguresRoute, ...]:
         """``GET /v1/status``, ``GET /v1/autoscalers``."""
@@ -44,6 +47,13 @@ class Admin:
                 f"ResilientAutoscaler objects whose condition {condition} is True",
                 partial(self._with_condition, condition),
             )
+        silent = metrics.gauge(
+            "autoscaler_watch_silent_seconds",
+            "How long the watch of a kind has said nothing; 180: it is broken",
+            ["kind"],
+        )
+        for kind in KINDS:
+            silent.labels(kind).set_function(partial(self._silent_s, kind))
         changed = metrics.gauge(
             "autoscaler_safeguards", "Numbers that each safeguard changed in this term", ["safeguard"]
         )
@@ -86,6 +96,9 @@ class Admin:
 
     def _count(self, name: str) -> float:
         return float(getattr(self.shell.core.state.stats, name)) if self.shell is not None else 0.0
+
+    def _silent_s(self, kind: str) -> float:
+        return self.silences().get(kind, 0.0) if self.shell is not None else 0.0
 
     def _changed_by(self, safeguard: str) -> float:
         return float(self.shell.core.state.stats.safeguards.get(safeguard, 0)) if self.shell is not None else 0.0

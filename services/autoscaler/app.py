@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 
 from services.autoscaler.admin import Admin
 from services.autoscaler.core.core import AutoscalerCore
-from services.autoscaler.io.follow import NEEDED, sources
+from services.autoscaler.io.follow import NEEDED, silences, sources
 from services.autoscaler.io.reads import Kinds, Reads
 from services.autoscaler.io.writes import ApiWrites, StoreWrites
 from services.autoscaler.settings import AutoscalerSettings
@@ -88,14 +88,27 @@ async def _lead(
         core, clock=boottime, leadership=leadership, validate=settings.validate,
         turn_ms=runtime.metrics.quantiles("turn_ms"),
     )  # fmt: skip
-    kinds = Kinds(api, read_s)
+    kinds, watches = Kinds(api, read_s), sources(api, shell.post)
+
+    def silent() -> dict[str, float]:
+        return silences(watches, boottime())
+
     shell.connect(
-        Reads(api, store, keys, kinds=kinds, prometheus=prometheus, timeout_s=read_s, wall=time.time),
+        Reads(
+            api,
+            store,
+            keys,
+            kinds=kinds,
+            prometheus=prometheus,
+            timeout_s=read_s,
+            wall=time.time,
+            silences=silent,
+        ),
         StoreWrites(store, keys, shell.post_one, term=term, timeout_s=write_s, history=settings.history),
         ApiWrites(api, shell.post_one, kinds=kinds, leadership=leadership, timeout_s=write_s),
     )
-    admin.shell = shell
+    admin.shell, admin.silences = shell, silent
     async with asyncio.TaskGroup() as group:
         group.create_task(shell.run())
-        for _, follow in sources(api, shell.post):
-            group.create_task(follow())
+        for watch in watches:
+            group.create_task(watch.follow())

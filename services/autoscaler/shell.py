@@ -9,7 +9,17 @@ import structlog
 
 from services.autoscaler.core.core import AutoscalerCore
 from services.autoscaler.core.events import Event, Tick
-from services.autoscaler.core.instructions import Commit, Forget, Instruction, Log, ReadRound, Stop, Tell, Write
+from services.autoscaler.core.instructions import (
+    Commit,
+    Forget,
+    Instruction,
+    Log,
+    ReadRound,
+    Stop,
+    Sweep,
+    Tell,
+    Write,
+)
 from services.autoscaler.io.reads import Reads
 from services.autoscaler.io.writes import ApiWrites, StoreWrites
 from shared.errors import InvalidState, StoreFenced
@@ -90,6 +100,8 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self._api_writes.tell(instruction))
             case Forget():
                 self.start(self._store_writes.forget(instruction))
+            case Sweep():
+                self.start(self._store_writes.sweep(instruction))
             case Stop():
                 self.end(StoreFenced(instruction.reason))
             case Log():

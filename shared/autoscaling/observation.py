@@ -73,6 +73,19 @@ Decision = Mapping[str, int]
 """Replicas wanted, by service. A service that is not named keeps what it has."""
 
 
+class Acted(msgspec.Struct, frozen=True):
+    """The role that a service acted in at a policy's last decision, and why it had it."""
+
+    role: str
+    why: str
+
+
+def acted_of(policy: object) -> dict[str, Acted]:
+    """By service, of a policy with roles (its ``reasons`` name the services that are in one); empty for others."""
+    roles, reasons = getattr(policy, "roles", {}), getattr(policy, "reasons", {})
+    return {name: Acted(str(roles.get(name, "")), str(why)) for name, why in reasons.items()}
+
+
 class Policy(Protocol):
     """Says how many replicas each service of one graph is to have. It keeps its own memory between calls."""
 

@@ -126,6 +126,12 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
     if kill not in ("None", "PlainHPA"):
         read.refuse("killSwitch", kill, "is not known; write None or PlainHPA")
     targets = _targets(read, spec.get("targets"))
+    cost = read.number("objectives.costLimit", objectives.get("costLimit"), 0, MAX_REPLICAS, None)
+    least = sum(target.minimum for target in targets)
+    if cost is not None and cost < least:
+        read.refuse(
+            "objectives.costLimit", cost, f"is less than all minReplicas together, {least}; raise it or lower those"
+        )
     return Autoscaler(
         namespace=meta.namespace or "",
         name=meta.name,
@@ -144,7 +150,7 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
             "objectives.latencySeconds", objectives.get("latencySeconds"), 1e-6, 3600, None
         ),
         success_objective=read.number("objectives.success", objectives.get("success"), 0, 1, None),
-        cost_limit=read.number("objectives.costLimit", objectives.get("costLimit"), 0, MAX_REPLICAS, None),
+        cost_limit=cost,
         canary_services=read.whole("canary.servicesPercent", canary.get("servicesPercent"), 0, 100, 100),
         canary_time=read.whole("canary.timePercent", canary.get("timePercent"), 0, 100, 100),
         limits=_limits(read, spec.get("limits")),

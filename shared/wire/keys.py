@@ -213,6 +213,14 @@ class Keys:
         """``scaled``: ``namespace/name`` of the object."""
         return f"{self.prefix}autoscaler/last/{escape(scaled)}"
 
+    @property
+    def autoscaler_lasts_prefix(self) -> str:
+        return f"{self.prefix}autoscaler/last/"
+
+    def autoscaler_object_of(self, key: str) -> str:
+        """The object whose ``autoscaler_last`` this key is."""
+        return unescape(key.removeprefix(self.autoscaler_lasts_prefix))
+
     def autoscaler_decision(self, scaled: str, slot: int) -> str:
         """Of a ring: slots are used again."""
         return f"{self.autoscaler_history_prefix(scaled)}{slot:04d}"

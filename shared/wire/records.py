@@ -369,6 +369,7 @@ class AutoscaleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     ``uid``: the object's own; a record of another uid is of an object that is gone. ``term``: who decided. ``number``
     counts an object's records. ``at``: seconds since 1970. ``go``: the operator's word (by, digest, at) it was made on.
+    ``weights``: digest of the policy's weights, "" without any. ``slot``: where the ring has the decision.
     """
 
     uid: str
@@ -378,3 +379,5 @@ class AutoscaleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     go: tuple[str, str, str] = ("", "", "")
     services: dict[str, ScaledTo] = {}
     foreign: dict[str, ForeignSeen] = {}
+    weights: str = ""
+    slot: int = 0

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tests.e2e import admin_load, admin_units
+from tests.e2e import admin_load, admin_scaled, admin_units
 
 Json = dict[str, Any]
 CANDIDATE = {"name": "marl-dqn", "version": 7, "sha256": "ab" * 32}
@@ -71,6 +71,10 @@ class Figures:
                     **self.page([self.queued(number) for number in range(self.waiting)], query),
                     "counts": self.places(),
                 }
+            case ["autoscalers", _, name]:
+                return admin_scaled.scaled_whole(name, clock, self.text)
+            case ["autoscalers"]:
+                return self.page(admin_scaled.scaled(clock, self.text), query)
             case ["units", namespace, name, "explain"]:
                 return admin_units.explained(namespace, name, self.names, self.text)
             case ["units", namespace, name]:

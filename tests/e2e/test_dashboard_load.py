@@ -21,10 +21,12 @@ pytestmark = [pytest.mark.process, needs_chromium]
 
 LISTS = {
     "#/nodes": "/v1/nodes", "#/queue": "/v1/queue", "#/queues": "/v1/queues", "#/pending": "/v1/pending",
-    "#/policies": "/v1/policies", "#/mesh": "/v1/members",
+    "#/policies": "/v1/policies", "#/mesh": "/v1/members", "#/autoscaling": "/v1/autoscalers",
 }  # fmt: skip
 """What each view shows first, and its route."""
-NEVER = re.compile(r"No nodes\.|Nothing waits\.|There is no Queue|No policies\.|No members are registered\.")
+NEVER = re.compile(
+    r"No nodes\.|Nothing waits\.|There is no Queue|No policies\.|No members are registered\.|No autoscaler has recorded"
+)
 
 
 def rows(page: Page, name: str) -> Any:

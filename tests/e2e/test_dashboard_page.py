@@ -17,8 +17,13 @@ from tests.e2e.page_checks import low_contrast, overflow, structure_faults
 
 pytestmark = [pytest.mark.process, needs_chromium]
 
-VIEWS = ("#/", "#/nodes", "#/pending", "#/queue", "#/queues", "#/decisions", "#/policies", "#/mesh", "#/health")
-DRAWERS = ("#/pods/web/shop-1", "#/nodes/node-0003", "#/units/batch/train-0", "#/queues/vision")
+VIEWS = (
+    "#/", "#/nodes", "#/pending", "#/queue", "#/queues", "#/decisions", "#/policies", "#/autoscaling",
+    "#/mesh", "#/health",
+)  # fmt: skip
+DRAWERS = (
+    "#/pods/web/shop-1", "#/nodes/node-0003", "#/units/batch/train-0", "#/queues/vision", "#/autoscalers/shop/graph",
+)  # fmt: skip
 MARKUP = "<img src=x onerror='window.hit=1'><b class=strange>x</b>"
 
 

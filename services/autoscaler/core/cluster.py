@@ -45,6 +45,8 @@ class Cluster:
     hpas: dict[str, HpaFact] = field(default_factory=dict)
     budgets: dict[str, DisruptionBudget] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    """Kinds of which nothing was told because the server refused to."""
     _sets: dict[str, str] = field(default_factory=dict)
     _sets_of: dict[str, set[str]] = field(default_factory=dict)
     _owned: dict[str, dict[str, PodFact]] = field(default_factory=dict)
@@ -78,8 +80,10 @@ class Cluster:
                 self.budgets[f"{budget.namespace}/{budget.name}"] = budget
             case BudgetGone(key):
                 self.budgets.pop(key, None)
-            case Listed(kind):
+            case Listed(kind, served):
                 self.listed.add(kind)
+                if not served:
+                    self.refused.add(kind)
             case _:
                 return False
         return True
@@ -129,7 +133,7 @@ class Cluster:
             found = self._owned.get(target.uid, {}).values()
         else:
             found = filter(_selected_by(target.selector), self._in_namespace.get(namespace, {}).values())
-        return sorted((pod for pod in found if not pod.ended), key=lambda pod: pod.name)
+        return sorted((pod for pod in found if not pod.ended and not pod.leaving), key=lambda pod: pod.name)
 
     def free_nodes(self) -> tuple[FreeNode, ...]:
         """What the nodes that take pods have left, by name."""

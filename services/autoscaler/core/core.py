@@ -26,11 +26,12 @@ from services.autoscaler.core.events import (
     Wrote,
 )
 from services.autoscaler.core.gates import Gate
-from services.autoscaler.core.instructions import Forget, Instruction, ReadRound, Stop
+from services.autoscaler.core.instructions import Forget, Instruction, ReadRound, Stop, Sweep
 from services.autoscaler.core.rounds import Rounds
 from services.autoscaler.core.saying import say, tellings
 from services.autoscaler.core.state import CoreSettings, PolicyMaker, State
 from services.autoscaler.core.watched import Stage, Watched
+from shared.autoscaling.approval import weights_of
 from shared.autoscaling.observation import Policy
 from shared.errors import ConfigError
 from shared.model.autoscaler import Autoscaler
@@ -51,6 +52,7 @@ class AutoscalerCore:
         self.state = State(term, settings, now, stopwatch)
         self._rounds = Rounds(self.state)
         self._policies = policies
+        self._swept = False
 
     def handle_all(self, events: Sequence[Event], now: float) -> list[Instruction]:
         """Take the events in, then start what is due."""
@@ -59,6 +61,7 @@ class AutoscalerCore:
             if not self.state.cluster.take(event):
                 out += self._handle(event, now)
         if self.ready:
+            out += self._sweep()
             out += self._due(now)
             out += tellings(self.state, now)
         return out
@@ -87,6 +90,13 @@ class AutoscalerCore:
             if key in objects and not objects[key].telling
         ]
         return min(idle + told, default=None)
+
+    def _sweep(self) -> list[Instruction]:
+        """Once per term, when all objects are known: what etcd has of others goes. Not known, nothing goes."""
+        if self._swept:
+            return []
+        self._swept = True
+        return [] if KINDS[0] in self.state.cluster.refused else [Sweep(frozenset(self.state.objects))]
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
@@ -135,15 +145,17 @@ class AutoscalerCore:
 
     def _choose_policies(self, watched: Watched) -> None:
         scaler = watched.scaler
-        watched.policy_problem, watched.policy, watched.rule = "", None, None
+        watched.rule_problem, watched.policy_problem, watched.policy, watched.rule = "", "", None, None
         own = scaler.policy_settings or (scaler.rule_settings if scaler.policy == "hpa" else {})
         watched.rule, why = self._made("hpa", scaler.rule_settings, scaler.seed)
         if why:
-            watched.policy_problem = f"spec.hpaRule: {why}"
+            watched.rule_problem = f"spec.hpaRule: {why}"
             return
         watched.policy, why = self._made(scaler.policy, own, scaler.seed)
         if why:
             watched.policy_problem = f"spec.policy: {why}"
+        else:
+            watched.weights = weights_of(watched.policy)
 
     def _made(self, name: str, settings: Mapping[str, object], seed: int) -> tuple[Policy | None, str]:
         """(policy, why there is none). Settings come from whoever may make an object: nothing of theirs ends a term."""

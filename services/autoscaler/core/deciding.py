@@ -14,7 +14,7 @@ from msgspec import Struct
 from services.autoscaler.core.cluster import Cluster
 from services.autoscaler.core.events import PodFact, RoundRead, TargetFact
 from services.autoscaler.core.watched import Watched
-from shared.autoscaling.observation import Bounds, Observation, Policy, ServiceObservation
+from shared.autoscaling.observation import Acted, Bounds, Observation, Policy, ServiceObservation, acted_of
 from shared.autoscaling.safety import drift
 from shared.autoscaling.safety.answer import usable
 from shared.autoscaling.safety.canary import in_window
@@ -30,6 +30,10 @@ PROBE_S = 120.0
 SAMPLED_S = 60.0
 """A pod has a sample after so long."""
 
+SILENT_S = 180.0
+"""A watch that has said nothing for so long is broken: the API server sends a bookmark each minute, and a stream
+without a byte for 150 s is given up."""
+
 LATE_S = 1.0
 """A policy that takes longer is late: its answer is not taken. A decision is to take 28 ms."""
 
@@ -37,8 +41,9 @@ USAGE = {Signal.CPU: "cpu", Signal.MEMORY: "memory"}
 
 
 class Decided(Struct, frozen=True, kw_only=True):
-    """One decision. ``by``: whose number was taken; ``failed``: why the policy had no say; ``broken``: rules that the
-    verdict breaks."""
+    """One decision. ``by``: whose number was taken; ``failed``: why the policy had no say; ``unmade``: why
+    there is no such policy (the kill switch gave its place to HPA's rule); ``broken``: rules that the verdict
+    breaks."""
 
     seen: Observation
     bad: Mapping[str, tuple[str, ...]]
@@ -48,6 +53,9 @@ class Decided(Struct, frozen=True, kw_only=True):
     by: str
     failed: str = ""
     drifting: str = ""
+    unmade: str = ""
+    roles: Mapping[str, Acted] = {}
+    """Of the services that acted in a role, where the policy decided."""
     broken: tuple[str, ...] = ()
 
 
@@ -101,6 +109,8 @@ def decide(
         drifting=watched.drift.why if by != "hpa" else "",
     )
     verdict = judge(scene)
+    own = by != "hpa" and not failed and not scene.drifting
+    roles = acted_of(watched.policy) if own else {}
     return Decided(
         seen=seen,
         bad={name: bad for name, (_, bad, _) in observed.items() if bad},
@@ -110,6 +120,8 @@ def decide(
         by="hpa" if scene.drifting else by,
         failed=failed,
         drifting=scene.drifting,
+        unmade=watched.policy_problem,
+        roles=roles,
         broken=tuple(violations(scene, verdict.allowed)),
     )
 
@@ -172,6 +184,11 @@ def observe(
     ]
     lines = [f"{signal.value}: {why}" for signal, why in bad.items()]
     lines += [f"{signal.value}: it was not read" for signal in missing if signal not in bad]
+    lines += [
+        f"{kind}: as they were {silent_s:.0f} s ago, their watch is broken"
+        for kind, silent_s in read.silent_s.items()
+        if silent_s > SILENT_S
+    ]
     failing = [pod for pod in pods if pod.node and not pod.ready and _runs_s(pod, read.wall_s) > PROBE_S]
     held = [fact.rollout] if fact.rollout else []
     if draining := cluster.draining(pods):

@@ -24,7 +24,9 @@ class PodFact(Struct, frozen=True, kw_only=True):
     node: str = ""
     ready: bool = False
     ended: bool = False
-    """Succeeded, failed, or on its way out: it serves nobody any more."""
+    """Succeeded or failed: it serves nobody and holds no room any more."""
+    leaving: bool = False
+    """Deleted and not gone yet: it serves nobody any more, and holds its room until it is gone."""
     since_s: float | None = None
     requests: Mapping[str, float] = {}
 
@@ -123,9 +125,11 @@ class BudgetGone(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """Everything of this kind has been told once."""
+    """Everything of this kind has been told once. ``served`` False: the server refused to list it, so none being told
+    says nothing of what there is."""
 
     kind: str
+    served: bool = True
 
 
 # --- what became of instructions ------------------------------------------------------------------------------------
@@ -146,6 +150,8 @@ class RoundRead(Struct, frozen=True, kw_only=True):
     last: AutoscaleRecord | None = None
     last_revision: int = 0
     store_problem: str = ""
+    silent_s: Mapping[str, float] = {}
+    """By kind, how long its watch has said nothing, bookmarks included."""
 
 
 class Committed(Struct, frozen=True):

@@ -29,8 +29,13 @@ OPEN = Gate()
 
 
 def digest(watched: Watched) -> str:
-    """What a go must name."""
-    return digest_of(watched.scaler.document, weights_of(watched.policy))
+    """What a go must name. Of a policy that cannot be had the weights of before count: only HPA's rule can act then."""
+    return digest_of(watched.scaler.document, weights(watched))
+
+
+def weights(watched: Watched) -> str:
+    """Digest of the named policy's weights, or of those that it had last."""
+    return weights_of(watched.policy) if watched.policy is not None else watched.weights
 
 
 def of_object(watched: Watched) -> Gate:

@@ -73,6 +73,12 @@ class Forget(Struct, frozen=True):
     key: str
 
 
+class Sweep(Struct, frozen=True):
+    """Delete what etcd has of objects that are not in ``keep``: they were deleted while nobody led."""
+
+    keep: frozenset[str]
+
+
 class Stop(Struct, frozen=True):
     """Somebody else leads."""
 
@@ -87,4 +93,4 @@ class Log(Struct, frozen=True):
     facts: tuple[tuple[str, object], ...] = ()
 
 
-Instruction = ReadRound | Commit | Write | Tell | Forget | Stop | Log
+Instruction = ReadRound | Commit | Write | Tell | Forget | Sweep | Stop | Log

@@ -5,6 +5,8 @@ RoundRead > complete? > taken over, foreign writers > decide > gates > writes > 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from services.autoscaler.core import gates, telling
 from services.autoscaler.core.deciding import Decided, decide, note_changes
 from services.autoscaler.core.events import Committed, HpaFact, RoundRead, TargetFact, Wrote
@@ -74,6 +76,8 @@ class Rounds:
             return
         watched.inherited = True
         last, watched.trusted = read.last, watched.scaler.go
+        if last is not None and last.uid == watched.scaler.uid and watched.policy is None:
+            watched.weights = last.weights
         if last is None or last.uid != watched.scaler.uid or Go(*last.go) != watched.scaler.go:
             return  # nothing of this object, or from before a new go, which takes things as they are
         for name, one in last.services.items():
@@ -219,7 +223,11 @@ class Rounds:
             name: ForeignSeen(one.value, one.by, (one.go.by, one.go.digest, one.go.at))
             for name, one in watched.foreign.items()
         }
-        scope = (dict(decided.verdict.allowed), {**kept, **services}, found, decided.by, decided.failed)
+        told = {name: gate.reason for name, gate in by_service.items()}
+        scope = (
+            dict(decided.verdict.allowed), {**kept, **services}, found, decided.by, decided.failed,
+            told, watched.scaler.mode, watched.scaler.go, bool(decided.drifting), decided.unmade,
+        )  # fmt: skip
         if not writes and scope == watched.recorded and now - watched.recorded_at < self._state.settings.record_every_s:
             watched.move(Stage.IDLE, "as before")
             return []
@@ -232,15 +240,19 @@ class Rounds:
                 watched.unsure[write.service] = one.wrote
         go = watched.scaler.go
         number = (read.last.number if read.last is not None else 0) + 1
+        slot = number % self._state.settings.history
         record = AutoscaleRecord(
             uid=watched.scaler.uid, term=self._state.term, number=number, at=read.wall_s,
             go=(go.by, go.digest, go.at), services={**kept, **services}, foreign=found,
+            weights=gates.weights(watched), slot=slot,
         )  # fmt: skip
-        decision = _decision(watched, decided, frozenset(services), self._state.term, number, read.wall_s)
+        decision = _decision(
+            watched, decided, frozenset(services), self._state.term, number, read.wall_s, gated=by_service
+        )
         return [
             Commit(
                 key=read.key, number=read.number, record=record, last_revision=read.last_revision,
-                slot=number % self._state.settings.history, decision=decision,
+                slot=slot, decision=decision,
             )
         ]  # fmt: skip
 
@@ -308,7 +320,9 @@ def _incomplete(watched: Watched, read: RoundRead) -> Gate:
         if isinstance(fact, str):
             reason = "TargetUnusable" if fact.startswith("!") else "TargetUnknown"
             return Gate(reason, f"{target.ref}: {fact.lstrip('!')}")
-    return Gate("PolicyUnusable", watched.policy_problem) if watched.policy_problem else Gate()
+    # the kill switch needs HPA's rule alone
+    unmade = watched.rule_problem or ("" if watched.scaler.plain_hpa else watched.policy_problem)
+    return Gate("PolicyUnusable", unmade) if unmade else Gate()
 
 
 def _shown(watched: Watched, read: RoundRead, name: str) -> tuple[int | None, str]:
@@ -327,7 +341,14 @@ def _scaled(watched: Watched, read: RoundRead, write: ScaleTo | SetBounds) -> Sc
 
 
 def _decision(
-    watched: Watched, decided: Decided, acted: frozenset[str], term: int, number: int, wall_s: float
+    watched: Watched,
+    decided: Decided,
+    acted: frozenset[str],
+    term: int,
+    number: int,
+    wall_s: float,
+    *,
+    gated: Mapping[str, Gate],
 ) -> dict[str, object]:
     """The decision with its inputs, as etcd keeps it."""
     return {
@@ -345,6 +366,9 @@ def _decision(
         "services": telling.rows(decided, acted),
         "seen": decided.seen,
         "bad": decided.bad,
+        "unmade": decided.unmade,
+        "safeguards": decided.verdict.notes,
+        "gates": {name: (gate.reason, gate.text) for name, gate in gated.items() if gate.reason},
     }
 
 

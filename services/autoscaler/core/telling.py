@@ -42,8 +42,9 @@ def conditions(
         ),
     ]  # fmt: skip
     if decided is not None:
-        trouble = decided.drifting or decided.failed
+        trouble = decided.drifting or decided.failed or decided.unmade
         reason = "Drift" if decided.drifting else "PolicyFailed" if decided.failed else "Sound"
+        reason = "PolicyUnusable" if decided.unmade and reason == "Sound" else reason
         found.append(("PolicySound", not trouble, reason, trouble or f"{decided.by} decides"))
     return found
 
@@ -67,6 +68,8 @@ def rows(decided: Decided, acted: frozenset[str]) -> list[Json]:
             row["wanted"] = wanted
         if name in decided.rule:
             row["rule"] = decided.rule[name]
+        if (acted_in := decided.roles.get(name)) is not None:
+            row["role"] = acted_in.role
         found.append(row)
     return found
 
@@ -74,7 +77,9 @@ def rows(decided: Decided, acted: frozenset[str]) -> list[Json]:
 def why(decided: Decided, name: str) -> str:
     """Why a service gets what it gets, in one line."""
     notes = [f"{safeguard}: {text}" for safeguard, text in decided.verdict.notes.get(name, ())]
-    return cut("; ".join([f"{decided.by} decided", *notes]))
+    role = decided.roles.get(name)
+    who = f"{decided.by} decided" + (f" as {role.role} ({role.why})" if role is not None else "")
+    return cut("; ".join([who, *notes]))
 
 
 def seen_text(decided: Decided, name: str) -> str:
@@ -99,7 +104,7 @@ def decision_rows(decided: Decided, acted: frozenset[str], wall_s: float) -> lis
                 "by": decided.by if row["acted"] else f"{decided.by} (not written)", "why": row["why"],
                 "seen": seen_text(decided, row["name"]),
             }  # fmt: skip
-            found.append(shown | {key: row[key] for key in ("wanted", "rule") if key in row})
+            found.append(shown | {key: row[key] for key in ("wanted", "rule", "role") if key in row})
     return found
 
 

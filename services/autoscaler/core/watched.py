@@ -54,7 +54,11 @@ class Watched:
     policy: Policy | None = None
     rule: Policy | None = None
     policy_problem: str = ""
-    """Why the named policy cannot be had."""
+    """Why the named policy cannot be had. Under the kill switch nobody needs it."""
+    rule_problem: str = ""
+    """Why HPA's rule cannot be had; nothing is decided without it."""
+    weights: str = ""
+    """Digest of the named policy's weights when it was last to be had, in this term or an earlier one."""
     drift: Drift = field(default_factory=Drift)
     shown: dict[str, int] = field(default_factory=dict)
     """Replicas at the last reading."""

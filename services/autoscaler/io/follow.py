@@ -6,7 +6,7 @@ nothing is written for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -38,8 +38,9 @@ from shared.kube.resources import NODES, PODS, Deleted, Malformed, Resource, Ups
 from shared.kube.scaled_objects import BUDGETS, HPAS, OWNED_SETS, Hpa, last_writer, requests_of, unix_s
 from shared.model.autoscaler import TargetRef
 from shared.model.resources import parse_quantity
-from shared.ports import KubeApi
+from shared.ports import Clock, KubeApi
 from shared.runtime.kube.reflector import Batch, Reflector, Synced
+from shared.runtime.process.service import boottime
 
 log = structlog.get_logger()
 
@@ -50,8 +51,31 @@ OURS = "conclave"
 """How our writes are called in managedFields: the client's user agent begins so."""
 
 
-def sources(api: KubeApi, post: Post) -> list[tuple[Resource[Any], Callable[[], Any]]]:
-    """Every watch, to be run: each is eternal."""
+class Source:
+    """One watch. ``follow`` is eternal; ``silent_s``: how long the server has said nothing of the kind, None before it
+    said anything. What such a watch shows is that old at most: a sound one has a bookmark each minute."""
+
+    def __init__(self, kind: Resource[Any], reflector: Reflector[Any], take: Callable[[Batch[Any]], None]) -> None:
+        self.kind = kind
+        self._reflector, self._take = reflector, take
+
+    async def follow(self) -> None:
+        """Tell what the watch shows."""
+        await self._reflector.run(self._take)
+
+    def silent_s(self, now: float) -> float | None:
+        """Seconds; ``now``: of the reflector's clock."""
+        heard_at = self._reflector.heard_at
+        return None if heard_at is None else now - heard_at
+
+
+def silences(found: Sequence[Source], now: float) -> dict[str, float]:
+    """Seconds of silence, by the plural of the kind."""
+    return {one.kind.plural: silent_s for one in found if (silent_s := one.silent_s(now)) is not None}
+
+
+def sources(api: KubeApi, post: Post, clock: Clock = boottime) -> list[Source]:
+    """Every watch, to be run."""
     kinds: tuple[tuple[Resource[Any], Callable[[Any], Event], Callable[[objects.ObjectMeta], Event]], ...] = (
         (AUTOSCALERS, lambda item: ScalerSeen(autoscaler_from_api(item)), lambda meta: ScalerGone(_key(meta))),
         (PODS, lambda item: PodSeen(pod_fact(item)), lambda meta: PodGone(meta.uid)),
@@ -61,15 +85,15 @@ def sources(api: KubeApi, post: Post) -> list[tuple[Resource[Any], Callable[[], 
         (BUDGETS, lambda item: BudgetSeen(budget_from_api(item)), lambda meta: BudgetGone(_key(meta))),
     )
 
-    def follow(kind: Resource[Any], seen: Callable[[Any], Event], gone: Callable[[Any], Event]) -> Callable[[], Any]:
+    def source(kind: Resource[Any], seen: Callable[[Any], Event], gone: Callable[[Any], Event]) -> Source:
         def take(batch: Batch[Any]) -> None:
             post(events_of(kind, batch, seen, gone))
 
         # a refused list of HPAs or budgets is no cluster without any: what it would hold back must be known first
         optional = kind not in NEEDED
-        return lambda: Reflector(api, kind, optional=optional).run(take)
+        return Source(kind, Reflector(api, kind, clock=clock, optional=optional), take)
 
-    return [(kind, follow(kind, seen, gone)) for kind, seen, gone in kinds]
+    return [source(*kind) for kind in kinds]
 
 
 def events_of(
@@ -87,8 +111,8 @@ def events_of(
                     found.append(gone(event.object.metadata))
             case Deleted():
                 found.append(gone(event.object.metadata))
-            case Synced():
-                found.append(Listed(kind.plural))
+            case Synced(revision):
+                found.append(Listed(kind.plural, served=bool(revision)))
             case Malformed():
                 bad = event.object
                 log.warning("object_malformed", kind=kind.plural, key=f"{bad.namespace}/{bad.name}", error=bad.error)
@@ -121,7 +145,8 @@ def pod_fact(pod: objects.Pod) -> PodFact:
         owner=owner.uid if owner is not None else "",
         node=pod.spec.node_name or "",
         ready=ready,
-        ended=status.phase in ("Succeeded", "Failed") or meta.deletion_timestamp is not None,
+        ended=status.phase in ("Succeeded", "Failed"),
+        leaving=meta.deletion_timestamp is not None,
         since_s=unix_s(status.start_time),
         requests=requests_of(pod.spec.containers, pod.spec.overhead),
     )

@@ -109,6 +109,7 @@ class Reads:
         prometheus: PrometheusClient | None,
         timeout_s: float,
         wall: Callable[[], float],
+        silences: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._api = api
         self._store = store
@@ -117,6 +118,7 @@ class Reads:
         self._prometheus = prometheus
         self._timeout_s = timeout_s
         self._wall = wall
+        self._silences = silences
 
     async def round(self, work: ReadRound) -> RoundRead:
         """Everything, at once; never raises for what others do."""
@@ -128,6 +130,7 @@ class Reads:
         return RoundRead(
             key=scaler.key, number=work.number, wall_s=wall_s, targets=targets, hpas=hpas, readings=readings,
             pod_metrics=pod_metrics, last=last, last_revision=revision, store_problem=problem,
+            silent_s=self._silences(),
         )  # fmt: skip
 
     async def _last(self, key: str) -> tuple[AutoscaleRecord | None, int, str]:

@@ -16,15 +16,16 @@ import structlog
 
 from services.autoscaler.core import telling
 from services.autoscaler.core.events import Committed, Event, Fenced, Told, Wrote
-from services.autoscaler.core.instructions import Commit, Forget, ScaleTo, SetBounds, Tell, Write
+from services.autoscaler.core.instructions import Commit, Forget, ScaleTo, SetBounds, Sweep, Tell, Write
 from services.autoscaler.io.reads import Kinds
 from shared.errors import KubeError, KubeRejected, StoreError, StoreRejected
 from shared.kube.autoscaling import AUTOSCALERS
 from shared.kube.resources import Resource
 from shared.kube.scaled_objects import HPAS
-from shared.ports import Compare, CreateRevisionIs, Delete, KubeApi, ModRevisionIs, Op, Put, Store
+from shared.ports import MAX_TXN_OPS, Compare, CreateRevisionIs, Delete, KubeApi, ModRevisionIs, Op, Put, Store
 from shared.runtime.leader_shell import Validity
 from shared.wire.keys import Keys
+from shared.wire.records import AutoscaleRecord, decode_record
 
 log = structlog.get_logger()
 
@@ -79,6 +80,27 @@ class StoreWrites:
             )
         except StoreError as error:
             log.info("forget_failed", object=work.key, error=error)
+
+    async def sweep(self, work: Sweep) -> None:
+        """Best effort, once per term. What this term recorded, or what changes meanwhile, is of a living object."""
+        keys, swept = self._keys, 0
+        try:
+            listing = await self._store.list_prefix(keys.autoscaler_lasts_prefix, timeout_s=self._timeout_s)
+            for kv in listing.items:
+                key = keys.autoscaler_object_of(kv.key)
+                record = decode_record(kv.value, AutoscaleRecord)
+                if key in work.keep or (record is not None and record.term == self._term):
+                    continue
+                ring = await self._store.list_prefix(keys.autoscaler_history_prefix(key), timeout_s=self._timeout_s)
+                compares: list[Compare] = [
+                    CreateRevisionIs(keys.autoscaler_leader, self._term), ModRevisionIs(kv.key, kv.mod_revision),
+                ]  # fmt: skip
+                ops: list[Op] = [Delete(kv.key), *(Delete(slot.key) for slot in ring.items[: MAX_TXN_OPS - 1])]
+                swept += (await self._store.txn(compares, ops, timeout_s=self._timeout_s)).succeeded
+        except StoreError as error:
+            log.info("sweep_failed", error=error)
+        if swept:
+            log.info("swept", objects=swept)
 
 
 class ApiWrites:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -143,7 +143,8 @@ class Progress:
         if self._quiet:
             return
         if self._live is not None:
-            self._live.update(_table(f"conclave demo: {phase}, {elapsed_s:.0f} s", figures, notes))
+            shown = (*figures.items(), *(("", note) for note in notes[-5:]))
+            self._live.update(_table(f"conclave demo: {phase}, {elapsed_s:.0f} s", shown))
             return
         for note in notes[self._noted :]:
             print(f"[{elapsed_s:6.1f} s] {note}", flush=True)
@@ -153,11 +154,21 @@ class Progress:
             told = ", ".join(f"{name} {value}" for name, value in figures.items())
             print(f"[{elapsed_s:6.1f} s] {phase}{': ' if told else ''}{told}", flush=True)
 
+    def draw(self, title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, plain: str) -> None:
+        """Draw a table of several columns, or print ``plain`` when there is no terminal and it is time."""
+        if self._quiet:
+            return
+        if self._live is not None:
+            self._live.update(_table(title, rows, head))
+        elif time.monotonic() - self._last_plain_s >= PLAIN_EVERY_S:
+            self._last_plain_s = time.monotonic()
+            print(f"{title}: {plain}", flush=True)
 
-def _table(title: str, figures: Mapping[str, str], notes: Sequence[str]) -> Table:
+
+def _table(title: str, rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Table:
     from rich.table import Table
 
-    table = Table(title=title, show_header=False, min_width=60)
-    for name, value in (*figures.items(), *(("", note) for note in notes[-5:])):
-        table.add_row(name, value)
+    table = Table(*head, title=title, show_header=bool(head), min_width=60)
+    for row in rows:
+        table.add_row(*row)
     return table

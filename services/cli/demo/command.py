@@ -1,4 +1,5 @@
-"""``conclave demo``: the whole mesh on this machine against the twin, with a workload, kills and a report.
+"""``conclave demo``: the whole mesh on this machine against the twin, with a workload, kills and a report; or, with
+``--workload services``, policies for service graphs side by side (``services.py``).
 
 Exit codes: 0 every schedulable pod was bound exactly once, no node was over its allocatable, tenants had the shares
 that their weights say (of a thousand units or more) and every kill recovered; 1 one of these did not hold; 2 bad input.
@@ -22,6 +23,7 @@ from shared.errors import ConfigError
 
 DEFAULT_SPEED = 10.0
 """The thesis' five minutes of arrivals take half a minute, and its last pod ends after a good minute."""
+DEFAULT_POLICY = "kube-default"
 DEFAULT_AGENTS = {"uniform": 4, "random": 4, "gangs": 2, "openb": 2}
 PICTURE = "conclave-demo.png"
 MAX_PROCESSES = 64
@@ -30,7 +32,13 @@ COUNT = click.IntRange(1, MAX_PROCESSES)
 
 @click.command()
 @click.option(
-    "--workload", type=click.Choice(["uniform", "random", "gangs", "openb"]), default="uniform", show_default=True
+    "--workload",
+    type=click.Choice(["uniform", "random", "gangs", "openb", "services"]),
+    default="uniform",
+    show_default=True,
+)
+@click.option(
+    "--scenario", help="With services: bottleneck, ddos, failures, pressure, mixed, attacker or calm.  [mixed]"
 )
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Folder with the openb trace.")
 @click.option("--pod-list", help="Which pod list of --trace-dir; default: openb_pod_list_default.csv, or the only one.")
@@ -40,23 +48,33 @@ COUNT = click.IntRange(1, MAX_PROCESSES)
 @click.option("--agents", type=COUNT, help="Agents; default 4, or 2 with gangs and openb.")
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
-@click.option("--policy", default="kube-default", show_default=True, help="Which policy the agents decide by.")
+@click.option("--policy", help="Which policy the agents decide by; default kube-default, or karma with services.")
 @click.option(
     "--learner/--no-learner", default=None, help="Learn while running; default: with a learned --policy and torch."
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of everything.")
-@click.option("--speed", type=float, default=DEFAULT_SPEED, show_default=True, help="Virtual seconds per second.")
+@click.option("--speed", type=float, help="Virtual seconds per second; default 10, or 18 with services.")
 @click.option(
     "--kill", "kills", multiple=True, help="leader|agent|binder|etcd@SECONDS after the first pod; repeatable."
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
 @click.option("--audit", "audit_file", type=click.Path(path_type=Path), help="Keep the API server's audit file here.")
-@click.option("--picture", type=click.Path(path_type=Path), help="The picture's file; default beside --json, or here.")
+@click.option(
+    "--picture",
+    "--out",
+    "picture",
+    type=click.Path(path_type=Path),
+    help="The picture's file; default beside --json, or here.",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="The API server's.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs, etcd's data and the kubeconfig here.")
 @click.option("--quiet", is_flag=True, help="No live progress, no table.")
+@click.pass_context
 def demo(
+    here: click.Context,
+    /,
     workload: str,
+    scenario: str | None,
     trace_dir: Path | None,
     pod_list: str | None,
     nodes: int | None,
@@ -65,10 +83,10 @@ def demo(
     agents: int | None,
     coordinators: int,
     binders: int,
-    policy: str,
+    policy: str | None,
     learner: bool | None,
     seed: int,
-    speed: float,
+    speed: float | None,
     kills: tuple[str, ...],
     json_file: Path | None,
     audit_file: Path | None,
@@ -79,12 +97,16 @@ def demo(
 ) -> int:
     """Start etcd, a simulated cluster and the whole mesh; schedule a workload; report.
 
+    With --workload services: HPA, at its best settings, and a policy of ours size the same service graph side by side.
+
     Work goes on being submitted until the last kill has recovered. Exit code 0 only if every schedulable pod was bound
     exactly once, no node was ever over its allocatable, and every kill happened and was recovered from.
     """
     from services.cli.demo.kills import schedule
     from services.cli.demo.result import DemoSettings
     from services.cli.demo.run import run_demo
+    from services.cli.demo.services import OURS, SCENARIO, ServicesDemo, check_used, services_demo
+    from services.cli.demo.services import SPEED as SERVICES_SPEED
     from services.cli.demo.workload import load_workload
     from services.cli.local.mesh import MeshSettings
     from shared.policy.registry import make_policy
@@ -92,16 +114,21 @@ def demo(
     from shared.twin.clock import ScaledClock
 
     configure("cli", level="error")
+    check_used(here)
     _check_extra()
-    planned = schedule(kills)
+    if picture is None:
+        picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
+    speed = speed if speed is not None else SERVICES_SPEED if workload == "services" else DEFAULT_SPEED
     ScaledClock(0.0, speed)
+    if workload == "services":
+        return services_demo(ServicesDemo(scenario or SCENARIO, policy or OURS, seed, speed, json_file, picture, quiet))
+    policy = policy or DEFAULT_POLICY
+    planned = schedule(kills)
     make_policy(policy)
     learns = wants_learner(policy, learner)
     load = load_workload(
         workload, seed=seed, nodes=nodes, trace_dir=trace_dir, pod_list=pod_list, many=gangs, largest=largest
     )
-    if picture is None:
-        picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
     for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):
         check_writable(flag, file)
     with state_dir("demo", keep) as folder:

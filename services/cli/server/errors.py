@@ -23,6 +23,7 @@ REMEDIES = {
     "pod_unknown": "it is gone, or was never created",
     "unit_unknown": "see 'conclave units'; of a lone pod ask 'conclave explain'",
     "queue_unknown": "see 'conclave queue'",
+    "autoscaler_unknown": "see 'conclave autoscale list'",
     "policy_unknown": "see 'conclave policy list'",
     "setting_unknown": "see 'conclave settings'",
 }

@@ -10,6 +10,7 @@ import msgspec
 from services.coordinator.http.desk import Desk
 from services.coordinator.http.routes import (
     audit,
+    autoscalers,
     decisions,
     dump,
     health,
@@ -52,6 +53,7 @@ ROUTES: tuple[Route, ...] = (
     *pending.ROUTES,
     *decisions.ROUTES,
     *policies.ROUTES,
+    *autoscalers.ROUTES,
     *settings.ROUTES,
     *shards.ROUTES,
     *queue.SCHEDULING,

@@ -2,6 +2,7 @@
 
 import { enter, route, viewAddress } from "./address.js";
 import { ahead, ApiError, onUnauthenticated, setToken, token, told } from "./api.js";
+import { scaledInto } from "./autoscaler_panel.js";
 import { askPause, Banners } from "./banners.js";
 import { closeDrawer, openDrawer, say } from "./dialogs.js";
 import { fill, h, setText } from "./dom.js";
@@ -14,6 +15,7 @@ import { identify, may, who } from "./session.js";
 import { signIn } from "./sign_in.js";
 import { startTheme } from "./theme.js";
 import { queueInto, unitInto } from "./unit_panel.js";
+import { autoscalingView } from "./views/autoscaling.js";
 import { decisionsView } from "./views/decisions.js";
 import { healthView } from "./views/health.js";
 import { meshView } from "./views/mesh.js";
@@ -25,7 +27,7 @@ import { queueView } from "./views/queue.js";
 import { queuesView } from "./views/queues.js";
 
 const VIEWS = {
-  "": overviewView, nodes: nodesView, pending: pendingView, queue: queueView, queues: queuesView, decisions: decisionsView, policies: policiesView, mesh: meshView, health: healthView,
+  "": overviewView, nodes: nodesView, pending: pendingView, queue: queueView, queues: queuesView, decisions: decisionsView, policies: policiesView, autoscaling: autoscalingView, mesh: meshView, health: healthView,
 };
 const RETRY_MS = 1000;
 
@@ -52,6 +54,11 @@ function show() {
   if (first === "units" && third) {
     if (!view) open("queues");
     unitInto(openDrawer(`${second}/${third}`, leaveDrawer), second, third);
+    return;
+  }
+  if (first === "autoscalers" && third) {
+    if (!view) open("autoscaling");
+    scaledInto(openDrawer(`${second}/${third}`, leaveDrawer), second, third);
     return;
   }
   if (first === "queues" && second) {

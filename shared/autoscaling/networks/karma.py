@@ -20,7 +20,7 @@ from shared.autoscaling.networks.demand import DemandPolicy
 from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, features
 from shared.autoscaling.networks.signals import Reader, Signals
 from shared.autoscaling.observation import Decision, Observation
-from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, Role, graph_values, organisation_of
+from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, Role, graph_values, organisation_of, values_of
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.weights import WeightsFile, decode
@@ -109,6 +109,15 @@ class KarmaPolicy:
     def roles(self) -> dict[str, str]:
         """Which role each service acted in at the last decision."""
         return {name: role.name if role is not None else NO_ROLE for name, role in self._eyes.roles.items()}
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why each service was in its role then: the conditions that held; a service without a role is not there."""
+        return {
+            name: role.when.told({**values_of(self._eyes.signals[name]), **self._eyes.graph})
+            for name, role in self._eyes.roles.items()
+            if role is not None
+        }
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,9 @@ Percent = Annotated[int, Meta(ge=1, le=10_000)]
 Share = Annotated[float, Meta(ge=0, le=10)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
+Window = Annotated[float, Meta(ge=0, le=3600)]
+"""As the API server bounds ``stabilizationWindowSeconds``."""
+Sync = Annotated[float, Meta(gt=0, le=3600)]
 
 
 class HpaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,9 +31,9 @@ class HpaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     behavior: BehaviorSpec | None = None
     """``spec.behavior`` in the API's form, such as ``{"scaleDown": {"stabilizationWindowSeconds": 60}}``."""
     tolerance: Share = 0.1
-    down_window_s: NotNegative = 300.0
+    down_window_s: Window = 300.0
     """The controller's window for scaling down where ``behavior`` names none."""
-    sync_s: Positive = SYNC_S
+    sync_s: Sync = SYNC_S
     """How often a service is looked at; in between the last answer holds."""
 
 

@@ -17,7 +17,7 @@ from shared.autoscaling.hpa.convert_spec import behavior_from_api, external_metr
 from shared.autoscaling.hpa.model import CPU, Behavior, Controller, Metric
 from shared.autoscaling.hpa.objects import BehaviorSpec
 from shared.autoscaling.observation import Decision, Observation, ServiceObservation
-from shared.autoscaling.policies.hpa import NotNegative, Percent, Positive, Share
+from shared.autoscaling.policies.hpa import NotNegative, Percent, Positive, Share, Sync
 from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, milli, usable
 from shared.errors import ConfigError
 
@@ -67,7 +67,7 @@ class KedaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     behavior: BehaviorSpec | None = None
     """``horizontalPodAutoscalerConfig.behavior``, in the API's form."""
     tolerance: Share = 0.1
-    sync_s: Positive = SYNC_S
+    sync_s: Sync = SYNC_S
 
 
 class KedaPolicy:

@@ -18,7 +18,7 @@ from shared.autoscaling.hpa.model import CPU, Controller
 from shared.autoscaling.hpa.objects import BehaviorSpec
 from shared.autoscaling.observation import Decision, Observation, ServiceObservation
 from shared.autoscaling.policies.holt_winters import HoltWinters, Smoothing
-from shared.autoscaling.policies.hpa import Percent, Positive, Share
+from shared.autoscaling.policies.hpa import Percent, Positive, Share, Sync
 from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, milli, usable
 from shared.errors import ConfigError
 
@@ -45,7 +45,7 @@ class PredictiveSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     damping: Rate = 0.9
     behavior: BehaviorSpec | None = None
     tolerance: Share = 0.1
-    sync_s: Positive = SYNC_S
+    sync_s: Sync = SYNC_S
 
 
 MAX_STEPS = 240

@@ -45,6 +45,12 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         value = values[self.signal]
         return (self.above is None or value > self.above) and (self.below is None or value < self.below)
 
+    @property
+    def text(self) -> str:
+        """In words, such as ``stuck above 0``; without the value, so that the same reason is the same text."""
+        bounds = (("above", self.above), ("below", self.below))
+        return f"{self.signal} {' and '.join(f'{word} {bound:g}' for word, bound in bounds if bound is not None)}"
+
 
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of ``all`` and, where there are some, at least one of ``any``."""
@@ -57,6 +63,10 @@ class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not all(condition.holds(values) for condition in self.all):
             return False
         return not self.any or any(condition.holds(values) for condition in self.any)
+
+    def told(self, values: Mapping[str, float]) -> str:
+        """Why it applies: the conditions that hold."""
+        return ", ".join(one.text for one in (*self.all, *self.any) if one.holds(values))
 
 
 class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

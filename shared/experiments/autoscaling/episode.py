@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,34 +74,67 @@ def play(
 ) -> Played:
     """Play the episode of ``seed``. ``note``: takes a row of ``STEPS_HEADER``'s columns from ``time_s`` on, for each
     decision and service. ``tick``: called now and then, for progress or to stop by raising."""
-    world = setup.world(seed)
-    policy.reset(seed)
-    attacker = Opportunist(Attacker(world)) if setup.scenario == ATTACKER else None
-    scalings: list[Scaling] = []
-    decisions, spent_s = 0, 0.0
-    while not world.over:
+    episode = Episode(setup, policy, seed, clock=clock)
+    while not episode.over:
         tick()
+        step = episode.step()
+        if note is not None:
+            _note(note, episode.world, step.seen, step.wanted, step.first)
+    return episode.played()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decision. ``first``: the second of the episode from which on it holds."""
+
+    seen: Observation
+    wanted: Mapping[str, int]
+    first: int
+
+
+class Episode:
+    """An episode that is played decision by decision."""
+
+    def __init__(self, setup: Setup, policy: Policy, seed: int, *, clock: Callable[[], float] | None = None) -> None:
+        self.world = setup.world(seed)
+        self.policy = policy
+        self._setup, self._seed, self._clock = setup, seed, clock
+        policy.reset(seed)
+        self._attacker = Opportunist(Attacker(self.world)) if setup.scenario == ATTACKER else None
+        self._scalings: list[Scaling] = []
+        self._decisions, self._spent_s = 0, 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has reached its end."""
+        return self.world.over
+
+    def step(self) -> Step:
+        """Ask the policy, obey it, and play until it is to be asked again."""
+        world, clock = self.world, self._clock
         seen = world.observe()
         began = clock() if clock is not None else 0.0
-        decision = policy.decide(seen)
-        spent_s += clock() - began if clock is not None else 0.0
-        decisions += 1
-        wanted = checked(decision, seen, policy.name)
+        decision = self.policy.decide(seen)
+        self._spent_s += clock() - began if clock is not None else 0.0
+        self._decisions += 1
+        wanted = checked(decision, seen, self.policy.name)
         before = {name: one.replicas for name, one in seen.services.items()}
         world.apply(wanted)
         for name, asked in zip(world.fleet.names, world.fleet.asked, strict=True):
             if asked != before[name]:
-                scalings.append(Scaling(seen.now, name, asked - before[name]))
-        if attacker is not None:
-            attacker.step(seen)
+                self._scalings.append(Scaling(seen.now, name, asked - before[name]))
+        if self._attacker is not None:
+            self._attacker.step(seen)
         first = world.now_s
-        world.run(setup.decide_s)
-        if note is not None:
-            _note(note, world, seen, wanted, first)
-    found = figures(world.seconds, world.events, scalings, setup.topology)
-    if clock is not None and decisions:
-        found["decision_ms"] = spent_s / decisions * 1000.0
-    return Played(seed, found)
+        world.run(self._setup.decide_s)
+        return Step(seen, wanted, first)
+
+    def played(self) -> Played:
+        """What it has been worth so far."""
+        found = figures(self.world.seconds, self.world.events, self._scalings, self._setup.topology)
+        if self._clock is not None and self._decisions:
+            found["decision_ms"] = self._spent_s / self._decisions * 1000.0
+        return Played(self._seed, found)
 
 
 def checked(decision: Decision, seen: Observation, name: str) -> dict[str, int]:

@@ -51,6 +51,12 @@ CODES: dict[str, Code] = {
         Code("pod_unknown", 404, "there is no pod of this name, or it is gone", "look for it with kubectl"),
         Code("unit_unknown", 404, "there is no pod group of this name", "list the units; explain a lone pod"),
         Code("queue_unknown", 404, "there is no Queue of this name", "list the queues"),
+        Code(
+            "autoscaler_unknown",
+            404,
+            "no decision about such a ResilientAutoscaler is recorded",
+            "list the autoscalers",
+        ),
         Code("policy_unknown", 404, "there is no policy of this name", "list the policies"),
         Code("method_not_allowed", 405, "the route takes another method", "the header Allow names it"),
         Code("body_timeout", 408, "the body came too slowly", "look at the network; had no effect"),

@@ -80,6 +80,8 @@ class Reflector(Generic[T]):
         content: Callable[[T], int | None] | None = None,
     ) -> None:
         self.relists = 0
+        self.heard_at: float | None = None
+        """When the server last said anything of this kind, bookmarks included; None: never."""
         self.synced = asyncio.Event()
         self._api = api
         self._resource = self._served = resource
@@ -134,6 +136,7 @@ class Reflector(Generic[T]):
         revision, told_before = "", len(self._known) > 0
         async with self._gate, contextlib.aclosing(self._lists(whole=told_before)) as lists:
             async for listed in lists:
+                self.heard_at = self._clock()
                 self.relists += not revision  # at its first page
                 revision = listed.resource_version
                 events = self._known.relist(listed) if told_before else self._known.apply(_upserts(listed))
@@ -147,6 +150,7 @@ class Reflector(Generic[T]):
         watch = self._api.watch_batches(self._served, resource_version=revision)
         async with contextlib.aclosing(watch):
             async for batch in watch:
+                self.heard_at = self._clock()
                 told = self._known.apply(batch)
                 if told:
                     yield told

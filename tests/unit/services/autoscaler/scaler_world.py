@@ -133,6 +133,7 @@ class World:
     readings: Json = field(default_factory=dict)
     store_down: bool = False
     api_down: bool = False
+    silent_s: Mapping[str, float] = field(default_factory=dict)
     pods: dict[str, list[PodFact]] = field(default_factory=dict)
     process: Process | None = None
 
@@ -301,6 +302,7 @@ class World:
             hpas={name: self.hpas.get(hpa, "!there is no such HPA") for name, hpa in work.hpas.items()},
             readings=self.readings, pod_metrics=down if self.api_down else metrics, last=self.record,
             last_revision=self.revision, store_problem=down if self.store_down else "",
+            silent_s=self.silent_s,
         )  # fmt: skip
 
     def _write(self, write: ScaleTo | SetBounds, term: int) -> tuple[str, str]:

@@ -219,8 +219,8 @@ async def test_only_objects_of_ours_may_be_refused_and_count_as_none(kind: Resou
             yield
 
     api: Any = Refusing()
-    follow = next(follow for one, follow in sources(api, lambda _: posted.set()) if one is kind)
-    task = asyncio.create_task(follow())
+    watch = next(one for one in sources(api, lambda _: posted.set()) if one.kind is kind)
+    task = asyncio.create_task(watch.follow())
     async with asyncio.timeout(20):
         await asked.wait()
     for _ in range(20):

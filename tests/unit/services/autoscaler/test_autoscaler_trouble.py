@@ -7,7 +7,20 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from services.autoscaler.core.events import HpaFact, HpaSeen, Tick
+from services.autoscaler.core.cluster import Cluster
+from services.autoscaler.core.events import (
+    KINDS,
+    HpaFact,
+    HpaSeen,
+    NodeFact,
+    NodeSeen,
+    PodFact,
+    PodGone,
+    PodSeen,
+    SetSeen,
+    TargetFact,
+    Tick,
+)
 from services.autoscaler.core.instructions import Commit, Instruction, Write
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.readings import Reading
@@ -145,3 +158,84 @@ def test_one_pods_bad_sample_spoils_the_mean(world: World, usage: dict[str, floa
     world.run()
     assert world.accepted == []
     assert why in world.condition("MetricsGood")[2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_while_a_watch_is_silent_nothing_falls_and_its_age_is_told(world: World, kind: str):
+    world.policy.wanted = {"front": 1}
+    world.silent_s = {kind: 240.0}
+    world.run(3)
+    assert world.accepted == []
+    assert world.condition("MetricsGood")[0] == "False"
+    assert f"{kind}: as they were 240 s ago" in world.condition("MetricsGood")[2]
+    world.silent_s = {kind: 60.0}  # bookmarks come each minute
+    world.run()
+    assert world.accepted == [("front", 4, 1, 1)]
+
+
+def test_a_silent_watch_lets_hpas_rule_rise(world: World):
+    world.policy.wanted = {"front": 1}
+    world.rule.wanted = {"front": 6}
+    world.silent_s = {"pods": 240.0}
+    world.run()
+    assert world.accepted == [("front", 4, 6, 1)]
+
+
+def without_its_policy(world: World) -> None:
+    """The next leader's release has no such policy."""
+    world.policies = lambda name, settings: World.policies(world, "hpa" if name == "hpa" else "gone", settings)  # type: ignore[method-assign]
+    world.elect()
+
+
+def test_the_kill_switch_works_at_once_while_the_named_policy_cannot_be_made(world: World):
+    world.run()
+    without_its_policy(world)
+    world.run()
+    assert world.condition("Ready")[:2] == ("False", "PolicyUnusable")
+    world.rule.wanted = {"front": 5}
+    world.apply({**world.spec, "killSwitch": "PlainHPA"})
+    world.run()
+    assert world.accepted == [("front", 4, 7, 1), ("front", 7, 5, 2)]
+    assert world.condition("PolicySound")[:2] == ("False", "PolicyUnusable")
+
+
+def test_without_the_recorded_weights_the_kill_switch_would_wait_for_a_new_go(world: World):
+    """Ablation: the go names the digest of weights that this release cannot compute."""
+    world.run()
+    assert world.record is not None
+    world.record = msgspec.structs.replace(world.record, weights="")
+    without_its_policy(world)
+    world.rule.wanted = {"front": 5}
+    world.apply({**world.spec, "killSwitch": "PlainHPA"})
+    world.run(2)
+    assert world.accepted == [("front", 4, 7, 1)]
+    assert world.condition("Acting")[1] == "NoGo"
+
+
+def test_pods_on_their_way_out_serve_nobody_and_hold_their_room():
+    cluster = Cluster()
+    cluster.take(NodeSeen(NodeFact(name="n1", cpu=2.0, memory=2.0**30, pods=10, takes=True, cordoned=False)))
+    cluster.take(SetSeen("set-front", "uid-front"))
+    for name, leaving in (("a", False), ("b", True)):
+        pod = PodFact(
+            uid=name, namespace="shop", name=name, labels={}, owner="set-front", node="n1", ready=True,
+            leaving=leaving, requests={"cpu": 1.0, "memory": 0.0},
+        )  # fmt: skip
+        cluster.take(PodSeen(pod))
+    target = TargetFact(uid="uid-front", resource_version="1", replicas=1)
+    assert [pod.name for pod in cluster.pods_of("shop", TargetRef("apps/v1", "Deployment", "front"), target)] == ["a"]
+    assert cluster.free_nodes()[0].cpu == 0.0
+    cluster.take(PodGone("b"))
+    assert cluster.free_nodes()[0].cpu == 1.0
+    assert cluster.validate() == []
+
+
+def test_a_role_is_told_with_its_reason(world: World):
+    world.policy.roles = {"front": "failure-manager"}  # type: ignore[attr-defined]
+    world.policy.reasons = {"front": "stuck above 0"}  # type: ignore[attr-defined]
+    world.run()
+    row = world.status["services"][0]
+    assert (row["role"], row["why"]) == ("failure-manager", "test decided as failure-manager (stuck above 0)")
+    world.apply({**world.spec, "killSwitch": "PlainHPA"})
+    world.run()
+    assert "role" not in world.status["services"][0]

@@ -41,6 +41,8 @@ def test_two_of_a_name_share_nothing_and_equal_seeds_give_equal_answers(name: st
         ("hpa", {"goal": 5}, "policy hpa: Object contains unknown field `goal`; its settings are resource, target,"),
         ("hpa", {"target": 0}, "policy hpa: Expected `int` >= 1 - at `$.target`"),
         ("hpa", {"sync_s": 0.0}, "policy hpa: Expected `float` > 0.0 - at `$.sync_s`"),
+        ("hpa", {"down_window_s": 1e9}, "policy hpa: Expected `float` <= 3600.0 - at `$.down_window_s`"),
+        ("keda", {"sync_s": 1e9}, "policy keda: Expected `float` <= 3600.0 - at `$.sync_s`"),
         ("hpa", {"tolerance": float("nan")}, "policy hpa: Expected `float` >= 0.0 - at `$.tolerance`"),
         ("predictive", {"season_s": float("inf")}, "policy predictive: season_s: inf is no number to go by"),
         ("hpa", {"behavior": {"scaleUp": {"selectPolicy": "Any"}}}, "policy hpa: spec.behavior.scaleUp.selectPolicy:"),

@@ -191,3 +191,14 @@ def test_settings_of_absurd_depth_are_a_problem_of_their_object():
     assert found.problems == ("spec.policy: has more than 32 levels; make it flatter",)
     assert digest_of(found.document).startswith("sha256:")
     assert read({"targets": [target()], "policy": {"settings": {"behavior": {"scaleDown": {}}}}}).problems == ()
+
+
+@pytest.mark.parametrize("where", ["hpaRule", "policy"])
+def test_the_schema_bounds_the_window_of_hpas_rule(where: str):
+    settings = {"down_window_s": 86_400}
+    spec = {"targets": [target()], where: {"settings": settings} if where == "policy" else settings}
+    whole = {"metadata": {}, "spec": spec}
+    default(whole, SCHEMA)
+    assert "down_window_s" in str(validate(whole, SCHEMA))
+    settings["down_window_s"] = 300
+    assert validate(whole, SCHEMA) == []

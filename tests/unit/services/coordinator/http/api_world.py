@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from services.coordinator.http.desk import Desk
@@ -19,11 +20,14 @@ from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import Queue
+from shared.ports import Put
 from shared.runtime.http import admin
 from shared.runtime.http.limits import Lag, LoopLag
 from shared.runtime.http.routes import Route
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
+from shared.runtime.records.autoscaling import DecidedService, DecisionRecord
+from shared.wire.records import AutoscaleRecord
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.test_shell import KEYS, World
 
@@ -33,6 +37,24 @@ TOKENS = {role: f"{role}-token-0123456789" for role in ("viewer", "operator", "a
 GROUP = PodGroup(
     group_key(Source.NATIVE, "default", "train"), Source.NATIVE, "default", "train", gang=True, min_count=2
 )
+
+
+SCALED = (
+    Put(
+        KEYS.autoscaler_last("default/n0"),
+        msgspec.json.encode(AutoscaleRecord(uid="u", term=1, number=1, at=0.0, slot=1)),
+    ),
+    Put(
+        KEYS.autoscaler_decision("default/n0", 1),
+        msgspec.json.encode(
+            DecisionRecord(
+                at="2026-11-23T10:00:00Z", term=1, number=1,
+                services=[DecidedService(name="web", replicas=2, ready=2, allowed=2)],
+            )
+        ),
+    ),
+)  # fmt: skip
+"""What an autoscaler recorded of an object."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +103,7 @@ class PunctualLoop(LoopLag):
 
 class ApiWorld(World):
     """``leader`` and ``standby``: their admin listeners. Three nodes, a few pods bound, a pod group without members, a
-    queue."""
+    queue, and an autoscaler's record."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -129,6 +151,7 @@ class ApiWorld(World):
         await self.until(lambda: not core.ledger.placed)
         core.state.cluster.pod_groups[GROUP.key] = GROUP
         core.state.queues.put_queue(Queue("research", guaranteed={"cpu": 4000}))
+        await self.store.txn([], SCALED)
 
     async def ask(
         self, method: str, path: str, role: str | None = "admin", *, at: str = "c0", **options: Any

@@ -132,6 +132,24 @@ async def test_without_the_difference_a_deletion_during_the_gap_would_be_missed(
     assert not any(isinstance(event, Deleted) for event in told)
 
 
+async def test_a_bookmark_is_a_word_and_a_failed_list_is_none():
+    """Who must know how old the view is goes by when the server last said anything."""
+    times = iter(range(100))
+    port = ScriptedPort([KubeUnknown("down"), ObjectList((), "10"), ObjectList((), "20")], [[[Bookmark("12")]]])
+    reflector = reflector_of(port, clock=lambda: float(next(times)))
+    assert reflector.heard_at is None
+    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+        await anext(batches)
+        listed_at = reflector.heard_at
+        assert listed_at is not None
+        waiting = asyncio.ensure_future(anext(batches))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert reflector.heard_at > listed_at
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
 async def test_a_failed_list_is_tried_again():
     port = ScriptedPort([KubeUnknown("down"), KubeUnknown("down"), ObjectList((), "10")], [])
     assert await take(reflector_of(port), 1) == [[Synced("10")]]

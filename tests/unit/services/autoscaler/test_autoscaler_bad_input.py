@@ -1,0 +1,126 @@
+"""Bad input of an object or of its surroundings: one clear condition, and the replicas stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.autoscaler.core.events import PodFact, PodSeen
+from shared.autoscaling.safety.readings import Reading
+from shared.kube.scaled_objects import PodMetric
+from shared.model.autoscaler import Signal
+from tests.unit.services.autoscaler.scaler_world import WALL, World, spec_of
+
+
+@pytest.fixture
+def world() -> World:
+    """One service that runs at 4, with a go; its policy wants 1."""
+    made = World(spec=spec_of("front"))
+    made.serve("front", 4)
+    made.policy.wanted = {"front": 4}
+    made.elect()
+    made.run()
+    made.approve()
+    made.run()
+    made.policy.wanted = {"front": 1}
+    return made
+
+
+def target(**more: Any) -> dict[str, Any]:
+    return {"name": "front", "scaleTargetRef": {"name": "front"}, "minReplicas": 1, "maxReplicas": 9, **more}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"targets": [target(calls=["front"])]}, "spec.targets: 'front -> front' is a loop of calls"),
+        ({"targets": [target(minReplicas=7, maxReplicas=2)]}, "is more than maxReplicas, 2"),
+        (
+            {"targets": [target(minReplicas=3)], "objectives": {"costLimit": 2}},
+            "spec.objectives.costLimit: 2.0 is less than all minReplicas together, 3",
+        ),
+        ({"targets": [target(minReplicas=float("nan"))]}, "spec.targets[0].minReplicas: nan"),
+        ({"targets": [target(name="front\x1b[2J")]}, "must be a text of at most 63 printable characters"),
+        ({"policy": {"name": "test\nReady True"}}, "must be a text of at most 63 printable characters"),
+    ],
+)
+def test_a_spec_that_cannot_be_meant_is_one_condition_that_names_the_field(
+    world: World, change: dict[str, Any], told: str
+):
+    world.apply({**world.spec, **change})
+    world.run(3)
+    assert world.accepted == []
+    status, reason, message = world.condition("Ready")
+    assert (status, reason) == ("False", "Invalid")
+    assert told in message
+    assert message.isprintable()
+    assert world.condition("Acting")[0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("value", "at_s", "why"),
+    [
+        (float("nan"), 0.0, "nan is no number"),
+        (float("inf"), 0.0, "inf is no number"),
+        (-3.0, 0.0, "-3 is negative"),
+        (5.0, 120.0, "120 s in the future"),
+        (5.0, -300.0, "300 s old"),
+        (120_000.0, 0.0, "is it in millicores?"),
+    ],
+)
+def test_a_reading_that_cannot_be_is_one_condition_and_nothing_falls(world: World, value: float, at_s: float, why: str):
+    world.now += 600
+    now = WALL + world.now + 10  # of the next round
+    world.metrics = {
+        f"front-{number}": PodMetric(f"front-{number}", now + at_s, {"cpu": value, "memory": 1e8})
+        for number in range(4)
+    }
+    world.run()
+    assert world.accepted == []
+    status, reason, message = world.condition("MetricsGood")
+    assert (status, reason) == ("False", "Bad")
+    assert f"front cpu: {'it is from ' if 'future' in why else ''}" in message
+    assert why in message
+
+
+def test_a_rate_of_another_unit_is_told(world: World):
+    spec = {**world.spec}
+    spec["targets"] = [target(metrics=[{"signal": "latency", "type": "Prometheus", "query": "p95"}])]
+    world.readings = {"front": {Signal.LATENCY: Reading(2_500.0, WALL + world.now + 10)}}
+    world.apply(spec)
+    world.run()
+    assert "is it in milliseconds?" in world.condition("MetricsGood")[2]
+    assert world.accepted == []
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"app": "front"},
+        {"app": "front", "conclave.io/paused": "false", "x\x1b[31m": "red"},
+        {"pod-template-hash": "1", "app": "front"},
+    ],
+)
+def test_pods_that_an_attacker_labels_as_ours_change_nothing(world: World, labels: dict[str, str]):
+    """Not the number of ready pods, nor a failing probe of theirs, nor what their samples would say."""
+    world.policy.wanted = {"front": 4}
+    for number in range(30):
+        fake = PodFact(
+            uid=f"evil-{number}", namespace="shop", name=f"evil-{number}", labels=labels, node="n1", since_s=0.0,
+            ready=number % 2 == 0,
+        )  # fmt: skip
+        world.tell(PodSeen(fake))
+    world.run()
+    seen = world.policy.seen[-1].services["front"]
+    assert (seen.ready, seen.starting, seen.pending, seen.held) == (4, 0, 0, ())
+    assert world.accepted == []
+
+
+def test_a_foreign_writers_name_is_shown_as_text(world: World):
+    world.scale("front", 12, writer="kubectl\x1b[2J\nReady True")
+    world.run(2)
+    status, _, message = world.condition("ForeignWriter")
+    assert status == "True"
+    assert message.isprintable()
+    assert world.deployments["front"].replicas == 12
