@@ -1,4 +1,4 @@
-"""The learned baselines: plain readings in, one step at a time, or an embedding of what was; weights that do not fit."""
+"""The learned baselines: plain readings, one step at a time or an embedding of the past; weights that do not fit."""
 
 from __future__ import annotations
 
