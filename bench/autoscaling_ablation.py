@@ -1,7 +1,7 @@
 """What of ``karma`` makes the difference: one agent or many, roles, missions, and the rule that it starts by.
 
     .venv/bin/python -m bench.autoscaling_ablation [--variants multi-hard,single-none] [--starts scratch,imitation]
-                                                   [--seeds 1000-1001] [--steps 30] [--out DIR] [--json OUT]
+                                                   [--seeds 1000-1001] [--steps 20] [--out DIR] [--json OUT]
 
 Each variant is trained by ``conclave train karma`` with equal settings and equally many episodes, in DIR/START/VARIANT;
 of its training seeds the one with the best validation (seeds 100-109) is played on the test seeds 42-51 of the mixed
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--variants", default=",".join(VARIANTS), help="comma-separated")
     parser.add_argument("--starts", default=",".join(STARTS), help="scratch: without the rule by demand")
     parser.add_argument("--seeds", default="1000-1001", help="training seeds")
-    parser.add_argument("--steps", type=int, default=30, help="rounds of 16 episodes, after 32 that are imitated")
+    parser.add_argument("--steps", type=int, default=20, help="rounds of 16 episodes, after 32 that are imitated")
     parser.add_argument("--out", type=Path, default=Path("training/ablation"))
     parser.add_argument("--json", type=Path, help="write the figures here")
     given = parser.parse_args()
