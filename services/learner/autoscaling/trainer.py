@@ -16,7 +16,7 @@ from services.learner.autoscaling.dqn_run import ScalerDqnRun, ScalerDqnSettings
 from services.learner.autoscaling.episodes import VALIDATION_SEEDS, Best
 from services.learner.autoscaling.study import chosen_settings
 from services.learner.autoscaling.training import IMITATION, ROUNDS, KarmaRun, KarmaSettings
-from services.learner.training.run_files import write_weights
+from services.learner.training.run_files import ending_by_signal, write_weights
 from services.learner.training.runner import Run, TrainRequest, Variant, Workers, train_seeds, trained_as
 from shared.autoscaling.networks import aware, dqn, karma
 from shared.autoscaling.networks.agents import Agents
@@ -71,7 +71,8 @@ def train_karma(request: TrainRequest) -> None:
     settings = [karma_settings(request.policy, request.variant, seed, request.steps) for seed in request.seeds]
     with Workers(request.workers) as workers:
         if request.trials:
-            found = chosen_settings(settings[0], request.trials, request.out, workers)
+            with ending_by_signal():
+                found = chosen_settings(settings[0], request.trials, request.out, workers)
             settings = [replace(found, seed=one.seed, rounds=one.rounds) for one in settings]
         finished = train_seeds(request, [partial(KarmaRun, one, workers) for one in settings])
     limits = LIMITS if settings[0].agents == Agents.MULTI else [*BASELINE_LIMITS, *LIMITS[1:]]
