@@ -63,7 +63,7 @@ def test_a_run_goes_on_from_its_state_as_if_it_had_not_stopped():
 
 
 def test_imitation_alone_already_follows_the_rule_mostly():
-    one = KarmaRun(replace(TINY, taught_episodes=6, taught_epochs=40, learning_rate=3e-3))
+    one = KarmaRun(replace(TINY, taught_episodes=6, taught_epochs=100, learning_rate=3e-3))
     one._imitate()
     played = play(SHORT, 4242, one.actor.arrays(), karma_roles(), Prices())
     assert (played.taken == played.taught).mean() > 0.6
