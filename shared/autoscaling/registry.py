@@ -17,9 +17,9 @@ from shared.errors import ConfigError, ObjectError
 
 POLICIES: dict[str, str] = {
     "aware": "shared.autoscaling.networks.aware:AwarePolicy",
-    "hpa": "shared.autoscaling.policies.hpa:HpaPolicy",
-    "dqn": "shared.autoscaling.networks.dqn:DqnPolicy",
     "demand": "shared.autoscaling.networks.demand:DemandPolicy",
+    "dqn": "shared.autoscaling.networks.dqn:DqnPolicy",
+    "hpa": "shared.autoscaling.policies.hpa:HpaPolicy",
     "karma": "shared.autoscaling.networks.karma:KarmaPolicy",
     "karma-single": "shared.autoscaling.networks.karma:SinglePolicy",
     "keda": "shared.autoscaling.policies.keda:KedaPolicy",
