@@ -15,22 +15,25 @@ from pathlib import Path
 import click
 import torch
 
-from services.learner.autoscaling.trainer import train_karma
+from services.learner.autoscaling.trainer import train_baseline, train_karma
 from services.learner.deepsets.trainer import train_deep_sets
 from services.learner.frag.trainer import train_frag
 from services.learner.hybrid.trainer import train_hybrid
 from services.learner.marl.trainer import train_marl
 from services.learner.training.run_files import run_folder
-from services.learner.training.runner import FIRST_TRAINING_SEED, SignalSource, Trainer, TrainRequest
+from services.learner.training.runner import FIRST_TRAINING_SEED, SignalSource, Trainer, TrainRequest, Variant
 from shared.errors import ConclaveError, ConfigError
 from shared.experiments.evaluation.seeds import parse_seeds
 
 TRAINERS: dict[str, Trainer] = {
+    "aware": train_baseline,
+    "dqn": train_baseline,
     "ee": train_deep_sets,
     "el": train_deep_sets,
     "frag": train_frag,
     "hybrid": train_hybrid,
     "karma": train_karma,
+    "karma-single": train_karma,
     "lb": train_deep_sets,
     "marl-dqn": train_marl,
     "marl-dqn-per-node": train_marl,
@@ -59,6 +62,11 @@ def main() -> None:
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
 @click.option("--prometheus", default="", help="Who is asked for signals.")
 @click.option("--prometheus-token-file", "token_file", type=click.Path(path_type=Path), help="A bearer token for it.")
+@click.option("--agents", type=click.Choice(["multi", "single"]), help="Of karma: one a service, or one.")
+@click.option("--roles", type=click.Choice(["hard", "soft", "none"]), help="Of karma: how roles bind.")
+@click.option("--missions", type=click.Choice(["on", "off"]), help="Of karma: whether they are rewarded.")
+@click.option("--start", type=click.Choice(["imitation", "scratch"]), help="Of karma: what it begins with.")
+@click.option("--trials", type=click.IntRange(1, 1000), help="Of karma: look for settings first, by short trainings.")
 def train(
     policy: str,
     out: Path,
@@ -72,6 +80,8 @@ def train(
     signals: tuple[str, ...],
     prometheus: str,
     token_file: Path | None,
+    trials: int | None,
+    **choices: str | None,
 ) -> None:
     """Train POLICY and write its weights and card to --out."""
     torch.set_num_threads(1)
@@ -80,13 +90,18 @@ def train(
             raise ConfigError(f"--reward: {policy} learns from its own alone; leave it out, or train ee, el or lb")
         if mixture and TRAINERS[policy] is not train_hybrid:
             raise ConfigError(f"--mixture: {policy} is none; leave it out, or train hybrid")
+        variant = Variant(**{name: value or "" for name, value in choices.items()})
+        if (variant != Variant() or trials) and TRAINERS[policy] is not train_karma:
+            raise ConfigError(f"--agents, --roles, --missions, --start, --trials: {policy} has none; leave them out")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
         source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
             TRAINERS[policy](
-                TrainRequest(policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source)
+                TrainRequest(
+                    policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source, variant, trials or 0
+                )
             )
     except ConclaveError as error:
         click.echo(f"error: {error}", err=True)

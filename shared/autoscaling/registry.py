@@ -16,9 +16,12 @@ from shared.autoscaling.observation import Policy
 from shared.errors import ConfigError, ObjectError
 
 POLICIES: dict[str, str] = {
-    "hpa": "shared.autoscaling.policies.hpa:HpaPolicy",
+    "aware": "shared.autoscaling.networks.aware:AwarePolicy",
     "demand": "shared.autoscaling.networks.demand:DemandPolicy",
+    "dqn": "shared.autoscaling.networks.dqn:DqnPolicy",
+    "hpa": "shared.autoscaling.policies.hpa:HpaPolicy",
     "karma": "shared.autoscaling.networks.karma:KarmaPolicy",
+    "karma-single": "shared.autoscaling.networks.karma:SinglePolicy",
     "keda": "shared.autoscaling.policies.keda:KedaPolicy",
     "predictive": "shared.autoscaling.policies.predictive:PredictivePolicy",
 }

@@ -45,6 +45,11 @@ KUBE_DEFAULT = "kube-default"
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
 @click.option("--prometheus", help="Who is asked for signals.")
 @click.option("--prometheus-token-file", type=click.Path(path_type=Path), help="A bearer token for it.")
+@click.option("--agents", type=click.Choice(["multi", "single"]), help="karma: an agent for each service, or one.")
+@click.option("--roles", type=click.Choice(["hard", "soft", "none"]), help="karma: how its roles bind; default hard.")
+@click.option("--missions", type=click.Choice(["on", "off"]), help="karma: whether they are rewarded; as its roles.")
+@click.option("--start", type=click.Choice(["imitation", "scratch"]), help="karma: with or without the rule by demand.")
+@click.option("--trials", type=click.IntRange(1, 1000), help="karma: look for settings first, by short trainings.")
 def train(
     policy: str,
     seeds: str | None,
@@ -58,6 +63,7 @@ def train(
     signals: tuple[str, ...],
     prometheus: str | None,
     prometheus_token_file: Path | None,
+    **of_karma: str | int | None,
 ) -> int:
     """Train POLICY on the twin and leave weights, card and curves in --out (default: training/POLICY)."""
     folder = out if out is not None else Path("training") / policy
@@ -77,7 +83,7 @@ def train(
         flags.append("--resume")
     passed_on = {
         "--workers": workers, "--steps": steps, "--mixture": mixture, "--reward": reward, "--prometheus": prometheus,
-        "--prometheus-token-file": prometheus_token_file,
+        "--prometheus-token-file": prometheus_token_file, **{f"--{name}": value for name, value in of_karma.items()},
     }  # fmt: skip
     for flag, value in passed_on.items():
         if value is not None:

@@ -1,8 +1,7 @@
 """One training episode of ``karma``: steps drawn from the policy of the moment, and what each of them earned.
 
-The reward of a decision, the same for all services: success + half of the share in time + a quarter where the window
-counts as available (the figures that are reported), less a price per pod and second; and for each service its role's
-mission, what soft binding says, and a price per replica changed. numpy alone, so that workers need no torch.
+To everybody's reward (``episodes.team_reward``) each service adds its role's mission, what soft binding says, and a
+price per replica changed. numpy alone, so that workers need no torch.
 """
 
 from __future__ import annotations
@@ -13,30 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from services.learner.autoscaling.episodes import Prices, team_reward
+from shared.autoscaling.networks.agents import Agents
 from shared.autoscaling.networks.features import STEPS, Floats
 from shared.autoscaling.networks.karma import Eyes
 from shared.autoscaling.roles.organisation import Organisation
 from shared.experiments.autoscaling.episode import Setup
-from shared.experiments.autoscaling.metrics import GOOD
 from shared.policy.networks import layer_count, mlp
-from shared.twin.services.world import Seconds
 
-IN_TIME, AVAILABLE = 0.5, 0.25
 ACTION_STREAM = 31
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
-    """What is taken off: for a pod, as a share of one decision's whole success; for a replica changed."""
-
-    pod: float = 0.006
-    change: float = 0.004
-
-
-@dataclass(frozen=True, slots=True)
 class Rollout:
-    """An episode as arrays. Leading axes [decisions, services]: features, masks, step taken (index), its log
-    probability, reward; ``taught`` the rule's step (index)."""
+    """An episode as arrays. Leading axes [decisions, agents]: features, masks, action taken (index), its log
+    probability, reward; ``taught`` the action (index) that comes nearest to the rule."""
 
     rows: Floats
     masks: NDArray[np.bool_]
@@ -52,6 +42,7 @@ def play(
     params: Mapping[str, NDArray[np.float32]] | None,
     organisation: Organisation,
     prices: Prices,
+    agents: Agents = Agents.MULTI,
 ) -> Rollout:
     """Play the episode of ``seed``; ``params`` None: by the rule by demand, as far as roles and steps let it."""
     world, eyes = setup.world(seed), Eyes(organisation)
@@ -61,19 +52,21 @@ def play(
     masks_all, taken_all, log_all, rewards_all, taught_all = [], [], [], [], []
     while not world.over:
         rows, masks = eyes.look(world.observe())
-        taught = _taught(eyes, masks)
+        taught = _taught(eyes, masks, agents)
+        rows, masks = agents.joined(rows), agents.joined(masks)
         if params is None:
             taken, log_p = taught, np.zeros(len(taught))
         else:
-            taken, log_p = _drawn(mlp(params, rows, layers).astype(np.float64), masks, rng)
+            taken, log_p = drawn(mlp(params, rows, layers).astype(np.float64), masks, rng)
         signals, roles, graph = eyes.signals, eyes.roles, eyes.graph
+        steps = agents.steps(taken, len(signals))
         own = np.array(
             [
                 organisation.reward(one, roles[name], graph, STEPS[at]) - prices.change * abs(STEPS[at])
-                for (name, one), at in zip(signals.items(), taken.tolist(), strict=True)
+                for (name, one), at in zip(signals.items(), steps.tolist(), strict=True)
             ]
         )
-        world.apply(eyes.step(taken))
+        world.apply(eyes.step(steps))
         first = world.now_s
         world.run(setup.decide_s)
         rows_all.append(rows)
@@ -81,30 +74,22 @@ def play(
         taken_all.append(taken)
         log_all.append(log_p)
         taught_all.append(taught)
-        rewards_all.append(own + _team(world.seconds, first, prices))
+        rewards_all.append(agents.shared(own) + team_reward(world.seconds, first, prices))
     return Rollout(
         np.array(rows_all), np.array(masks_all), np.array(taken_all), np.array(log_all), np.array(rewards_all),
         np.array(taught_all),
     )  # fmt: skip
 
 
-def _team(seconds: Seconds, first: int, prices: Prices) -> float:
-    offered = sum(seconds.offered[first:])
-    success = sum(seconds.answered[first:]) / offered if offered > 0 else 1.0
-    in_time = sum(seconds.in_time[first:]) / offered if offered > 0 else 1.0
-    pods = sum(seconds.pods[first:]) / max(len(seconds.pods) - first, 1)
-    return success + IN_TIME * in_time + AVAILABLE * float(success >= GOOD) - prices.pod * pods
-
-
-def _taught(eyes: Eyes, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The allowed step nearest to what the rule wants."""
-    gaps = np.array([eyes.targets[name] - one.replicas for name, one in eyes.signals.items()])
-    distance = np.abs(np.array(STEPS)[None, :] - gaps[:, None]) + np.where(masks, 0.0, 100.0)
-    found: NDArray[np.int64] = distance.argmin(axis=1)
+def _taught(eyes: Eyes, masks: NDArray[np.bool_], agents: Agents) -> NDArray[np.int64]:
+    """The allowed action [agents] that comes nearest to what the rule wants; of one agent, by the most replicas."""
+    gaps = np.array([[float(eyes.targets[name] - one.replicas)] for name, one in eyes.signals.items()])
+    nearer = np.abs(gaps) - np.abs(np.array(STEPS)[None, :] - gaps) - np.where(masks, 0.0, 100.0)
+    found: NDArray[np.int64] = agents.joined(nearer).argmax(axis=1)
     return found
 
 
-def _drawn(
+def drawn(
     logits: NDArray[np.float64], masks: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Steps by their probabilities (the Gumbel trick), and the logarithms of these."""

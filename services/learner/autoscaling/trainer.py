@@ -1,47 +1,122 @@
-"""Trains ``karma`` over some seeds: settings, and the card of the weights that are best on validation."""
+"""Trains the learned autoscaling policies over some seeds: settings, and the card of the weights best on validation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Protocol
 
 import click
 
-from services.learner.autoscaling.training import ROUNDS, VALIDATION_SEEDS, KarmaRun, KarmaSettings
-from services.learner.training.run_files import write_weights
-from services.learner.training.runner import TrainRequest, Workers, train_seeds, trained_as
+from services.learner.autoscaling.aware_run import ROUNDS as AWARE_ROUNDS
+from services.learner.autoscaling.aware_run import AwareRun, AwareRunSettings
+from services.learner.autoscaling.dqn_run import ROUNDS as DQN_ROUNDS
+from services.learner.autoscaling.dqn_run import ScalerDqnRun, ScalerDqnSettings
+from services.learner.autoscaling.episodes import VALIDATION_SEEDS, Best
+from services.learner.autoscaling.study import chosen_settings
+from services.learner.autoscaling.training import IMITATION, ROUNDS, KarmaRun, KarmaSettings
+from services.learner.training.run_files import ending_by_signal, write_weights
+from services.learner.training.runner import Run, TrainRequest, Variant, Workers, train_seeds, trained_as
+from shared.autoscaling.networks import aware, dqn, karma
+from shared.autoscaling.networks.agents import Agents
+from shared.autoscaling.roles.organisation import BINDINGS
 from shared.errors import ConfigError
+from shared.policy.weights import WeightsFile
 
 VERSION = 1
+DATA = "none: loads and disturbances of shared.twin.services, seeds from 100,000,000 on"
 LIMITS = [
     "trained on one graph of four services on one node with the twin's own loads; others rest on relative inputs",
     "what it gains is mostly in replacing replicas that fail and in sharing out a node that is short of cpu",
     "a surge beyond what the largest number of replicas answers is lost with it as without it",
 ]
+BASELINE_LIMITS = ["a baseline to compare with, trained on the twin's own loads", "for graphs of four services alone"]
+
+
+class ScalerRun(Run, Protocol):
+    """A run that keeps its best weights."""
+
+    best: Best
+
+    def weights(self, **card: Any) -> WeightsFile: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How one policy is trained: its run for a seed and so many rounds; ``limits``: of its card."""
+
+    start: Callable[[int, int | None, Workers], ScalerRun]
+    limits: list[str]
+
+
+BASELINES = {
+    dqn.NAME: _Kind(
+        lambda seed, rounds, workers: ScalerDqnRun(ScalerDqnSettings(dqn.NAME, seed, rounds or DQN_ROUNDS), workers),
+        BASELINE_LIMITS,
+    ),
+    aware.NAME: _Kind(
+        lambda seed, rounds, workers: AwareRun(AwareRunSettings(seed, rounds or AWARE_ROUNDS), workers),
+        BASELINE_LIMITS[:1],
+    ),
+}
 
 
 def train_karma(request: TrainRequest) -> None:
-    """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
-    if request.warm_up:
-        raise ConfigError("--warm-up: karma begins with the rule by demand by itself; leave it out")
-    settings = [KarmaSettings(seed, request.steps or ROUNDS) for seed in request.seeds]
+    """Train every seed to its end and write the best: ``karma``, or with one agent ``karma-single``.
+
+    With ``trials`` the settings are looked for first (``study``). Raises ``ConfigError`` on what cannot be used.
+    """
+    _refuse_warm_up(request)
+    settings = [karma_settings(request.policy, request.variant, seed, request.steps) for seed in request.seeds]
     with Workers(request.workers) as workers:
+        if request.trials:
+            with ending_by_signal():
+                found = chosen_settings(settings[0], request.trials, request.out, workers)
+            settings = [replace(found, seed=one.seed, rounds=one.rounds) for one in settings]
         finished = train_seeds(request, [partial(KarmaRun, one, workers) for one in settings])
-    best = max(finished, key=lambda run: run.best_score)
-    scores = {str(run.settings.seed): round(run.best_score, 2) for run in finished}
-    weights = best.weights(
+    limits = LIMITS if settings[0].agents == Agents.MULTI else [*BASELINE_LIMITS, *LIMITS[1:]]
+    _write_best(request, settings[0].policy, list(finished), limits)
+
+
+def train_baseline(request: TrainRequest) -> None:
+    """The same for ``dqn`` and ``aware``."""
+    _refuse_warm_up(request)
+    kind = BASELINES[request.policy]
+    with Workers(request.workers) as workers:
+        starts = [partial(kind.start, seed, request.steps, workers) for seed in request.seeds]
+        finished = train_seeds(request, starts)
+    _write_best(request, request.policy, finished, kind.limits)
+
+
+def karma_settings(policy: str, variant: Variant, seed: int, rounds: int | None) -> KarmaSettings:
+    """What a variant of ``karma`` is trained with. Raises ``ConfigError`` for a choice that is not there."""
+    agents = variant.agents or (Agents.SINGLE if policy == karma.SINGLE else Agents.MULTI)
+    if policy == karma.SINGLE and agents != Agents.SINGLE:
+        raise ConfigError(f"--agents: {policy} is one agent; train {karma.NAME} for {agents}")
+    binding = variant.roles or BINDINGS[0]
+    missions = binding != "none" if not variant.missions else variant.missions == "on"
+    return KarmaSettings(
+        seed, rounds or ROUNDS, agents=agents, binding=binding, missions=missions, start=variant.start or IMITATION
+    )
+
+
+def _write_best(request: TrainRequest, policy: str, finished: list[ScalerRun], limits: list[str]) -> None:
+    chosen = max(finished, key=lambda run: run.best.score)
+    scores = {str(run.settings.seed): round(run.best.score, 2) for run in finished}
+    weights = chosen.weights(
         version=VERSION,
-        trained=trained_as(
-            request,
-            best,
-            validation_seeds=VALIDATION_SEEDS,
-            data="none: loads and disturbances of shared.twin.services, seeds from 100,000,000 on",
-            steps=request.steps,
-        ),
+        trained=trained_as(request, chosen, validation_seeds=VALIDATION_SEEDS, data=DATA, steps=request.steps),
         figures={
             "validation score by training seed": scores,
-            "validation on the mixed scenario": {name: round(value, 3) for name, value in best.best_figures.items()},
+            "validation on the mixed scenario": {name: round(value, 3) for name, value in chosen.best.figures.items()},
         },
-        limits=LIMITS,
+        limits=limits,
     )
     file = write_weights(request.out, weights)
-    click.echo(f"{request.policy}: seed {best.settings.seed} scores {best.best_score:.2f} on validation; {file}")
+    click.echo(f"{policy}: seed {chosen.settings.seed} scores {chosen.best.score:.2f} on validation; {file}")
+
+
+def _refuse_warm_up(request: TrainRequest) -> None:
+    if request.warm_up:
+        raise ConfigError(f"--warm-up: {request.policy} begins with a rule by itself, or not at all; leave it out")

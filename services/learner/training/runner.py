@@ -12,7 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +45,24 @@ class SignalSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """Of ``karma``: which of its parts are trained; "": as the shipped weights."""
+
+    agents: str = ""
+    """multi or single."""
+    roles: str = ""
+    """hard, soft or none."""
+    missions: str = ""
+    """on or off; "": on where there are roles."""
+    start: str = ""
+    """imitation or scratch."""
+
+    def flags(self) -> str:
+        """As on the command line."""
+        return "".join(f" --{name} {value}" for name, value in asdict(self).items() if value)
+
+
+@dataclass(frozen=True, slots=True)
 class TrainRequest:
     """One order, the same for every policy. A trainer raises ``ConfigError`` naming what it cannot do."""
 
@@ -67,6 +85,9 @@ class TrainRequest:
     """A reward of the user's own, in place of the shipped one; "": that one."""
     signals: SignalSource = SignalSource()
     """What such a reward reads beside the features."""
+    variant: Variant = Variant()
+    trials: int = 0
+    """Of ``karma``: so many short trainings look for settings first."""
 
 
 Trainer = Callable[[TrainRequest], None]
@@ -167,6 +188,7 @@ def trained_as(
     command += f" --warm-up {Path(request.warm_up).name}" if request.warm_up else ""
     command += f" --reward {shlex.quote(request.reward)}" if request.reward else ""
     command += "".join(f" --signal {shlex.quote(signal)}" for signal in request.signals.signals)
+    command += request.variant.flags() + (f" --trials {request.trials}" if request.trials else "")
     seeds = {"training": list(request.seeds), "chosen": run.settings.seed, "validation": list(validation_seeds)}
     return {"command": command, "seeds": seeds, "data": data, "settings": run.settings.as_json()}
 

@@ -5,8 +5,8 @@ The learned policy begins by imitating it, and it is a baseline to compare with.
 1. wanted = demand * ``HEADROOM`` / per_replica, and enough more to answer what waits within ``DRAIN_S``;
 2. down only when the most wanted in the last ``HOLD_S`` is lower (a window as HPA's, shorter);
 3. for replicas that are stuck others are asked for, and then, or before where there is no room, they are given up;
-4. while pods are pending, and for ``TIGHT_S`` after, there is no room: the graph is then given the greatest rate of
-   requests that fits into the cores it has: no service keeps replicas that another one's shortage makes useless.
+4. while pods are pending, and for ``TIGHT_S`` after, there is no room: the cores that there are then go replica by
+   replica to the service that has the least of its need, so that none is short for what another has to spare.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 from shared.autoscaling.networks.signals import Reader, Signals
 from shared.autoscaling.observation import Decision, Observation
 
-HEADROOM, SPARE, DRAIN_S, HOLD_S = 1.2, 0.5, 20.0, 90.0
+HEADROOM, SPARE, DRAIN_S, HOLD_S = 1.5, 0.5, 20.0, 90.0
 TIGHT_S = 60.0
 """How long after a pod was pending there is taken to be no more room than there was."""
 ROUNDING = 0.05
@@ -101,14 +101,14 @@ def _replaced(one: Signals, target: int, *, tight: bool) -> int:
 
 
 def _within_room(signals: Mapping[str, Signals], targets: Mapping[str, int], room: float) -> dict[str, int]:
-    """The targets cut down to so many cores: every service to the same share of its need."""
-    best = {name: max(one.minimum, 1) for name, one in signals.items()}
-    for percent in range(5, 105, 5):
-        tried = {
-            name: min(max(ceil(one.needed * percent / 100 - ROUNDING), one.minimum, 1), targets[name])
-            for name, one in signals.items()
-        }
-        if sum(count * signals[name].cores for name, count in tried.items()) > room + 1e-9:
-            break
-        best = tried
-    return best
+    """As much of the targets as fits into so many cores: replica by replica to the service that has the least of its
+    need, until nothing more fits."""
+    found = {name: max(one.minimum, 1) for name, one in signals.items()}
+    left = room - sum(count * signals[name].cores for name, count in found.items())
+    while True:
+        short = [name for name, count in found.items() if count < targets[name] and signals[name].cores <= left + 1e-9]
+        if not short:
+            return found
+        least = min(short, key=lambda name: found[name] / max(signals[name].needed, 1e-9))
+        found[least] += 1
+        left -= signals[least].cores

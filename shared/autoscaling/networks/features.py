@@ -23,6 +23,8 @@ OWN = (
 )  # fmt: skip
 GRAPH = ("graph_pending", "graph_stuck", "graph_need", "graph_failing", "graph_waiting_s", "tight")
 FEATURES = (*OWN, *GRAPH)
+OF_THE_RULE = ("gap", "tight")
+"""Those that tell what the rule by demand wants: who learns without it is not to see them."""
 Floats = NDArray[np.float32]
 
 

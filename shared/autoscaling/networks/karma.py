@@ -3,30 +3,31 @@
 At each decision every service takes one step of ``features.STEPS``: the best of those that its role and its bounds
 leave (``roles/organisation.py``). The network sees what the signals say of it and of its graph, and what the rule by
 demand would do (feature ``gap``), which it learned to follow first and to depart from later (docs/autoscaling-twin.md).
+``karma-single`` is what one compares it with: one agent for the whole graph, which changes one service at a decision.
 numpy only; the weights are a file of ``shared.policy.weights``.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from shared.autoscaling.networks.agents import Agents, check_size
 from shared.autoscaling.networks.demand import DemandPolicy
 from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, features
+from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.networks.signals import Reader, Signals
 from shared.autoscaling.observation import Decision, Observation
 from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, Role, graph_values, organisation_of, values_of
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
-from shared.policy.weights import WeightsFile, decode
+from shared.policy.weights import WeightsFile
 
-NAME = "karma"
-DATA = Path(__file__).with_name("karma.npz")
+NAME, SINGLE = "karma", "karma-single"
+NAMES = {Agents.MULTI: NAME, Agents.SINGLE: SINGLE}
 
 
 class Eyes:
@@ -66,14 +67,15 @@ class Eyes:
 class KarmaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may be chosen without training anew."""
 
-    binding: Literal["hard", "soft", "none"] = "hard"
-    """Whether the shipped roles mask steps; the weights that are shipped were trained with ``hard``."""
+    binding: Literal["hard", "soft", "none"] | None = None
+    """Whether the shipped roles mask steps; None: as the weights were trained. Those that are shipped: ``hard``."""
 
 
 class KarmaPolicy:
     """See the module. ``weights`` None: those that are shipped. ``organisation`` None: the shipped roles."""
 
     name = NAME
+    agents = Agents.MULTI
     Settings = KarmaSettings
 
     def __init__(
@@ -83,13 +85,15 @@ class KarmaPolicy:
         weights: WeightsFile | None = None,
         organisation: Organisation | None = None,
     ) -> None:
-        self.weights = weights or shipped_weights()
+        self.weights = weights or shipped_weights(self.name)
         self._params = self.weights.arrays
         self._layers = layer_count(self._params)
-        fault = mlp_fault(self._params) or _misfit(self.weights)
+        fault = mlp_fault(self._params) or _misfit(self.weights, self.agents)
         if fault:
-            raise ConfigError(f"weights of {NAME}: {fault}; train again")
-        self._eyes = Eyes(organisation or organisation_of(settings.binding))
+            raise ConfigError(f"weights of {self.name}: {fault}; train again")
+        self.services = self.agents.services(self._params["l0.w"].shape[0], len(FEATURES))
+        """For how many services the weights are; 0: any number."""
+        self._eyes = Eyes(organisation or organisation_of(settings.binding or trained_binding(self.weights)))
 
     def reset(self, seed: int) -> None:  # noqa: ARG002
         """Forget everything; it draws nothing."""
@@ -97,9 +101,11 @@ class KarmaPolicy:
 
     def decide(self, seen: Observation) -> Decision:
         """What it wants now; a service without readings keeps what it has, unless the rule wants more."""
+        check_size(self.name, self.services, len(seen.services))
         rows, masks = self._eyes.look(seen)
-        logits = np.where(masks, mlp(self._params, rows, self._layers), -np.inf)
-        wanted = self._eyes.step(logits.argmax(axis=1))
+        logits = mlp(self._params, self.agents.joined(rows), self._layers)
+        logits = np.where(self.agents.joined(masks), logits, -np.inf)
+        wanted = self._eyes.step(self.agents.steps(logits.argmax(axis=1), len(seen.services)))
         for name, one in self._eyes.signals.items():
             if one.missing:
                 wanted[name] = max(one.replicas, wanted[name])
@@ -120,18 +126,23 @@ class KarmaPolicy:
         }
 
 
-@lru_cache(maxsize=1)
-def shipped_weights() -> WeightsFile:
-    """The weights that come with the package. Raises ``ConfigError`` where there are none."""
-    if not DATA.is_file():
-        raise ConfigError(f"weights of {NAME}: none are shipped; train them with conclave train {NAME}")
-    return decode(DATA.read_bytes(), policy=NAME)
+class SinglePolicy(KarmaPolicy):
+    """One agent for the graph; for exactly the number of services that it was trained on."""
+
+    name = SINGLE
+    agents = Agents.SINGLE
 
 
-def _misfit(weights: WeightsFile) -> str:
+def trained_binding(weights: WeightsFile) -> str:
+    """How roles bound while the weights were trained, as their card says; hard where it says nothing."""
+    return str(weights.card.trained.get("settings", {}).get("binding", "hard"))
+
+
+def _misfit(weights: WeightsFile, agents: Agents) -> str:
     first, last = weights.arrays["l0.w"], weights.arrays[f"l{layer_count(weights.arrays) - 1}.w"]
-    if first.shape[0] != len(FEATURES) or last.shape[-1] != len(STEPS):
-        return f"{first.shape[0]} inputs and {last.shape[-1]} steps are not {len(FEATURES)} and {len(STEPS)}"
+    services = max(agents.services(first.shape[0], len(FEATURES)), 1)
+    if first.shape[0] != services * len(FEATURES) or last.shape[-1] != services * len(STEPS):
+        return f"{first.shape[0]} inputs and {last.shape[-1]} steps are not {len(FEATURES)} and {len(STEPS)} a service"
     if list(weights.card.features) != list(FEATURES):
         return "its inputs are not those of this version"
     return ""

@@ -30,6 +30,8 @@ SIGNALS = (
 """What a condition or a mission may name. Shares but waiting_s and age_s (seconds), stuck and pending (replicas),
 need_of_ready and latency (ratios)."""
 NO_ROLE = "-"
+NONE = "none"
+BINDINGS = ("hard", "soft", NONE)
 Mask = NDArray[np.bool_]
 
 
@@ -186,11 +188,23 @@ def karma_roles() -> Organisation:
     return parse_organisation(SHIPPED.read_text(encoding="utf-8"), SHIPPED.name)
 
 
-def organisation_of(binding: str) -> Organisation:
-    """The shipped roles bound ``hard`` or ``soft``; ``none``: nobody's."""
-    if binding not in ("hard", "soft", "none"):
-        raise ConfigError(f"binding: {binding!r} is not known; choose hard, soft or none")
-    return NOBODY if binding == "none" else msgspec.structs.replace(karma_roles(), binding=binding)
+def organisation_of(binding: str, *, missions: bool | None = None) -> Organisation:
+    """The shipped roles bound ``hard`` or ``soft``; ``none``: they leave every step, at no price.
+
+    ``missions``: whether theirs are rewarded; None: where the roles bind. Neither: nobody's roles.
+    """
+    if binding not in BINDINGS:
+        raise ConfigError(f"binding: {binding!r} is not known; choose {', '.join(BINDINGS)}")
+    rewarded = binding != NONE if missions is None else missions
+    if binding == NONE:
+        free = msgspec.structs.replace(karma_roles(), binding="soft", bonus=0.0, penalty=0.0)
+        return free if rewarded else NOBODY
+    found = msgspec.structs.replace(karma_roles(), binding=binding)
+    if rewarded:
+        return found
+    return msgspec.structs.replace(
+        found, roles=tuple(msgspec.structs.replace(role, mission={}) for role in found.roles)
+    )
 
 
 def _check_steps(steps: tuple[int, ...], field: str) -> None:

@@ -232,8 +232,8 @@ class ServiceWorld:
         lost = 0.0
         if ready and hung:
             lost = arriving * hung / ready
-            genuine -= genuine * hung / ready
-        sound = arriving - lost
+            genuine = max(genuine - genuine * hung / ready, 0.0)
+        sound = max(arriving - lost, 0.0)  # where all hang, rounding would leave a little less than nothing
         total, of_them = queue + sound, before + genuine
         served = min(total, capacity)
         left = total - served

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-import services.learner.autoscaling.training as training
-from services.learner.autoscaling.rollout import Prices, play
-from services.learner.autoscaling.training import KarmaRun, KarmaSettings, _advantages
-from shared.autoscaling.networks.karma import NAME, KarmaPolicy
+from services.learner.autoscaling import episodes
+from services.learner.autoscaling.episodes import Prices
+from services.learner.autoscaling.ppo import advantages
+from services.learner.autoscaling.rollout import play
+from services.learner.autoscaling.training import SCRATCH, KarmaRun, KarmaSettings
+from shared.autoscaling.networks.agents import Agents
+from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
+from shared.autoscaling.networks.karma import NAME, SINGLE, KarmaPolicy, SinglePolicy
 from shared.autoscaling.roles.organisation import karma_roles
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup
@@ -28,8 +32,8 @@ SHORT = Setup(default_topology(), "mixed", 1.0, seconds=200)
 @pytest.fixture(autouse=True)
 def short_episodes(monkeypatch):
     torch.set_num_threads(1)  # as the trainer's process does
-    monkeypatch.setattr(training, "VALIDATION_SEEDS", (100,))
-    monkeypatch.setattr(training, "Setup", lambda *given: replace(Setup(*given), seconds=200))
+    monkeypatch.setattr(episodes, "VALIDATION_SEEDS", (100,))
+    monkeypatch.setattr(episodes, "Setup", lambda *given: replace(Setup(*given), seconds=200))
 
 
 def run_of(settings):
@@ -59,7 +63,7 @@ def test_a_run_goes_on_from_its_state_as_if_it_had_not_stopped():
 
 
 def test_imitation_alone_already_follows_the_rule_mostly():
-    one = KarmaRun(replace(TINY, taught_episodes=6, taught_epochs=40, learning_rate=3e-3))
+    one = KarmaRun(replace(TINY, taught_episodes=6, taught_epochs=100, learning_rate=3e-3))
     one._imitate()
     played = play(SHORT, 4242, one.actor.arrays(), karma_roles(), Prices())
     assert (played.taken == played.taught).mean() > 0.6
@@ -86,7 +90,7 @@ def test_every_step_taken_in_training_is_one_that_roles_and_bounds_allow():
 
 def test_advantages_are_those_of_the_definition():
     rewards, values = np.array([[1.0], [2.0]]), np.array([[0.5], [1.0]])
-    found, _ = _advantages(rewards, values, 0.9, 0.8)
+    found = advantages(rewards, values, 0.9, 0.8)
     last = 2.0 + 0.9 * 1.0 - 1.0  # cut, not over: the last state stands for what follows
     assert found[:, 0] == pytest.approx([1.0 + 0.9 * 1.0 - 0.5 + 0.9 * 0.8 * last, last])
 
@@ -100,3 +104,54 @@ def test_weights_of_another_shape_are_refused_by_name():
     arrays = {"l0.w": np.zeros((3, 5), np.float32), "l0.b": np.zeros(5, np.float32)}
     with pytest.raises(ConfigError, match="3 inputs and 5 steps are not"):
         KarmaPolicy(weights=WeightsFile(arrays, Card(policy=NAME, version=1)))
+
+
+def test_from_scratch_what_the_rule_wants_is_never_seen():
+    one, _ = run_of(replace(TINY, start=SCRATCH))
+    hidden = [FEATURES.index(name) for name in OF_THE_RULE]
+    assert (one.actor.arrays()["l0.w"][hidden] == 0).all()
+    assert (one.critic.arrays()["l0.w"][hidden] == 0).all()
+    assert (np.delete(one.actor.arrays()["l0.w"], hidden, axis=0) != 0).any()
+    taught, _ = run_of(TINY)
+    assert (taught.actor.arrays()["l0.w"][hidden] != 0).any()
+
+
+def test_from_scratch_and_by_imitation_as_many_episodes_are_played():
+    taught, scratch = KarmaSettings(), KarmaSettings(start=SCRATCH)
+    per_round = taught.episodes_per_round
+    assert taught.taught_episodes + taught.all_rounds * per_round == scratch.all_rounds * per_round
+
+
+def test_one_agent_changes_one_service_at_a_decision_in_training_and_after():
+    one, _ = run_of(replace(TINY, agents="single", binding="none", missions=False))
+    played = play(SHORT, 4242, one.actor.arrays(), one.organisation, Prices(), Agents.SINGLE)
+    services = len(default_topology().services)
+    assert played.rows.shape[1:] == (1, services * len(FEATURES))
+    assert played.masks.shape[1:] == (1, services * len(STEPS))
+    file = decode(encode(one.weights(version=1)), policy=SINGLE)
+    policy = SinglePolicy(weights=file)
+    policy.reset(1)
+    world = SHORT.world(5)
+    while not world.over:
+        seen = world.observe()
+        wanted = policy.decide(seen)
+        assert sum(wanted[name] != one.replicas for name, one in seen.services.items()) <= 1
+        world.apply(wanted)
+        world.run(10)
+
+
+def test_the_taught_action_of_one_agent_is_the_step_that_the_rule_needs_most():
+    single = play(SHORT, 4242, None, karma_roles(), Prices(), Agents.SINGLE)
+    assert np.take_along_axis(single.masks, single.taken[..., None], axis=2).all()
+    assert (single.taken == single.taught).all()
+    assert (single.taken % len(STEPS) != STEPS.index(0)).any()
+
+
+def test_roles_without_missions_are_rewarded_as_nobodys():
+    def earned(**more):
+        settings = replace(TINY, **more)
+        return play(SHORT, 4242, None, KarmaRun(settings).organisation, settings.prices).rewards
+
+    assert (earned(missions=False) > earned() - 1e-12).all()
+    assert (earned(missions=False) != earned()).any()
+    assert (earned(binding="none", missions=True) != earned(binding="none", missions=False)).any()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shared.autoscaling.networks.features import FEATURES, STEPS
-from shared.autoscaling.networks.karma import KarmaPolicy, shipped_weights
+from shared.autoscaling.networks.karma import KarmaPolicy
+from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.registry import make_policy
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup, play
@@ -16,7 +17,7 @@ from shared.twin.services.topology import default_topology, parse_topology
 
 
 def test_the_shipped_weights_say_how_they_came_about():
-    file = shipped_weights()
+    file = shipped_weights("karma")
     assert file.card.features == list(FEATURES)
     assert "train karma" in file.card.trained["command"]
     assert file.card.trained["seeds"]["validation"] == list(range(100, 110))

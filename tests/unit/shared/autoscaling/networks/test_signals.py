@@ -86,7 +86,7 @@ def test_the_rule_wants_what_demand_takes_with_headroom():
 
 
 def test_the_rule_comes_down_only_after_its_window():
-    rule = DemandPolicy(DemandSettings(hold_s=60))
+    rule = DemandPolicy(DemandSettings(headroom=1.2, hold_s=60))
     rule.decide(seen(now=0.0, web=service(replicas=5, ready=5, arrivals=300.0, served=300.0)))
     low = service(replicas=5, ready=5, arrivals=60.0, served=60.0, usage={"cpu": 0.06})
     assert rule.decide(seen(now=50.0, web=low))["web"] == 5
@@ -119,6 +119,13 @@ def test_without_room_every_service_gets_the_same_share_of_its_need():
     wanted = rule.decide(seen(hog=hog, short=short))
     assert wanted["hog"] < 5
     assert wanted["hog"] + wanted["short"] <= 6  # six replicas are on nodes, all of half a core
+
+
+def test_room_that_nobody_is_short_of_is_used_up_to_what_is_wanted():
+    rule = DemandPolicy(DemandSettings(headroom=3.0, hold_s=0))
+    rule.decide(seen(a=service(replicas=3, ready=3), b=service(replicas=3, ready=3)))
+    pending = service(replicas=4, ready=3, pending=1)  # each needs 1.4 of its replicas, six are on nodes
+    assert rule.decide(seen(now=20.0, a=pending, b=service(replicas=3, ready=3))) == {"a": 3, "b": 3}
 
 
 def test_features_are_bounded_named_and_follow_no_name():

@@ -38,10 +38,10 @@ def allowed(organisation, one, **graph):
 
 def test_each_role_of_the_paper_applies_when_its_trigger_does():
     four = karma_roles()
-    assert allowed(four, signals()) == (None, [-1, 0, 1])
+    assert allowed(four, signals()) == (None, [-1, 0, 1, 2])
     assert allowed(four, signals(stuck=1, ready=1)) == ("failure-manager", [-1, 1, 2])  # -2 would leave none
     assert allowed(four, signals(waiting_s=0.5)) == ("bottleneck-manager", [0, 1, 2])
-    assert allowed(four, signals(trend=0.5)) == ("ddos-manager", [0, 1, 2])
+    assert allowed(four, signals(trend=0.5)) == ("ddos-manager", [-1, 0, 1, 2])
     spare = signals(replicas=4, ready=4)
     assert allowed(four, spare, graph_pending=0.2) == ("resource-manager", [-2, -1, 0])
 

@@ -73,6 +73,26 @@ def test_a_trace_and_a_topology_of_ones_own_are_played_calm_and_mixed():
         run_suite(SuiteInput((100,), "c", ("hpa",), {TOPOLOGY: TINY.replace("100", ".inf")}), planned=planned)
 
 
+def test_what_many_agents_gain_over_one_is_a_goal_where_both_are_played():
+    planned, seeds = [Experiment("mixed", "mixed", 1.0)], (100,)
+    both = run_suite(SuiteInput(seeds, "c", ("karma", "karma-single")), planned=planned, seconds=60)
+    assert [goal.goal for goal in both.goals if "single" in goal.goal] == [
+        "mixed/success over the single agent, points"
+    ]
+    alone = run_suite(SuiteInput(seeds, "c", ("karma",)), planned=planned, seconds=60)
+    assert not [goal for goal in alone.goals if "single" in goal.goal]
+
+
+def test_who_is_trained_for_a_graph_of_another_size_is_left_out_and_named():
+    planned = experiments(own_files=True)[:1]
+    result = run_suite(SuiteInput((100,), "c", (), {TOPOLOGY: TINY}), planned=planned, seconds=60)
+    assert {"karma-single", "dqn"}.isdisjoint(result.policies)
+    assert {"karma", "aware", "demand", "hpa"} <= set(result.policies)
+    assert [note for note in result.notes if note.startswith("dqn is left out")]
+    with pytest.raises(ConfigError, match="policy dqn: its weights are for 4 services, the graph has 1"):
+        run_suite(SuiteInput((100,), "c", ("dqn",), {TOPOLOGY: TINY}), planned=planned, seconds=60)
+
+
 def test_without_files_the_five_scenarios_the_attacker_and_the_sweeps_are_planned():
     planned = [one.name for one in experiments(own_files=False)]
     assert planned[:6] == [*SCENARIOS, ATTACKER]

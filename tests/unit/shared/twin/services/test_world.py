@@ -75,6 +75,18 @@ def test_a_request_fails_where_one_of_its_calls_does():
     assert one.fleet.ready[0] > 0
 
 
+def test_where_all_replicas_of_a_caller_hang_nothing_less_than_nothing_is_called():
+    chain = default_topology()
+    surge = [Event(Kind.SURGE, 0, 60, 0.27, "a")]  # rates that 3 does not divide exactly
+    one = ServiceWorld(chain, np.linspace(100.0, 199.0, 60), surge, seed=1, sensing=EXACT)
+    for pod in one.fleet.pods[0]:
+        pod.hung_until_s = pod.until_s = 60.0
+    one.fleet._count(0)
+    one.run(60)
+    assert sum(one.seconds.answered) == 0
+    assert min(one.seconds.served) >= 0
+
+
 def test_a_surge_is_load_but_only_genuine_requests_count():
     calm, surge = world([100.0] * 60), world([100.0] * 60, [Event(Kind.SURGE, 10, 40, 3.0, "web")])
     calm.run(60)

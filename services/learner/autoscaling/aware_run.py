@@ -1,0 +1,294 @@
+"""Trains ``aware``: a recurrent policy over many service graphs (``graphs``), so that it adapts while it plays.
+
+Bootstrapping: on ``taught_episodes`` it imitates ``hpa`` with the best settings of the grid. Then rounds of proximal
+policy optimisation on whole episodes, each on a graph of its own; gradients go back through all of an episode. Reward
+and validation are those of ``karma`` (``episodes``): validation is on the default graph, which is none of the drawn
+ones. Meta-learning by recurrence: Duan et al. 2016, Wang et al. 2016; for autoscaling: ``networks.aware``. A run is a
+function of its settings, however many workers play.
+
+Scalars: ``train/reward`` (mean per decision), ``train/entropy``, ``train/value_loss``, and validation's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from services.learner.autoscaling.episodes import (
+    EPISODES_OF_A_SEED,
+    STRENGTH,
+    Arrays,
+    Best,
+    Prices,
+    team_reward,
+    training_setup,
+)
+from services.learner.autoscaling.graphs import drawn_graph
+from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, normalised, surrogate
+from services.learner.autoscaling.rollout import drawn
+from services.learner.marl.networks import LinearStack
+from services.learner.training.runner import FIRST_TRAINING_SEED, Report, Workers, check_seed
+from shared.autoscaling.networks.aware import MEMORY, NAME, TOLD, MetaEyes, gru
+from shared.autoscaling.networks.features import STEPS
+from shared.errors import ConfigError
+from shared.experiments.autoscaling.episode import Setup
+from shared.experiments.autoscaling.policies import BASELINE, make
+from shared.policy.networks import layer_count, mlp
+from shared.policy.weights import Card, WeightsFile
+
+ROUNDS = 30
+ACTION_STREAM = 34
+
+
+@dataclass(frozen=True, slots=True)
+class AwareRunSettings:
+    """One run."""
+
+    seed: int = FIRST_TRAINING_SEED
+    rounds: int = ROUNDS
+    episodes_per_round: int = 16
+    taught_episodes: int = 32
+    taught_epochs: int = 8
+    epochs: int = 3
+    batch_episodes: int = 4
+    learning_rate: float = 1e-3
+    final_learning_rate: float = 1e-4
+    clip: float = 0.2
+    entropy: float = 0.003
+    discount: float = 0.95
+    trace: float = 0.9
+    value_weight: float = 0.5
+    max_gradient: float = 0.5
+    hidden: int = 64
+    validate_every: int = 5
+    strength: float = STRENGTH
+    prices: Prices = field(default_factory=Prices)
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        if self.rounds < 1 or self.episodes > EPISODES_OF_A_SEED:
+            raise ConfigError(f"--steps: {self.rounds} rounds are out of range; give 1 or more, and fewer than 6000")
+
+    @property
+    def episodes(self) -> int:
+        """How many there are in all."""
+        return self.taught_episodes + self.rounds * self.episodes_per_round
+
+    def as_json(self) -> Mapping[str, Any]:
+        """JSON values, for a checkpoint's digest and the card."""
+        return {"policy": NAME, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """An episode. Leading axes [decisions, services]: what was told, masks, step taken (index), its log probability,
+    reward."""
+
+    rows: NDArray[np.float32]
+    masks: NDArray[np.bool_]
+    taken: NDArray[np.int64]
+    log_p: NDArray[np.float64]
+    rewards: NDArray[np.float64]
+
+
+class Recurrent(nn.Module):
+    """The embedding, the agent that decides on it, and a critic that sees the graph's mean too."""
+
+    def __init__(self, hidden: int, seed: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.memory = nn.GRU(len(TOLD), MEMORY)
+        self.actor = LinearStack((len(TOLD) + MEMORY, hidden, len(STEPS)), seed=seed + 1)
+        self.critic = LinearStack((2 * len(TOLD) + MEMORY, hidden, 1), seed=seed + 2)
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(logits [decisions, episodes, services, steps], values [decisions, episodes, services]) of whole episodes
+        ``rows`` [decisions, episodes, services, told]."""
+        length, episodes, services, told = rows.shape
+        embedded = self.memory(rows.reshape(length, episodes * services, told))[0].reshape(
+            length, episodes, services, -1
+        )
+        both = torch.cat((rows, embedded), dim=-1)
+        mean = rows.mean(dim=2, keepdim=True).expand_as(rows)
+        return self.actor(both), self.critic(torch.cat((both, mean), dim=-1)).squeeze(-1)
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """The policy's parameters as numpy copies, by the names that ``networks.aware`` runs."""
+        cell = dict(self.memory.named_parameters())
+        return {
+            "gru.wi": cell["weight_ih_l0"].detach().numpy().T.copy(),
+            "gru.wh": cell["weight_hh_l0"].detach().numpy().T.copy(),
+            "gru.bi": cell["bias_ih_l0"].detach().numpy().copy(),
+            "gru.bh": cell["bias_hh_l0"].detach().numpy().copy(),
+            **self.actor.arrays(),
+        }
+
+
+class AwareRun:
+    """One training run and all its state; its steps are rounds."""
+
+    unit = "rounds"
+
+    def __init__(self, settings: AwareRunSettings, workers: Workers | None = None) -> None:
+        self.settings = settings
+        self.network = Recurrent(settings.hidden, settings.seed)
+        self._optimiser = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate, eps=1e-5)
+        self._rng = np.random.default_rng([settings.seed, 1])
+        self._workers = workers or Workers()
+        self.rounds = 0
+        self.best = Best(arrays=self.network.arrays())
+
+    @property
+    def done(self) -> int:
+        """Rounds so far."""
+        return self.rounds
+
+    @property
+    def length(self) -> int:
+        """How many there will be."""
+        return self.settings.rounds
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return self.rounds >= self.length
+
+    def run(self) -> Iterator[Report]:
+        """Round by round to the end; stop at any report and go on later."""
+        s = self.settings
+        if not self.rounds:
+            self._bootstrap()
+        while not self.finished:
+            played = self._play(s.taught_episodes + self.rounds * s.episodes_per_round, s.episodes_per_round)
+            share = self.rounds / self.length
+            for group in self._optimiser.param_groups:
+                group["lr"] = s.learning_rate + share * (s.final_learning_rate - s.learning_rate)
+            scalars = {"train/reward": float(np.mean([one.rewards.mean() for one in played])), **self._learn(played)}
+            self.rounds += 1
+            if self.rounds % s.validate_every and not self.finished:
+                yield Report(self.rounds, scalars)
+                continue
+            judged = WeightsFile(self.network.arrays(), Card(policy=NAME, version=1))
+            figures = self.best.judge(judged, s.strength, self._workers)
+            scalars |= {f"validation/{name}": value for name, value in figures.items()}
+            yield Report(self.rounds, scalars, f"validation score {figures['score']:.2f}, {figures['success']:.1f} %")
+
+    def weights(self, **card: Any) -> WeightsFile:
+        """The best validated weights, with what the caller adds to their card."""
+        return WeightsFile(self.best.arrays, Card(policy=NAME, features=list(TOLD), **card))
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything but the settings."""
+        return {
+            "network": self.network.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            "rng": self._rng.bit_generator.state,
+            "rounds": self.rounds,
+            "best": self.best.get_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from ``get_state``'s answer."""
+        self.network.load_state_dict(state["network"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self._rng.bit_generator.state = state["rng"]
+        self.rounds = state["rounds"]
+        self.best.set_state(state["best"])
+
+    def _play(self, first: int, count: int, *, taught: bool = False) -> list[Trajectory]:
+        s = self.settings
+        params = None if taught else self.network.arrays()
+        jobs = [
+            (training_setup(s.seed, number, s.strength, drawn_graph(s.seed, number)),
+             s.seed * EPISODES_OF_A_SEED + number, params, s.prices)
+            for number in range(first, first + count)
+        ]  # fmt: skip
+        return list(self._workers.map(_play_one, jobs))
+
+    def _bootstrap(self) -> None:
+        s = self.settings
+        played = self._play(0, s.taught_episodes, taught=True)
+        rows, masks, taken = (_stacked([getattr(one, name) for one in played]) for name in ("rows", "masks", "taken"))
+        for _ in range(s.taught_epochs):
+            for at in self._batches(len(played)):
+                logits = self.network(rows[:, at])[0].masked_fill(~masks[:, at], FORBIDDEN)
+                self._descend(nn.functional.cross_entropy(logits.reshape(-1, len(STEPS)), taken[:, at].reshape(-1)))
+
+    def _learn(self, played: list[Trajectory]) -> dict[str, float]:
+        s = self.settings
+        rows, masks, taken, log_p = (
+            _stacked([getattr(one, name) for one in played]) for name in ("rows", "masks", "taken", "log_p")
+        )
+        with torch.no_grad():
+            values = self.network(rows)[1].double().numpy()
+        gains = [advantages(one.rewards, values[:, at], s.discount, s.trace) for at, one in enumerate(played)]
+        gained = _stacked([one.astype(np.float32) for one in gains])
+        returns, advantage, log_p = gained + torch.from_numpy(values).float(), normalised(gained), log_p.float()
+        told: list[tuple[float, float]] = []
+        for _ in range(s.epochs):
+            for at in self._batches(len(played)):
+                logits, value = self.network(rows[:, at])
+                gain, entropy, _ = surrogate(logits, masks[:, at], taken[:, at], log_p[:, at], advantage[:, at], s.clip)
+                value_loss = (value - returns[:, at]).pow(2).mean()
+                self._descend(s.value_weight * value_loss - gain - s.entropy * entropy)
+                told.append((float(entropy.detach()), float(value_loss.detach())))
+        return dict(zip(("train/entropy", "train/value_loss"), np.mean(told, axis=0).tolist(), strict=True))
+
+    def _batches(self, episodes: int) -> list[Tensor]:
+        return list(torch.split(torch.from_numpy(self._rng.permutation(episodes)), self.settings.batch_episodes))
+
+    def _descend(self, loss: Tensor) -> None:
+        check_finite(loss, f"{NAME} seed {self.settings.seed}")
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.max_gradient)
+        self._optimiser.step()
+
+
+def play_told(setup: Setup, seed: int, params: Arrays | None, prices: Prices) -> Trajectory:
+    """Play the episode of ``seed``; ``params`` None: by ``hpa``, as far as steps let it."""
+    world, eyes = setup.world(seed), MetaEyes()
+    rng = np.random.default_rng([seed, ACTION_STREAM])
+    rule = make(BASELINE) if params is None else None
+    memory = np.zeros((len(setup.topology.services), MEMORY), np.float32)
+    found: list[tuple[Any, ...]] = []
+    while not world.over:
+        seen = world.observe()
+        rows, masks = eyes.look(seen)
+        if params is None:
+            assert rule is not None
+            wanted = rule.decide(seen)
+            gaps = [wanted.get(name, one.replicas) - one.replicas for name, one in seen.services.items()]
+            taken, log_p = _nearest(gaps, masks), np.zeros(len(gaps))
+        else:
+            memory = gru(params, rows, memory)
+            logits = mlp(params, np.concatenate((rows, memory), axis=1), layer_count(params))
+            taken, log_p = drawn(logits.astype(np.float64), masks, rng)
+        world.apply(eyes.step(taken))
+        first = world.now_s
+        world.run(setup.decide_s)
+        rewards = team_reward(world.seconds, first, prices) - prices.change * np.abs(np.array(STEPS)[taken])
+        found.append((rows, masks, taken, log_p, rewards))
+    return Trajectory(*(np.array(part) for part in zip(*found, strict=True)))
+
+
+def _nearest(gaps: list[int], masks: NDArray[np.bool_]) -> NDArray[np.int64]:
+    distance = np.abs(np.array(STEPS)[None, :] - np.array(gaps)[:, None]) + np.where(masks, 0.0, 100.0)
+    found: NDArray[np.int64] = distance.argmin(axis=1)
+    return found
+
+
+def _play_one(job: tuple[Setup, int, Arrays | None, Prices]) -> Trajectory:
+    return play_told(*job)
+
+
+def _stacked(parts: list[NDArray[Any]]) -> Tensor:
+    """[decisions, episodes, services, ...]."""
+    return torch.from_numpy(np.stack(parts, axis=1))
