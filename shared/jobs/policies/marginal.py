@@ -9,7 +9,7 @@ For a job with work W (seconds on one GPU) that would be done after T(n) seconds
 most), 1 weighs throughput alone; age keeps large jobs from waiting for ever. The restart stands in T, so a short job is
 not moved near its end. GPUs, and parameter servers where their number may be chosen, are dealt by the best gain for their
 cost (``dealing``). Work left is integrated over the efficiency that a job will have. One that reports nothing is taken to
-need as long again as it had. A rule with other weights overrides ``weights``: ``jobs-sets`` learns them.
+need as long again as it had. Another rule for weight and offset overrides ``worth``: ``jobs-sets`` learns it.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Marginal:
         options = options_of(self._tables, left_s, pair, places)
         work_s = np.array([float(np.min(seconds[1:] * options.costs[1:])) for seconds in left_s])
         values = [
-            self._values(job, options, seconds, list(self._types).index(kind) if kind is not None else -1, weight)
-            for job, seconds, kind, weight in zip(seen.jobs, left_s, stands, self.weights(seen, work_s), strict=True)
+            self._values(job, options, seconds, list(self._types).index(kind) if kind is not None else -1, *worth)
+            for job, seconds, kind, *worth in zip(seen.jobs, left_s, stands, *self.worth(seen, work_s), strict=True)
         ]
         chosen = deal(values, options, [tables.workers for tables in self._tables.values()], places)
         if served:
@@ -88,12 +88,14 @@ class Marginal:
             return place_kept(seen.jobs, seen.nodes, counts, servers_of(seen, servers))
         return self._placed(seen, options, chosen, stands)
 
-    def weights(self, seen: Observation, work_s: Floats) -> Floats:
-        """float64 [jobs]: what a second's less waiting of each job counts. ``work_s``: work left, seconds on one GPU;
-        infinite where it cannot run."""
+    def worth(self, seen: Observation, work_s: Floats) -> tuple[Floats, Floats]:
+        """(weight, offset in seconds) of each job, float64 [jobs] both: n workers are worth weight / (T(n) + offset).
+
+        ``work_s``: work left, seconds on one GPU; infinite where it cannot run.
+        """
         age_h = (seen.now - np.array([job.submitted for job in seen.jobs])) / 3600.0
-        found: Floats = work_s**self._settings.size_weight * (1.0 + age_h * self._settings.age_weight)
-        return found
+        weights = work_s**self._settings.size_weight * (1.0 + age_h * self._settings.age_weight)
+        return weights, np.full(len(weights), self._settings.offset_s)
 
     def _placed(
         self, seen: Observation, options: Options, chosen: Sequence[int], stands: Sequence[str | None]
@@ -124,13 +126,15 @@ class Marginal:
             for kind, nodes in self._types.items()
         }
 
-    def _values(self, job: JobObservation, options: Options, left_s: Floats, kind: int, weight: float) -> Floats:
+    def _values(
+        self, job: JobObservation, options: Options, left_s: Floats, kind: int, weight: float, offset_s: float
+    ) -> Floats:
         """float64 [options]: U of each; 0 for none, and where the job cannot run so. ``kind``: what it stands on."""
         if not np.isfinite(weight):
             return np.zeros(len(left_s))
         same = (options.counts == job.workers) & (options.kinds == kind) & (options.servers == job.servers)
         restart_s = np.where(same, 0.0, self._settings.restart_weight * job.restart_s)
-        values: Floats = weight / (left_s + restart_s + self._settings.offset_s)
+        values: Floats = weight / (left_s + restart_s + offset_s)
         return values
 
     def _seconds_left(self, job: JobObservation) -> Floats:
