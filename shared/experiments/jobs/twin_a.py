@@ -44,6 +44,7 @@ RHYTHM, DAY_S = 0.5, 24 * HOUR_S
 MEDIAN_S, SPREAD = 90 * 60.0, 0.99
 """Of a job's time: exp(0.99^2 / 2) times the median is 147 minutes."""
 SHORTEST_S, LONGEST_S = 600.0, 24 * HOUR_S
+LONGEST_RUN_S = 7 * DAY_S
 EPOCH_S = 240.0
 """About an epoch's, at a model's best."""
 REQUESTS = (2, 4, 8)
@@ -105,8 +106,8 @@ def cluster(nodes: int = NODES) -> Cluster:
 
 
 def settings(**changes: object) -> Settings:
-    """Slots of 20 minutes, and what else is given."""
-    return Settings(**{"round_s": SLOT_S, **changes})  # type: ignore[arg-type]
+    """Slots of 20 minutes, a week at most, and what else is given."""
+    return Settings(**{"round_s": SLOT_S, "most_s": LONGEST_RUN_S, **changes})  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1024)

@@ -61,7 +61,7 @@ class Increments:
     def mask(self) -> Bools:
         """bool [runs, 3 · window + 1]: which actions are allowed; void always is."""
         first = self.workers == 0
-        step = np.where(first, self._least, 1)
+        step = np.where(first, np.maximum(self._least, 1), 1)
         free, room = self._free[:, None], self._room[:, None]
         worker = (self.workers + step <= self._most) & (step <= free) & (step <= room)
         server = (self.servers < self._most_servers) & (room >= 1)
