@@ -19,6 +19,7 @@ from services.learner.autoscaling.trainer import train_baseline, train_karma
 from services.learner.deepsets.trainer import train_deep_sets
 from services.learner.frag.trainer import train_frag
 from services.learner.hybrid.trainer import train_hybrid
+from services.learner.jobs.trainer import train_jobs
 from services.learner.marl.trainer import train_marl
 from services.learner.training.run_files import run_folder
 from services.learner.training.runner import FIRST_TRAINING_SEED, SignalSource, Trainer, TrainRequest, Variant
@@ -32,6 +33,8 @@ TRAINERS: dict[str, Trainer] = {
     "el": train_deep_sets,
     "frag": train_frag,
     "hybrid": train_hybrid,
+    "jobs-dl2": train_jobs,
+    "jobs-sets": train_jobs,
     "karma": train_karma,
     "karma-single": train_karma,
     "lb": train_deep_sets,
@@ -55,7 +58,7 @@ def main() -> None:
 @click.option("--seeds", help="One run each, such as 1000-1002; default: those the shipped weights come from.")
 @click.option("--resume", is_flag=True, help="Go on from the state in --out.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes to train in.")
-@click.option("--warm-up", default="", help="First imitate this policy, or the decisions recorded in this file.")
+@click.option("--warm-up", default="", help="First imitate this policy, or what this file recorded.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
 @click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
 @click.option("--reward", default="", help="Learn from this expression, or plug-in, instead of the shipped reward.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -12,11 +12,23 @@ class Speed(Protocol):
     """How fast a job runs: measured (the twin's tables), or learned from what jobs report."""
 
     def samples_per_s(self, placement: tuple[int, ...], batch: int, gpu_type: str) -> float:
-        """Samples per second with so many workers on each of the nodes it stands on; 0.0: it cannot run so."""
+        """Samples per second with so many workers on each of the nodes it stands on; 0.0: it cannot run so.
+
+        Of a job with parameter servers: with as many of these as it has workers.
+        """
         ...
 
     def efficiency(self, batch: int, progress: float) -> float:
         """What one sample is worth at this batch, compared with the job's own batch: (0, 1]; ``progress`` in [0, 1]."""
+        ...
+
+
+@runtime_checkable
+class ServedSpeed(Speed, Protocol):
+    """Of a job with parameter servers whose number a policy may choose."""
+
+    def served(self, workers: int, servers: int, batch: int) -> float:
+        """Samples per second with so many of each, wherever they stand; 0.0: it cannot run so."""
         ...
 
 
@@ -46,6 +58,10 @@ class JobObservation(msgspec.Struct, frozen=True, kw_only=True):
     """0: it waits."""
     placement: Mapping[str, int] = {}
     """Workers by node."""
+    servers: int = 0
+    """Parameter servers that it has."""
+    most_servers: int = 0
+    """0: it has none, or their number is its user's."""
     batch_now: int = 0
     progress: float | None = None
     """Share of the work that is done, 0 to 1; None: it reports nothing."""
@@ -57,6 +73,7 @@ class JobObservation(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since its workers were last changed, or since it came."""
     remaining_samples: float | None = None
     """Samples at its own batch until it is done; None: unknown."""
+    epochs_left: float | None = None
     speed: Speed | None = None
     """None: nothing is known of its speed."""
 
@@ -67,6 +84,8 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     gpus: int
     gpu_type: str = ""
+    places: int = 0
+    """Workers and parameter servers that it holds together; 0: parameter servers take no room that counts."""
     open: bool = True
     """False: it holds what stands on it and takes nothing new (cordoned, not ready, gone)."""
 
@@ -88,6 +107,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     """Workers by node; None: whoever places pods chooses."""
     batch: int | None = None
     """Global batch; None: as it is."""
+    servers: int | None = None
+    """Parameter servers, of a job whose number may be chosen; None: as many as workers, and no more than it takes."""
 
 
 Decision = Mapping[str, Allocation]

@@ -20,6 +20,7 @@ import click
 
 from shared.errors import ConfigError
 from shared.experiments.evaluation.seeds import parse_seeds
+from shared.jobs.registry import POLICIES
 from shared.runtime.process.linux import die_with_parent
 
 TRAINER = "services.learner"
@@ -30,6 +31,7 @@ STOP_S = 30.0
 EXIT_INTERRUPTED = 130
 NEEDED = ("torch", "gymnasium", "pettingzoo", "tensorboard")
 KUBE_DEFAULT = "kube-default"
+OF_JOBS = "jobs-dl2"
 
 
 @click.command()
@@ -38,7 +40,7 @@ KUBE_DEFAULT = "kube-default"
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for weights, card and curves.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
 @click.option("--workers", type=click.IntRange(1, 64), help="Processes to train in; default 1.")
-@click.option("--warm-up", help="First imitate kube-default, or the decisions recorded in FILE (a capture).")
+@click.option("--warm-up", help="First imitate kube-default, or FILE (a capture). jobs-dl2: a rule for jobs, or a schedule.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
 @click.option("--mixture", help="hybrid: which policies are mixed: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
 @click.option("--reward", help="ee, el, lb, hybrid: learn from this expression or plug-in, not the shipped reward.")
@@ -76,8 +78,9 @@ def train(
             )
         flags += ["--seeds", seeds]
     if warm_up is not None:
-        if warm_up != KUBE_DEFAULT and not Path(warm_up).is_file():
-            raise ConfigError(f"--warm-up: {warm_up!r} is neither {KUBE_DEFAULT} nor a file; give one of them")
+        known = (KUBE_DEFAULT,) if policy != OF_JOBS else tuple(sorted(POLICIES))
+        if warm_up not in known and not Path(warm_up).is_file():
+            raise ConfigError(f"--warm-up: {warm_up!r} is neither a file nor of {', '.join(known)}; give one of them")
         flags += ["--warm-up", warm_up]
     if resume:
         flags.append("--resume")

@@ -23,9 +23,10 @@ from click.core import ParameterSource
 
 from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from services.cli.terminal.progress import RunProgress
+from services.cli.train.evaluate_jobs import OF_A, JobFlags
 from services.cli.train.evaluate_jobs import SUITE as JOBS
+from services.cli.train.evaluate_jobs import SUITE_A as JOBS_A
 from services.cli.train.evaluate_jobs import (
-    JobFlags,
     evaluate_workload,
     jobs_options,
     parse_names,
@@ -134,7 +135,9 @@ def evaluate(
     _check_fitting(placed, given=of_trace, belongs_to="--trace")
     if jobs.workload is None and not graphs:
         _check_fitting(trace is not None, given={"--policy": policy}, belongs_to="--trace")
-    _check_fitting(suite == JOBS, given=jobs.given(), belongs_to="--suite jobs")
+    taken = OF_A if suite == JOBS_A else ()
+    of_jobs = {flag: value for flag, value in jobs.given().items() if flag not in taken}
+    _check_fitting(suite == JOBS, given=of_jobs, belongs_to="--suite jobs")
     of_workload = {flag: value for flag, value in jobs.given().items() if flag in OF_WORKLOAD}
     _check_fitting(jobs.workload is not None, given=of_workload, belongs_to="--workload")
     if weights and watched:
@@ -160,7 +163,7 @@ def evaluate(
         runs_at_a_time(jobs.processes) as each,
     ):
         if jobs.workload is not None:
-            tables = _trace_files(JOBS, jobs.tables)
+            tables = {} if jobs.workload == Path("twin-a") else _trace_files(JOBS, jobs.tables)
             result = evaluate_workload(
                 jobs, policy=policy, seeds=chosen, tables=tables, command=_command(), each=each, progress=progress
             )
@@ -184,7 +187,7 @@ def evaluate(
                 loads=parse_names("--loads", jobs.loads),
                 workloads=parse_seeds(jobs.workloads, flag="--workloads") if jobs.workloads is not None else (),
                 own=own,
-                settings=jobs.settings() if suite == JOBS else None,
+                settings=jobs.settings() if suite in (JOBS, JOBS_A) else None,
             )
             result = find_suite(suite)(given, progress)
         elif trace is not None:

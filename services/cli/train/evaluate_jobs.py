@@ -31,11 +31,15 @@ from shared.experiments.jobs.clusters import POLLUX, Cluster, parse_cluster
 from shared.runtime.process.linux import end_with_parent
 
 if TYPE_CHECKING:
+    from shared.experiments.jobs.playing import Played
     from shared.twin.training.simulation import Settings
 
 T = TypeVar("T")
 U = TypeVar("U")
 SUITE = "jobs"
+SUITE_A = "jobs-twin-a"
+OF_A = ("--lag", "--speed-error", "--processes")
+"""Flags of this suite that the other one takes too."""
 FILE = click.Path(path_type=Path)
 BATCHES = ("fixed", "adaptive")
 MEASURED_TYPE = "t4"
@@ -84,7 +88,7 @@ def jobs_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the flags; the command gets them by name."""
     options = (
         click.option(
-            "--workload", type=FILE, help="Of --suite jobs: play this workload alone, by --policy; .csv[.gz]."
+            "--workload", type=FILE, help="Of --suite jobs: play this workload alone, by --policy; .csv[.gz], or twin-a."
         ),
         click.option("--cluster", type=FILE, help="The nodes of --workload, YAML; default: 16 nodes of 4 GPUs."),
         click.option("--schedule", type=FILE, help="Write who had which GPUs when in --workload, as CSV."),
@@ -168,11 +172,17 @@ def evaluate_workload(
 ) -> SuiteResult:
     """Play ``--workload`` by ``policy`` once per seed. ``ConfigError`` naming the flag, file or job it cannot use."""
     from shared.experiments.jobs.playing import Order, Source, play
+    from shared.experiments.jobs.twin_a import NAME as TWIN_A
+    from shared.experiments.jobs.twin_a import cluster as twin_a_cluster
     from shared.jobs.registry import entry_of
 
     if flags.workload is None or policy is None:
         raise ConfigError("--policy: --workload needs a policy; name one")
     entry_of(policy)
+    if flags.workload == Path(TWIN_A):
+        played = list(_played_on_twin_a(flags, policy, seeds, each, progress))
+        gpus = {node.name: node.gpus for node in twin_a_cluster().nodes}
+        return _told(flags, policy, seeds, played, gpus, command)
     source = Source.of(read_trace("--workload", flags.workload, "give a workload"), str(flags.workload), tables)
     keys = list(source.read())
     if len(keys) > 1:
@@ -193,7 +203,40 @@ def evaluate_workload(
     for one in each(play, orders):
         played.append(one)
         progress(len(played), len(orders), f"{policy}, seed {seeds[len(played) - 1]}")
-    lines = _schedule(seeds, [one.changes for one in played], {node.name: node.gpus for node in order.cluster.nodes})
+    return _told(flags, policy, seeds, played, {node.name: node.gpus for node in order.cluster.nodes}, command)
+
+
+def _played_on_twin_a(
+    flags: JobFlags, policy: str, seeds: Sequence[int], each: Each, progress: Progress
+) -> Iterator[Played]:
+    """Each seed is a workload of Twin A. ``ConfigError``: a flag that it does not take."""
+    from shared.experiments.jobs.twin_a import TwinOrder, play_twin
+
+    strange = {"--cluster": flags.cluster, "--batch": flags.batch, "--interference": flags.interference}
+    given = [flag for flag, value in strange.items() if value is not None]
+    if given or flags.events:
+        raise ConfigError(f"{given[0] if given else '--events'}: Twin A says that itself; leave it out")
+    orders = [
+        TwinOrder(
+            policy=policy,
+            seed=seed,
+            speed_error=flags.speed_error or 0.0,
+            lag_rounds=flags.lag or 0,
+            clock=time.thread_time,
+        )
+        for seed in seeds
+    ]
+    for done, one in enumerate(each(play_twin, orders), 1):
+        progress(done, len(orders), f"{policy}, seed {seeds[done - 1]}")
+        yield one
+
+
+def _told(
+    flags: JobFlags, policy: str, seeds: Sequence[int], played: Sequence[Played], gpus: Mapping[str, int], command: str
+) -> SuiteResult:
+    """The figures of these runs; the schedule is checked, and written where it is wanted."""
+    assert flags.workload is not None
+    lines = _schedule(seeds, [one.changes for one in played], gpus)
     if flags.schedule is not None:
         write_whole("--schedule", flags.schedule, ("\n".join(lines) + "\n").encode())
     figures = [one.figures() for one in played]
@@ -219,11 +262,12 @@ def evaluate_workload(
 def _schedule(seeds: Sequence[int], changes: Sequence[Sequence[Any]], gpus: Mapping[str, int]) -> list[str]:
     """The lines of all seeds, checked. ``ConclaveError``: a fault of the simulator's own."""
     from shared.experiments.jobs.check import check_rows
-    from shared.experiments.jobs.schedules import HEADER, schedule_rows
+    from shared.experiments.jobs.schedules import HEADER, SERVERS, schedule_rows
 
-    lines = [HEADER]
+    served = any(change.servers for some in changes for change in some)
+    lines = [f"{HEADER},{SERVERS}" if served else HEADER]
     for seed, some in zip(seeds, changes, strict=True):
-        lines += schedule_rows(seed, some)
+        lines += schedule_rows(seed, some, servers=served)
     found = check_rows(csv.DictReader(io.StringIO("\n".join(lines))), gpus)
     faults = [fault for checked in found.values() for fault in checked.faults if not fault.endswith("never ends")]
     if faults:

@@ -90,6 +90,7 @@ def _observed(seen: JobState, pods: list[WorkerPod], wall: float, *, fixed: bool
         restarts=status.restarts + seen.restarts,
         since_change_s=max(0.0, wall - (status.changed or job.created)),
         remaining_samples=remaining,
+        epochs_left=report.epochs_left,
     )
 
 

@@ -7,24 +7,30 @@ For a job with work W (seconds on one GPU) that would be done after T(n) seconds
 
 ``size_weight`` 0 is the rule of least expected remaining time (the c-mu rule of queueing: who is done soonest counts
 most), 1 weighs throughput alone; age keeps large jobs from waiting for ever. The restart stands in T, so a short job is
-not moved near its end. GPUs are dealt by the best gain for their cost over any number of further GPUs (the concave
-envelope of U), in whole nodes beyond one and of one type; a GPU of a faster type costs as much more. Work left is
-integrated over the efficiency that a job will have. One that reports nothing is taken to need as long again as it had.
-
-Placement keeps who keeps its count; where whole nodes are missing, the nodes that hold least are cleared.
+not moved near its end. GPUs, and parameter servers where their number may be chosen, are dealt by the best gain for their
+cost (``dealing``). Work left is integrated over the efficiency that a job will have. One that reports nothing is taken to
+need as long again as it had. Another rule for weight and offset overrides ``worth``: ``jobs-sets`` learns it.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from shared.jobs.observation import Allocation, Decision, JobObservation, NodeObservation, Observation, Speed
-from shared.jobs.policies.goodput import MOST_KEPT, PROGRESS_STEPS, Floats, GoodputTables, Ints
-from shared.jobs.policies.placing import Free, free_of
+from shared.jobs.observation import (
+    Allocation,
+    Decision,
+    JobObservation,
+    NodeObservation,
+    Observation,
+    ServedSpeed,
+    Speed,
+)
+from shared.jobs.policies.dealing import Options, deal, options_of, pairs_of, place, sizes_of
+from shared.jobs.policies.goodput import MOST_KEPT, PROGRESS_STEPS, Floats, GoodputTables
+from shared.jobs.policies.placing import place_kept, room_of, servers_of
 
 POINTS = 4
 """Of a job's remaining progress, at which its goodput is looked up."""
@@ -43,16 +49,6 @@ class MarginalSettings:
     """Per hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a job may have, none first: GPUs int64 [options], of which type (its index), and what they cost: a GPU of a
-    type costs as much as it is faster, over the jobs of the moment."""
-
-    counts: Ints
-    kinds: Ints
-    costs: Floats
-
-
 class Marginal:
     """Keeps nothing but tables of speeds."""
 
@@ -64,6 +60,7 @@ class Marginal:
         self._types: dict[str, tuple[NodeObservation, ...]] = {}
         self._tables: dict[str, GoodputTables] = {}
         self._costs: dict[tuple[str, int, tuple[int, int] | None, int, int], tuple[Speed, Floats]] = {}
+        self._served: dict[tuple[int, int, tuple[int, int]], tuple[ServedSpeed, Floats]] = {}
 
     def reset(self, seed: int) -> None:  # noqa: ARG002  nothing is drawn
         """Forget the tables."""
@@ -73,14 +70,36 @@ class Marginal:
         """GPUs by gain, then nodes, then each job's batch."""
         if seen.nodes != self._nodes:
             self._adopt(seen)
+        served = [job for job in seen.jobs if job.most_servers]
+        most = tuple(max((getattr(job, name) for job in served), default=0) for name in ("maximum", "most_servers"))
+        pair, places = (most[0], most[1]), room_of(seen)
         stands = [_type_of(job, self._types) for job in seen.jobs]
-        left_s = [self._seconds_left(job) for job in seen.jobs]
-        options = options_of(self._tables, left_s)
+        left_s = [np.concatenate((self._seconds_left(job), self._served_left(job, pair))) for job in seen.jobs]
+        options = options_of(self._tables, left_s, pair, places)
+        work_s = np.array([float(np.min(seconds[1:] * options.costs[1:])) for seconds in left_s])
         values = [
-            self._values(job, options, seconds, list(self._types).index(kind) if kind is not None else -1, seen.now)
-            for job, seconds, kind in zip(seen.jobs, left_s, stands, strict=True)
+            self._values(job, options, seconds, list(self._types).index(kind) if kind is not None else -1, *worth)
+            for job, seconds, kind, *worth in zip(seen.jobs, left_s, stands, *self.worth(seen, work_s), strict=True)
         ]
-        chosen = deal(values, options, [tables.workers for tables in self._tables.values()])
+        chosen = deal(values, options, [tables.workers for tables in self._tables.values()], places)
+        if served:
+            counts = {job.name: int(options.counts[at]) for job, at in zip(seen.jobs, chosen, strict=True)}
+            servers = {job.name: int(options.servers[at]) for job, at in zip(seen.jobs, chosen, strict=True)}
+            return place_kept(seen.jobs, seen.nodes, counts, servers_of(seen, servers))
+        return self._placed(seen, options, chosen, stands)
+
+    def worth(self, seen: Observation, work_s: Floats) -> tuple[Floats, Floats]:
+        """(weight, offset in seconds) of each job, float64 [jobs] both: n workers are worth weight / (T(n) + offset).
+
+        ``work_s``: work left, seconds on one GPU; infinite where it cannot run.
+        """
+        age_h = (seen.now - np.array([job.submitted for job in seen.jobs])) / 3600.0
+        weights = work_s**self._settings.size_weight * (1.0 + age_h * self._settings.age_weight)
+        return weights, np.full(len(weights), self._settings.offset_s)
+
+    def _placed(
+        self, seen: Observation, options: Options, chosen: Sequence[int], stands: Sequence[str | None]
+    ) -> dict[str, Allocation]:
         found: dict[str, Allocation] = {}
         for at, (kind, nodes) in enumerate(self._types.items()):
             wanted = {
@@ -100,23 +119,22 @@ class Marginal:
         types: dict[str, list[NodeObservation]] = {}
         for node in seen.nodes:
             types.setdefault(node.gpu_type, []).append(node)
-        self._nodes, self._costs = seen.nodes, {}
+        self._nodes, self._costs, self._served = seen.nodes, {}, {}
         self._types = {kind: tuple(nodes) for kind, nodes in types.items()}
         self._tables = {
             kind: GoodputTables(Observation(now=seen.now, jobs=(), nodes=nodes), sizes_of(nodes))
             for kind, nodes in self._types.items()
         }
 
-    def _values(self, job: JobObservation, options: Options, left_s: Floats, kind: int, now: float) -> Floats:
+    def _values(
+        self, job: JobObservation, options: Options, left_s: Floats, kind: int, weight: float, offset_s: float
+    ) -> Floats:
         """float64 [options]: U of each; 0 for none, and where the job cannot run so. ``kind``: what it stands on."""
-        chosen = self._settings
-        work_s = float(np.min(left_s[1:] * options.costs[1:]))
-        if not np.isfinite(work_s):
+        if not np.isfinite(weight):
             return np.zeros(len(left_s))
-        same = (options.counts == job.workers) & (options.kinds == kind)
-        restart_s = np.where(same, 0.0, chosen.restart_weight * job.restart_s)
-        weight = work_s**chosen.size_weight * (1.0 + (now - job.submitted) * chosen.age_weight / 3600.0)
-        values: Floats = weight / (left_s + restart_s + chosen.offset_s)
+        same = (options.counts == job.workers) & (options.kinds == kind) & (options.servers == job.servers)
+        restart_s = np.where(same, 0.0, self._settings.restart_weight * job.restart_s)
+        values: Floats = weight / (left_s + restart_s + offset_s)
         return values
 
     def _seconds_left(self, job: JobObservation) -> Floats:
@@ -124,7 +142,7 @@ class Marginal:
         found = [np.array([np.inf])]
         for kind, tables in self._tables.items():
             counts = np.array(tables.sizes)
-            allowed = (counts >= job.minimum) & (counts <= job.maximum)
+            allowed = (counts >= job.minimum) & (counts <= job.maximum) & (job.most_servers == 0)
             if job.speed is None or job.remaining_samples is None:
                 needed = max(job.attained_s, job.restart_s) / counts
             else:
@@ -138,38 +156,31 @@ class Marginal:
             found.append(np.where(allowed, needed, np.inf))
         return np.concatenate(found)
 
+    def _served_left(self, job: JobObservation, most: tuple[int, int]) -> Floats:
+        """float64 [pairs of ``dealing.pairs_of(most)``]: until the job is done; infinite where it may not run or
+        cannot."""
+        workers, servers = pairs_of(most)
+        if not job.most_servers:
+            return np.full(len(workers), np.inf)
+        allowed = (workers >= job.minimum) & (workers <= job.maximum) & (servers <= job.most_servers)
+        if job.remaining_samples is None or not isinstance(job.speed, ServedSpeed):
+            needed = max(job.attained_s, job.restart_s) / workers
+        else:
+            key = (id(job.speed), job.batch, most)
+            if key not in self._served:
+                if len(self._served) >= MOST_KEPT:
+                    self._served.clear()
+                rates = [job.speed.served(*pair, job.batch) for pair in zip(workers.tolist(), servers.tolist(), strict=True)]
+                self._served[key] = (job.speed, np.array(rates))
+            with np.errstate(divide="ignore"):
+                needed = job.remaining_samples / self._served[key][1]
+        return np.where(allowed, needed, np.inf)
+
     def _allocation(self, job: JobObservation, placement: Mapping[str, int], kind: str) -> Allocation:
         table = self._tables[kind].of(job, kind)
         workers, sizes = sum(placement.values()), self._tables[kind].sizes or ()
         batch = int(table.batch[sizes.index(workers)]) if workers and table is not None and job.batch_range else None
         return Allocation(workers=workers, placement=placement, batch=batch)
-
-
-def sizes_of(nodes: Sequence[NodeObservation]) -> tuple[int, ...]:
-    """The counts that a job may have on nodes of one type: any within a node, whole nodes."""
-    per_node = max(node.gpus for node in nodes)
-    return (*range(1, per_node), *range(per_node, sum(node.gpus for node in nodes) + 1, per_node))
-
-
-def options_of(tables: Mapping[str, GoodputTables], left_s: Sequence[Floats]) -> Options:
-    """The options of a cluster; ``left_s`` of its jobs say what a GPU of each type is worth beside the first type."""
-    counts, kinds = [0], [0]
-    for at, table in enumerate(tables.values()):
-        sizes = table.sizes or ()
-        counts += sizes
-        kinds += [at] * len(sizes)
-    all_counts, all_kinds = np.array(counts), np.array(kinds)
-    first = {at: int(np.nonzero((all_kinds == at) & (all_counts == 1))[0][-1]) for at in range(len(tables))}
-    prices = np.array([_price(left_s, first[0], first[at]) for at in range(len(tables))])
-    return Options(all_counts, all_kinds, all_counts * prices[all_kinds])
-
-
-def _price(left_s: Sequence[Floats], base: int, option: int) -> float:
-    """How much faster one GPU of an option is than one of the base, the mean over the jobs that could run on both."""
-    beside = [
-        float(seconds[base] / seconds[option]) for seconds in left_s if np.isfinite(seconds[[base, option]]).all()
-    ]
-    return sum(beside) / len(beside) if beside else 1.0
 
 
 def _type_of(job: JobObservation, types: Mapping[str, Sequence[NodeObservation]]) -> str | None:
@@ -187,103 +198,3 @@ def seconds_per_sample(job: JobObservation, tables: GoodputTables, gpu_type: str
         with np.errstate(divide="ignore"):
             found += np.inf if table is None else 1.0 / table.rate / POINTS
     return found
-
-
-def deal(values: Sequence[Floats], options: Options, gpus: Sequence[int]) -> list[int]:
-    """The option of each job: always the best gain for its cost among those for which there are GPUs left.
-
-    A job may change its type on the way, which gives GPUs of the other type back. ``gpus`` by type.
-    """
-    counts, kinds, costs = options.counts, options.kinds, options.costs
-    free = np.array(gpus)
-    at = [0] * len(values)
-    line: list[tuple[float, int, int, int]] = []
-
-    def queue(job: int) -> None:
-        """Puts the best step of a job in line, among those that fit what is left."""
-        here = at[job]
-        more = counts - np.where(kinds == kinds[here], counts[here], 0)
-        steps = np.nonzero((costs > costs[here]) & (more <= free[kinds]))[0]
-        if not len(steps):
-            return
-        gains = (values[job][steps] - values[job][here]) / (costs[steps] - costs[here])
-        best = int(gains.argmax())
-        if gains[best] > 0.0:
-            heapq.heappush(line, (-float(gains[best]), job, int(steps[best]), here))
-
-    for job in range(len(values)):
-        queue(job)
-    while line:
-        _, job, to, here = heapq.heappop(line)
-        if at[job] != here:
-            continue
-        same = kinds[to] == kinds[here] or not here
-        if counts[to] - (counts[here] if same else 0) > free[kinds[to]]:
-            queue(job)
-            continue
-        free[kinds[here]] += counts[here]
-        free[kinds[to]] -= counts[to]
-        at[job] = to
-        for other in [job] if same else range(len(values)):
-            queue(other)
-    return at
-
-
-def place(
-    here: Sequence[JobObservation], nodes: Sequence[NodeObservation], wanted: Mapping[str, int]
-) -> dict[str, dict[str, int]]:
-    """Nodes for every count that is wanted. Who stands here and keeps its count keeps its nodes, unless these are
-    cleared for a job of whole nodes."""
-    kept = {job.name: dict(job.placement) for job in here if job.workers and wanted[job.name] == job.workers}
-    moved = sorted((name for name in wanted if name not in kept), key=lambda one: -wanted[one])
-    free = free_of(nodes, kept.values())
-    sizes = {node.name: node.gpus for node in nodes}
-    while moved:
-        name = moved.pop(0)
-        placement = _room(free, wanted[name], nodes)
-        while placement is None:
-            cleared = _clear(kept, free, sizes, wanted[name])
-            if not cleared:
-                break
-            moved = sorted([*moved, *cleared], key=lambda one: -wanted[one])
-            placement = _room(free, wanted[name], nodes)
-        if placement is not None:
-            kept[name] = placement
-            for node, count in placement.items():
-                free[node] -= count
-    return {name: kept.get(name, {}) for name in wanted}
-
-
-def _room(free: Free, workers: int, nodes: Sequence[NodeObservation]) -> dict[str, int] | None:
-    """The node with least to spare that holds all of them, or empty nodes; None: neither is there."""
-    fitting = [node for node in free if free[node] >= workers]
-    if fitting:
-        return {min(fitting, key=lambda one: free[one]): workers}
-    empty = [node.name for node in nodes if free[node.name] == node.gpus]
-    placement: dict[str, int] = {}
-    for node in empty:
-        count = min(free[node], workers)
-        if count:
-            placement[node] = count
-            workers -= count
-    return None if workers else placement
-
-
-def _clear(kept: dict[str, dict[str, int]], free: Free, sizes: Mapping[str, int], workers: int) -> list[str]:
-    """Takes the jobs off the node that holds least of smaller jobs. Returns who was taken off; []: there is no such."""
-    held: dict[str, list[str]] = {}
-    for name, placement in kept.items():
-        for node in placement:
-            held.setdefault(node, []).append(name)
-    smaller = {
-        node: names
-        for node, names in held.items()
-        if sizes[node] > free[node] and all(sum(kept[name].values()) < workers for name in names)
-    }
-    if not smaller:
-        return []
-    node = min(smaller, key=lambda one: (sizes[one] - free[one], len(smaller[one])))
-    for name in smaller[node]:
-        for other, count in kept.pop(name).items():
-            free[other] += count
-    return smaller[node]

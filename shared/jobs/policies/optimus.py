@@ -3,14 +3,22 @@
 Every job gets one worker in the order in which they came; then the worker that shortens a job's remaining time most, in
 seconds, goes to that job, until no GPU is left or no worker would shorten anything. Speeds are those of packed
 placements. Who keeps its count keeps its place.
+
+A job with parameter servers begins with one of them, and its next step is a worker or a server: whichever saves more for
+what it takes of its dominant resource (Optimus, section 4.1): a GPU of all GPUs, or a place of all places.
 """
 
 from __future__ import annotations
 
 import heapq
+from math import inf
 
-from shared.jobs.observation import Decision, JobObservation, Observation
-from shared.jobs.policies.placing import place_kept
+from shared.jobs.observation import Decision, JobObservation, Observation, ServedSpeed
+from shared.jobs.policies.placing import place_kept, room_of, servers_of
+
+WORKER, SERVER = (1, 0), (0, 1)
+Pair = tuple[int, int]
+"""Workers and parameter servers."""
 
 
 class Optimus:
@@ -19,7 +27,7 @@ class Optimus:
     name = "optimus"
 
     def __init__(self) -> None:
-        self._step_s: dict[tuple[int, int, int], tuple[object, float]] = {}
+        self._step_s: dict[tuple[int, int, Pair], tuple[object, float]] = {}
 
     def reset(self, seed: int) -> None:  # noqa: ARG002  nothing is drawn
         """Speeds are asked for anew; nothing is drawn."""
@@ -28,39 +36,56 @@ class Optimus:
     def decide(self, seen: Observation) -> Decision:
         """One worker each, then by gain."""
         per_node = max((node.gpus for node in seen.nodes), default=1)
-        left = sum(node.gpus for node in seen.nodes)
-        workers = {job.name: 0 for job in seen.jobs}
-        line: list[tuple[float, int]] = []
-        for at, job in enumerate(seen.jobs):
-            if job.minimum > left:
-                continue
-            workers[job.name] = job.minimum
-            left -= job.minimum
-            self._queue(line, at, job, workers[job.name], per_node)
-        while left and line:
-            _, at = heapq.heappop(line)
+        left = gpus = sum(node.gpus for node in seen.nodes)
+        places = room_of(seen)
+        costs = {WORKER: 1.0, SERVER: gpus / places if places < inf else 1.0}
+        has: dict[str, Pair] = {job.name: (0, 0) for job in seen.jobs}
+        line: list[tuple[float, int, Pair, Pair]] = []
+
+        def queue(at: int) -> None:
+            """Puts a job's next worker, and its next server, in line, where they save anything."""
             job = seen.jobs[at]
-            workers[job.name] += 1
-            left -= 1
-            self._queue(line, at, job, workers[job.name], per_node)
-        return place_kept(seen.jobs, seen.nodes, workers)
+            for step, cost in costs.items():
+                gain = self._gain(job, has[job.name], step, per_node) / cost
+                if gain > 0.0:
+                    heapq.heappush(line, (-gain, at, has[job.name], step))
 
-    def _queue(self, line: list[tuple[float, int]], at: int, job: JobObservation, has: int, per_node: int) -> None:
-        """Puts the gain of one worker more in line, where there is one."""
-        if has >= job.maximum or job.remaining_samples is None:
-            return
-        saved = self._seconds(job, has, per_node) - self._seconds(job, has + 1, per_node)
-        gain = saved * max(job.remaining_samples / job.batch, 1.0)
-        if gain > 0.0:
-            heapq.heappush(line, (-gain, at))
+        for at, job in enumerate(seen.jobs):
+            first = (job.minimum, min(job.most_servers, 1))
+            if first[0] > left or sum(first) > places:
+                continue
+            has[job.name] = first
+            left, places = left - first[0], places - sum(first)
+            queue(at)
+        while line:
+            _, at, stood, step = heapq.heappop(line)
+            name = seen.jobs[at].name
+            if stood != has[name] or step[0] > left or places < 1:
+                continue
+            has[name] = (stood[0] + step[0], stood[1] + step[1])
+            left, places = left - step[0], places - 1
+            queue(at)
+        workers = {name: pair[0] for name, pair in has.items()}
+        return place_kept(seen.jobs, seen.nodes, workers, servers_of(seen, {name: pair[1] for name, pair in has.items()}))
 
-    def _seconds(self, job: JobObservation, workers: int, per_node: int) -> float:
+    def _gain(self, job: JobObservation, has: Pair, step: Pair, per_node: int) -> float:
+        """Seconds that one step saves a job; 0.0: it may not take it, or its work is unknown."""
+        after = (has[0] + step[0], has[1] + step[1])
+        if after[0] > job.maximum or after[1] > job.most_servers or job.remaining_samples is None:
+            return 0.0
+        saved = self._seconds(job, has, per_node) - self._seconds(job, after, per_node)
+        return saved * max(job.remaining_samples / job.batch, 1.0)
+
+    def _seconds(self, job: JobObservation, has: Pair, per_node: int) -> float:
         """Of one step at the job's batch, packed; infinite where it is unknown."""
-        key = (id(job.speed), job.batch, workers)
+        key = (id(job.speed), job.batch, has)
         if key not in self._step_s:
-            full, rest = divmod(workers, per_node)
-            placement = (per_node,) * full + (rest,) * (rest > 0)
-            per_s = job.speed.samples_per_s(placement, job.batch, "") if job.speed is not None else 0.0
+            if job.most_servers and isinstance(job.speed, ServedSpeed):
+                per_s = job.speed.served(*has, job.batch)
+            else:
+                full, rest = divmod(has[0], per_node)
+                placement = (per_node,) * full + (rest,) * (rest > 0)
+                per_s = job.speed.samples_per_s(placement, job.batch, "") if job.speed is not None else 0.0
             # the speed is kept beside its figure, so that no other can get its id
             self._step_s[key] = (job.speed, job.batch / per_s if per_s > 0.0 else float("inf"))
         return self._step_s[key][1]

@@ -98,6 +98,12 @@ class Convergence:
         """Steps at ``batch`` until the job is done."""
         return max(self._at(batch)[-1] - self.steps(progress, batch), 0.0)
 
+    def epochs_left(self, progress: float) -> float:
+        """Epochs until the job is done, with the part of the present one."""
+        epoch = self.epoch(progress)
+        begun = (progress - self.ends[epoch]) / (self.ends[epoch + 1] - self.ends[epoch])
+        return len(self.ends) - 1 - epoch - begun
+
     def advance(self, progress: float, batch: float, steps: float) -> float:
         """Progress after ``steps`` more steps at ``batch``; never beyond the end."""
         at = self._at(batch)

@@ -7,6 +7,7 @@ from math import ceil
 from typing import NamedTuple
 
 from shared.twin.training.convergence import Convergence
+from shared.twin.training.servers import ServerTimes
 from shared.twin.training.step_times import Placement, StepTimes
 
 ROUNDING = 1e-8
@@ -35,6 +36,8 @@ class TrainingModel:
     """It gains nothing from a second worker: no policy is to grow it."""
     adapted_batch: int | None = None
     """The one batch it is given where policies choose batches; None: they choose."""
+    served: ServerTimes | None = None
+    """Of a model with parameter servers: its step times, in place of ``times``."""
 
     @property
     def batch_range(self) -> tuple[int, int]:
@@ -43,14 +46,19 @@ class TrainingModel:
 
     def most_workers(self, batch: int) -> int:
         """Workers among whom a global batch can be divided."""
+        if self.served is not None:
+            return min(self.served.most_workers, batch)
         return 1 if self.alone else max(batch // self.local_range[0], 1)
 
     def deal(self, workers: int, batch: int) -> Dealt:
         """A global batch on so many workers; passes are accumulated where one does not fit a GPU.
 
         One worker at more than the initial batch takes two passes at least: the gradient's noise cannot be estimated
-        from one, and the learning rate follows it (Pollux, section 4.1).
+        from one, and the learning rate follows it (Pollux, section 4.1). With parameter servers the batch is cut as it
+        comes, whole in the end.
         """
+        if self.served is not None:
+            return Dealt(max(batch // workers, 1), 1, batch)
         share = ceil(batch / workers - ROUNDING)
         passes = ceil(share / self.local_range[1] - ROUNDING)
         if workers == 1 and batch > self.batch_range[0]:
@@ -59,8 +67,13 @@ class TrainingModel:
         local = min(local, self.batch_range[1] // (workers * passes))
         return Dealt(local, passes, workers * local * passes)
 
-    def step_s(self, placement: Placement, dealt: Dealt) -> float | None:
-        """Seconds of one update; None: not measured. Only the last pass of an update synchronises."""
+    def step_s(self, placement: Placement, dealt: Dealt, servers: int = 0) -> float | None:
+        """Seconds of one update; None: not measured. Only the last pass of an update synchronises.
+
+        ``servers``: of a model with parameter servers, how many.
+        """
+        if self.served is not None:
+            return self.served.step_s(sum(placement), servers)
         if dealt.local < 1:
             return None
         found = self.times.at(placement, dealt.local)

@@ -71,6 +71,16 @@ class Change(NamedTuple):
     placement: Mapping[str, int]
     """Workers, hence GPUs, by node, from now on."""
     batch: int
+    servers: int = 0
+    """Parameter servers, of a job that has any."""
+
+
+class _Asked(NamedTuple):
+    """What a decision gives one job. ``placement`` {}: it waits."""
+
+    placement: dict[str, int]
+    batch: int
+    servers: int
 
 
 @dataclass(slots=True)
@@ -79,6 +89,7 @@ class _State:
     speed: MeasuredSpeed | MistakenSpeed
     placement: dict[str, int] = field(default_factory=dict)
     batch: int = 0
+    servers: int = 0
     dealt: Dealt | None = None
     step_s: float = inf
     progress: float = 0.0
@@ -128,6 +139,7 @@ class Simulation:
         """Why decisions were refused, one line each."""
         self._gpus = {node.name: node.gpus for node in nodes}
         self._types = {node.name: node.gpu_type for node in nodes}
+        self._places = sum(node.places for node in nodes)
         self._coming = sorted(jobs, key=lambda job: job.submitted)[::-1]
         self._here: dict[str, _State] = {}
         self._ended: list[Outcome] = []
@@ -184,8 +196,8 @@ class Simulation:
         if why:
             self.refused.append(f"{self.now:.0f} s: {why}")
             return why
-        for name, (placement, batch) in wanted.items():
-            self._change(self._here[name], placement, batch)
+        for name, asked in wanted.items():
+            self._change(self._here[name], asked)
         return ""
 
     def _arrive(self) -> None:
@@ -262,6 +274,8 @@ class Simulation:
             restart_s=job.restart_s,
             workers=sum(state.placement.values()),
             placement=dict(state.placement),
+            servers=state.servers,
+            most_servers=job.model.served.most_servers if job.model.served is not None else 0,
             batch_now=state.batch,
             progress=progress / convergence.total,
             attained_s=attained_s,
@@ -269,12 +283,13 @@ class Simulation:
             restarts=max(state.restarts, 0),
             since_change_s=self.now - state.changed,
             remaining_samples=convergence.steps_left(progress, dealt.batch) * dealt.batch,
+            epochs_left=convergence.epochs_left(progress),
             speed=state.speed,
         )
 
-    def _checked(self, decision: Decision) -> tuple[str, dict[str, tuple[dict[str, int], int]]]:
-        """Why it is refused, or the placement and batch of each job that it names."""
-        wanted: dict[str, tuple[dict[str, int], int]] = {}
+    def _checked(self, decision: Decision) -> tuple[str, dict[str, _Asked]]:
+        """Why it is refused, or what each job that it names is to have."""
+        wanted: dict[str, _Asked] = {}
         free: Free = dict(self._gpus)
         for name, state in self._here.items():
             if name not in decision:
@@ -287,9 +302,9 @@ class Simulation:
             why = _out_of_bounds(state, allocation)
             if why:
                 return f"{name}: {why}", {}
-            batch = allocation.batch or state.batch
+            batch, servers = allocation.batch or state.batch, _servers(state, allocation)
             if allocation.workers == 0:
-                wanted[name] = ({}, batch)
+                wanted[name] = _Asked({}, batch, 0)
             elif allocation.placement is None:
                 unplaced.append((name, allocation))
             else:
@@ -298,7 +313,7 @@ class Simulation:
                 if unknown:
                     return f"{name}: no node {unknown[0]!r}", {}
                 _take(free, placement)
-                wanted[name] = (placement, batch)
+                wanted[name] = _Asked(placement, batch, servers)
         over = [node for node, left in free.items() if left < 0]
         if over:
             return f"node {over[0]}: {-free[over[0]]} GPUs more than it has", {}
@@ -306,33 +321,44 @@ class Simulation:
             packed = pack(free, allocation.workers)
             if packed is None:
                 return f"{name}: no room for {allocation.workers} workers", {}
-            wanted[name] = (packed, allocation.batch or self._here[name].batch)
-        for name, (placement, batch) in wanted.items():
-            if placement and self._step_s(self._here[name].job, placement, batch)[1] == inf:
-                ring = "+".join(map(str, placement.values()))
-                return f"{name}: {self._here[name].job.model.name} was not measured on {ring} with batch {batch}", {}
-        return "", wanted
+            state = self._here[name]
+            wanted[name] = _Asked(packed, allocation.batch or state.batch, _servers(state, allocation))
+        for name, asked in wanted.items():
+            if asked.placement and self._step_s(self._here[name].job, asked)[1] == inf:
+                ring = "+".join(map(str, asked.placement.values())) + f" with {asked.servers} servers" * (asked.servers > 0)
+                model = self._here[name].job.model.name
+                return f"{name}: {model} was not measured on {ring} with batch {asked.batch}", {}
+        return self._crammed(wanted), wanted
 
-    def _step_s(self, job: TrainingJob, placement: Mapping[str, int], batch: int) -> tuple[Dealt, float]:
-        dealt = job.model.deal(sum(placement.values()), batch)
-        step_s = job.model.step_s(tuple(placement.values()), dealt)
+    def _crammed(self, wanted: Mapping[str, _Asked]) -> str:
+        """Why workers and servers do not fit the nodes' places together, or "". A node's workers fit its places, so
+        servers fit wherever the sum does."""
+        after = {name: _Asked(state.placement, 0, state.servers) for name, state in self._here.items()} | dict(wanted)
+        used = sum(sum(asked.placement.values()) + asked.servers for asked in after.values())
+        return f"{used} workers and servers, there is room for {self._places}" if 0 < self._places < used else ""
+
+    def _step_s(self, job: TrainingJob, asked: _Asked) -> tuple[Dealt, float]:
+        placement = asked.placement
+        dealt = job.model.deal(sum(placement.values()), asked.batch)
+        step_s = job.model.step_s(tuple(placement.values()), dealt, asked.servers)
         factor = min(type_factor(self.settings.gpu_types, job.model.name, self._types[node]) for node in placement)
         return dealt, step_s / factor if step_s else inf
 
-    def _change(self, state: _State, placement: dict[str, int], batch: int) -> None:
-        moved = placement != state.placement
+    def _change(self, state: _State, asked: _Asked) -> None:
+        placement, batch, _ = asked
+        moved = placement != state.placement or asked.servers != state.servers
         if not moved and batch == state.batch:
             return
         event = "batch" if not moved else "move" if placement and state.placement else "start" if placement else "stop"
-        state.placement, state.batch = placement, batch
+        state.placement, state.batch, state.servers = asked
         if placement:
-            state.dealt, state.step_s = self._step_s(state.job, placement, batch)
+            state.dealt, state.step_s = self._step_s(state.job, asked)
         if moved:
             state.changed = self.now
             state.restart_left = state.job.restart_s if placement else 0.0
             state.restarts += bool(placement)
         if moved or placement:
-            self.changes.append(Change(self.now, state.job.name, event, placement, batch))
+            self.changes.append(Change(self.now, state.job.name, event, placement, batch, asked.servers))
 
 
 def _out_of_bounds(state: _State, allocation: Allocation) -> str:
@@ -349,6 +375,14 @@ def _out_of_bounds(state: _State, allocation: Allocation) -> str:
         return f"batch {allocation.batch}, but its batch is fixed"
     low, high = job.batch_range
     return "" if low <= allocation.batch <= high else f"batch {allocation.batch}, it takes {low} to {high}"
+
+
+def _servers(state: _State, allocation: Allocation) -> int:
+    """Parameter servers of a job that has any; else 0."""
+    served = state.job.model.served
+    if served is None or not allocation.workers:
+        return 0
+    return served.usual(allocation.workers) if allocation.servers is None else allocation.servers
 
 
 def _take(free: Free, placement: Mapping[str, int]) -> None:

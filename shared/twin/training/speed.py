@@ -31,6 +31,9 @@ class MeasuredSpeed:
 
     def samples_per_s(self, placement: tuple[int, ...], batch: int, gpu_type: str) -> float:
         """Samples per second; 0.0: not measured so."""
+        if self.model.served is not None:
+            workers = sum(placement)
+            return self.served(workers, self.model.served.usual(workers), batch)
         key = (placement, batch, gpu_type)
         if key not in self._found:
             dealt = self.model.deal(sum(placement), batch)
@@ -38,6 +41,11 @@ class MeasuredSpeed:
             factor = type_factor(self.gpu_types, self.model.name, gpu_type)
             self._found[key] = factor * dealt.batch / step_s if step_s else 0.0
         return self._found[key]
+
+    def served(self, workers: int, servers: int, batch: int) -> float:
+        """Samples per second of a model with parameter servers; 0.0: it cannot run so, or has none."""
+        step_s = self.model.served.step_s(workers, servers) if self.model.served is not None else None
+        return batch / step_s if step_s else 0.0
 
     def efficiency(self, batch: int, progress: float) -> float:
         """Of one sample, beside one at the job's own batch; ``progress`` is the share of the work that is done."""
@@ -60,11 +68,21 @@ class MistakenSpeed:
 
     def samples_per_s(self, placement: tuple[int, ...], batch: int, gpu_type: str) -> float:
         """Samples per second, mistaken."""
-        if placement not in self._factors:
-            drawn = np.random.default_rng([self.seed, len(placement), *placement]).uniform(-1.0, 1.0)
-            self._factors[placement] = 1.0 + self.error * float(drawn)
-        return self.true.samples_per_s(placement, batch, gpu_type) * self._factors[placement]
+        if self.true.model.served is not None:
+            workers = sum(placement)
+            return self.served(workers, self.true.model.served.usual(workers), batch)
+        return self.true.samples_per_s(placement, batch, gpu_type) * self._factor(placement)
+
+    def served(self, workers: int, servers: int, batch: int) -> float:
+        """Likewise, by workers and servers."""
+        return self.true.served(workers, servers, batch) * self._factor((workers, servers))
 
     def efficiency(self, batch: int, progress: float) -> float:
         """As it is."""
         return self.true.efficiency(batch, progress)
+
+    def _factor(self, shape: tuple[int, ...]) -> float:
+        if shape not in self._factors:
+            drawn = np.random.default_rng([self.seed, len(shape), *shape]).uniform(-1.0, 1.0)
+            self._factors[shape] = 1.0 + self.error * float(drawn)
+        return self._factors[shape]

@@ -1,0 +1,312 @@
+"""Trains ``jobs-dl2`` as DL2 is trained (Peng et al., TPDS 2021, section 4), with what makes that sound.
+
+It first imitates a scheduler by cross-entropy over its increments; then an actor and a critic learn from rounds of their
+own. A slot's reward goes to all of its inferences; what follows is bootstrapped over slots (TD(lambda)) by a critic that
+sees the state alone, so no action that a mask forbids enters the bootstrap, and probabilities are over allowed actions
+both when acting and when learning. Samples are replayed; their age is corrected by the clipped ratio of probabilities
+(PPO's), and mended poor states count by the probability with which they were really taken. The weights kept are those
+with the best validation (seeds 100-109), the imitating ones included. A run is a function of its settings.
+
+Scalars: ``train/completion_h``, ``train/entropy``, ``train/value_loss``, ``validation/completion_h``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from services.learner.jobs.rollout import Plays, Rollout, play
+from services.learner.jobs.teachers import Teacher
+from services.learner.marl.networks import Arrays, LinearStack
+from services.learner.training.runner import FIRST_TRAINING_SEED, Report, Workers, check_seed
+from shared.errors import ConclaveError
+from shared.experiments.jobs.twin_a import KINDS as MODELS
+from shared.experiments.jobs.twin_a import TwinOrder, play_twin
+from shared.jobs.policies.learned.dl2 import NAME, Dl2, features_of
+from shared.jobs.policies.learned.increments import KINDS, OF_JOB
+from shared.policy.weights import Card, WeightsFile
+
+VALIDATION_SEEDS = tuple(range(100, 110))
+EPISODES_OF_A_SEED = 100_000
+ROUNDS = 40
+FORBIDDEN = -1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Dl2Settings:
+    """One run. The three switches are DL2's ablations."""
+
+    seed: int = FIRST_TRAINING_SEED
+    rounds: int = ROUNDS
+    teacher: str = "optimus"
+    critic: bool = True
+    explores: bool = True
+    replay: bool = True
+    window: int = 30
+    hidden: tuple[int, ...] = (128, 128)
+    taught_episodes: int = 16
+    corrected: int = 2
+    """Times that the network acts in half of the rounds and the teacher says what it would do (DAgger)."""
+    taught_updates: int = 800
+    episodes_per_round: int = 16
+    updates: int = 24
+    batch_size: int = 1024
+    buffer: int = 65_536
+    learning_rate: float = 3e-4
+    taught_rate: float = 1e-3
+    clip: float = 0.2
+    entropy: float = 0.002
+    explore: float = 0.4
+    discount: float = 0.95
+    trace: float = 0.9
+    max_gradient: float = 0.5
+    validate_every: int = 5
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+
+    def as_json(self) -> Mapping[str, Any]:
+        """JSON values, for a checkpoint's digest and the card."""
+        return {"policy": NAME, **asdict(self), "hidden": list(self.hidden)}
+
+
+class TrainingDiverged(ConclaveError):
+    """A loss is no number any more."""
+
+    code = "training_diverged"
+
+
+@dataclass(slots=True)
+class Samples:
+    """Inferences to learn from: inputs [n, inputs], masks, actions, log_p, and the slots' returns [n]."""
+
+    inputs: Tensor
+    masks: Tensor
+    actions: Tensor
+    log_p: Tensor
+    returns: Tensor
+
+    def joined(self, newer: Samples, most: int) -> Samples:
+        """These and newer ones, the newest ``most``."""
+        pairs = ((getattr(self, name), getattr(newer, name)) for name in Samples.__slots__)
+        return Samples(*(torch.cat(pair)[-most:] for pair in pairs))
+
+
+class Dl2Run:
+    """One training run and all its state; its steps are rounds."""
+
+    unit = "rounds"
+
+    def __init__(self, settings: Dl2Settings, teacher: Teacher, workers: Workers | None = None, processes: int = 1) -> None:
+        self.settings, self._teacher = settings, teacher
+        self.types = tuple(MODELS)
+        inputs = settings.window * (len(self.types) + len(OF_JOB))
+        self.actor = LinearStack((inputs, *settings.hidden, KINDS * settings.window + 1), seed=settings.seed)
+        self.critic = LinearStack((inputs, *settings.hidden, 1), seed=settings.seed + 1)
+        self._optimiser = torch.optim.Adam(
+            [*self.actor.parameters(), *self.critic.parameters()], lr=settings.learning_rate, eps=1e-5
+        )
+        self._rng = np.random.default_rng([settings.seed, 1])
+        self._workers, self._processes = workers or Workers(), processes
+        self._buffer: Samples | None = None
+        self.rounds = 0
+        self.best_score = float("inf")
+        self.best: Arrays = self.actor.arrays()
+        self.warm: Arrays = self.best
+        self.warm_score = float("inf")
+
+    @property
+    def done(self) -> int:
+        """Rounds so far."""
+        return self.rounds
+
+    @property
+    def length(self) -> int:
+        """How many there will be."""
+        return self.settings.rounds
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return self.rounds >= self.settings.rounds
+
+    def run(self) -> Iterator[Report]:
+        """Round by round to the end; stop at any report and go on later."""
+        s = self.settings
+        if not self.rounds:
+            self._imitate()
+            self.warm, self.warm_score = self.actor.arrays(), self._validate()
+            yield Report(0, {"validation/completion_h": self.warm_score}, f"imitates at {self.warm_score:.3f} h")
+        while not self.finished:
+            first = s.taught_episodes * (1 + s.corrected) + self.rounds * s.episodes_per_round
+            seeds = self._seeds(first, s.episodes_per_round)
+            played = self._play(Plays(seeds=seeds, window=s.window, types=self.types, explore=s.explore * s.explores))
+            scalars = {
+                "train/completion_h": float(np.mean([hours for one in played for hours in one.completion_h])),
+                **self._learn(played),
+            }
+            self.rounds += 1
+            if self.rounds % s.validate_every and not self.finished:
+                yield Report(self.rounds, scalars)
+                continue
+            hours = self._validate()
+            yield Report(self.rounds, scalars | {"validation/completion_h": hours}, f"validation {hours:.3f} h")
+
+    def weights(self, *, warm: bool = False, **card: Any) -> WeightsFile:
+        """The best validated weights, or those that imitate alone."""
+        return weights_of(self.warm if warm else self.best, self.types, **card)
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything but the settings. The buffer is not kept: a run that goes on fills it anew."""
+        return {
+            "actor": self.actor.state_dict(),
+            "critic": self.critic.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            "rng": self._rng.bit_generator.state,
+            "rounds": self.rounds,
+            "best_score": self.best_score,
+            "best": dict(self.best),
+            "warm": dict(self.warm),
+            "warm_score": self.warm_score,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from ``get_state``'s answer."""
+        self.actor.load_state_dict(state["actor"])
+        self.critic.load_state_dict(state["critic"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self._rng.bit_generator.state = state["rng"]
+        self.rounds, self.best_score, self.best = state["rounds"], state["best_score"], state["best"]
+        self.warm, self.warm_score = state["warm"], state["warm_score"]
+
+    def _seeds(self, first: int, count: int) -> tuple[int, ...]:
+        return tuple(self.settings.seed * EPISODES_OF_A_SEED + number for number in range(first, first + count))
+
+    def _play(self, plays: Plays, params: Arrays | None = None, *, taught: bool = False) -> list[Rollout]:
+        """The seeds in two parts, whichever processes there are: the same draws on any machine."""
+        arrays = None if taught and params is None else params or self.actor.arrays()
+        half = (len(plays.seeds) + 1) // 2
+        parts = [part for part in (plays.seeds[:half], plays.seeds[half:]) if part]
+        jobs = [({**_fields(plays), "seeds": part}, arrays) for part in parts]
+        return list(self._workers.map(_play_one, jobs))
+
+    def _imitate(self) -> None:
+        s, teacher = self.settings, self._teacher
+        optimiser = torch.optim.Adam(self.actor.parameters(), lr=s.taught_rate)
+        seeds = teacher.seeds or self._seeds(0, s.taught_episodes)
+        plays = Plays(seeds=seeds, window=s.window, types=self.types, teacher=teacher.of, kept=0.4)
+        samples = self._samples(self._play(plays, taught=True))
+        self._follow(samples, optimiser)
+        for number in range(s.corrected if teacher.live else 0):
+            seeds = self._seeds(s.taught_episodes * (number + 1), s.taught_episodes)
+            plays = Plays(
+                seeds=seeds, window=s.window, types=self.types, teacher=teacher.of, kept=0.4, followed=0.5
+            )
+            samples = samples.joined(self._samples(self._play(plays, self.actor.arrays())), 10**9)
+            self._follow(samples, optimiser)
+
+    def _follow(self, samples: Samples, optimiser: torch.optim.Optimizer) -> None:
+        """Cross-entropy with the teacher's increments; the critic learns its returns beside."""
+        s = self.settings
+        for update in range(s.taught_updates):
+            for group in optimiser.param_groups:
+                group["lr"] = s.taught_rate * (1.0 - 0.9 * update / s.taught_updates)
+            at = torch.from_numpy(self._rng.integers(len(samples.actions), size=s.batch_size // 2))
+            logits = self.actor(samples.inputs[at].float()).masked_fill(~samples.masks[at], FORBIDDEN)
+            loss = torch.nn.functional.cross_entropy(logits, samples.actions[at])
+            self._descend(loss, optimiser)
+            if s.critic and update % 4 == 0:
+                value = self.critic(samples.inputs[at].float()).squeeze(-1)
+                self._descend((value - samples.returns[at]).pow(2).mean(), self._optimiser)
+
+    def _samples(self, played: list[Rollout]) -> Samples:
+        parts = []
+        for one in played:
+            returns = torch.from_numpy(self._returns(one))
+            parts.append((one, returns[torch.from_numpy(one.slots)]))
+        return Samples(
+            torch.from_numpy(np.concatenate([one.inputs for one, _ in parts])),
+            torch.from_numpy(np.concatenate([one.masks for one, _ in parts])),
+            torch.from_numpy(np.concatenate([one.actions for one, _ in parts])),
+            torch.from_numpy(np.concatenate([one.log_p for one, _ in parts])),
+            torch.cat([returns for _, returns in parts]),
+        )
+
+    def _returns(self, played: Rollout) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """float32 [slots]: TD(lambda) over each run's slots; without a critic the discounted sum. A run's end is an end."""
+        s = self.settings
+        with torch.no_grad():
+            values = self.critic(torch.from_numpy(played.firsts).float()).squeeze(-1).numpy()
+        found = np.zeros(len(played.rewards), np.float32)
+        for run in np.unique(played.runs):
+            following = running = 0.0
+            for at in np.nonzero(played.runs == run)[0][::-1]:
+                mixed = (1.0 - s.trace) * following + s.trace * running if s.critic else running
+                running = float(played.rewards[at]) + s.discount * mixed
+                found[at], following = running, float(values[at])
+        return found
+
+    def _learn(self, played: list[Rollout]) -> dict[str, float]:
+        s = self.settings
+        fresh = self._samples(played)
+        self._buffer = fresh if self._buffer is None or not s.replay else self._buffer.joined(fresh, s.buffer)
+        samples, told = self._buffer, []
+        for _ in range(s.updates):
+            at = torch.from_numpy(self._rng.integers(len(samples.actions), size=s.batch_size))
+            inputs = samples.inputs[at].float()
+            log_all = torch.log_softmax(self.actor(inputs).masked_fill(~samples.masks[at], FORBIDDEN), dim=-1)
+            values = self.critic(inputs).squeeze(-1)
+            base = values.detach() if s.critic else samples.returns.mean()
+            advantage = samples.returns[at] - base
+            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
+            new = log_all.gather(1, samples.actions[at, None]).squeeze(1)
+            ratio = torch.exp((new - samples.log_p[at]).clamp(-10.0, 10.0))
+            gain = torch.minimum(ratio * advantage, ratio.clamp(1 - s.clip, 1 + s.clip) * advantage).mean()
+            entropy = -(log_all.exp() * log_all.clamp_min(-50.0)).sum(-1).mean()
+            value_loss = (values - samples.returns[at]).pow(2).mean()
+            loss = 0.5 * value_loss * s.critic - gain - s.entropy * entropy
+            self._descend(loss, self._optimiser)
+            told.append((float(entropy.detach()), float(value_loss.detach())))
+        return dict(zip(("train/entropy", "train/value_loss"), np.mean(told, axis=0).tolist(), strict=True))
+
+    def _descend(self, loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
+        if not bool(torch.isfinite(loss)):
+            raise TrainingDiverged(f"{NAME} seed {self.settings.seed}: the loss is {float(loss)}; lower the rate")
+        self.actor.zero_grad()
+        self.critic.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        for network in (self.actor, self.critic):
+            torch.nn.utils.clip_grad_norm_(network.parameters(), self.settings.max_gradient)
+        optimiser.step()
+
+    def _validate(self) -> float:
+        """Mean hours by the best actions; keeps the weights when they are the best so far."""
+        arrays = self.actor.arrays()
+        hours = list(self._workers.map(_judge_one, [(arrays, self.types, seed) for seed in VALIDATION_SEEDS]))
+        score = float(np.mean(hours))
+        if score < self.best_score:
+            self.best_score, self.best = score, dict(arrays)
+        return score
+
+
+def weights_of(arrays: Arrays, types: tuple[str, ...], **card: Any) -> WeightsFile:
+    """Weights with their card."""
+    return WeightsFile(arrays, Card(policy=NAME, features=features_of(list(types)), **{"version": 1, **card}))
+
+
+def _fields(plays: Plays) -> dict[str, Any]:
+    return {name: getattr(plays, name) for name in Plays.__slots__}
+
+
+def _play_one(job: tuple[dict[str, Any], Arrays | None]) -> Rollout:
+    return play(Plays(**job[0]), job[1])
+
+
+def _judge_one(job: tuple[Arrays, tuple[str, ...], int]) -> float:
+    arrays, types, seed = job
+    return play_twin(TwinOrder(policy=Dl2(weights_of(arrays, types)), seed=seed)).figures()["avg_jct_h"]

@@ -1,0 +1,77 @@
+"""Trains ``jobs-dl2`` and ``jobs-sets`` over some seeds: settings, and the card of the weights best on validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import click
+
+from services.learner.jobs.dl2_training import ROUNDS, VALIDATION_SEEDS, Dl2Run, Dl2Settings
+from services.learner.jobs.sets_training import SetsRun, SetsSettings
+from services.learner.jobs.teachers import teacher_of
+from services.learner.training.run_files import write_weights
+from services.learner.training.runner import TrainRequest, Workers, train_seeds, trained_as
+from shared.errors import ConfigError
+from shared.jobs.policies.learned.dl2 import NAME as DL2
+from shared.jobs.policies.learned.sets import NAME as SETS
+
+VERSION = 1
+TEACHER = "optimus"
+DATA = "none: Twin A's workloads (shared/experiments/jobs/twin_a.py), drawn from seeds of 100,000,000 and above"
+LIMITS = {
+    DL2: [
+        "trained on Twin A alone: a synthetic cluster with parameter servers; for jobs without them it is untrained",
+        "sees the 30 jobs that came first; later ones wait; models that are not on the card have no type",
+    ],
+    SETS: [
+        "trained on Twin A alone, where a change costs nothing; it needs to know how fast jobs run, as marginal does",
+    ],
+}
+
+
+def train_jobs(request: TrainRequest) -> None:
+    """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
+    with Workers(request.workers) as workers:
+        if request.policy == SETS:
+            _train_sets(request, workers)
+        else:
+            _train_dl2(request, workers)
+
+
+def _train_dl2(request: TrainRequest, workers: Workers) -> None:
+    teacher = teacher_of(request.warm_up or TEACHER)
+    settings = [Dl2Settings(seed, request.steps or ROUNDS, teacher.name) for seed in request.seeds]
+    # a run imitates by itself, as part of its settings: the runner's own warm-up is of other policies
+    finished = train_seeds(request, [partial(Dl2Run, one, teacher, workers) for one in settings])
+    best = min(finished, key=lambda run: run.best_score)
+    figures = {
+        "validation hours by training seed": {str(run.settings.seed): round(run.best_score, 3) for run in finished},
+        f"validation hours of imitating {teacher.name} alone": round(best.warm_score, 3),
+    }
+    _write(request, best, figures)
+
+
+def _train_sets(request: TrainRequest, workers: Workers) -> None:
+    if request.warm_up:
+        raise ConfigError("--warm-up: jobs-sets begins with marginal by itself; leave it out")
+    settings = [SetsSettings(seed, request.steps or SetsSettings().rounds) for seed in request.seeds]
+    finished = train_seeds(request, [partial(SetsRun, one, workers) for one in settings])
+    best = min(finished, key=lambda run: run.best_score)
+    figures = {
+        "validation hours by training seed": {str(run.settings.seed): round(run.best_score, 3) for run in finished},
+        "validation hours of imitating marginal alone": round(best.warm_score, 3),
+    }
+    _write(request, best, figures)
+
+
+def _write(request: TrainRequest, best: Dl2Run | SetsRun, figures: Mapping[str, Any]) -> None:
+    weights = best.weights(
+        version=VERSION,
+        trained=trained_as(request, best, validation_seeds=VALIDATION_SEEDS, data=DATA, steps=request.steps),
+        figures=dict(figures),
+        limits=LIMITS[request.policy],
+    )
+    file = write_weights(request.out, weights)
+    click.echo(f"{request.policy}: seed {best.settings.seed} is at {best.best_score:.3f} h on validation; {file}")

@@ -1,0 +1,101 @@
+"""The suite jobs-twin-a (targets T4): DL2's shape of cluster, by the rules that it was compared with and by what learned.
+
+Beside the plain figures each policy is played with speeds that are up to 20 % off, and on workloads half of whose jobs
+train models that nothing was trained on. Seeds are workloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shared.errors import ConfigError
+from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
+from shared.experiments.evaluation.suites.suites import SuiteInput
+from shared.experiments.jobs.playing import Played
+from shared.experiments.jobs.twin_a import TwinOrder, play_twin
+from shared.jobs.registry import entry_of
+from shared.twin.training.simulation import Settings
+
+NAME = "jobs-twin-a"
+DEFAULT = ("drf", "tetris", "srtf", "fifo", "optimus", "marginal", "jobs-dl2", "jobs-sets")
+OURS, LEARNED = "jobs-sets", ("jobs-dl2", "jobs-sets")
+BELOW_PERCENT: Mapping[str, float] = {"drf": 45.0, "optimus": 18.0}
+KPI = "avg_jct_h"
+PLAIN, MISTAKEN, UNSEEN = "", "speeds 20 % off/", "models never seen/"
+NOTES = (
+    "48 nodes of 2 GPUs, 120 jobs, slots of 20 minutes; speeds by a formula: docs/policies/jobs.md says what is assumed",
+    "hours from submission to end; every policy but fifo, srtf and tetris chooses workers, and optimus, marginal and the"
+    " learned ones parameter servers too",
+)
+
+
+def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
+    """Every policy on every seed, in three worlds. ``ConfigError`` names an unknown one."""
+    policies = tuple(given.policies) or DEFAULT
+    for name in policies:
+        entry_of(name)
+    if given.weights:
+        raise ConfigError(f"--weights: the suite {NAME} measures what is shipped; leave them out")
+    own = given.settings or Settings()
+    plain = TwinOrder(policy="", seed=0, speed_error=own.speed_error, lag_rounds=own.lag_rounds, clock=given.clock)
+    worlds = {PLAIN: plain}
+    if own == Settings():
+        worlds |= {MISTAKEN: replace(plain, speed_error=0.2), UNSEEN: replace(plain, unseen=True)}
+    orders = [
+        (world, replace(order, policy=policy, seed=seed))
+        for world, order in worlds.items()
+        for policy in policies
+        for seed in given.seeds
+    ]
+    runs: dict[tuple[str, str], list[Played]] = {}
+    for done, ((world, order), played) in enumerate(
+        zip(orders, given.each(play_twin, [one for _, one in orders]), strict=True)
+    ):
+        runs.setdefault((world, str(order.policy)), []).append(played)
+        progress(done + 1, len(orders), f"{order.policy}, seed {order.seed}")
+    found = {
+        policy: {
+            world + name: Metric.of([one.figures()[name] for one in runs[world, policy]])
+            for world in worlds
+            for name in runs[world, policy][0].figures()
+        }
+        for policy in policies
+    }
+    return SuiteResult(
+        suite=NAME,
+        command=given.command,
+        seeds=tuple(given.seeds),
+        policies=found,
+        paired=tuple(_paired(found)) if len(given.seeds) > 1 else (),
+        goals=tuple(goals_of(found)) if own == Settings() else (),
+        notes=(*NOTES, *_refusals(runs)),
+    )
+
+
+def goals_of(found: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:
+    """What is promised of ours beside DRF and Optimus, and how long a decision may take."""
+    goals = []
+    for other, wanted in BELOW_PERCENT.items():
+        if OURS in found and other in found:
+            below = 100.0 * (1.0 - found[OURS][KPI].mean / found[other][KPI].mean)
+            goals.append(Goal.at_least(f"{OURS} below {other}, percent of mean hours", below, wanted))
+    if OURS in found and "decide_ms" in found[OURS]:
+        # one inference a decision: the whole decision is more than it
+        decide_ms = found[OURS]["decide_ms"].mean
+        goals.append(Goal.at_most(f"{OURS}, CPU milliseconds of a decision", decide_ms, 50.0))
+    return goals
+
+
+def _paired(found: Mapping[str, Mapping[str, Metric]]) -> list[Paired]:
+    pairs = [(name, other) for name in LEARNED for other in ("drf", "optimus", "marginal")]
+    return [Paired.of(KPI, found, a=ours, b=other) for ours, other in pairs if ours in found and other in found]
+
+
+def _refusals(runs: Mapping[tuple[str, str], list[Played]]) -> list[str]:
+    return [
+        f"{world}{policy}: {len(played.refused)} decisions refused; {played.refused[0]}"
+        for (world, policy), several in runs.items()
+        for played in several
+        if played.refused
+    ]

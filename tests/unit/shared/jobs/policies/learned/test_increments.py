@@ -1,0 +1,120 @@
+"""Increments: what masks allow, what mends a poor state, and that nothing given is refused by the cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared.experiments.jobs.twin_a import KINDS as MODELS
+from shared.experiments.jobs.twin_a import cluster, draw, settings
+from shared.jobs.observation import Allocation
+from shared.jobs.policies.learned.increments import BOTH, SERVER, WORKER, Increments, towards
+from shared.jobs.policies.optimus import Optimus
+from shared.twin.training.simulation import Simulation
+from tests.training_jobs import observation, seen_job
+
+VOID_OF_TWO = 6
+
+
+def of_two(**changes):
+    """Two jobs that may have parameter servers, on 8 GPUs."""
+    jobs = [seen_job(name, most_servers=20, maximum=12, **changes) for name in "ab"]
+    return Increments([observation(*jobs)], window=2, types=["t"])
+
+
+def give(increments, *actions):
+    for action in actions:
+        assert increments.mask()[0, action]
+        increments.give(np.array([action]))
+
+
+def test_all_three_kinds_and_void_are_allowed_where_there_is_room():
+    assert of_two().mask().all()
+
+
+def test_nothing_is_given_to_a_slot_without_a_job():
+    increments = Increments([observation(seen_job("a"))], window=2, types=[])
+    assert increments.mask()[0].tolist() == [True, False, False, False, False, False, True]
+
+
+def test_the_first_worker_is_the_jobs_minimum():
+    increments = of_two(minimum=3)
+    give(increments, WORKER)
+    assert increments.workers[0].tolist() == [3, 0]
+
+
+def test_no_worker_is_allowed_when_the_gpus_are_given_out():
+    increments = of_two()
+    give(increments, *[WORKER] * 8)
+    assert increments.mask()[0].tolist() == [False, True, False, False, True, False, True]
+
+
+def test_a_job_without_parameter_servers_is_given_workers_alone():
+    increments = Increments([observation(seen_job("a"))], window=1, types=[])
+    assert increments.mask()[0].tolist() == [True, False, False, True]
+    give(increments, WORKER, WORKER, 3)
+    assert increments.decision(0)["a"].workers == 2
+    assert increments.decision(0)["a"].servers is None
+
+
+def test_after_void_a_run_stands_still():
+    increments = of_two()
+    give(increments, BOTH, VOID_OF_TWO)
+    increments.give(np.array([BOTH]))
+    assert not increments.active[0]
+    assert increments.workers[0].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "mending"),
+    [
+        ([], -1),
+        ([BOTH], -1),
+        ([WORKER], SERVER),
+        ([3 + SERVER], 3 + WORKER),
+        ([BOTH, *[SERVER] * 10], WORKER),
+    ],
+)
+def test_a_poor_state_is_mended_by_what_is_missing(given, mending):
+    increments = of_two()
+    give(increments, *given)
+    assert increments.poor()[0] == mending
+
+
+def test_who_lacks_a_server_that_it_needs_waits():
+    increments = of_two()
+    give(increments, WORKER, 3 + BOTH, VOID_OF_TWO)
+    decision = increments.decision(0)
+    assert (decision["a"].workers, decision["b"].workers, decision["b"].servers) == (0, 1, 1)
+
+
+def test_jobs_beyond_the_window_wait():
+    jobs = [seen_job(name) for name in "abc"]
+    increments = Increments([observation(*jobs)], window=2, types=[])
+    assert increments.decision(0)["c"] == Allocation(workers=0, placement={})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_drawn_the_cluster_takes_it(seed):
+    rng = np.random.default_rng(seed)
+    simulation = Simulation(draw(seed, jobs=30), cluster(8).nodes, settings(), seed)
+    for _ in range(5):
+        increments = Increments([simulation.observe()], window=12, types=list(MODELS))
+        while increments.active[0]:
+            allowed = np.nonzero(increments.mask()[0])[0]
+            increments.give(rng.choice(allowed, 1))
+        assert simulation.apply(increments.decision(0)) == ""
+        simulation.advance(simulation.next_moment())
+
+
+def test_following_a_teacher_ends_at_its_decision():
+    simulation = Simulation(draw(1, jobs=30), cluster().nodes, settings(), 1)
+    seen = simulation.observe()
+    wanted = Optimus().decide(seen)
+    increments = Increments([seen], window=30, types=list(MODELS))
+    while increments.active[0]:
+        increments.give(np.array([towards(increments, 0, wanted)]))
+    found = increments.decision(0)
+    assert {name: (one.workers, one.servers) for name, one in found.items()} == {
+        name: (one.workers, one.servers) for name, one in wanted.items()
+    }
