@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from math import nan
 from typing import Any
 
-from services.jobs.core.assess import ACTIVE
+from msgspec import to_builtins
+
+from services.jobs.core.assess import ACTIVE, CHECKPOINTING, REPORTING
 from services.jobs.core.core import Stats
 from services.jobs.core.state import JobState
 from services.jobs.shell import Shell
+from shared.jobs.online.stages import Rollout
 from shared.model.training_job import Phase
 from shared.runtime.http.peers import FiguresRoute
 from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
@@ -42,6 +46,22 @@ class Admin:
         metrics.gauge_of(
             "training_job_workers", "Workers that run", lambda: float(sum(s.job.status.running for s in self._jobs()))
         )
+        metrics.gauge_of(
+            "training_jobs_unplaced", "TrainingJobs whose GPUs were given back because no node took their pods",
+            lambda: float(sum(bool(s.job.status.unplaced) for s in self._jobs())),
+        )  # fmt: skip
+        untold = metrics.gauge(
+            "training_jobs_untold", "TrainingJobs by what they fail to tell (Reporting, Checkpointing)", ["condition"]
+        )
+        for condition in (REPORTING, CHECKPOINTING):
+            untold.labels(condition).set_function(partial(self._untold, condition))
+        metrics.gauge_of(
+            "jobs_policy_resting", "1 while the policy rests and elastic decides", lambda: float(self._resting())
+        )
+        metrics.gauge_of(
+            "jobs_rollout_ratio", "Worth of the candidate policy by its teacher's over the last window; NaN: no window",
+            self._ratio,
+        )  # fmt: skip
         for field in dataclasses.fields(Stats):
             metrics.counter_of(
                 f"jobs_{field.name}_total",
@@ -54,7 +74,9 @@ class Admin:
         answer = leadership_figures(self.service_id, self.leadership)
         if self.shell is not None:
             core = self.shell.core
-            answer |= {"missing": sorted(core.missing), "policy": core.policy.name, "problem": core.policy_problem}
+            deciding = core.deciding
+            answer |= {"missing": sorted(core.missing), "policy": deciding.teacher.name, "problem": deciding.problem}
+            answer |= {"rollout": to_builtins(deciding.rollout)}
             answer |= {"group_api": core.state.group.api_version, "jobs": len(core.state.jobs)}
         return answer
 
@@ -66,11 +88,28 @@ class Admin:
             core = self.shell.core
             figures |= dataclasses.asdict(core.stats)
             figures["jobs"] = {phase.value: int(self._in_phase(phase)) for phase in Phase}
-            figures |= {"group_api": core.state.group.api_version, "policy": core.policy.name}
+            figures |= {"group_api": core.state.group.api_version, "policy": core.deciding.teacher.name}
         return figures
 
     def _jobs(self) -> list[JobState]:
         return list(self.shell.core.state.jobs.values()) if self.shell is not None else []
+
+    def _untold(self, condition: str) -> float:
+        return float(
+            sum(
+                one.type == condition and one.status == "False"
+                for seen in self._jobs()
+                if seen.job.status.phase in ACTIVE
+                for one in seen.job.status.conditions
+            )
+        )
+
+    def _resting(self) -> bool:
+        return self.shell is not None and self.shell.core.deciding.teacher.resting
+
+    def _ratio(self) -> float:
+        rollout = self.shell.core.deciding.rollout if self.shell is not None else Rollout()
+        return rollout.ratio if rollout.on and rollout.ratio else nan
 
     def _in_phase(self, phase: Phase) -> float:
         return float(sum(1 for seen in self._jobs() if seen.job.status.phase is phase))

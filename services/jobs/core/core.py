@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from services.jobs.core import assess
+from services.jobs.core.deciding import Deciding
 from services.jobs.core.events import (
     Event,
     JobGone,
@@ -28,20 +29,22 @@ from services.jobs.core.events import (
     PodGone,
     PodSeen,
     Reported,
+    RolloutSeen,
     Tick,
     Wrote,
 )
-from services.jobs.core.instructions import Create, Delete, Instruction, Log, Tell, WriteStatus
+from services.jobs.core.instructions import Create, Delete, Instruction, Log, Tell, WriteRollout, WriteStatus
 from services.jobs.core.members import plan
 from services.jobs.core.observing import observe, why_waiting
 from services.jobs.core.phases import check_move
-from services.jobs.core.reporting import take_annotation, take_report
+from services.jobs.core.reporting import recall_annotations, take_annotation, take_report
 from services.jobs.core.state import POD, JobState, State, job_of_target
+from services.jobs.core.unplaced import watch_places
 from shared.errors import InvalidState
-from shared.jobs.bounds import allow
-from shared.jobs.observation import Allocation, Observation, Policy
+from shared.jobs.observation import Allocation, Observation
+from shared.jobs.online.stages import Rollout
 from shared.kube.training_jobs import TRAINING_JOBS
-from shared.model.training_job import ENDED, JobStatus, Phase, TrainingJob, WorkerPod
+from shared.model.training_job import ENDED, WORKER, JobStatus, Phase, TrainingJob, WorkerPod
 
 JOB = TRAINING_JOBS.kind
 TELLING_S = 1.0
@@ -55,6 +58,7 @@ class Stats:
 
     decisions: int = 0
     policy_failures: int = 0
+    rollouts_back: int = 0
     wishes_refused: int = 0
     reports: int = 0
     reports_refused: int = 0
@@ -68,15 +72,13 @@ class Stats:
 class JobsCore:
     """``handle_all`` is all there is; ``wake_at`` says when to come back with a ``Tick``."""
 
-    def __init__(self, state: State, policy: Policy, *, kinds: Iterable[str]) -> None:
+    def __init__(self, state: State, deciding: Deciding, *, kinds: Iterable[str]) -> None:
         self.state = state
-        self.policy = policy
+        self.deciding = deciding
         self.missing = set(kinds)
         """Kinds that are not listed yet: nothing is decided or written before."""
         self.stats = Stats()
         self.wake_at: float | None = None
-        self.policy_problem = ""
-        """What the policy failed with last; "" since it has answered again."""
         self._due: dict[str, float] = {}
         self._decide_at: float | None = None
         self._decided_at = float("-inf")
@@ -158,15 +160,21 @@ class JobsCore:
                 self.state.writes.shown((kind, namespace, name))
                 yield key
             case Listed(kind):
-                self.missing.discard(kind)
-                if not self.missing:
-                    self._decide_soon(now)
-                    yield from self.state.jobs
+                if kind in self.missing:
+                    self.missing.discard(kind)
+                    if not self.missing:
+                        self._decide_soon(now)
+                        for accepted in recall_annotations(self.state, now):
+                            self._count(accepted)
+                        yield from self.state.jobs
             case Wrote():
                 yield from self._answered(event, now)
             case Reported():
                 self._count(take_report(self.state, event, now))
                 yield event.key
+            case RolloutSeen(rollout, revision):
+                self.deciding.follow(rollout, revision)
+                self._decide_soon(now)
             case Tick():
                 pass
 
@@ -187,7 +195,7 @@ class JobsCore:
                 self.state.writes.shown((JOB, job.namespace, job.name))
             if before.generation != job.generation or before.ended != job.ended or before.deleting != job.deleting:
                 self._decide_soon(now)
-        if job.paused or job.ended:
+        if job.paused or job.ended or _outdated(known):
             known.wish = None
         yield job.key
 
@@ -210,7 +218,7 @@ class JobsCore:
             self.state.of_job.setdefault(pod.job, {})[pod.uid] = pod
         self.state.writes.shown((POD, pod.namespace, pod.name))
         yield from self._members_changed(pod, now)
-        if pod.job and pod.report and (before is None or before.report != pod.report):
+        if pod.job and pod.report and not self.missing and (before is None or before.report != pod.report):
             self._count(take_annotation(self.state, pod, now))
 
     def _drop_pod(self, pod: WorkerPod, now: float) -> None:
@@ -236,7 +244,7 @@ class JobsCore:
             if seen is not None:
                 assess.watch_members(self.state, seen, now)
                 yield seen.job.key
-        if pod.gpu_milli and (not pod.job or pod.ended):
+        if pod.gpu_milli and (not pod.job or pod.ended or pod.role != WORKER):
             self._decide_soon(now)
 
     # --- answers ------------------------------------------------------------------------------------------------
@@ -305,23 +313,29 @@ class JobsCore:
         seen = observe(self.state, now)
         if not seen.ours:
             return
-        try:
-            decision = dict(self.policy.decide(seen.observation))
-            allowed = allow(
-                seen.observation, {k: v for k, v in decision.items() if k in seen.ours}, may_stop=seen.may_stop
-            )
-        except Exception as error:  # noqa: BLE001  a policy may be anybody's: what it raises must not stop the jobs
+        deciding = self.deciding
+        decided = deciding.decide(self.state, seen, now)
+        allowed = decided.allowed
+        if decided.problem:
             self.stats.policy_failures += 1
-            self.policy_problem = f"{self.policy.name}: {type(error).__name__}: {error}"[:256]
-            self._log("error", "policy_failed", policy=self.policy.name, error=self.policy_problem)
-            return
-        self.policy_problem = ""
+            self._log("error", "policy_failed", policy=deciding.teacher.name, error=decided.problem)
+        if decided.rollout is not None:
+            self._roll(decided.rollout)
         self.stats.decisions += 1
         self.stats.wishes_refused += len(allowed.refused)
         for key in seen.ours:
             yield from self._take_decision(
                 key, seen.observation, allowed.refused.get(key, ""), allowed.changes.get(key)
             )
+
+    def _roll(self, rollout: Rollout) -> None:
+        """The candidate went back, or a window of it is over."""
+        before = self.deciding.rollout
+        if before.on and not rollout.on:
+            self.stats.rollouts_back += 1
+            self._log("warning", "rollout_back", candidate=before.candidate, stage=before.stage, reason=rollout.reason)
+        self._out.append(WriteRollout(rollout, self.deciding.revision))
+        self.deciding.follow(rollout, self.deciding.revision)  # also while etcd does not answer
 
     def _take_decision(self, key: str, shown: Observation, refused: str, change: Allocation | None) -> Iterator[str]:
         job = self.state.jobs[key]
@@ -343,6 +357,7 @@ class JobsCore:
         if job.deleting:
             return
         assess.watch_members(self.state, seen, now)
+        watch_places(self.state, seen, now)
         for write in plan(self.state, seen, now):
             self.stats.workers_made += isinstance(write, Create) and write.resource.kind == POD
             self.stats.workers_removed += isinstance(write, Delete) and write.resource.kind == POD
@@ -397,3 +412,9 @@ class JobsCore:
 
     def _log(self, level: str, event: str, **facts: object) -> None:
         self._out.append(Log(level, event, tuple(facts.items())))
+
+
+def _outdated(known: JobState) -> bool:
+    """Whether it was decided before the minimum was raised over it."""
+    wish, job = known.wish, known.job
+    return wish is not None and 0 < wish.workers < job.minimum and wish.workers != job.status.target

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from services.jobs.core.instructions import Delete, Write
 from shared.backoff import backoff_s
 from shared.jobs.observation import Allocation
+from shared.jobs.online.learned import Reports
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.resources import Resource
 from shared.kube.training_pods import Rules
@@ -47,6 +48,8 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     status_every_s: float = 15.0
     """How often figures alone are written on an object."""
     silent_after_s: float = 300.0
+    start_timeout_s: float = 600.0
+    """GPUs for pods that no node takes are given back after so long (``unplaced.py``)."""
     retry_first_s: float = 10.0
     retry_most_s: float = 300.0
     finish_s: float = 330.0
@@ -162,6 +165,8 @@ class JobState:
     """Counted and not yet in the status."""
     report: Report | None = None
     """The newest, where it is not yet in the status."""
+    speeds: Reports = field(default_factory=Reports)
+    """How fast it ran, by its reports in this term."""
     believed: bool = False
     """Whether this term has accepted one."""
     lost_steps: int = 0
@@ -175,6 +180,10 @@ class JobState:
     saved_at: float = 0.0
     """When that was news (wall), or when it began to run."""
     finishing_since: float = 0.0
+    unplaced_since: float = 0.0
+    """Since when some of its pods have no node (wall); 0.0: all have."""
+    placed: int = 0
+    """Workers that had one when that was looked at last."""
     written_at: float = 0.0
     waits_for: str = ""
     """Why the last decision gave it nothing."""
