@@ -7,17 +7,24 @@ from functools import partial
 from math import nan
 from typing import Any
 
+import msgspec
 from msgspec import to_builtins
 
 from services.jobs.core.assess import ACTIVE, CHECKPOINTING, REPORTING
-from services.jobs.core.core import Stats
+from services.jobs.core.showing import board
 from services.jobs.core.state import JobState
+from services.jobs.core.stats import Stats
 from services.jobs.shell import Shell
+from shared.jobs.board import Board
 from shared.jobs.online.stages import Rollout
 from shared.model.training_job import Phase
-from shared.runtime.http.peers import FiguresRoute
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.service import boottime
+
+COORDINATOR = frozenset({"coordinator"})
 
 
 class Admin:
@@ -28,9 +35,16 @@ class Admin:
         self.leadership: Leadership | None = None
         self.shell: Shell | None = None
 
-    def routes(self) -> tuple[FiguresRoute, ...]:
-        """``GET /v1/status``."""
-        return (FiguresRoute("/v1/status", self.status),)
+    def routes(self) -> tuple[FiguresRoute | PeerRoute, ...]:
+        """``GET /v1/status``, and for the coordinator ``POST /v1/board``."""
+        board = PeerRoute("/v1/board", self.board, roles=COORDINATOR, max_body_bytes=64, max_in_flight=4)
+        return (FiguresRoute("/v1/status", self.status), board)
+
+    async def board(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002  it asks for all there is
+        """What people are shown, in msgpack; of who does not lead that it does not."""
+        shell = self.shell
+        shown = board(shell.core.state, shell.core.deciding, boottime()) if shell is not None else Board()
+        return msgspec.msgpack.encode(shown)
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""

@@ -12,7 +12,6 @@ So it does not matter where we died, or what was delivered twice. One write per 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from services.jobs.core import assess
 from services.jobs.core.deciding import Deciding
@@ -39,6 +38,7 @@ from services.jobs.core.observing import observe, why_waiting
 from services.jobs.core.phases import check_move
 from services.jobs.core.reporting import recall_annotations, take_annotation, take_report
 from services.jobs.core.state import POD, JobState, State, job_of_target
+from services.jobs.core.stats import Stats
 from services.jobs.core.unplaced import watch_places
 from shared.errors import InvalidState
 from shared.jobs.observation import Allocation, Observation
@@ -50,23 +50,6 @@ JOB = TRAINING_JOBS.kind
 TELLING_S = 1.0
 LOOK_S = 30.0
 """A job that is active is looked at so often, whatever happens."""
-
-
-@dataclass(slots=True)
-class Stats:
-    """Counters of the term."""
-
-    decisions: int = 0
-    policy_failures: int = 0
-    rollouts_back: int = 0
-    wishes_refused: int = 0
-    reports: int = 0
-    reports_refused: int = 0
-    workers_made: int = 0
-    workers_removed: int = 0
-    restarts: int = 0
-    failures: int = 0
-    writes_refused: int = 0
 
 
 class JobsCore:
@@ -139,6 +122,7 @@ class JobsCore:
                 gone = self.state.pods.get(uid)
                 if gone is not None:
                     self._drop_pod(gone, now)
+                    self.state.timeline.gone(uid, self.state.wall(now))
                     self._forget_annotation(gone)
                     self.state.writes.shown((POD, gone.namespace, gone.name))
                     yield from self._members_changed(gone, now)
@@ -163,10 +147,7 @@ class JobsCore:
                 if kind in self.missing:
                     self.missing.discard(kind)
                     if not self.missing:
-                        self._decide_soon(now)
-                        for accepted in recall_annotations(self.state, now):
-                            self._count(accepted)
-                        yield from self.state.jobs
+                        yield from self._all_listed(now)
             case Wrote():
                 yield from self._answered(event, now)
             case Reported():
@@ -177,6 +158,20 @@ class JobsCore:
                 self._decide_soon(now)
             case Tick():
                 pass
+
+    def _all_listed(self, now: float) -> Iterator[str]:
+        """Once: pods may have been listed before the jobs that own them."""
+        self._decide_soon(now)
+        for accepted in recall_annotations(self.state, now):
+            self._count(accepted)
+        for pod in self.state.pods.values():
+            self._note_place(pod, now)
+        yield from self.state.jobs
+
+    def _note_place(self, pod: WorkerPod, now: float) -> None:
+        owner = self.state.job_of(pod)
+        if owner is not None:
+            self.state.timeline.see(pod, owner.job.key, self.state.wall(now))
 
     def _see_job(self, job: TrainingJob, now: float) -> Iterator[str]:
         known = self.state.jobs.get(job.key)
@@ -204,7 +199,7 @@ class JobsCore:
         self._due.pop(key, None)
         if seen is not None:
             self.state.key_of.pop(seen.job.uid, None)
-            self._drop_waits(key)
+            self.state.writes.forget(key)
             self._decide_soon(now)
 
     def _see_pod(self, pod: WorkerPod, now: float) -> Iterator[str]:
@@ -214,6 +209,7 @@ class JobsCore:
         if before is not None:
             self._drop_pod(before, now)
         self.state.pods[pod.uid] = pod
+        self._note_place(pod, now)
         if pod.job:
             self.state.of_job.setdefault(pod.job, {})[pod.uid] = pod
         self.state.writes.shown((POD, pod.namespace, pod.name))
@@ -260,7 +256,7 @@ class JobsCore:
             case Outcome.DONE | Outcome.EXISTS:
                 writes.settle(target, now)
                 if isinstance(pending.write, WriteStatus):
-                    self._tell_change(pending.write)
+                    self._tell_change(pending.write, now)
             case Outcome.STALE:
                 writes.settle(target, now)  # what it is now is on its way to us
             case Outcome.REFUSED | Outcome.UNKNOWN:
@@ -279,9 +275,10 @@ class JobsCore:
                 )
         yield key
 
-    def _tell_change(self, write: WriteStatus) -> None:
+    def _tell_change(self, write: WriteStatus, now: float) -> None:
         """Something became of the job: an event for people."""
         before, after = write.job.status, write.status
+        self.state.timeline.note(write.job.key, before, after, self.state.wall(now))
         self.stats.restarts += after.restarts - before.restarts
         self.stats.failures += after.failures - before.failures
         if (before.phase, before.target, before.failures) == (after.phase, after.target, after.failures):
@@ -375,16 +372,8 @@ class JobsCore:
                 seen.written_at = now
                 self._out.append(writes.send(target, lambda number: WriteStatus(number, job, status)))
             at = None
-        self._drop_waits(job.key, over=now)
+        writes.forget(job.key, over=now)
         self._look_again(seen, at, now)
-
-    def _drop_waits(self, key: str, *, over: float | None = None) -> None:
-        """Forget what could not be written of a job: all of it, or what was due and is not wanted any more."""
-        writes = self.state.writes
-        for target, wait in list(writes.waits.items()):
-            idle = over is None or (wait.until <= over and target not in writes.pending)
-            if idle and job_of_target(target) == key:
-                del writes.waits[target]
 
     def _write_at(self, seen: JobState, status: JobStatus, now: float) -> float | None:
         """When the status is to be written; None: it says what it should."""

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.jobs.core.instructions import Delete, Write
+from services.jobs.core.timeline import Timeline
 from shared.backoff import backoff_s
 from shared.jobs.observation import Allocation
 from shared.jobs.online.learned import Reports
@@ -131,6 +132,13 @@ class Writes:
         wait_s = min(MOST_S, backoff_s(failures, first_s=FIRST_S, most_s=MOST_S, drawn=1.0))
         self.waits[target] = Wait(failures, now + wait_s, message)
 
+    def forget(self, key: str, *, over: float | None = None) -> None:
+        """What failed of a job: all of it, or what is due by ``over`` and is not wanted any more."""
+        for target, wait in list(self.waits.items()):
+            idle = over is None or (wait.until <= over and target not in self.pending)
+            if idle and job_of_target(target) == key:
+                del self.waits[target]
+
     def expire(self, now: float) -> list[Target]:
         """What the watch did not show in time, and waits that are over: those objects are looked at anew."""
         late = [target for target, one in self.pending.items() if one.until is not None and one.until <= now]
@@ -212,6 +220,7 @@ class State:
     nodes: dict[str, GpuNode] = field(default_factory=dict)
     made: dict[Target, MadeObject] = field(default_factory=dict)
     writes: Writes = field(default_factory=Writes)
+    timeline: Timeline = field(default_factory=Timeline)
 
     def wall(self, now: float) -> float:
         """Seconds since 1970."""

@@ -64,6 +64,11 @@ class LearnedSpeed:
         no policy is led to larger batches by what nobody has measured."""
         return min(1.0, self.own_batch / max(1, batch))
 
+    def uncertainty(self, placement: tuple[int, ...], batch: int) -> float:
+        """Standard deviation of the logarithm of ``samples_per_s``."""
+        row = self._row(sum(placement), sum(count > 0 for count in placement), batch)
+        return float(np.sqrt(row @ self._covariance @ row))
+
     def spread(self, placement: tuple[int, ...], batch: int) -> float:
         """Standard deviation of the logarithm of how many times faster it is so than with one worker at its own batch:
         0.1 is about 10 %."""
