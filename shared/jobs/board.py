@@ -40,7 +40,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     candidate: bool = False
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class JobSpan(Struct, frozen=True, kw_only=True):
     """A worker or parameter server on a node. ``ended`` 0.0: it is there."""
 
     job: str
@@ -51,7 +51,7 @@ class Span(Struct, frozen=True, kw_only=True):
     ended: float = 0.0
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class JobChange(Struct, frozen=True, kw_only=True):
     """What became of a job: ``grew``, ``shrank``, ``started``, ``stopped``, ``restarted``, ``failed`` or ``ended``;
     ``before`` and ``after``: workers decided."""
 
@@ -73,5 +73,5 @@ class Board(Struct, frozen=True, kw_only=True):
     since: float = 0.0
     jobs: tuple[JobRow, ...] = ()
     nodes: dict[str, int] = {}
-    spans: tuple[Span, ...] = ()
-    changes: tuple[Change, ...] = ()
+    spans: tuple[JobSpan, ...] = ()
+    changes: tuple[JobChange, ...] = ()

@@ -1,4 +1,4 @@
-"""``conclave jobs policy show|set|promote|back``: which policy for training jobs is tried beside the settings', by stages.
+"""``conclave jobs policy show|set|promote|back``: a policy for training jobs that is tried beside the settings'.
 
 The leading coordinator is asked; it writes one record in etcd, which the leading jobs service follows. The jobs service
 takes a candidate back by itself as soon as it falls short of its teacher (docs/jobs.md).

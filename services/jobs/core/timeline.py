@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from shared.jobs.board import Change, Span
+from shared.jobs.board import JobChange, JobSpan
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.model.training_job import ENDED, JobStatus, Phase, WorkerPod
 
@@ -20,10 +20,10 @@ class Timeline:
     """``since``: when the term began (wall)."""
 
     since: float = 0.0
-    _open: dict[str, Span] = field(default_factory=dict)
+    _open: dict[str, JobSpan] = field(default_factory=dict)
     """By the pod's uid."""
-    _closed: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST_SPANS))
-    _changes: deque[Change] = field(default_factory=lambda: deque(maxlen=MOST_CHANGES))
+    _closed: deque[JobSpan] = field(default_factory=lambda: deque(maxlen=MOST_SPANS))
+    _changes: deque[JobChange] = field(default_factory=lambda: deque(maxlen=MOST_CHANGES))
 
     def see(self, pod: WorkerPod, job: str, wall: float) -> None:
         """A pod of the job ``namespace/name`` as it is now. One that stood before we looked began when it was made."""
@@ -33,7 +33,7 @@ class Timeline:
             self.since = self.since or wall
             began = pod.created if 0.0 < pod.created < self.since else wall
             gpus = pod.gpu_milli / MILLI_PER_DEVICE
-            self._open[pod.uid] = Span(job=job, pod=pod.name, node=pod.node, gpus=gpus, began=began)
+            self._open[pod.uid] = JobSpan(job=job, pod=pod.name, node=pod.node, gpus=gpus, began=began)
 
     def gone(self, uid: str, wall: float) -> None:
         """The pod holds its node no more."""
@@ -45,14 +45,14 @@ class Timeline:
         """A status was written."""
         event = _event(before, after)
         if event:
-            self._changes.append(Change(at=wall, job=job, event=event, before=before.target, after=after.target))
+            self._changes.append(JobChange(at=wall, job=job, event=event, before=before.target, after=after.target))
 
-    def spans(self, wall: float) -> tuple[Span, ...]:
+    def spans(self, wall: float) -> tuple[JobSpan, ...]:
         """Those of the last six hours, in the order in which they began."""
         kept = [span for span in self._closed if span.ended >= wall - KEPT_S]
         return tuple(sorted([*kept, *self._open.values()], key=lambda span: (span.began, span.pod)))
 
-    def changes(self, wall: float) -> tuple[Change, ...]:
+    def changes(self, wall: float) -> tuple[JobChange, ...]:
         """Those of the last six hours, oldest first."""
         return tuple(change for change in self._changes if change.at >= wall - KEPT_S)
 

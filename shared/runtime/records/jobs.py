@@ -52,25 +52,28 @@ async def write_rollout(store: Store, keys: Keys, rollout: Rollout, *, revision:
 
 
 def set_candidate(held: Rollout, name: str, *, now: str, by: str, reason: str) -> Rollout:
-    """Begin with a candidate, in shadow. Refused: ``InvalidValue``."""
+    """Begin with a candidate, in shadow; to say it again changes nothing. Refused: ``InvalidValue``, there is none of this
+    name; ``Conflict``, another is rolled out."""
     try:
         entry_of(name)
     except ConfigError as error:
         raise InvalidValue(str(error)) from None
+    if held.on and held.candidate == name:
+        return held
     if held.on:
-        raise InvalidValue(
+        raise Conflict(
             f"policy: {held.candidate} is rolled out, in {held.stage}; take it back first ('conclave jobs policy back')"
         )
     return Rollout(stage=Stage.SHADOW, candidate=name, by=by, reason=reason, since=now)
 
 
 def promoted(held: Rollout, *, percent: int, force: bool, now: str, by: str, reason: str) -> Rollout:
-    """The next stage. Refused: ``InvalidValue`` where there is none, or no window of this stage was good."""
+    """The next stage. Refused: ``Conflict`` where there is none, or no window of this stage was good."""
     if held.stage not in NEXT:
         told = f"{held.candidate} is active already" if held.on else "no policy is rolled out; 'set' one"
-        raise InvalidValue(f"stage: {told}")
+        raise Conflict(f"stage: {told}")
     if not held.good and not force:
-        raise InvalidValue(
+        raise Conflict(
             f"stage: no window of {held.candidate} in {held.stage} was good yet (half an hour each); wait, or force it"
         )
     if not 1 <= percent <= MOST_PERCENT:

@@ -14,7 +14,7 @@ import msgspec
 from services.coordinator.http.desk import Desk
 from shared.election.record import decode_record as decode_leader
 from shared.errors import PeerRejected, PeerUnknown
-from shared.jobs.board import Board, Change, JobRow, Span
+from shared.jobs.board import Board, JobChange, JobRow, JobSpan
 from shared.jobs.online.stages import Rollout
 from shared.runtime.http.callers import Role
 from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Reason, Schema, row
@@ -43,8 +43,8 @@ class JobsAnswer(Answer, frozen=True, kw_only=True):
     since: float
     jobs: list[JobRow]
     nodes: dict[str, int]
-    spans: list[Span]
-    changes: list[Change]
+    spans: list[JobSpan]
+    changes: list[JobChange]
 
 
 class RolloutAnswer(Answer, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ async def show_rollout(desk: Desk, _: Ask[Any, Any]) -> RolloutAnswer:
 
 
 async def set_policy(desk: Desk, ask: Ask[Any, SetBody]) -> RolloutAnswer:
-    """Begin in shadow. Refused: 422 ``invalid_value``, no such policy, or another is rolled out."""
+    """Begin in shadow. Refused: 422 ``invalid_value``, no such policy; 409 ``conflict``, another is rolled out."""
     body = ask.body
     by, reason = ask.caller.title, body.reason
     held = await change_rollout(
@@ -111,7 +111,7 @@ async def set_policy(desk: Desk, ask: Ask[Any, SetBody]) -> RolloutAnswer:
 
 
 async def promote_policy(desk: Desk, ask: Ask[Any, PromoteBody]) -> RolloutAnswer:
-    """From shadow to the canary, from there to all jobs. Refused: 422 ``invalid_value``, no window was good yet."""
+    """From shadow to the canary, from there to all jobs. Refused: 409 ``conflict``, no window was good yet."""
     body = ask.body
     by, reason = ask.caller.title, body.reason
     held = await change_rollout(
