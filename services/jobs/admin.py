@@ -134,4 +134,4 @@ class Admin:
 
 def _below(seen: JobState) -> bool:
     status = seen.job.status
-    return status.phase in ACTIVE and status.target > 0 and status.running < seen.job.minimum
+    return status.phase in ACTIVE and status.target > 0 and status.running < seen.job.least

@@ -20,6 +20,8 @@ from shared.model.training_job import PARAMETER_SERVER, JobCondition, JobStatus,
 
 READY, REPORTING, CHECKPOINTING, COMPLETE, FAILED = "Ready", "Reporting", "Checkpointing", "Complete", "Failed"
 ACTIVE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.RESHAPING, Phase.RESTARTING})
+TELLING_S = 1.0
+"""Between two writes of what people look for."""
 MISSED_CHECKPOINTS = 3.0
 """So many intervals without a checkpoint are told."""
 MEAN_OF = 0.5
@@ -277,6 +279,18 @@ def telling(status: JobStatus) -> tuple[object, ...]:
 def figures(status: JobStatus) -> tuple[object, ...]:
     """What may wait."""
     return status.report, round(status.gpu_s, 3), round(status.ran_s, 3), round(status.restart_s, 3)
+
+
+def write_at(state: State, seen: JobState, status: JobStatus, now: float) -> float | None:
+    """When the status is to be written; None: the object says what it should."""
+    old = seen.job.status
+    if decisive(status) != decisive(old):
+        return now
+    if telling(status) != telling(old):
+        return max(now, seen.written_at + TELLING_S)
+    if figures(status) != figures(old):
+        return max(now, seen.written_at + state.settings.status_every_s)
+    return None
 
 
 def took_effect(seen: JobState, before: JobStatus, after: JobStatus) -> None:

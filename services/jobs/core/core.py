@@ -44,10 +44,9 @@ from shared.errors import InvalidState
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.online.stages import Rollout
 from shared.kube.training_jobs import TRAINING_JOBS
-from shared.model.training_job import ENDED, WORKER, JobStatus, Phase, TrainingJob, WorkerPod
+from shared.model.training_job import ENDED, WORKER, Phase, TrainingJob, WorkerPod
 
 JOB = TRAINING_JOBS.kind
-TELLING_S = 1.0
 LOOK_S = 30.0
 """A job that is active is looked at so often, whatever happens."""
 
@@ -362,7 +361,7 @@ class JobsCore:
         status = assess.next_status(self.state, seen, now)
         check_move(job.uid, job.status.phase, status.phase, "look", list(seen.story))
         target = (JOB, job.namespace, job.name)
-        at = self._write_at(seen, status, now)
+        at = assess.write_at(self.state, seen, status, now)
         if at is not None and at <= now:
             if writes.free(target, now):
                 if status.phase is not job.status.phase or status.target != job.status.target:
@@ -375,17 +374,6 @@ class JobsCore:
         writes.forget(job.key, over=now)
         self._look_again(seen, at, now)
 
-    def _write_at(self, seen: JobState, status: JobStatus, now: float) -> float | None:
-        """When the status is to be written; None: it says what it should."""
-        old = seen.job.status
-        if assess.decisive(status) != assess.decisive(old):
-            return now
-        if assess.telling(status) != assess.telling(old):
-            return max(now, seen.written_at + TELLING_S)
-        if assess.figures(status) != assess.figures(old):
-            return max(now, seen.written_at + self.state.settings.status_every_s)
-        return None
-
     def _look_again(self, seen: JobState, write_at: float | None, now: float) -> None:
         job, offset = seen.job, self.state.offset
         times = [] if write_at is None else [write_at]
@@ -395,7 +383,7 @@ class JobsCore:
             if job.status.retry_at > now + offset:
                 times.append(job.status.retry_at - offset)
             if seen.finishing_since:
-                times.append(max(now + TELLING_S, seen.finishing_since + self.state.settings.finish_s - offset))
+                times.append(max(now + assess.TELLING_S, seen.finishing_since + self.state.settings.finish_s - offset))
         if times:
             self._due[job.key] = max(min(times), now + 1e-3)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -49,11 +49,11 @@ async def group_version(may_list: Callable[[Resource[Any]], Any]) -> Resource[An
     )
 
 
-async def tell_unserved(api: KubeApi, note: Callable[[str, str], None]) -> None:
+async def tell_unserved(may_list: Callable[[Resource[Any]], Awaitable[bool]], note: Callable[[str, str], None]) -> None:
     """Whether TrainingJobs are served, for the process's warnings; eternal. Nothing else tells of a kind's coming."""
     while True:
         with suppress(KubeError):
-            note("training_jobs", "" if await api.may_list(TRAINING_JOBS) else UNSERVED)
+            note("training_jobs", "" if await may_list(TRAINING_JOBS) else UNSERVED)
         await asyncio.sleep(UNSERVED_LOOK_S)
 
 

@@ -6,7 +6,7 @@ rest of the GPUs. So it can be wrong about its own jobs alone. Pure.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection
 from math import ceil
 
@@ -18,7 +18,7 @@ from shared.jobs.observation import Observation
 
 def of_lane(seen: Observation, teacher: Allowed, lane: Collection[str]) -> Observation:
     """What the candidate is shown. Workers of others that have no node yet are counted where there is most room."""
-    held: Counter[str] = Counter()
+    held: dict[str, float] = defaultdict(float)
     more = 0.0
     for job in seen.jobs:
         if job.name in lane:
@@ -28,13 +28,13 @@ def of_lane(seen: Observation, teacher: Allowed, lane: Collection[str]) -> Obser
         placed = min(workers, sum(job.placement.values()))
         left = placed
         for node, count in job.placement.items():
-            held[node] += min(left, count) * job.gpus_per_worker  # type: ignore[assignment]  # shares of a GPU
+            held[node] += min(left, count) * job.gpus_per_worker
             left -= min(left, count)
         more += (workers - placed) * job.gpus_per_worker + (job.server_gpus if workers else 0.0)
     free = {node.name: node.gpus - held[node.name] for node in seen.nodes}
-    for node in sorted(seen.nodes, key=lambda one: (not one.open, -free[one.name], one.name)):
-        taken = min(more, max(0.0, free[node.name]))
-        free[node.name] -= taken
+    for one in sorted(seen.nodes, key=lambda one: (not one.open, -free[one.name], one.name)):
+        taken = min(more, max(0.0, free[one.name]))
+        free[one.name] -= taken
         more -= taken
     nodes = tuple(replace(node, gpus=max(0, node.gpus - ceil(node.gpus - free[node.name]))) for node in seen.nodes)
     return replace(seen, jobs=tuple(job for job in seen.jobs if job.name in lane), nodes=nodes)

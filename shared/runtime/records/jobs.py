@@ -10,6 +10,7 @@ import datetime as dt
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+import msgspec
 from msgspec.structs import replace
 
 from shared.errors import ConfigError, Conflict, InvalidValue
@@ -19,7 +20,7 @@ from shared.ports import Compare, CreateRevisionIs, KeyValue, ModRevisionIs, Put
 from shared.runtime.records.control import CAS_TRIES, clean, rfc3339
 from shared.runtime.records.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
-from shared.wire.records import decode_record, encode_record
+from shared.wire.records import decode_record
 
 MOST_PERCENT = 99
 
@@ -48,7 +49,7 @@ async def write_rollout(store: Store, keys: Keys, rollout: Rollout, *, revision:
     compares: list[Compare] = [
         ModRevisionIs(keys.jobs_rollout, revision), CreateRevisionIs(keys.jobs_leader, term),
     ]  # fmt: skip
-    return (await store.txn(compares, [Put(keys.jobs_rollout, encode_record(rollout))])).succeeded
+    return (await store.txn(compares, [Put(keys.jobs_rollout, msgspec.json.encode(rollout))])).succeeded
 
 
 def set_candidate(held: Rollout, name: str, *, now: str, by: str, reason: str) -> Rollout:
@@ -104,6 +105,6 @@ async def change_rollout(
             ModRevisionIs(keys.jobs_rollout, kv.mod_revision if kv is not None else 0),
             CreateRevisionIs(keys.coordinator_leader, term),
         ]
-        if (await store.txn(compares, [Put(keys.jobs_rollout, encode_record(wanted))])).succeeded:
+        if (await store.txn(compares, [Put(keys.jobs_rollout, msgspec.json.encode(wanted))])).succeeded:
             return wanted
     raise Conflict("others are changing the jobs' policy, or another coordinator leads; look again and repeat")

@@ -141,15 +141,14 @@ async def test_the_note_about_missing_training_jobs_goes_when_they_come(monkeypa
     monkeypatch.setattr(watches, "UNSERVED_LOOK_S", 0.0)
     answers, noted = [False, KubeUnknown("no answer"), True], []
 
-    class Api:
-        async def may_list(self, resource: Any) -> bool:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+    async def may_list(resource: Any) -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     with pytest.raises(IndexError):
-        await watches.tell_unserved(Api(), lambda *told: noted.append(told))  # type: ignore[arg-type]
+        await watches.tell_unserved(may_list, lambda *told: noted.append(told))
     assert noted == [("training_jobs", watches.UNSERVED), ("training_jobs", "")]
 
 
