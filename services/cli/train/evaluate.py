@@ -185,6 +185,7 @@ def evaluate(
                 workloads=parse_seeds(jobs.workloads, flag="--workloads") if jobs.workloads is not None else (),
                 own=own,
                 settings=jobs.settings() if suite == JOBS else None,
+                second_set=jobs.second_set,
             )
             result = find_suite(suite)(given, progress)
         elif trace is not None:

@@ -174,6 +174,8 @@ def _price(left_s: Sequence[Floats], base: int, option: int) -> float:
 
 def _type_of(job: JobObservation, types: Mapping[str, Sequence[NodeObservation]]) -> str | None:
     """The GPU type that all of its workers stand on; None: it waits, or they stand on several."""
+    if not job.placement:
+        return None
     found = {kind for kind, nodes in types.items() if any(node.name in job.placement for node in nodes)}
     return found.pop() if len(found) == 1 else None
 

@@ -53,8 +53,8 @@ async def write_rollout(store: Store, keys: Keys, rollout: Rollout, *, revision:
 
 
 def set_candidate(held: Rollout, name: str, *, now: str, by: str, reason: str) -> Rollout:
-    """Begin with a candidate, in shadow; to say it again changes nothing. Refused: ``InvalidValue``, there is none of this
-    name; ``Conflict``, another is rolled out."""
+    """Begin with a candidate, in shadow; to say it again changes nothing. Refused: ``InvalidValue``, there is none of
+    this name; ``Conflict``, another is rolled out."""
     try:
         entry_of(name)
     except ConfigError as error:

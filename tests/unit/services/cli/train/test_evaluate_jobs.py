@@ -140,6 +140,32 @@ def test_the_gate_fails_where_jobs_run_otherwise_than_measured(tmp_path, monkeyp
     assert run(["evaluate", "--suite", "jobs", "--require-goals", *flags]) == 1
 
 
+def test_the_second_set_is_played_on_mixed_gpus_and_its_report_has_distributions(tmp_path):
+    measured_tables()
+    out, page = tmp_path / "out.json", tmp_path / "out.html"
+    flags = ["--policies", "tiresias,drf", "--loads", "0.5", "--workloads", "1", "--tables", str(DATA), "--quiet"]
+    assert run(["evaluate", "--suite", "jobs", "--second-set", *flags, "--json", str(out), "--html", str(page)]) == 0
+    result = from_json(json.loads(out.read_text()))
+    assert result.goals == (), "gate 0 is of the published workloads"
+    ((name, quantiles),) = result.distributions.items()
+    assert name == "completion, hours, load 0.5"
+    for policy, values in quantiles.items():
+        assert list(values) == sorted(values)
+        assert values[100] == pytest.approx(result.policies[policy]["load 0.5/p50_jct_h"].mean, abs=1e-6)
+    assert 'aria-label="share of jobs with no more completion, hours, load 0.5, by policy"' in page.read_text()
+
+
+def test_the_second_set_is_the_suites_alone(files, capsys):
+    assert run(arguments(files, "--second-set")) == 2
+    assert "--second-set: --workload says which jobs come" in capsys.readouterr().err
+
+
+def test_without_the_speeds_of_other_gpus_the_second_set_is_refused(files, capsys):
+    flags = ["--policies", "drf", "--loads", "0.5", "--workloads", "1", "--tables", "example", "--quiet"]
+    assert run(["evaluate", "--suite", "jobs", "--second-set", *flags]) == 2
+    assert "is missing" in capsys.readouterr().err
+
+
 def test_processes_change_nothing(tmp_path):
     measured_tables()
     found = []
