@@ -22,7 +22,7 @@ def observation(tables: Path, jobs: int, nodes: int) -> Observation:
     """So many of Pollux' jobs, all of which have just come, on nodes of 4 GPUs; nothing was asked of their speeds."""
     texts = {file.name: file.read_text() for file in tables.glob("pollux_*.csv")}
     source = Source.of(texts[WORKLOADS_FILE], WORKLOADS_FILE, texts)
-    rows = [row for workload in source.read().values() for row in workload][:jobs]
+    rows = tuple(row for workload in source.read().values() for row in workload)[:jobs]
     cluster = uniform(nodes, 4)
     made = [
         replace(job, name=f"{job.name}-{number}", submitted=0.0)

@@ -12,6 +12,7 @@ from shared.experiments.evaluation.results import from_json
 from shared.experiments.evaluation.suites.jobs import TOLERANCE_PERCENT
 from shared.experiments.jobs.check import check_rows
 from shared.experiments.jobs.example import WORKLOAD, example_tables
+from shared.experiments.jobs.tables import THROUGHPUT_FILE
 from tests.training_jobs import DATA, measured_tables
 
 
@@ -88,6 +89,26 @@ def test_a_cluster_that_cannot_be_used_is_named(files, capsys, text, words):
     (files / "c.yaml").write_text(text)
     assert run(arguments(files)) == 2
     assert words in capsys.readouterr().err
+
+
+def test_an_unknown_model_is_named_with_its_line(files, capsys):
+    text = (files / "w.csv").read_text()
+    (files / "w.csv").write_text(text.replace(",small,", ",gpt9,", 1))
+    assert run(arguments(files)) == 2
+    said = capsys.readouterr().err.strip()
+    assert "w.csv, line 2, column application: 'gpt9': no such model in the tables; they have" in said
+    assert "\n" not in said
+
+
+def test_a_hole_in_a_table_is_named_with_its_line(files, capsys):
+    path = files / "tables" / THROUGHPUT_FILE
+    lines = path.read_text().splitlines()
+    lines[1] = ",".join([*lines[1].split(",")[:-2], "", ""])
+    path.write_text("\n".join(lines) + "\n")
+    assert run(arguments(files)) == 2
+    said = capsys.readouterr().err.strip()
+    assert f"{THROUGHPUT_FILE}, line 2" in said
+    assert "\n" not in said
 
 
 def test_the_folder_of_another_suite_is_refused(capsys):
