@@ -167,6 +167,7 @@ async def _open_admin(runtime: Runtime[CoordinatorSettings], admin: Admin) -> Ad
         metrics=runtime.metrics,
         clock=boottime,
         lines=TAIL,
+        call=runtime.client.call,
     )
     runtime.service.spawn("registry", desk.registry.run())
     return await open_admin(runtime.settings, desk, extra=ui_routes())

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from math import nan
 from typing import Any
 
-from services.jobs.core.assess import ACTIVE
-from services.jobs.core.core import Stats
+import msgspec
+from msgspec import to_builtins
+
+from services.jobs.core.assess import ACTIVE, CHECKPOINTING, REPORTING
+from services.jobs.core.showing import board
 from services.jobs.core.state import JobState
+from services.jobs.core.stats import Stats
 from services.jobs.shell import Shell
+from shared.jobs.board import Board
+from shared.jobs.online.stages import Rollout
 from shared.model.training_job import Phase
-from shared.runtime.http.peers import FiguresRoute
+from shared.runtime.http.callers import Caller
+from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.service import boottime
+
+COORDINATOR = frozenset({"coordinator"})
 
 
 class Admin:
@@ -24,9 +35,16 @@ class Admin:
         self.leadership: Leadership | None = None
         self.shell: Shell | None = None
 
-    def routes(self) -> tuple[FiguresRoute, ...]:
-        """``GET /v1/status``."""
-        return (FiguresRoute("/v1/status", self.status),)
+    def routes(self) -> tuple[FiguresRoute | PeerRoute, ...]:
+        """``GET /v1/status``, and for the coordinator ``POST /v1/board``."""
+        board = PeerRoute("/v1/board", self.board, roles=COORDINATOR, max_body_bytes=64, max_in_flight=4)
+        return (FiguresRoute("/v1/status", self.status), board)
+
+    async def board(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002  it asks for all there is
+        """What people are shown, in msgpack; of who does not lead that it does not."""
+        shell = self.shell
+        shown = board(shell.core.state, shell.core.deciding, boottime()) if shell is not None else Board()
+        return msgspec.msgpack.encode(shown)
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
@@ -42,6 +60,22 @@ class Admin:
         metrics.gauge_of(
             "training_job_workers", "Workers that run", lambda: float(sum(s.job.status.running for s in self._jobs()))
         )
+        metrics.gauge_of(
+            "training_jobs_unplaced", "TrainingJobs whose GPUs were given back because no node took their pods",
+            lambda: float(sum(bool(s.job.status.unplaced) for s in self._jobs())),
+        )  # fmt: skip
+        untold = metrics.gauge(
+            "training_jobs_untold", "TrainingJobs by what they fail to tell (Reporting, Checkpointing)", ["condition"]
+        )
+        for condition in (REPORTING, CHECKPOINTING):
+            untold.labels(condition).set_function(partial(self._untold, condition))
+        metrics.gauge_of(
+            "jobs_policy_resting", "1 while the policy rests and elastic decides", lambda: float(self._resting())
+        )
+        metrics.gauge_of(
+            "jobs_rollout_ratio", "Worth of the candidate policy by its teacher's over the last window; NaN: no window",
+            self._ratio,
+        )  # fmt: skip
         for field in dataclasses.fields(Stats):
             metrics.counter_of(
                 f"jobs_{field.name}_total",
@@ -54,7 +88,9 @@ class Admin:
         answer = leadership_figures(self.service_id, self.leadership)
         if self.shell is not None:
             core = self.shell.core
-            answer |= {"missing": sorted(core.missing), "policy": core.policy.name, "problem": core.policy_problem}
+            deciding = core.deciding
+            answer |= {"missing": sorted(core.missing), "policy": deciding.teacher.name, "problem": deciding.problem}
+            answer |= {"rollout": to_builtins(deciding.rollout)}
             answer |= {"group_api": core.state.group.api_version, "jobs": len(core.state.jobs)}
         return answer
 
@@ -66,11 +102,28 @@ class Admin:
             core = self.shell.core
             figures |= dataclasses.asdict(core.stats)
             figures["jobs"] = {phase.value: int(self._in_phase(phase)) for phase in Phase}
-            figures |= {"group_api": core.state.group.api_version, "policy": core.policy.name}
+            figures |= {"group_api": core.state.group.api_version, "policy": core.deciding.teacher.name}
         return figures
 
     def _jobs(self) -> list[JobState]:
         return list(self.shell.core.state.jobs.values()) if self.shell is not None else []
+
+    def _untold(self, condition: str) -> float:
+        return float(
+            sum(
+                one.type == condition and one.status == "False"
+                for seen in self._jobs()
+                if seen.job.status.phase in ACTIVE
+                for one in seen.job.status.conditions
+            )
+        )
+
+    def _resting(self) -> bool:
+        return self.shell is not None and self.shell.core.deciding.teacher.resting
+
+    def _ratio(self) -> float:
+        rollout = self.shell.core.deciding.rollout if self.shell is not None else Rollout()
+        return rollout.ratio if rollout.on and rollout.ratio else nan
 
     def _in_phase(self, phase: Phase) -> float:
         return float(sum(1 for seen in self._jobs() if seen.job.status.phase is phase))
@@ -81,4 +134,4 @@ class Admin:
 
 def _below(seen: JobState) -> bool:
     status = seen.job.status
-    return status.phase in ACTIVE and status.target > 0 and status.running < seen.job.minimum
+    return status.phase in ACTIVE and status.target > 0 and status.running < seen.job.least

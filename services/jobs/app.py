@@ -11,22 +11,24 @@ import asyncio
 import secrets
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 
 from services.jobs.admin import Admin
 from services.jobs.core.core import JobsCore
+from services.jobs.core.deciding import Deciding
 from services.jobs.core.state import State
 from services.jobs.io.report_server import ReportServer
-from services.jobs.io.watches import KINDS, followers, group_version
-from services.jobs.policies import policy_named
+from services.jobs.io.rollouts import Rollouts
+from services.jobs.io.watches import KINDS, followers, group_version, tell_unserved
+from services.jobs.policies import guarded
 from services.jobs.settings import JobsSettings
 from services.jobs.shell import Shell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
-from shared.jobs.observation import Policy
+from shared.jobs.guard import Guard
 from shared.jobs.tokens import KEY_BYTES
-from shared.kube.training_jobs import TRAINING_JOBS
 from shared.ports import CreateRevisionIs, Put, Store
 from shared.runtime.http.listener import listen
 from shared.runtime.leader_shell import candidacy
@@ -39,7 +41,7 @@ from shared.wire.keys import Keys
 
 async def main(service: Service, settings: JobsSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    policy = policy_named(settings.policy, settings.seed)
+    policy = guarded(settings.policy, settings.seed, settings.decide_deadline_s)
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     async with opened(service, settings, "jobs") as runtime, AsyncExitStack() as stack:
         admin = Admin(runtime.id)
@@ -99,17 +101,14 @@ async def _lead(
     runtime: Runtime[JobsSettings],
     leadership: Leadership,
     api: KubeClient,
-    policy: Policy,
+    policy: Guard,
     admin: Admin,
     report_url: str,
 ) -> None:
     """One term: everything is listed anew, then jobs are kept as their status says until the term ends."""
     settings = runtime.settings
-    served = await api.may_list(TRAINING_JOBS)
-    unserved = "the cluster serves no TrainingJobs that we may list: apply k8s/components/jobs"
-    runtime.health.note("training_jobs", "" if served else unserved)
     group = await group_version(api.may_list)
-    policy.reset(settings.seed)
+    policy.policy.reset(settings.seed)
     state = State(
         term=term,
         settings=settings.core(),
@@ -118,10 +117,14 @@ async def _lead(
         group=group,
         report_key=await report_key(runtime.store, runtime.keys) if report_url else b"",
     )
-    core = JobsCore(state, policy, kinds=KINDS)
-    shell = Shell(core, api=api, leadership=leadership, clock=boottime, instance=runtime.id)
+    make = partial(guarded, seed=settings.seed, deadline_s=settings.decide_deadline_s)
+    core = JobsCore(state, Deciding(policy, make=make), kinds=KINDS)
+    rollouts = Rollouts(runtime.store, runtime.keys, term)
+    shell = Shell(core, api=api, leadership=leadership, clock=boottime, instance=runtime.id, rollouts=rollouts)
     admin.shell = shell
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(shell.run())
+        tasks.create_task(rollouts.follow(shell.post_one))
+        tasks.create_task(tell_unserved(api.may_list, runtime.health.note))
         for follower in followers(api, group, shell.post):
             tasks.create_task(follower)

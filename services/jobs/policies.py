@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 from shared.errors import ConfigError
+from shared.jobs.guard import Guard, GuardSettings
 from shared.jobs.observation import Policy
 from shared.jobs.policies.covered import Covered
 from shared.jobs.registry import make
@@ -19,3 +22,8 @@ def policy_named(name: str, seed: int) -> Policy:
         raise ConfigError(f"policy: {name} needs {error.name}, which is not installed here; choose another") from None
     policy.reset(seed)
     return policy
+
+
+def guarded(name: str, seed: int, deadline_s: float) -> Guard:
+    """The policy behind its guard, timed by this thread's own CPU time. ``ConfigError`` as above."""
+    return Guard(policy_named(name, seed), clock=time.thread_time, settings=GuardSettings(deadline_s=deadline_s))

@@ -35,10 +35,14 @@ class JobsSettings(ProcessSettings):
     """How often the policy is asked, beside when jobs or nodes come and go."""
     decide_least_s: Annotated[float, msgspec.Meta(ge=0.01, le=600)] = 2.0
     """Between two decisions, however much happens."""
+    decide_deadline_s: Annotated[float, msgspec.Meta(ge=0.01, le=10)] = 1.0
+    """CPU time beyond which a policy's answer is late; three late ones, and ``elastic`` decides for a while."""
     status_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 15.0
     """How often mere figures (progress, GPU time) are written on a job; a new phase is written at once."""
     silent_after_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
     """A job that has reported and then reports nothing for so long is told so."""
+    start_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 600.0
+    """GPUs for a job's pods that no node takes are given back after so long; it is tried again later."""
     retry_first_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
     """Before the second attempt of a job that failed; doubled by each further one."""
     retry_most_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
@@ -71,6 +75,7 @@ class JobsSettings(ProcessSettings):
             decide_least_s=self.decide_least_s,
             status_every_s=self.status_every_s,
             silent_after_s=self.silent_after_s,
+            start_timeout_s=self.start_timeout_s,
             retry_first_s=self.retry_first_s,
             retry_most_s=self.retry_most_s,
             validate=self.validate,

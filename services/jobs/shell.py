@@ -6,7 +6,8 @@ import structlog
 
 from services.jobs.core.core import JobsCore
 from services.jobs.core.events import Event, Tick
-from services.jobs.core.instructions import Instruction, Log, Tell
+from services.jobs.core.instructions import Instruction, Log, Tell, WriteRollout
+from services.jobs.io.rollouts import Rollouts
 from services.jobs.io.writes import Writes
 from shared.ports import Clock, KubeApi
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
@@ -19,9 +20,13 @@ EVENTS_PER_TURN = 512
 class Shell(LeaderShell[Event, Instruction]):
     """One term's shell. ``run`` lasts until the term ends, by an error."""
 
-    def __init__(self, core: JobsCore, *, api: KubeApi, leadership: Validity, clock: Clock, instance: str) -> None:
+    def __init__(
+        self, core: JobsCore, *, api: KubeApi, leadership: Validity, clock: Clock, instance: str,
+        rollouts: Rollouts | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(core.handle_all, tick=Tick(), clock=clock, leadership=leadership, most_events=EVENTS_PER_TURN)
         self.core = core
+        self._rollouts = rollouts
         self._log = log.bind(term=core.state.term)
         self.writes = Writes(api, self.post_one, self.start, leadership=leadership, instance=instance)
 
@@ -34,6 +39,9 @@ class Shell(LeaderShell[Event, Instruction]):
         match instruction:
             case Log():
                 getattr(self._log, instruction.level)(instruction.event, **dict(instruction.facts))
+            case WriteRollout():
+                if self._rollouts is not None:
+                    self.start(self._rollouts.write(instruction))
             case Tell():
                 self.writes.tell(instruction)
             case _:

@@ -50,7 +50,7 @@ def _problem(job: JobObservation, wanted: Allocation, stoppable: set[str]) -> st
         return f"{count!r} workers: not a number of workers"
     if count == 0 and job.workers > 0 and job.name not in stoppable:
         return "0 workers: it runs, and may not be stopped (it has no checkpoint)"
-    if count and not job.minimum <= count <= job.maximum:
+    if count and count != job.workers and not job.minimum <= count <= job.maximum:
         return f"{count} workers: not from {job.minimum} to {job.maximum}"
     if wanted.batch is not None:
         low, high = job.batch_range or (job.batch, job.batch)
@@ -70,12 +70,15 @@ def _hold_to_capacity(seen: Observation, changes: dict[str, Allocation], refused
     free = capacity(seen)
     for job in seen.jobs:
         after = changes[job.name].workers if job.name in changes else job.workers
-        free -= min(after, job.workers) * job.gpus_per_worker
+        stays = min(after, job.workers)
+        free -= stays * job.gpus_per_worker + (job.server_gpus if stays else 0.0)
     for job in seen.jobs:
         wanted = changes.get(job.name)
-        if wanted is None or wanted.workers <= job.workers or job.gpus_per_worker <= 0:
+        if wanted is None or wanted.workers <= job.workers:
             continue
-        needs = (wanted.workers - job.workers) * job.gpus_per_worker
+        needs = (wanted.workers - job.workers) * job.gpus_per_worker + (0.0 if job.workers else job.server_gpus)
+        if needs <= 0.0:
+            continue
         if needs <= free + EPSILON:
             free -= needs
         else:

@@ -48,6 +48,8 @@ class JobObservation(msgspec.Struct, frozen=True, kw_only=True):
     """Workers that its user asked for."""
     gpus_per_worker: float = 1.0
     """Also a share below 1.0; 0.0: it needs none."""
+    server_gpus: float = 0.0
+    """GPUs that its parameter servers take beside its workers as soon as it has any, and have not yet on a node."""
     batch: int
     """The user's global batch, samples."""
     batch_range: tuple[int, int] | None = None

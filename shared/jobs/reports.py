@@ -10,8 +10,9 @@ import math
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from shared.model.training_job import Report
+from shared.model.training_job import Figures, Report
 
 MAX_BYTES = 4096
 MAX_STEPS = 1 << 53
@@ -29,18 +30,10 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Said(Figures, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a report. ``job``: ``namespace/name``, where the sender wants to be told if it is another's."""
 
     job: str = ""
-    steps: int | None = None
-    samples_per_s: float | None = None
-    loss: float | None = None
-    progress: float | None = None
-    epochs_left: float | None = None
-    remaining_samples: float | None = None
-    checkpoint_steps: int | None = None
-    resumed_steps: int | None = None
 
 
 class ReportRefused(ValueError):
@@ -93,21 +86,9 @@ def accept(said: Said, *, job: str, last: Report, at: float, restarted: bool) ->
             "processes start by themselves, report resumed_steps"
         )
 
-    def known(name: str) -> Any:
-        value = getattr(said, name)
-        return getattr(last, name) if value is None else value
-
-    return Report(
-        steps=known("steps"),
-        samples_per_s=known("samples_per_s"),
-        loss=known("loss"),
-        progress=known("progress"),
-        epochs_left=known("epochs_left"),
-        remaining_samples=known("remaining_samples"),
-        checkpoint_steps=known("checkpoint_steps"),
-        resumed_steps=resumed,
-        at=at,
-    )
+    told = {name: getattr(said, name) for name in Figures.__struct_fields__}
+    news = {name: value for name, value in told.items() if value is not None}
+    return replace(last, **{**news, "resumed_steps": resumed, "at": at})
 
 
 def began_anew(last: Report, report: Report) -> bool:

@@ -163,6 +163,14 @@ class _Reader:
             self.problems.append(f"spec.{name}.spec.containers: has none; write a pod template with one container")
         return {}
 
+    def gpus(self, name: str, template: Mapping[str, Any]) -> int:
+        """Thousandths of GPUs that a pod of the template at ``name`` asks for."""
+        try:
+            return gpus_of_template(template)
+        except ObjectError as error:
+            self.problems.append(f"spec.{name}.{error}")
+            return 0
+
 
 def job_from_api(item: TrainingJobObject) -> TrainingJob:
     """The job; what is wrong with it in ``problem``."""
@@ -181,11 +189,10 @@ def job_from_api(item: TrainingJobObject) -> TrainingJob:
         read.refuse("workers.requested", requested, f"must be from {minimum} to {maximum}, the minimum and the maximum")
         requested = min(max(requested, minimum), maximum)
     template = read.template("template", needed=True)
-    share, gpu_milli = _share(read), 0
-    try:
-        gpu_milli = share or gpus_of_template(template)
-    except ObjectError as error:
-        read.problems.append(f"spec.template.{error}")
+    ps = read.whole("parameterServers.replicas", 0, 0, MAX_WORKERS)
+    ps_template = read.template("parameterServers.template", needed=ps > 0)
+    share = _share(read)
+    gpu_milli = share or read.gpus("template", template)
     if share and template and _template_gpus(template):
         read.refuse("gpuShare", share / MILLI_PER_DEVICE, "is given beside GPUs in the template's requests; keep one")
     batch, batch_range = _batch(read)
@@ -196,7 +203,6 @@ def job_from_api(item: TrainingJobObject) -> TrainingJob:
     paused = read.at("paused")
     if not (paused is None or isinstance(paused, bool)):
         read.refuse("paused", paused, "must be true or false")
-    ps = read.whole("parameterServers.replicas", 0, 0, MAX_WORKERS)
     return TrainingJob(
         namespace=meta.namespace or "",
         name=meta.name,
@@ -210,8 +216,9 @@ def job_from_api(item: TrainingJobObject) -> TrainingJob:
         requested=requested,
         template=template,
         ps=ps,
-        ps_template=read.template("parameterServers.template", needed=ps > 0),
+        ps_template=ps_template,
         gpu_milli=gpu_milli,
+        ps_gpu_milli=read.gpus("parameterServers.template", ps_template),
         gpu_share=share > 0,
         processes=read.whole("processesPerWorker", 1, 1, 64),
         port=read.whole("rendezvousPort", 29_400, 1, 65_535),

@@ -51,8 +51,8 @@ def pod_name(job: str, role: str, index: int) -> str:
 
 
 def group_minimum(job: TrainingJob) -> int:
-    """The least that the job runs with: its workers' minimum, and all parameter servers."""
-    return job.minimum + job.ps
+    """The least that the job runs with: its workers' minimum in force, and all parameter servers."""
+    return job.least + job.ps
 
 
 def pod_body(
@@ -115,7 +115,7 @@ def _environment(job: TrainingJob, role: str, index: int, rules: Rules, token: s
         "CONCLAVE_JOB": job.key,
         "CONCLAVE_JOB_ROLE": role,
         "CONCLAVE_WORKER_INDEX": str(index),
-        "CONCLAVE_MIN_WORKERS": str(job.minimum),
+        "CONCLAVE_MIN_WORKERS": str(job.least),
         "CONCLAVE_MAX_WORKERS": str(job.maximum),
         "MASTER_ADDR": host,
         "MASTER_PORT": str(job.port),
@@ -129,7 +129,7 @@ def _environment(job: TrainingJob, role: str, index: int, rules: Rules, token: s
         values["CONCLAVE_REPORT_TOKEN"] = token
     if worker:
         values |= {
-            "PET_NNODES": f"{job.minimum}:{job.maximum}",
+            "PET_NNODES": f"{job.least}:{job.maximum}",
             "PET_NPROC_PER_NODE": str(job.processes),
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": f"{host}:{job.port}",

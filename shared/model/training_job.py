@@ -44,8 +44,8 @@ class Phase(Enum):
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
-class Report(Struct, frozen=True, kw_only=True, gc=False):
-    """What a job said of itself last, as it was accepted. None: it did not say."""
+class Figures(Struct, frozen=True, kw_only=True, gc=False):
+    """What a job may say of itself. None: it did not say."""
 
     steps: int | None = None
     samples_per_s: float | None = None
@@ -58,6 +58,11 @@ class Report(Struct, frozen=True, kw_only=True, gc=False):
     """The step of its last checkpoint."""
     resumed_steps: int | None = None
     """The step that its processes began at, from a checkpoint or 0: another one is another start of them."""
+
+
+class Report(Figures, frozen=True, kw_only=True, gc=False):
+    """The figures as they were accepted last."""
+
     at: float = 0.0
     """When it came, seconds since 1970."""
 
@@ -84,6 +89,8 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     batch: int = 0
     """Global batch that was decided; 0: the job's own."""
     attempt: int = 0
+    unplaced: int = 0
+    """How often in a row its GPUs were given back because its pods found no node."""
     failures: int = 0
     """Attempts that failed, counted against ``backoff_limit``."""
     members: str = ""
@@ -126,6 +133,8 @@ class TrainingJob(Struct, frozen=True, kw_only=True):
     ps_template: Mapping[str, Any] = {}
     gpu_milli: int = 0
     """Thousandths of a GPU per worker, of its template or of ``spec.gpuShare``."""
+    ps_gpu_milli: int = 0
+    """The same per parameter server."""
     gpu_share: bool = False
     """Whether ``gpu_milli`` is asked for by ``spec.gpuShare``: the worker's pod gets the request from us."""
     processes: int = 1
@@ -158,6 +167,11 @@ class TrainingJob(Struct, frozen=True, kw_only=True):
     def ended(self) -> bool:
         """Succeeded or failed."""
         return self.status.phase in ENDED
+
+    @property
+    def least(self) -> int:
+        """The minimum that is in force: one that was raised over what the job has waits until there is room for it."""
+        return min(self.minimum, self.status.target) if self.status.target else self.minimum
 
 
 class WorkerPod(Struct, frozen=True, gc=False):

@@ -54,7 +54,7 @@ WRITES: dict[str, tuple[str, ...]] = {
 """What each writes, under the mesh's prefix. ``cli-admin``: ``conclave policy`` and whatever else people change."""
 
 
-KEYS: dict[str, tuple[str, ...]] = {"coordinator": ("binders/shards",)}
+KEYS: dict[str, tuple[str, ...]] = {"coordinator": ("binders/shards", "jobs/rollout")}
 """Single keys that each writes beside its prefixes."""
 
 

@@ -30,6 +30,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     autoscaler/history/<object>/<slot>  decisions with their inputs: a ring
     jobs/leader                   the jobs service's record; its create_revision is that service's term
     jobs/report_key               what the tokens of training jobs are made by, made once
+    jobs/rollout                  which policy for training jobs is rolled out beside the settings', and how it does
     audit/last                    number of the newest audit record
     audit/<number>                what people changed through the admin API
 """
@@ -235,6 +236,10 @@ class Keys:
     @property
     def jobs_report_key(self) -> str:
         return f"{self.prefix}jobs/report_key"
+
+    @property
+    def jobs_rollout(self) -> str:
+        return f"{self.prefix}jobs/rollout"
 
     @property
     def audit_last(self) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from services.cli.jobs.policy import policy
 from services.cli.jobs.text import JOBS, job_lines, listed, why_lines
 from services.cli.listing.options import options_alone
 from services.cli.listing.wanted import DOCUMENTS, Found, Wanted, document_text
@@ -48,7 +49,7 @@ def _cluster(command: F) -> F:
 
 @click.group()
 def jobs() -> None:
-    """List TrainingJobs, say why one waits, scale, pause and resume them (docs/jobs.md)."""
+    """List TrainingJobs, say why one waits, scale, pause and resume them; roll a policy for them out (docs/jobs.md)."""
 
 
 @jobs.command("list")
@@ -133,6 +134,9 @@ def pause(name: str, namespace: str, kubeconfig: Path | None, context: str) -> N
 def resume(name: str, namespace: str, kubeconfig: Path | None, context: str) -> None:
     """Let a paused TrainingJob go on from its checkpoint."""
     _set_paused(kubeconfig, context, namespace, name, paused=False)
+
+
+jobs.add_command(policy)
 
 
 # --- the API server -------------------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ NEXT = {
     "Waiting": "lower spec.workers.minimum or raise spec.priority; 'conclave jobs list' shows who comes before it",
     "Starting": "'conclave explain podgroup/{name} -n {namespace}' says which nodes its workers lack",
     "Restarting": "'conclave explain podgroup/{name} -n {namespace}' says which nodes its workers lack",
+    "DoesNotFit": "'conclave nodes' shows what is free; its pods want CPU, memory or nodes that nobody has left",
     "BackOff": "'kubectl logs' of the pod that is named says why it failed",
     "Invalid": "correct the field; nothing of it is changed before",
     "WriteRefused": "correct what the API server names: the pod template, a quota, a name that is taken",

@@ -188,6 +188,7 @@ def evaluate(
                 workloads=parse_seeds(jobs.workloads, flag="--workloads") if jobs.workloads is not None else (),
                 own=own,
                 settings=jobs.settings() if suite in (JOBS, JOBS_A) else None,
+                second_set=jobs.second_set,
             )
             result = find_suite(suite)(given, progress)
         elif trace is not None:

@@ -65,6 +65,7 @@ class JobFlags:
     lag: int | None
     speed_error: float | None
     events: bool
+    second_set: bool
     processes: int | None
 
     def given(self) -> dict[str, object]:
@@ -108,6 +109,9 @@ def jobs_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--speed-error", type=click.FloatRange(0.0, 0.9), help="How far speeds that a policy sees are off."
         ),
         click.option("--events", is_flag=True, help="Ask the policy at each arrival and end too, not at rounds alone."),
+        click.option(
+            "--second-set", is_flag=True, help="Of --suite jobs: NCF replaced by CIFAR10, on 64 GPUs of three types."
+        ),
         click.option("--processes", type=click.IntRange(1, 64), help="Runs of --suite jobs at a time; default 1."),
     )
     for option in reversed(options):
@@ -171,13 +175,15 @@ def evaluate_workload(
     progress: Progress,
 ) -> SuiteResult:
     """Play ``--workload`` by ``policy`` once per seed. ``ConfigError`` naming the flag, file or job it cannot use."""
-    from shared.experiments.jobs.playing import Order, Source, play
+    from shared.experiments.jobs.playing import Order, Source, play, quantiles
     from shared.experiments.jobs.twin_a import NAME as TWIN_A
     from shared.experiments.jobs.twin_a import cluster as twin_a_cluster
     from shared.jobs.registry import entry_of
 
     if flags.workload is None or policy is None:
         raise ConfigError("--policy: --workload needs a policy; name one")
+    if flags.second_set:
+        raise ConfigError("--second-set: --workload says which jobs come; leave one of them out")
     entry_of(policy)
     if flags.workload == Path(TWIN_A):
         played = list(_played_on_twin_a(flags, policy, seeds, each, progress))
@@ -256,6 +262,7 @@ def _told(
         seeds=tuple(seeds),
         policies={policy: {name: Metric.of([one[name] for one in figures]) for name in figures[0]}},
         notes=(*NOTES, *notes),
+        distributions={"completion, hours": {policy: quantiles(played)}},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -42,6 +42,9 @@ T = TypeVar("T")
 
 REGISTERED = ("coordinator", "binder", "learner")
 """Services whose processes are under ``members/``."""
+
+Call = Callable[..., Awaitable[bytes]]
+"""``PeerClient.call``."""
 
 OBEYED_S = 2.0
 """How long a change waits for the leader to go by it."""
@@ -102,6 +105,9 @@ class Desk:
     """Who is registered; follows etcd only while somebody runs it."""
     glance: Glance | None = None
     """The last overview, shared by everybody who looks; None after a change."""
+
+    call: Call | None = None
+    """Asks another service; None where nobody gave the way to."""
 
     painter: Painter | None = None
     """The last picture of why pods wait."""

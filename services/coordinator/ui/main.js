@@ -18,6 +18,7 @@ import { queueInto, unitInto } from "./unit_panel.js";
 import { autoscalingView } from "./views/autoscaling.js";
 import { decisionsView } from "./views/decisions.js";
 import { healthView } from "./views/health.js";
+import { jobsView } from "./views/jobs.js";
 import { meshView } from "./views/mesh.js";
 import { nodesView } from "./views/nodes.js";
 import { overviewView } from "./views/overview.js";
@@ -27,7 +28,7 @@ import { queueView } from "./views/queue.js";
 import { queuesView } from "./views/queues.js";
 
 const VIEWS = {
-  "": overviewView, nodes: nodesView, pending: pendingView, queue: queueView, queues: queuesView, decisions: decisionsView, policies: policiesView, autoscaling: autoscalingView, mesh: meshView, health: healthView,
+  "": overviewView, nodes: nodesView, pending: pendingView, queue: queueView, queues: queuesView, jobs: jobsView, decisions: decisionsView, policies: policiesView, autoscaling: autoscalingView, mesh: meshView, health: healthView,
 };
 const RETRY_MS = 1000;
 

@@ -13,12 +13,15 @@ from msgspec.structs import replace
 
 from services.jobs.core.members import has_succeeded, kept, live, runs, workers_of
 from services.jobs.core.state import JobState, State, job_of_target
+from services.jobs.core.unplaced import begin_anew, give_back, target_left
 from shared.backoff import backoff_s
 from shared.kube.training_status import rfc3339
-from shared.model.training_job import JobCondition, JobStatus, Phase, Report, TrainingJob, WorkerPod
+from shared.model.training_job import PARAMETER_SERVER, JobCondition, JobStatus, Phase, Report, TrainingJob, WorkerPod
 
 READY, REPORTING, CHECKPOINTING, COMPLETE, FAILED = "Ready", "Reporting", "Checkpointing", "Complete", "Failed"
 ACTIVE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.RESHAPING, Phase.RESTARTING})
+TELLING_S = 1.0
+"""Between two writes of what people look for."""
 MISSED_CHECKPOINTS = 3.0
 """So many intervals without a checkpoint are told."""
 MEAN_OF = 0.5
@@ -48,7 +51,7 @@ def wanted_target(seen: JobState, pods: Sequence[WorkerPod]) -> int:
         return 0
     if seen.wish is not None:
         target = seen.wish.workers
-    return min(max(target, job.minimum), job.maximum) if target else 0
+    return min(target, job.maximum)  # a minimum that was raised waits until there is room: the policy says when
 
 
 def phase_of(job: TrainingJob, target: int, pods: Sequence[WorkerPod]) -> Phase:
@@ -63,7 +66,7 @@ def phase_of(job: TrainingJob, target: int, pods: Sequence[WorkerPod]) -> Phase:
     running = sum(map(runs, workers))
     if running >= target and len(live(workers)) <= target:
         return Phase.RUNNING
-    if running >= job.minimum:
+    if running >= job.least:
         return Phase.RESHAPING
     return Phase.RESTARTING if job.status.started else Phase.STARTING
 
@@ -75,8 +78,9 @@ def count_time(state: State, seen: JobState, now: float) -> list[WorkerPod]:
     workers = [pod for pod in workers_of(state.pods_of(job)) if runs(pod)]
     if seen.counted_at and workers:
         passed = max(0.0, wall - seen.counted_at)
-        seen.gpu_s += passed * len(workers) * job.gpu_milli / 1000
-        seen.ran_s += passed if len(workers) >= job.minimum else 0.0
+        servers = sum(runs(pod) for pod in state.pods_of(job) if pod.role == PARAMETER_SERVER)
+        seen.gpu_s += passed * (len(workers) * job.gpu_milli + servers * job.ps_gpu_milli) / 1000
+        seen.ran_s += passed if len(workers) >= job.least else 0.0
     seen.counted_at = wall
     return workers
 
@@ -110,7 +114,10 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
     if job.ended:
         return old
     pods = state.pods_of(job)
-    target = wanted_target(seen, pods)
+    left = target_left(state, seen, now)
+    if left is not None:
+        seen.wish = None
+    target = wanted_target(seen, pods) if left is None else left
     batch = old.batch if seen.wish is None or seen.wish.batch is None else seen.wish.batch
     status = replace(
         old,
@@ -128,6 +135,7 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
         report=seen.report or old.report,
         changed=whole(wall) if target != old.target else old.changed,
     )
+    status = begin_anew(job, status if left is None else give_back(state, status, left, wall))
     succeeded = has_succeeded(pods)
     if succeeded and (not live(workers_of(pods)) or _overdue(state, seen, wall)):
         return _ended(status, Phase.SUCCEEDED, wall, JobCondition(COMPLETE, "True", "WorkersSucceeded", "it has ended"))
@@ -142,7 +150,8 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
     phase = phase_of(job, target, pods)
     if phase in (Phase.RUNNING, Phase.RESHAPING) and not status.started:
         status = replace(status, started=whole(wall))
-    return replace(status, phase=phase, conditions=_conditions(state, seen, status, phase, wall, failed))
+    status = begin_anew(job, replace(status, phase=phase))
+    return replace(status, conditions=_conditions(state, seen, status, phase, wall, failed))
 
 
 def _overdue(state: State, seen: JobState, wall: float) -> bool:
@@ -193,6 +202,12 @@ def _ready(
     refused = [wait.message for target, wait in waits if wait.message and job_of_target(target) == job.key]
     if refused:
         return JobCondition(READY, on, "WriteRefused", refused[0])
+    if status.unplaced and not status.target:
+        text = (
+            f"no node took its pods for {state.settings.start_timeout_s:g} s, {status.unplaced} times; its GPUs are "
+            f"given back until {rfc3339(status.retry_at)}: free what its pods ask for beside GPUs, or ask for less"
+        )
+        return JobCondition(READY, on, "DoesNotFit", text)
     if status.retry_at > wall:
         name = failed.name if failed is not None else "a pod"
         why = f" ({failed.message})" if failed is not None and failed.message else ""
@@ -200,12 +215,14 @@ def _ready(
         text = f"{name} failed{why}, {counted}; next attempt at {again}"
         return JobCondition(READY, on, "BackOff", text)
     more = f"; a policy wanted {seen.refused}" if seen.refused else ""
+    if 0 < status.target < job.minimum:
+        more += f"; spec.workers.minimum, {job.minimum}, holds once there is room for it"
     match phase:
         case Phase.PENDING | Phase.STOPPING:
             return JobCondition(READY, on, "Waiting", (seen.waits_for or "it waits for its turn") + more)
         case Phase.STARTING | Phase.RESTARTING:
             text = (
-                f"{status.running} of at least {job.minimum} workers run; "
+                f"{status.running} of at least {job.least} workers run; "
                 f"conclave units {job.key} says what the others wait for"
             )
             return JobCondition(READY, on, phase.value, text + more)
@@ -248,7 +265,7 @@ def decisive(status: JobStatus) -> tuple[object, ...]:
     """What is written at once."""
     return (
         status.phase, status.target, status.batch, status.members, status.attempt, status.failures, status.restarts,
-        status.retry_at,
+        status.retry_at, status.unplaced,
         status.observed_generation, status.started, status.ended,
         tuple((one.type, one.status, one.reason) for one in status.conditions),
     )  # fmt: skip
@@ -264,6 +281,18 @@ def figures(status: JobStatus) -> tuple[object, ...]:
     return status.report, round(status.gpu_s, 3), round(status.ran_s, 3), round(status.restart_s, 3)
 
 
+def write_at(state: State, seen: JobState, status: JobStatus, now: float) -> float | None:
+    """When the status is to be written; None: the object says what it should."""
+    old = seen.job.status
+    if decisive(status) != decisive(old):
+        return now
+    if telling(status) != telling(old):
+        return max(now, seen.written_at + TELLING_S)
+    if figures(status) != figures(old):
+        return max(now, seen.written_at + state.settings.status_every_s)
+    return None
+
+
 def took_effect(seen: JobState, before: JobStatus, after: JobStatus) -> None:
     """What the object has now need not be added again."""
     seen.gpu_s = max(0.0, seen.gpu_s - max(0.0, after.gpu_s - before.gpu_s))
@@ -273,7 +302,7 @@ def took_effect(seen: JobState, before: JobStatus, after: JobStatus) -> None:
     if after.report == seen.report:
         seen.report = None
     wish, job = seen.wish, seen.job
-    bounded = min(max(wish.workers, job.minimum), job.maximum) if wish is not None and wish.workers else 0
+    bounded = min(wish.workers, job.maximum) if wish is not None else 0
     if wish is not None and after.target == bounded and (wish.batch is None or wish.batch == after.batch):
         # the nodes that it wished for are still of use while its workers are made
         seen.wish = wish if wish.placement else None

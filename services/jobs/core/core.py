@@ -12,9 +12,9 @@ So it does not matter where we died, or what was delivered twice. One write per 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from services.jobs.core import assess
+from services.jobs.core.deciding import Deciding
 from services.jobs.core.events import (
     Event,
     JobGone,
@@ -28,55 +28,39 @@ from services.jobs.core.events import (
     PodGone,
     PodSeen,
     Reported,
+    RolloutSeen,
     Tick,
     Wrote,
 )
-from services.jobs.core.instructions import Create, Delete, Instruction, Log, Tell, WriteStatus
+from services.jobs.core.instructions import Create, Delete, Instruction, Log, Tell, WriteRollout, WriteStatus
 from services.jobs.core.members import plan
 from services.jobs.core.observing import observe, why_waiting
 from services.jobs.core.phases import check_move
-from services.jobs.core.reporting import take_annotation, take_report
+from services.jobs.core.reporting import recall_annotations, take_annotation, take_report
 from services.jobs.core.state import POD, JobState, State, job_of_target
+from services.jobs.core.stats import Stats
+from services.jobs.core.unplaced import watch_places
 from shared.errors import InvalidState
-from shared.jobs.bounds import allow
-from shared.jobs.observation import Allocation, Observation, Policy
+from shared.jobs.observation import Allocation, Observation
+from shared.jobs.online.stages import Rollout
 from shared.kube.training_jobs import TRAINING_JOBS
-from shared.model.training_job import ENDED, JobStatus, Phase, TrainingJob, WorkerPod
+from shared.model.training_job import ENDED, WORKER, Phase, TrainingJob, WorkerPod
 
 JOB = TRAINING_JOBS.kind
-TELLING_S = 1.0
 LOOK_S = 30.0
 """A job that is active is looked at so often, whatever happens."""
-
-
-@dataclass(slots=True)
-class Stats:
-    """Counters of the term."""
-
-    decisions: int = 0
-    policy_failures: int = 0
-    wishes_refused: int = 0
-    reports: int = 0
-    reports_refused: int = 0
-    workers_made: int = 0
-    workers_removed: int = 0
-    restarts: int = 0
-    failures: int = 0
-    writes_refused: int = 0
 
 
 class JobsCore:
     """``handle_all`` is all there is; ``wake_at`` says when to come back with a ``Tick``."""
 
-    def __init__(self, state: State, policy: Policy, *, kinds: Iterable[str]) -> None:
+    def __init__(self, state: State, deciding: Deciding, *, kinds: Iterable[str]) -> None:
         self.state = state
-        self.policy = policy
+        self.deciding = deciding
         self.missing = set(kinds)
         """Kinds that are not listed yet: nothing is decided or written before."""
         self.stats = Stats()
         self.wake_at: float | None = None
-        self.policy_problem = ""
-        """What the policy failed with last; "" since it has answered again."""
         self._due: dict[str, float] = {}
         self._decide_at: float | None = None
         self._decided_at = float("-inf")
@@ -137,6 +121,7 @@ class JobsCore:
                 gone = self.state.pods.get(uid)
                 if gone is not None:
                     self._drop_pod(gone, now)
+                    self.state.timeline.gone(uid, self.state.wall(now))
                     self._forget_annotation(gone)
                     self.state.writes.shown((POD, gone.namespace, gone.name))
                     yield from self._members_changed(gone, now)
@@ -158,17 +143,34 @@ class JobsCore:
                 self.state.writes.shown((kind, namespace, name))
                 yield key
             case Listed(kind):
-                self.missing.discard(kind)
-                if not self.missing:
-                    self._decide_soon(now)
-                    yield from self.state.jobs
+                if kind in self.missing:
+                    self.missing.discard(kind)
+                    if not self.missing:
+                        yield from self._all_listed(now)
             case Wrote():
                 yield from self._answered(event, now)
             case Reported():
                 self._count(take_report(self.state, event, now))
                 yield event.key
+            case RolloutSeen(rollout, revision):
+                self.deciding.follow(rollout, revision)
+                self._decide_soon(now)
             case Tick():
                 pass
+
+    def _all_listed(self, now: float) -> Iterator[str]:
+        """Once: pods may have been listed before the jobs that own them."""
+        self._decide_soon(now)
+        for accepted in recall_annotations(self.state, now):
+            self._count(accepted)
+        for pod in self.state.pods.values():
+            self._note_place(pod, now)
+        yield from self.state.jobs
+
+    def _note_place(self, pod: WorkerPod, now: float) -> None:
+        owner = self.state.job_of(pod)
+        if owner is not None:
+            self.state.timeline.see(pod, owner.job.key, self.state.wall(now))
 
     def _see_job(self, job: TrainingJob, now: float) -> Iterator[str]:
         known = self.state.jobs.get(job.key)
@@ -187,7 +189,7 @@ class JobsCore:
                 self.state.writes.shown((JOB, job.namespace, job.name))
             if before.generation != job.generation or before.ended != job.ended or before.deleting != job.deleting:
                 self._decide_soon(now)
-        if job.paused or job.ended:
+        if job.paused or job.ended or _outdated(known):
             known.wish = None
         yield job.key
 
@@ -196,7 +198,7 @@ class JobsCore:
         self._due.pop(key, None)
         if seen is not None:
             self.state.key_of.pop(seen.job.uid, None)
-            self._drop_waits(key)
+            self.state.writes.forget(key)
             self._decide_soon(now)
 
     def _see_pod(self, pod: WorkerPod, now: float) -> Iterator[str]:
@@ -206,11 +208,12 @@ class JobsCore:
         if before is not None:
             self._drop_pod(before, now)
         self.state.pods[pod.uid] = pod
+        self._note_place(pod, now)
         if pod.job:
             self.state.of_job.setdefault(pod.job, {})[pod.uid] = pod
         self.state.writes.shown((POD, pod.namespace, pod.name))
         yield from self._members_changed(pod, now)
-        if pod.job and pod.report and (before is None or before.report != pod.report):
+        if pod.job and pod.report and not self.missing and (before is None or before.report != pod.report):
             self._count(take_annotation(self.state, pod, now))
 
     def _drop_pod(self, pod: WorkerPod, now: float) -> None:
@@ -236,7 +239,7 @@ class JobsCore:
             if seen is not None:
                 assess.watch_members(self.state, seen, now)
                 yield seen.job.key
-        if pod.gpu_milli and (not pod.job or pod.ended):
+        if pod.gpu_milli and (not pod.job or pod.ended or pod.role != WORKER):
             self._decide_soon(now)
 
     # --- answers ------------------------------------------------------------------------------------------------
@@ -252,7 +255,7 @@ class JobsCore:
             case Outcome.DONE | Outcome.EXISTS:
                 writes.settle(target, now)
                 if isinstance(pending.write, WriteStatus):
-                    self._tell_change(pending.write)
+                    self._tell_change(pending.write, now)
             case Outcome.STALE:
                 writes.settle(target, now)  # what it is now is on its way to us
             case Outcome.REFUSED | Outcome.UNKNOWN:
@@ -271,9 +274,10 @@ class JobsCore:
                 )
         yield key
 
-    def _tell_change(self, write: WriteStatus) -> None:
+    def _tell_change(self, write: WriteStatus, now: float) -> None:
         """Something became of the job: an event for people."""
         before, after = write.job.status, write.status
+        self.state.timeline.note(write.job.key, before, after, self.state.wall(now))
         self.stats.restarts += after.restarts - before.restarts
         self.stats.failures += after.failures - before.failures
         if (before.phase, before.target, before.failures) == (after.phase, after.target, after.failures):
@@ -305,23 +309,29 @@ class JobsCore:
         seen = observe(self.state, now)
         if not seen.ours:
             return
-        try:
-            decision = dict(self.policy.decide(seen.observation))
-            allowed = allow(
-                seen.observation, {k: v for k, v in decision.items() if k in seen.ours}, may_stop=seen.may_stop
-            )
-        except Exception as error:  # noqa: BLE001  a policy may be anybody's: what it raises must not stop the jobs
+        deciding = self.deciding
+        decided = deciding.decide(self.state, seen, now)
+        allowed = decided.allowed
+        if decided.problem:
             self.stats.policy_failures += 1
-            self.policy_problem = f"{self.policy.name}: {type(error).__name__}: {error}"[:256]
-            self._log("error", "policy_failed", policy=self.policy.name, error=self.policy_problem)
-            return
-        self.policy_problem = ""
+            self._log("error", "policy_failed", policy=deciding.teacher.name, error=decided.problem)
+        if decided.rollout is not None:
+            self._roll(decided.rollout)
         self.stats.decisions += 1
         self.stats.wishes_refused += len(allowed.refused)
         for key in seen.ours:
             yield from self._take_decision(
                 key, seen.observation, allowed.refused.get(key, ""), allowed.changes.get(key)
             )
+
+    def _roll(self, rollout: Rollout) -> None:
+        """The candidate went back, or a window of it is over."""
+        before = self.deciding.rollout
+        if before.on and not rollout.on:
+            self.stats.rollouts_back += 1
+            self._log("warning", "rollout_back", candidate=before.candidate, stage=before.stage, reason=rollout.reason)
+        self._out.append(WriteRollout(rollout, self.deciding.revision))
+        self.deciding.follow(rollout, self.deciding.revision)  # also while etcd does not answer
 
     def _take_decision(self, key: str, shown: Observation, refused: str, change: Allocation | None) -> Iterator[str]:
         job = self.state.jobs[key]
@@ -343,6 +353,7 @@ class JobsCore:
         if job.deleting:
             return
         assess.watch_members(self.state, seen, now)
+        watch_places(self.state, seen, now)
         for write in plan(self.state, seen, now):
             self.stats.workers_made += isinstance(write, Create) and write.resource.kind == POD
             self.stats.workers_removed += isinstance(write, Delete) and write.resource.kind == POD
@@ -350,7 +361,7 @@ class JobsCore:
         status = assess.next_status(self.state, seen, now)
         check_move(job.uid, job.status.phase, status.phase, "look", list(seen.story))
         target = (JOB, job.namespace, job.name)
-        at = self._write_at(seen, status, now)
+        at = assess.write_at(self.state, seen, status, now)
         if at is not None and at <= now:
             if writes.free(target, now):
                 if status.phase is not job.status.phase or status.target != job.status.target:
@@ -360,27 +371,8 @@ class JobsCore:
                 seen.written_at = now
                 self._out.append(writes.send(target, lambda number: WriteStatus(number, job, status)))
             at = None
-        self._drop_waits(job.key, over=now)
+        writes.forget(job.key, over=now)
         self._look_again(seen, at, now)
-
-    def _drop_waits(self, key: str, *, over: float | None = None) -> None:
-        """Forget what could not be written of a job: all of it, or what was due and is not wanted any more."""
-        writes = self.state.writes
-        for target, wait in list(writes.waits.items()):
-            idle = over is None or (wait.until <= over and target not in writes.pending)
-            if idle and job_of_target(target) == key:
-                del writes.waits[target]
-
-    def _write_at(self, seen: JobState, status: JobStatus, now: float) -> float | None:
-        """When the status is to be written; None: it says what it should."""
-        old = seen.job.status
-        if assess.decisive(status) != assess.decisive(old):
-            return now
-        if assess.telling(status) != assess.telling(old):
-            return max(now, seen.written_at + TELLING_S)
-        if assess.figures(status) != assess.figures(old):
-            return max(now, seen.written_at + self.state.settings.status_every_s)
-        return None
 
     def _look_again(self, seen: JobState, write_at: float | None, now: float) -> None:
         job, offset = seen.job, self.state.offset
@@ -391,9 +383,15 @@ class JobsCore:
             if job.status.retry_at > now + offset:
                 times.append(job.status.retry_at - offset)
             if seen.finishing_since:
-                times.append(max(now + TELLING_S, seen.finishing_since + self.state.settings.finish_s - offset))
+                times.append(max(now + assess.TELLING_S, seen.finishing_since + self.state.settings.finish_s - offset))
         if times:
             self._due[job.key] = max(min(times), now + 1e-3)
 
     def _log(self, level: str, event: str, **facts: object) -> None:
         self._out.append(Log(level, event, tuple(facts.items())))
+
+
+def _outdated(known: JobState) -> bool:
+    """Whether it was decided before the minimum was raised over it."""
+    wish, job = known.wish, known.job
+    return wish is not None and 0 < wish.workers < job.minimum and wish.workers != job.status.target

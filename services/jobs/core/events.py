@@ -6,6 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from shared.jobs.online.stages import Rollout
 from shared.jobs.reports import Said
 from shared.model.training_job import GpuNode, MadeObject, TrainingJob, WorkerPod
 
@@ -81,10 +82,29 @@ class Reported(Struct, frozen=True):
     reason: str = ""
 
 
+class RolloutSeen(Struct, frozen=True):
+    """The record of the candidate policy, at its revision in etcd; 0: there is none."""
+
+    rollout: Rollout
+    revision: int
+
+
 class Tick(Struct, frozen=True):
     """A deadline of the core has come."""
 
 
 Event = (
-    JobSeen | JobGone | PodSeen | PodGone | NodeSeen | NodeGone | MadeSeen | MadeGone | Listed | Wrote | Reported | Tick
+    JobSeen
+    | JobGone
+    | PodSeen
+    | PodGone
+    | NodeSeen
+    | NodeGone
+    | MadeSeen
+    | MadeGone
+    | Listed
+    | Wrote
+    | Reported
+    | RolloutSeen
+    | Tick
 )

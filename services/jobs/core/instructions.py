@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from shared.jobs.online.stages import Rollout
 from shared.kube.resources import Resource
 from shared.model.training_job import JobStatus, TrainingJob
 
@@ -59,6 +60,13 @@ class Tell(Struct, frozen=True):
     note: str
 
 
+class WriteRollout(Struct, frozen=True):
+    """What became of the candidate policy, into etcd, where its record is still at ``revision``."""
+
+    rollout: Rollout
+    revision: int
+
+
 class Log(Struct, frozen=True):
     level: str
     event: str
@@ -66,4 +74,4 @@ class Log(Struct, frozen=True):
 
 
 Write = Create | Delete | PatchMinimum | WriteStatus
-Instruction = Write | Tell | Log
+Instruction = Write | WriteRollout | Tell | Log

@@ -43,8 +43,8 @@ def has_succeeded(pods: Iterable[WorkerPod]) -> bool:
 
 
 def kept(workers: Sequence[WorkerPod], target: int) -> list[WorkerPod]:
-    """Which of the live ones stay, the first of the rendezvous before those that run before those that wait."""
-    return sorted(live(workers), key=lambda pod: (pod.index != 0, not runs(pod), pod.index))[:target]
+    """Which of the live ones stay: the first of the rendezvous, those that run, those that have a node, the others."""
+    return sorted(live(workers), key=lambda pod: (pod.index != 0, not runs(pod), not pod.node, pod.index))[:target]
 
 
 def may_leave(pod: WorkerPod, running: int, minimum: int) -> bool:

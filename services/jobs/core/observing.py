@@ -8,11 +8,12 @@ from collections import Counter, defaultdict
 from msgspec import Struct
 
 from services.jobs.core.assess import staying
-from services.jobs.core.members import has_succeeded
+from services.jobs.core.members import has_succeeded, live
 from services.jobs.core.state import JobState, State
+from services.jobs.core.unplaced import waits_for_room
 from shared.jobs.observation import JobObservation, NodeObservation, Observation
 from shared.model.resources import MILLI_PER_DEVICE
-from shared.model.training_job import WorkerPod
+from shared.model.training_job import PARAMETER_SERVER, WorkerPod
 
 OTHERS = "group:"
 """Before the name of somebody else's job (a batch Job, JobSet or TrainJob with a PodGroup): no wish changes it."""
@@ -39,7 +40,7 @@ def observe(state: State, now: float) -> Seen:
             continue
         pods = state.pods_of(job)
         fixed = bool(job.problem) or has_succeeded(pods)
-        if (job.paused or fixed) and not job.status.target:
+        if not job.status.target and (job.paused or fixed or waits_for_room(job, wall)):
             continue
         jobs.append(_observed(seen, pods, wall, fixed=fixed or job.paused))
         if not fixed and not job.paused:
@@ -78,6 +79,7 @@ def _observed(seen: JobState, pods: list[WorkerPod], wall: float, *, fixed: bool
         maximum=most,
         requested=requested,
         gpus_per_worker=gpu_milli / MILLI_PER_DEVICE,
+        server_gpus=max(0, job.ps - _servers_placed(pods)) * job.ps_gpu_milli / MILLI_PER_DEVICE,
         batch=job.batch or 1,
         batch_range=job.batch_range,
         restart_s=seen.restart_s or status.restart_s or job.restart_s,
@@ -91,17 +93,22 @@ def _observed(seen: JobState, pods: list[WorkerPod], wall: float, *, fixed: bool
         since_change_s=max(0.0, wall - (status.changed or job.created)),
         remaining_samples=remaining,
         epochs_left=report.epochs_left,
+        speed=seen.speeds.speed(job.batch or 1),
     )
 
 
+def _servers_placed(pods: list[WorkerPod]) -> int:
+    return sum(pod.role == PARAMETER_SERVER and bool(pod.node) for pod in live(pods))
+
+
 def _others(state: State) -> tuple[Counter[str], list[JobObservation]]:
-    """(thousandths of GPUs by node that no job holds, jobs of others)."""
+    """(thousandths of GPUs by node that no worker of a job holds, jobs of others)."""
     foreign: Counter[str] = Counter()
     members: defaultdict[str, list[WorkerPod]] = defaultdict(list)
     for pod in state.pods.values():
-        if pod.job or pod.ended or not pod.gpu_milli:
+        if pod.ended or not pod.gpu_milli or (pod.job and pod.role != PARAMETER_SERVER):
             continue
-        if pod.group:
+        if pod.group and not pod.job:
             members[f"{OTHERS}{pod.namespace}/{pod.group}"].append(pod)
         elif pod.node:
             foreign[pod.node] += pod.gpu_milli
@@ -131,7 +138,8 @@ def _nodes(state: State, foreign: Counter[str], used: set[str]) -> tuple[NodeObs
     found = []
     held: Counter[str] = Counter()
     for pod in state.pods.values():
-        if (pod.job or pod.group) and pod.node and not pod.ended:
+        worker = pod.job and pod.role != PARAMETER_SERVER
+        if (worker or (pod.group and not pod.job)) and pod.node and not pod.ended:
             held[pod.node] += pod.gpu_milli
     for name in sorted(used | state.nodes.keys()):
         node = state.nodes.get(name)
@@ -159,4 +167,5 @@ def why_waiting(seen: Observation, name: str, held_back: str) -> str:
     total = sum(node.gpus for node in seen.nodes)
     free = total - sum(one.workers * one.gpus_per_worker for one in seen.jobs)
     needs = f"{job.minimum} workers" + (f" of {job.gpus_per_worker:g} GPUs" if job.gpus_per_worker else "")
+    needs += f" and {job.server_gpus:g} GPUs for parameter servers" if job.server_gpus else ""
     return f"it needs {needs}; {max(0.0, free):g} of {total} GPUs are free, {before} jobs that wait come before it"

@@ -8,9 +8,9 @@
        v
     Paused
 
-J1 a target is 0 or from the minimum to the maximum · J2 a write has one object, and an object one write at a time ·
-J3 a worker that runs is taken away only where at least the minimum still runs · J4 a job that has something to do has a
-write out, or a time at which it is looked at again · J5 what ended stays ended.
+J1 a target that is decided is 0 or from the minimum to the maximum · J2 a write has one object, and an object one write
+at a time · J3 a worker that runs is taken away only where at least the minimum still runs · J4 a job that has something
+to do has a write out, or a time at which it is looked at again · J5 what ended stays ended.
 """
 
 from __future__ import annotations

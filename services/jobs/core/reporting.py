@@ -5,11 +5,15 @@ A report that is refused changes nothing but the condition that says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from services.jobs.core.assess import MEAN_OF, whole
 from services.jobs.core.events import Reported
+from services.jobs.core.members import runs, workers_of
 from services.jobs.core.state import JobState, State
+from shared.jobs.online.learned import Way
 from shared.jobs.reports import ReportRefused, Said, accept, began_anew, lost_steps, read_report
-from shared.model.training_job import WorkerPod
+from shared.model.training_job import Report, WorkerPod
 
 
 def take_annotation(state: State, pod: WorkerPod, now: float) -> bool | None:
@@ -23,6 +27,19 @@ def take_annotation(state: State, pod: WorkerPod, now: float) -> bool | None:
     except ReportRefused as error:
         said, problem, reason = Said(), f"{pod.name}: {error}", error.reason
     return take_report(state, Reported(seen.job.key, pod.job, said, problem, reason), now)
+
+
+def recall_annotations(state: State, now: float) -> Iterator[bool | None]:
+    """At the end of the first listing: what stands on pods is news only of a job that nothing is known of. Of another
+    one it may be older than what is known, and says nothing of whether the job still reports."""
+    for pod in list(state.pods.values()):
+        seen = state.job_of(pod) if pod.report else None
+        if seen is None:
+            continue
+        if seen.job.status.report == Report():
+            yield take_annotation(state, pod, now)
+        else:
+            seen.read_annotations[pod.uid] = pod.report
 
 
 def take_report(state: State, event: Reported, now: float) -> bool | None:
@@ -47,8 +64,19 @@ def take_report(state: State, event: Reported, now: float) -> bool | None:
         _count_restart(seen, wall)
     if report.checkpoint_steps is not None and report.checkpoint_steps != seen.saved:
         seen.saved, seen.saved_at = report.checkpoint_steps, wall
+    if event.said.samples_per_s and not seen.awaits_report:
+        _learn(state, seen, event.said.samples_per_s)
     seen.report = report
     return True
+
+
+def _learn(state: State, seen: JobState, samples_per_s: float) -> None:
+    """The speed is of the workers that run now, where these are what was decided."""
+    job = seen.job
+    running = [pod for pod in workers_of(state.pods_of(job)) if runs(pod)]
+    if len(running) == job.status.target and not seen.change_began:
+        nodes = len({pod.node for pod in running})
+        seen.speeds.add(Way(len(running), nodes, job.status.batch or job.batch or 1), samples_per_s)
 
 
 def _count_restart(seen: JobState, wall: float) -> None:

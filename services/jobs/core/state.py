@@ -11,8 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.jobs.core.instructions import Delete, Write
+from services.jobs.core.timeline import Timeline
 from shared.backoff import backoff_s
 from shared.jobs.observation import Allocation
+from shared.jobs.online.learned import Reports
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.resources import Resource
 from shared.kube.training_pods import Rules
@@ -47,6 +49,8 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     status_every_s: float = 15.0
     """How often figures alone are written on an object."""
     silent_after_s: float = 300.0
+    start_timeout_s: float = 600.0
+    """GPUs for pods that no node takes are given back after so long (``unplaced.py``)."""
     retry_first_s: float = 10.0
     retry_most_s: float = 300.0
     finish_s: float = 330.0
@@ -128,6 +132,13 @@ class Writes:
         wait_s = min(MOST_S, backoff_s(failures, first_s=FIRST_S, most_s=MOST_S, drawn=1.0))
         self.waits[target] = Wait(failures, now + wait_s, message)
 
+    def forget(self, key: str, *, over: float | None = None) -> None:
+        """What failed of a job: all of it, or what is due by ``over`` and is not wanted any more."""
+        for target, wait in list(self.waits.items()):
+            idle = over is None or (wait.until <= over and target not in self.pending)
+            if idle and job_of_target(target) == key:
+                del self.waits[target]
+
     def expire(self, now: float) -> list[Target]:
         """What the watch did not show in time, and waits that are over: those objects are looked at anew."""
         late = [target for target, one in self.pending.items() if one.until is not None and one.until <= now]
@@ -162,6 +173,8 @@ class JobState:
     """Counted and not yet in the status."""
     report: Report | None = None
     """The newest, where it is not yet in the status."""
+    speeds: Reports = field(default_factory=Reports)
+    """How fast it ran, by its reports in this term."""
     believed: bool = False
     """Whether this term has accepted one."""
     lost_steps: int = 0
@@ -175,6 +188,10 @@ class JobState:
     saved_at: float = 0.0
     """When that was news (wall), or when it began to run."""
     finishing_since: float = 0.0
+    unplaced_since: float = 0.0
+    """Since when some of its pods have no node (wall); 0.0: all have."""
+    placed: int = 0
+    """Workers that had one when that was looked at last."""
     written_at: float = 0.0
     waits_for: str = ""
     """Why the last decision gave it nothing."""
@@ -203,6 +220,7 @@ class State:
     nodes: dict[str, GpuNode] = field(default_factory=dict)
     made: dict[Target, MadeObject] = field(default_factory=dict)
     writes: Writes = field(default_factory=Writes)
+    timeline: Timeline = field(default_factory=Timeline)
 
     def wall(self, now: float) -> float:
         """Seconds since 1970."""

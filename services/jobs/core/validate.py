@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.jobs.core.instructions import Delete
+from services.jobs.core.instructions import Delete, WriteStatus
 from services.jobs.core.members import GROUP, has_group, runs, to_create, to_delete, workers_of
 from services.jobs.core.state import POD, State
 from shared.kube.training_pods import pod_name
@@ -17,8 +17,8 @@ def broken(state: State, due: Mapping[str, float], *, ready: bool, since: int) -
         job = seen.job
         target = job.status.target
         current = job.status.observed_generation == job.generation
-        if target and current and not job.problem and not job.ended and not job.minimum <= target <= job.maximum:
-            lines.append(f"J1 {key}: target {target} is not from {job.minimum} to {job.maximum}")
+        if target > job.maximum and current and not job.problem and not job.ended:
+            lines.append(f"J1 {key}: target {target} is more than {job.maximum}")
         if key != job.key:
             lines.append(f"J2 {key}: holds the job {job.key}")
         if ready and not job.problem and not job.ended and not job.deleting:
@@ -26,6 +26,11 @@ def broken(state: State, due: Mapping[str, float], *, ready: bool, since: int) -
     for place, pending in state.writes.pending.items():
         if pending.number > state.writes.number:
             lines.append(f"J2 {'/'.join(place)}: write {pending.number} was never numbered")
+        if isinstance(pending.write, WriteStatus) and pending.number >= since:
+            job, target = pending.write.job, pending.write.status.target
+            decided = not job.problem and target != min(job.status.target, job.maximum)
+            if decided and 0 < target < job.minimum:
+                lines.append(f"J1 {job.key}: {target} is decided, and its minimum is {job.minimum}")
     lines += _below_minimum(state, since)
     for uid, pods in state.of_job.items():
         lines += [f"J2 {pod.name}: held for {uid}, owned by {pod.job}" for pod in pods.values() if pod.job != uid]

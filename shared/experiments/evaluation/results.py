@@ -108,6 +108,8 @@ class SuiteResult:
     card_digests: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What a reader must know beside the figures: a trace that was missing, how devices are chosen."""
+    distributions: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    """By what it is of ("completion, hours, load 1.0"), then by policy: the quantiles, evenly from 0 to 1."""
 
     def __post_init__(self) -> None:
         for policy, metrics in self.policies.items():
@@ -154,6 +156,7 @@ class _Document(msgspec.Struct):
     goals: tuple[Goal, ...]
     card_digests: dict[str, str]
     notes: tuple[str, ...]
+    distributions: dict[str, dict[str, tuple[float, ...]]] = {}
 
 
 def from_json(document: Any) -> SuiteResult:
@@ -166,8 +169,9 @@ def from_json(document: Any) -> SuiteResult:
         raise ConfigError(f"result: $.schema is {found.schema}, this version reads {SCHEMA}; run the evaluation again")
     policies = {name: policy.metrics for name, policy in found.policies.items()}
     return SuiteResult(
-        found.suite, found.command, found.seeds, policies, found.paired, found.goals, found.card_digests, found.notes
-    )
+        found.suite, found.command, found.seeds, policies, found.paired, found.goals, found.card_digests, found.notes,
+        found.distributions,
+    )  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

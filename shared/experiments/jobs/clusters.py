@@ -60,6 +60,13 @@ POLLUX = uniform(16, 4)
 """The cluster of Pollux' simulator: 16 nodes of 4 GPUs."""
 
 
+def mixed() -> Cluster:
+    """64 GPUs of three types, in the shape of Sia's cluster (SOSP 2023): 6 nodes of 4, 2 of 8, 3 of 8. There they are
+    T4, A100 and RTX 2080 Ti; here types that were measured (``gavel.py``) stand in their place: T4, V100 and P100."""
+    kinds = [_Kind(gpus=4, count=6, gpu_type="t4"), _Kind(gpus=8, count=2, gpu_type="v100")]
+    return _cluster([*kinds, _Kind(gpus=8, count=3, gpu_type="p100")], "the mixed cluster")
+
+
 def parse_cluster(document: Any, file: str) -> Cluster:
     """A cluster from what a YAML or JSON file holds. ``ConfigError`` names the field and the remedy."""
     try:

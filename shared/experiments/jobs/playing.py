@@ -12,12 +12,13 @@ import numpy as np
 from shared.errors import ConfigError
 from shared.experiments.jobs.clusters import Cluster
 from shared.experiments.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE, Models, read_models
-from shared.experiments.jobs.workloads import Workload, jobs_of, parse_workloads
+from shared.experiments.jobs.workloads import Workload, jobs_of, parse_workloads, without_ncf
 from shared.jobs.observation import Decision, Observation, Policy
 from shared.jobs.registry import entry_of, make
 from shared.twin.training.simulation import Change, Outcome, Settings, Simulation, TrainingJob, run
 
 HOUR_S = 3600.0
+QUANTILES = 201
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Order:
     cluster: Cluster
     policy: str
     seed: int
+    second_set: bool = False
+    """NCF's jobs are CIFAR10's (``workloads.without_ncf``)."""
     adaptive: bool | None = None
     """Whether policies choose batches; None: as the policy is made for."""
     settings: Settings
@@ -84,9 +87,13 @@ class Played:
         """Jobs that had not ended when the run was given up."""
         return tuple(one.name for one in self.outcomes if one.ended is None)
 
+    def hours(self) -> list[float]:
+        """From submission to end of each job; of one that did not end, as long as the run lasted."""
+        return [min(one.completion_s, self.most_s - one.submitted) / HOUR_S for one in self.outcomes]
+
     def figures(self) -> dict[str, float]:
         """What is reported of a run; hours, and a job that did not end counts as long as the run lasted."""
-        hours = np.array([min(one.completion_s, self.most_s - one.submitted) / HOUR_S for one in self.outcomes])
+        hours = np.array(self.hours())
         found = {
             "avg_jct_h": float(hours.mean()),
             "p50_jct_h": float(np.percentile(hours, 50)),
@@ -102,6 +109,12 @@ class Played:
             found["decide_ms"] = 1000.0 * fmean(self.decide_s)
             found["decide_p99_ms"] = 1000.0 * float(np.percentile(self.decide_s, 99))
         return found
+
+
+def quantiles(runs: Sequence[Played]) -> tuple[float, ...]:
+    """Of the hours of all jobs of these runs together: ``QUANTILES`` of them, evenly from the least to the most."""
+    hours = [one for played in runs for one in played.hours()]
+    return tuple(np.quantile(hours, np.linspace(0.0, 1.0, QUANTILES)).round(6).tolist())
 
 
 class Timed:
@@ -131,6 +144,8 @@ def play(order: Order) -> Played:
         raise ConfigError(
             f"{order.source.file}: no workload {order.workload[1]} of {order.workload[0]!r}; give another"
         )
+    if order.second_set:
+        workload = without_ncf(workload, order.workload, order.source.read().values(), order.source.models)
     adaptive = entry_of(order.policy).adapts_batch if order.adaptive is None else order.adaptive
     jobs = jobs_of(workload, gpus=order.cluster.gpus, adaptive=adaptive)
     return play_jobs(jobs, order.cluster, make(order.policy), order.seed, order.settings, clock=order.clock)

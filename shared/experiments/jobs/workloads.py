@@ -7,7 +7,7 @@ nothing from a second GPU stay on one and keep one batch, as in Pollux' simulato
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -120,6 +120,24 @@ def _job(row: Row, gpus: int, *, adaptive: bool) -> TrainingJob:
         maximum=maximum,
         batch_range=batches,
     )
+
+
+def without_ncf(workload: Workload, key: tuple[str, int], others: Iterable[Workload], models: Models) -> Workload:
+    """The same arrivals with each job of NCF, which gains nothing from a second GPU, replaced by one of CIFAR10, as
+    Sia's authors did (SOSP 2023). Workers and batch are drawn from those that CIFAR10's jobs have in ``others``, by the
+    workload's ``key`` alone. ``ConfigError``: none has."""
+    old, new = SMALL[1], SMALL[0]
+    setups = sorted({(row.requested, row.batch) for one in others for row in one if row.model.name == new})
+    if not setups:
+        raise ConfigError(f"workloads: no job of {new} to take workers and batch from; give the published workloads")
+    rng = np.random.default_rng([key[1], *key[0].encode()])
+    found = []
+    for row in workload:
+        if row.model.name == old:
+            workers, batch = _one_of(setups, rng)
+            row = Row(f"{row.name}-as-{new}", row.submitted, models[new], workers, batch)
+        found.append(row)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,8 @@ class _Room:
     def stand(self, job: JobObservation, workers: int) -> None:
         """Count what the job holds."""
         nodes = sorted(job.placement.items(), key=lambda held: (held[0] in self._free, held[0]))
+        if workers:
+            self._reserve(job.server_gpus)
         placed = [node for node, count in nodes for _ in range(count)][:workers]
         self._of[job.name] = placed
         for node in placed:
@@ -130,12 +132,16 @@ class _Room:
 
     def fits(self, job: JobObservation, count: int) -> bool:
         """Whether so many more workers find a node each."""
-        size = job.gpus_per_worker
+        size, beside = job.gpus_per_worker, 0.0 if self._of[job.name] or job.workers else job.server_gpus
+        if beside and sum(free for free in self._free.values() if free > 0) + EPSILON < count * size + beside:
+            return False
         return size <= 0 or sum(int((free + EPSILON) // size) for free in self._free.values() if free > 0) >= count
 
     def take(self, job: JobObservation, count: int) -> None:
         for _ in range(count if job.gpus_per_worker > 0 else 0):
             self._put(job)
+        if not job.workers:
+            self._reserve(job.server_gpus)
 
     def give_back(self, job: JobObservation) -> None:
         """One worker of the job leaves."""
@@ -143,6 +149,13 @@ class _Room:
         node = nodes.pop() if nodes else ""
         if node in self._free:
             self._free[node] += job.gpus_per_worker
+
+    def _reserve(self, gpus: float) -> None:
+        """For parameter servers, on the fullest nodes."""
+        for node in sorted(self._free, key=lambda name: (self._free[name], name)):
+            taken = min(gpus, max(0.0, self._free[node]))
+            self._free[node] -= taken
+            gpus -= taken
 
     def _put(self, job: JobObservation, *, force: bool = False) -> None:
         size = job.gpus_per_worker

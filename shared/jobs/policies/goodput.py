@@ -97,11 +97,12 @@ class GoodputTables:
         key = (id(speed), batches, gpu_type)
         if key not in self._rates and self.sizes is not None:
             packed = [(min(-(-size // self.per_node), self.nodes), size) for size in self.sizes]
-            rows = [
-                [speed.samples_per_s(even(nodes, size), batch, gpu_type) if size else 0.0 for batch in batches]
-                for nodes, size in packed
-            ]
-            self._rates[key] = (speed, np.array(rows))
+            rows = np.zeros((len(packed), len(batches)))
+            for at, (nodes, size) in enumerate(packed):
+                if size:
+                    placement = even(nodes, size)
+                    rows[at] = [speed.samples_per_s(placement, batch, gpu_type) for batch in batches]
+            self._rates[key] = (speed, rows)
         elif key not in self._rates:
             rates = np.zeros((self.nodes + 1, self.workers + 1, len(batches)))
             for nodes in range(1, self.nodes + 1):

@@ -185,6 +185,8 @@ class Marginal:
 
 def _type_of(job: JobObservation, types: Mapping[str, Sequence[NodeObservation]]) -> str | None:
     """The GPU type that all of its workers stand on; None: it waits, or they stand on several."""
+    if not job.placement:
+        return None
     found = {kind for kind, nodes in types.items() if any(node.name in job.placement for node in nodes)}
     return found.pop() if len(found) == 1 else None
 

@@ -59,7 +59,10 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
 def ring(placement: Sequence[int]) -> Placement:
     """The same ring of nodes, begun where it reads smallest: rotations of one ring run alike."""
     used = tuple(count for count in placement if count)
-    return min((used[at:] + used[:at] for at in range(len(used))), default=())
+    least = min(used, default=0)
+    if used.count(least) == len(used):
+        return used
+    return min(used[at:] + used[:at] for at, count in enumerate(used) if count == least)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class StepTimes:
     placed: Mapping[Placement, Curve]
     shaped: Mapping[tuple[int, int], Curve]
     _found: dict[tuple[Placement, float], tuple[float, float] | None] = field(default_factory=dict, compare=False)
+    _rings: dict[Placement, Placement] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, placed: Mapping[Placement, Curve], shaped: Mapping[tuple[int, int], Curve]) -> StepTimes:
@@ -99,7 +103,9 @@ class StepTimes:
         """
         key = (tuple(placement), local)
         if key not in self._found:
-            self._found[key] = self._at(ring(self._split(placement)), local)
+            if key[0] not in self._rings:
+                self._rings[key[0]] = ring(self._split(placement))
+            self._found[key] = self._at(self._rings[key[0]], local)
         return self._found[key]
 
     def _split(self, placement: Sequence[int]) -> list[int]:

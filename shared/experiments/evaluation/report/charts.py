@@ -72,6 +72,30 @@ def curve(points: Points, *, name: str, colour: int = 0) -> str:
     )
 
 
+def distribution(quantiles: Mapping[str, Sequence[float]], *, name: str) -> str:
+    """The cumulative distribution of each policy, over a logarithmic axis. ``quantiles``: evenly from 0 to 1; "": none
+    that is finite and above 0."""
+    shown = {policy: _steps(values) for policy, values in quantiles.items()}
+    shown = {policy: points for policy, points in shown.items() if points}
+    if not shown:
+        return ""
+
+    def draw(axes: Axes) -> None:
+        for number, (policy, points) in enumerate(shown.items()):
+            colour, style = COLOURS[number % len(COLOURS)], ("-", "--", ":")[number // len(COLOURS) % 3]
+            axes.plot(*zip(*points, strict=True), style, color=colour, linewidth=1.5, label=_short(policy))
+        axes.set_xscale("log")
+        axes.set_ylim(0.0, 1.0)
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
+
+    return _svg(draw, CURVE_IN, label=f"share of jobs with no more {name}, by policy")
+
+
+def _steps(values: Sequence[float]) -> list[tuple[float, float]]:
+    most = max(1, len(values) - 1)
+    return [(value, at / most) for at, value in enumerate(values) if isfinite(value) and value > 0.0]
+
+
 def thinned(points: Points) -> list[tuple[float, float]]:
     """At most ``MAX_POINTS`` points, each the mean of as many neighbours as fall to it."""
     if len(points) <= MAX_POINTS:

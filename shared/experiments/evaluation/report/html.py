@@ -49,6 +49,7 @@ def render(result: SuiteResult, *, curves: Sequence[Curves] = (), behaviours: Se
         significant_p=SIGNIFICANT_P,
         curves=curves,
         draw_curve=charts.curve,
+        draw_distribution=charts.distribution,
         behaviours=behaviours,
         situation=SITUATION,
     )

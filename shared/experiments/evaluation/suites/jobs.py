@@ -15,8 +15,9 @@ from statistics import fmean
 from shared.errors import ConfigError
 from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
 from shared.experiments.evaluation.suites.suites import SuiteInput
-from shared.experiments.jobs.clusters import POLLUX
-from shared.experiments.jobs.playing import Order, Played, Source, play
+from shared.experiments.jobs.clusters import POLLUX, mixed
+from shared.experiments.jobs.gavel import ISOLATED_FILE, Isolated
+from shared.experiments.jobs.playing import Order, Played, Source, play, quantiles
 from shared.experiments.jobs.workloads import WORKLOADS_FILE
 from shared.experiments.traces.cells import rows
 from shared.jobs.registry import POLICIES, entry_of
@@ -42,6 +43,12 @@ NOTES = (
     "a value is of one workload, its mean over the seeds: what is called a seed here is the number of a workload",
     "jobs come over 8 hours to 16 nodes of 4 GPUs; rounds of 60 s, each restart costs 30 s, jobs wait for rounds",
     "pollux, sia and marginal choose batches; tiresias, optimus and marginal-fixed take the users' tuned ones",
+)
+SECOND_NOTES = (
+    NOTES[0],
+    "the same arrivals with NCF's jobs replaced by CIFAR10's, on 6 nodes of 4 T4, 2 of 8 V100 and 3 of 8 P100",
+    "speeds of GPU types are Gavel's; pollux, tiresias and optimus take all GPUs for alike",
+    NOTES[2],
 )
 
 
@@ -77,9 +84,30 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         seeds=workloads,
         policies=found,
         paired=tuple(_paired(found, loads, len(workloads))),
-        goals=tuple(goals_of(found, loads, workloads, published)) if given.settings in (None, Settings()) else (),
-        notes=(*NOTES, *_refusals(runs)),
+        goals=tuple(_goals(given, found, loads, workloads, published)),
+        notes=(*(SECOND_NOTES if given.second_set else NOTES), *_refusals(runs)),
+        distributions={
+            f"completion, hours, load {load}": {
+                policy: quantiles([one for number in workloads for one in runs[policy, load, number]])
+                for policy in policies
+            }
+            for load in loads
+        },
     )
+
+
+def _goals(
+    given: SuiteInput,
+    found: Mapping[str, Mapping[str, Metric]],
+    loads: Sequence[str],
+    workloads: Sequence[int],
+    published: Mapping[tuple[str, int], float],
+) -> list[Goal]:
+    if given.settings not in (None, Settings()):
+        return []
+    if given.second_set:
+        return ahead_of(found, loads) if set(workloads) == set(WORKLOADS) else []
+    return goals_of(found, loads, workloads, published)
 
 
 def _orders(
@@ -88,14 +116,22 @@ def _orders(
     if WORKLOADS_FILE not in given.files:
         raise ConfigError(f"--tables: {WORKLOADS_FILE} is missing; give the folder with Pollux' workloads and tables")
     source = Source.of(given.files[WORKLOADS_FILE], WORKLOADS_FILE, given.files)
+    cluster, settings = POLLUX, given.settings or Settings()
+    if given.second_set:
+        if ISOLATED_FILE not in given.files:
+            raise ConfigError(f"--second-set: {ISOLATED_FILE} is missing in --tables; it says how fast other GPUs are")
+        cluster = mixed()
+        types = frozenset(node.gpu_type for node in cluster.nodes)
+        settings = replace(settings, gpu_types=Isolated.parse(given.files[ISOLATED_FILE]).factors(types))
     order = Order(
         source=source,
         workload=("", 0),
-        cluster=POLLUX,
+        cluster=cluster,
         policy="",
         seed=0,
-        settings=given.settings or Settings(),
+        settings=settings,
         clock=given.clock,
+        second_set=given.second_set,
     )
     return [
         (load, replace(order, workload=(LOADS[load], number), policy=policy, seed=seed))
@@ -140,9 +176,7 @@ def goals_of(
             goals.append(Goal.at_most(what, off, TOLERANCE_PERCENT))
         if set(workloads) != set(WORKLOADS):
             continue
-        for other in (one for one in ("pollux", "sia") if OURS in found and one in found):
-            ahead = found[OURS][metric].mean - found[other][metric].mean
-            goals.append(Goal.at_most(f"{OURS} less {other} at load {load}, hours", ahead, 0.0))
+        goals += ahead_of(found, [load])
     if set(workloads) == set(WORKLOADS) and "1.0" in loads:
         if OURS in found:
             goals += [
@@ -153,6 +187,20 @@ def goals_of(
             mean = found[OURS_FIXED][f"load 1.0/{KPI}"].mean
             goals.append(Goal.at_most(f"{OURS_FIXED} at load 1.0, mean hours", mean, FIXED_BELOW_H))
     return goals
+
+
+def ahead_of(found: Mapping[str, Mapping[str, Metric]], loads: Sequence[str]) -> list[Goal]:
+    """Ours is not behind the strongest of the others."""
+    return [
+        Goal.at_most(
+            f"{OURS} less {other} at load {load}, hours",
+            found[OURS][f"load {load}/{KPI}"].mean - found[other][f"load {load}/{KPI}"].mean,
+            0.0,
+        )
+        for load in loads
+        for other in ("pollux", "sia")
+        if OURS in found and other in found
+    ]
 
 
 def _paired(found: Mapping[str, Mapping[str, Metric]], loads: Sequence[str], workloads: int) -> list[Paired]:

@@ -48,6 +48,8 @@ class SuiteInput:
     loads: Sequence[str] = ()
     workloads: Sequence[int] = ()
     settings: Settings | None = None
+    second_set: bool = False
+    """Of the jobs suite: NCF replaced by CIFAR10, on a cluster of mixed GPUs."""
     own: OwnReward | None = None
     """A reward of the user's own, measured beside the shipped ones; of the deepsets suite."""
 

@@ -7,6 +7,7 @@ late, and maybe twice. What it checks after each step are promises to users, sai
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -14,10 +15,13 @@ from msgspec.structs import replace
 
 from services.jobs.core import events as ev
 from services.jobs.core.core import JobsCore
+from services.jobs.core.deciding import Deciding
 from services.jobs.core.instructions import Create, Delete, PatchMinimum, Write, WriteStatus
 from services.jobs.core.members import GROUP, SERVICE
 from services.jobs.core.state import POD, CoreSettings, State
+from shared.jobs.guard import Guard
 from shared.jobs.observation import Policy
+from shared.jobs.online.stages import Judge
 from shared.jobs.policies.elastic import Elastic
 from shared.kube.training_pods import Rules
 from shared.model.training_job import (
@@ -63,7 +67,11 @@ class World:
         self.made: dict[tuple[str, str], MadeObject] = {}
         self.nodes = {f"n{number}": GpuNode(f"n{number}", 4000) for number in range(nodes)}
         self.policy = policy if policy is not None else Elastic()
+        self.make: Callable[[str], Guard] | None = None
+        self.judge: Callable[[], Judge] = Judge
         self.settings = settings
+        self.unfit: set[str] = set()
+        """Pods that no node takes, for reasons beside GPUs."""
         self.sent: list[tuple[JobsCore, Write]] = []
         self.coming: list[ev.Event] = []
         self.told: list[Any] = []
@@ -79,7 +87,7 @@ class World:
             term=self.revision, settings=self.settings, rules=Rules(report_url="http://jobs"),
             offset=EPOCH - 100.0, report_key=b"k" * 32,
         )  # fmt: skip
-        core = JobsCore(state, self.policy, kinds=KINDS)
+        core = JobsCore(state, Deciding(Guard(self.policy), make=self.make, judge=self.judge), kinds=KINDS)
         listed: list[ev.Event] = [ev.JobSeen(job) for job in self.jobs.values()]
         listed += [ev.NodeSeen(node) for node in self.nodes.values()]
         listed += [ev.MadeSeen(made) for made in self.made.values()]
@@ -171,9 +179,10 @@ class World:
             return ev.Outcome.EXISTS
         labels = meta["labels"]
         job = next((one for one in self.jobs.values() if one.uid == owner), None)
+        held = 0 if job is None else job.gpu_milli if labels[ROLE_LABEL] == WORKER else job.ps_gpu_milli
         pod = self.pods[write.name] = WorkerPod(
             uid, write.namespace, write.name, job=owner, role=labels[ROLE_LABEL], index=int(labels[INDEX_LABEL]),
-            attempt=int(labels[ATTEMPT_LABEL]), gpu_milli=job.gpu_milli if job is not None else 0, created=EPOCH,
+            attempt=int(labels[ATTEMPT_LABEL]), gpu_milli=held, created=EPOCH,
         )  # fmt: skip
         self.coming.append(ev.PodSeen(pod))
         return ev.Outcome.DONE
@@ -261,7 +270,7 @@ class World:
             if pod.terminating:
                 self.remove_pod(name)
                 busy = True
-            elif pod.phase == "Pending":
+            elif pod.phase == "Pending" and name not in self.unfit:
                 node = next((n for n in self.nodes.values() if used[n.name] + pod.gpu_milli <= n.gpu_milli), None)
                 if node is not None:
                     used[node.name] += pod.gpu_milli
@@ -278,3 +287,15 @@ class World:
 
     def phase(self, key: str = "default/a") -> Phase:
         return self.status(key).phase
+
+
+def running(settings: CoreSettings = SETTINGS, **more: Any) -> World:
+    """A world whose one job runs."""
+    world = World(settings=settings)
+    world.put_job(a_job(**more))
+    world.settle()
+    return world
+
+
+def conditions(world: World, key: str = "default/a") -> dict[str, tuple[str, str]]:
+    return {one.type: (one.status, one.reason) for one in world.status(key).conditions}

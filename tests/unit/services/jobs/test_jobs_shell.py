@@ -7,17 +7,26 @@ from typing import Any
 import pytest
 
 from services.jobs.core import events as ev
-from services.jobs.core.instructions import Create, Delete, PatchMinimum, WriteStatus
+from services.jobs.core.instructions import Create, Delete, PatchMinimum, WriteRollout, WriteStatus
+from services.jobs.io import watches
+from services.jobs.io.rollouts import Rollouts
 from services.jobs.io.watches import group_version
 from services.jobs.io.writes import Writes
 from services.jobs.policies import policy_named
 from services.jobs.settings import JobsSettings
-from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown
+from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, StoreUnknown
+from shared.jobs.online.stages import Rollout
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS_V1ALPHA2
 from shared.kube.training_jobs import JOB_PODS
 from shared.model.training_job import JobStatus
+from shared.ports import Put
+from shared.runtime.records.jobs import read_rollout
+from shared.wire.keys import Keys
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
 from tests.unit.services.jobs.jobs_world import a_job
 
+KEYS = Keys()
 CREATE = Create(1, JOB_PODS, "default", "p", {})
 DELETE = Delete(1, JOB_PODS, "default", "p", "uid")
 MINIMUM = PatchMinimum(1, PODGROUPS_V1ALPHA2, "default", "a", "uid", 2)
@@ -106,6 +115,41 @@ async def test_the_newest_group_that_is_served_is_taken():
     assert await group_version(only) is PODGROUPS_V1ALPHA2
     with pytest.raises(ConfigError, match="plugins-pod-groups"):
         await group_version(none)
+
+
+async def test_what_became_of_a_candidate_is_written_once_etcd_answers():
+    etcd = MemoryEtcd()
+    term = etcd.txn([], [Put(KEYS.jobs_leader, b"{}")]).revision
+    store, failures = MemoryStore(etcd), 2
+    txn = store.txn
+
+    async def unsure(*asked: Any, **more: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise StoreUnknown("no answer")
+        return await txn(*asked, **more)
+
+    store.txn = unsure  # type: ignore[method-assign]
+    await Rollouts(store, KEYS, term).write(WriteRollout(Rollout(candidate="drf", reason="worse"), 0))
+    assert (await read_rollout(store, KEYS)).reason == "worse"
+    await Rollouts(store, KEYS, term).write(WriteRollout(Rollout(candidate="fifo"), 0))
+    assert (await read_rollout(store, KEYS)).candidate == "drf", "somebody changed it meanwhile: theirs counts"
+
+
+async def test_the_note_about_missing_training_jobs_goes_when_they_come(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(watches, "UNSERVED_LOOK_S", 0.0)
+    answers, noted = [False, KubeUnknown("no answer"), True], []
+
+    async def may_list(resource: Any) -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(IndexError):
+        await watches.tell_unserved(may_list, lambda *told: noted.append(told))
+    assert noted == [("training_jobs", watches.UNSERVED), ("training_jobs", "")]
 
 
 def test_a_policy_that_is_not_there_is_named():

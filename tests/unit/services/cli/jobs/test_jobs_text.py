@@ -38,6 +38,13 @@ def test_why_says_what_to_do():
     assert "lower spec.workers.minimum" in lines[1]
 
 
+def test_why_of_a_job_that_no_node_takes_says_what_to_look_for():
+    told = {**READY, "reason": "DoesNotFit", "message": "no node took its pods for 600 s, 2 times"}
+    lines = why_lines(an_item(told, phase="Pending"))
+    assert "2 times" in lines[0]
+    assert "'conclave nodes' shows what is free" in lines[1]
+
+
 def test_why_without_a_service_says_so():
     assert "does it run?" in why_lines(an_item())[0]
 

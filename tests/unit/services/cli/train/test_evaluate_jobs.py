@@ -12,6 +12,7 @@ from shared.experiments.evaluation.results import from_json
 from shared.experiments.evaluation.suites.jobs import TOLERANCE_PERCENT
 from shared.experiments.jobs.check import check_rows
 from shared.experiments.jobs.example import WORKLOAD, example_tables
+from shared.experiments.jobs.tables import THROUGHPUT_FILE
 from tests.training_jobs import DATA, measured_tables
 
 
@@ -90,6 +91,26 @@ def test_a_cluster_that_cannot_be_used_is_named(files, capsys, text, words):
     assert words in capsys.readouterr().err
 
 
+def test_an_unknown_model_is_named_with_its_line(files, capsys):
+    text = (files / "w.csv").read_text()
+    (files / "w.csv").write_text(text.replace(",small,", ",gpt9,", 1))
+    assert run(arguments(files)) == 2
+    said = capsys.readouterr().err.strip()
+    assert "w.csv, line 2, column application: 'gpt9': no such model in the tables; they have" in said
+    assert "\n" not in said
+
+
+def test_a_hole_in_a_table_is_named_with_its_line(files, capsys):
+    path = files / "tables" / THROUGHPUT_FILE
+    lines = path.read_text().splitlines()
+    lines[1] = ",".join([*lines[1].split(",")[:-2], "", ""])
+    path.write_text("\n".join(lines) + "\n")
+    assert run(arguments(files)) == 2
+    said = capsys.readouterr().err.strip()
+    assert f"{THROUGHPUT_FILE}, line 2" in said
+    assert "\n" not in said
+
+
 def test_the_folder_of_another_suite_is_refused(capsys):
     assert run(["evaluate", "--suite", "jobs", "--trace-dir", "x", "--quiet"]) == 2
     assert "--trace-dir: the jobs suite reads its tables by --tables" in capsys.readouterr().err
@@ -138,6 +159,32 @@ def test_the_gate_fails_where_jobs_run_otherwise_than_measured(tmp_path, monkeyp
     monkeypatch.setattr(TrainingModel, "step_s", lambda *given: (found := true(*given)) and 0.8 * found)
     flags = ["--policies", "tiresias", "--loads", "1.0", "--workloads", "1-2", "--tables", str(DATA), "--quiet"]
     assert run(["evaluate", "--suite", "jobs", "--require-goals", *flags]) == 1
+
+
+def test_the_second_set_is_played_on_mixed_gpus_and_its_report_has_distributions(tmp_path):
+    measured_tables()
+    out, page = tmp_path / "out.json", tmp_path / "out.html"
+    flags = ["--policies", "tiresias,drf", "--loads", "0.5", "--workloads", "1", "--tables", str(DATA), "--quiet"]
+    assert run(["evaluate", "--suite", "jobs", "--second-set", *flags, "--json", str(out), "--html", str(page)]) == 0
+    result = from_json(json.loads(out.read_text()))
+    assert result.goals == (), "gate 0 is of the published workloads"
+    ((name, quantiles),) = result.distributions.items()
+    assert name == "completion, hours, load 0.5"
+    for policy, values in quantiles.items():
+        assert list(values) == sorted(values)
+        assert values[100] == pytest.approx(result.policies[policy]["load 0.5/p50_jct_h"].mean, abs=1e-6)
+    assert 'aria-label="share of jobs with no more completion, hours, load 0.5, by policy"' in page.read_text()
+
+
+def test_the_second_set_is_the_suites_alone(files, capsys):
+    assert run(arguments(files, "--second-set")) == 2
+    assert "--second-set: --workload says which jobs come" in capsys.readouterr().err
+
+
+def test_without_the_speeds_of_other_gpus_the_second_set_is_refused(files, capsys):
+    flags = ["--policies", "drf", "--loads", "0.5", "--workloads", "1", "--tables", "example", "--quiet"]
+    assert run(["evaluate", "--suite", "jobs", "--second-set", *flags]) == 2
+    assert "is missing" in capsys.readouterr().err
 
 
 def test_processes_change_nothing(tmp_path):

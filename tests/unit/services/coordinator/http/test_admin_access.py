@@ -28,6 +28,7 @@ from tests.unit.services.coordinator.http.api_world import KEYS, ApiWorld, Seen,
 
 BODIES = {
     "/v1/shards": {"names": ["0"]},
+    "/v1/jobs/policy": {"name": "drf"},
     "/v1/policies/activate": {"name": "least-allocated", "stage": "shadow"},
     "/v1/policies/promote": {"name": "least-allocated"},
     "/v1/settings": {"values": {"batch_units": 65}},

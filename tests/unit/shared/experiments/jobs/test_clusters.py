@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import ConfigError
-from shared.experiments.jobs.clusters import POLLUX, parse_cluster
+from shared.experiments.jobs.clusters import POLLUX, mixed, parse_cluster
 
 
 def test_the_short_form_is_nodes_of_one_kind():
@@ -40,3 +40,11 @@ def test_kinds_of_nodes_have_types_and_speeds():
 def test_what_is_no_cluster_is_named(document, words):
     with pytest.raises(ConfigError, match=words):
         parse_cluster(document, "c.yaml")
+
+
+def test_the_mixed_cluster_has_64_gpus_of_three_types():
+    nodes = mixed().nodes
+    assert sum(node.gpus for node in nodes) == 64
+    assert {kind: sum(node.gpu_type == kind for node in nodes) for kind in ("t4", "v100", "p100")} == {
+        "t4": 6, "v100": 2, "p100": 3,
+    }  # fmt: skip

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shared.errors import ConfigError
 from shared.experiments.jobs.example import WORKLOAD
-from shared.experiments.jobs.workloads import Arrivals, jobs_of, parse_workloads
+from shared.experiments.jobs.workloads import Arrivals, jobs_of, parse_workloads, without_ncf
 from tests.training_jobs import example_models, measured_tables
 
 HEADER = "name,submit_time_s,application,num_replicas,batch_size"
@@ -82,6 +84,22 @@ def test_workloads_drawn_from_past_arrivals_follow_from_their_seed():
     assert drawn == arrivals.draw(100, 12, models) != arrivals.draw(101, 12, models)
     assert all(0 <= job.submitted < 8 * 3600 for job in drawn)
     assert [job.submitted for job in drawn] == sorted(job.submitted for job in drawn)
+
+
+def test_in_the_second_set_cifar10_comes_when_ncf_came_and_is_set_up_as_its_own_jobs_are():
+    models = {"cifar10": example_models()["small"], "ncf": example_models()["small"], "bert": example_models()["large"]}
+    models = {name: replace(model, name=name) if name != "bert" else model for name, model in models.items()}
+    text = f"{HEADER}\na,0,ncf,1,32\nb,5,cifar10,2,64\nc,9,ncf,1,32\nd,9,bert,4,128"
+    (workload,) = parse_workloads(text, "w.csv", models).values()
+    named = {row.model.name: row.model for row in workload}
+    found = without_ncf(workload, ("tuned", 1), [workload], named)
+    assert [(row.name, row.submitted, row.model.name) for row in found] == [
+        ("a-as-cifar10", 0.0, "cifar10"), ("b", 5.0, "cifar10"), ("c-as-cifar10", 9.0, "cifar10"), ("d", 9.0, "large"),
+    ]  # fmt: skip
+    assert {(row.requested, row.batch) for row in found if row.model.name == "cifar10"} == {(2, 64)}
+    assert found == without_ncf(workload, ("tuned", 1), [workload], named)
+    with pytest.raises(ConfigError, match="no job of cifar10"):
+        without_ncf(workload, ("tuned", 1), [], named)
 
 
 def test_the_given_workloads_are_forty_of_eighty_to_320_jobs():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from shared.twin.training.step_times import Curve, StepTimes, ring
@@ -33,6 +35,14 @@ def test_rotations_of_a_ring_are_one_placement():
     assert ring((2, 1)) == ring((1, 2)) == (1, 2)
     assert ring((3, 0, 1, 2)) == (1, 2, 3)
     assert TIMES.at((2, 1), 8) == TIMES.at((1, 2), 8) == (5.0, 2.5)
+
+
+def test_a_ring_is_the_least_of_all_its_rotations():
+    rng = Random(1)
+    for _ in range(500):
+        placement = [rng.randint(0, 3) for _ in range(rng.randint(0, 7))]
+        used = tuple(count for count in placement if count)
+        assert ring(placement) == min((used[at:] + used[:at] for at in range(len(used))), default=())
 
 
 def test_more_nodes_than_measured_one_by_one_are_read_along_equal_workers_per_node():

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from math import nan
 
 from shared.experiments.evaluation.behaviour import Choice, behaviour_of
-from shared.experiments.evaluation.report.charts import MAX_POINTS, curve, dots, thinned
+from shared.experiments.evaluation.report.charts import MAX_POINTS, curve, distribution, dots, thinned
 from shared.experiments.evaluation.report.curves import Curves
 from shared.experiments.evaluation.report.html import render
 from shared.experiments.evaluation.results import Goal, Metric, Paired, SuiteResult
@@ -151,3 +151,10 @@ def test_many_figures_are_grouped_and_only_what_is_promised_is_drawn() -> None:
     assert page.count("<details") == 20
     assert page.count("<svg") == 1
     assert page.count("1.50 ± 0.7071") == 2 * len(names)
+
+
+def test_a_distribution_shows_each_policy_and_nothing_where_there_is_nothing():
+    drawn = distribution({"a": [0.1, 1.0, 10.0], "b": [0.0, nan, 5.0]}, name="hours")
+    assert drawn.count("var(--s0)") >= 1
+    assert drawn.count("var(--s1)") >= 1
+    assert distribution({"a": [0.0, nan]}, name="hours") == ""

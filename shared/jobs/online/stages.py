@@ -1,0 +1,158 @@
+"""A candidate beside its teacher: shadow, canary, active, and back by itself. Pure.
+
+    none --set--> shadow --promote--> canary (a share of the jobs) --promote--> active
+                     \\__________________\\___________________________________\\--short, or back--> none
+
+While there is a candidate both decide each time, the worth of both is compared, and what the candidate falls short is
+added up over a sliding window. It goes back as soon as that is more than ``MOST_WORSE`` of what the teacher would bring
+in a whole window: so over no window has it cost more than this and one decision. A window is good where it falls no
+shorter than that also if the speeds are wrong by one standard deviation against it; ``promote`` asks for one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.jobs.online.worth import Gap
+
+MOST_WORSE = 0.05
+WINDOW_S = 1800.0
+MOST_GAP_S = 120.0
+"""A comparison counts until the next one, but no longer: who did not decide for hours was not worse for hours."""
+
+
+class Stage(StrEnum):
+    """Where the candidate is. The values are in etcd, metrics and answers."""
+
+    NONE = "none"
+    SHADOW = "shadow"
+    """It decides beside; nothing is done for it."""
+    CANARY = "canary"
+    """It decides for a share of the jobs."""
+    ACTIVE = "active"
+    """It decides for all; the teacher decides beside."""
+
+
+NEXT = {Stage.SHADOW: Stage.CANARY, Stage.CANARY: Stage.ACTIVE}
+
+
+class Rollout(Struct, frozen=True, kw_only=True):
+    """What is in etcd about the candidate: the value under ``Keys.jobs_rollout``."""
+
+    stage: Stage = Stage.NONE
+    candidate: str = ""
+    percent: int = 10
+    """Of the jobs, in the canary."""
+    by: str = ""
+    reason: str = ""
+    since: str = ""
+    """When the stage began, RFC 3339."""
+    good: int = 0
+    """Good windows in this stage, one after the other."""
+    ratio: float = 0.0
+    """The candidate's worth by the teacher's over the last window; 0.0: none was complete."""
+    sd: float = 0.0
+    """Of the ratio, from what is not known of the speeds."""
+
+    @property
+    def on(self) -> bool:
+        """Whether there is a candidate."""
+        return self.stage is not Stage.NONE
+
+
+def in_canary(uid: str, percent: int) -> bool:
+    """Whether the candidate decides for the job: the same jobs whoever leads, and more of them as the share grows."""
+    return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4], "big") % 100 < percent
+
+
+class _Span(Struct, frozen=True, gc=False):
+    began: float
+    seconds: float
+    gap: Gap
+
+
+class Window:
+    """The comparisons of the last ``length_s`` seconds."""
+
+    def __init__(self, length_s: float = WINDOW_S) -> None:
+        self.length_s = length_s
+        self._spans: deque[_Span] = deque()
+        self._last: tuple[float, Gap] | None = None
+        self._since: float | None = None
+
+    def add(self, now: float, gap: Gap) -> None:
+        """A comparison; it counts until the next."""
+        if self._last is not None:
+            began, before = self._last
+            self._spans.append(_Span(began, min(MOST_GAP_S, max(0.0, now - began)), before))
+        if self._since is None:
+            self._since = now
+        self._last = (now, gap)
+        while self._spans and self._spans[0].began < now - self.length_s:
+            self._spans.popleft()
+
+    def whole(self, now: float) -> bool:
+        """Whether so much time has passed that a window is full."""
+        return self._since is not None and now - self._since >= self.length_s
+
+    def begin_anew(self, now: float) -> None:
+        """Another window begins; what was compared still counts against the candidate."""
+        self._since = now
+
+    @property
+    def short(self) -> float:
+        """How much the candidate fell short of its teacher, as a share of what that brings in a whole window."""
+        teacher, more, _ = self._sums()
+        return -more / self._full(teacher) if teacher > 0.0 else 0.0
+
+    @property
+    def ratio(self) -> tuple[float, float]:
+        """(the candidate's worth by the teacher's, its standard deviation); (1, 0) where nothing was compared."""
+        teacher, more, sd = self._sums()
+        return (1.0 + more / teacher, sd / teacher) if teacher > 0.0 else (1.0, 0.0)
+
+    def _sums(self) -> tuple[float, float, float]:
+        teacher = sum(one.gap.teacher * one.seconds for one in self._spans)
+        more = sum(one.gap.more * one.seconds for one in self._spans)
+        # what is wrong with a job's speed is wrong all the time: errors add up, they do not cancel out
+        return teacher, more, sum(one.gap.sd * one.seconds for one in self._spans)
+
+    def _full(self, teacher: float) -> float:
+        seconds = sum(one.seconds for one in self._spans)
+        return teacher / seconds * self.length_s if seconds else 1.0
+
+
+class Judge:
+    """Of one candidate in one stage. ``most_worse``: see the module; infinite switches the safeguard off."""
+
+    def __init__(self, *, length_s: float = WINDOW_S, most_worse: float = MOST_WORSE) -> None:
+        self.window = Window(length_s)
+        self._most_worse = most_worse
+
+    def look(self, rollout: Rollout, now: float, gap: Gap | None, trouble: str) -> Rollout | None:
+        """What the rollout becomes; None: what it is. ``gap``: None where nothing was compared; ``trouble``: what the
+        candidate failed with so often that it rests."""
+        if trouble:
+            return back(rollout, f"it failed: {trouble}")
+        if gap is not None:
+            self.window.add(now, gap)
+        if self.window.short > self._most_worse:
+            ratio, sd = self.window.ratio
+            told = f"{(1.0 - ratio):.1%} worse than its teacher (sd {sd:.1%}), {self.window.short:.1%} of a window"
+            return replace(back(rollout, told), ratio=ratio, sd=sd)
+        if not self.window.whole(now):
+            return None
+        self.window.begin_anew(now)
+        ratio, sd = self.window.ratio
+        good = rollout.good + 1 if ratio - sd >= 1.0 - self._most_worse else 0
+        return replace(rollout, good=good, ratio=round(ratio, 6), sd=round(sd, 6))
+
+
+def back(rollout: Rollout, reason: str) -> Rollout:
+    """Nobody is rolled out any more; the candidate's name stays for those who ask what became of it."""
+    return replace(rollout, stage=Stage.NONE, good=0, reason=reason, by="the jobs service")

@@ -1,0 +1,115 @@
+"""The record of a policy for training jobs that is rolled out: by which steps it changes, and that nobody undoes
+another's."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from msgspec.structs import replace
+
+from shared.errors import Conflict, InvalidValue
+from shared.jobs.online.stages import Rollout, Stage
+from shared.ports import Put
+from shared.runtime.records.jobs import (
+    change_rollout,
+    follow_rollout,
+    promoted,
+    read_rollout,
+    rollout_in,
+    set_candidate,
+    taken_back,
+    write_rollout,
+)
+from shared.wire.keys import Keys
+from tests.memory_etcd import MemoryEtcd
+from tests.memory_store import MemoryStore
+
+KEYS = Keys()
+NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)
+SHADOW = Rollout(stage=Stage.SHADOW, candidate="drf", since="1")
+
+
+def store_of() -> tuple[MemoryStore, int, int]:
+    """(a store, the coordinator's term, the jobs service's)."""
+    etcd = MemoryEtcd()
+    terms = [etcd.txn([], [Put(key, b"{}")]).revision for key in (KEYS.coordinator_leader, KEYS.jobs_leader)]
+    return MemoryStore(etcd), terms[0], terms[1]
+
+
+def promote(held: Rollout, **more: object) -> Rollout:
+    values: dict[str, object] = {"percent": 10, "force": False, "now": "2", "by": "anna", "reason": ""}
+    return promoted(held, **{**values, **more})  # type: ignore[arg-type]
+
+
+def test_one_begins_in_shadow_and_goes_on_after_a_good_window_stage_by_stage():
+    held = set_candidate(Rollout(), "drf", now="1", by="anna", reason="")
+    assert held.stage is Stage.SHADOW
+    held = promote(replace(held, good=1), percent=25)
+    assert (held.stage, held.percent, held.good, held.since) == (Stage.CANARY, 25, 0, "2")
+    assert promote(replace(held, good=2)).stage is Stage.ACTIVE
+    assert taken_back(held, now="3", by="anna", reason="enough").stage is Stage.NONE
+
+
+@pytest.mark.parametrize(
+    ("held", "more", "told"),
+    [
+        (SHADOW, {}, "no window of drf in shadow was good yet"),
+        (Rollout(), {}, "no policy is rolled out"),
+        (replace(SHADOW, stage=Stage.ACTIVE), {}, "drf is active already"),
+        (SHADOW, {"force": True, "percent": 100}, "percent: 100 is not from 1 to 99"),
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(held: Rollout, more: dict[str, object], told: str):
+    with pytest.raises((Conflict, InvalidValue), match=told):
+        promote(held, **more)
+
+
+def test_it_may_be_forced():
+    assert promote(SHADOW, force=True).stage is Stage.CANARY
+
+
+def test_only_a_known_policy_is_set_and_one_at_a_time():
+    for held, name, error in ((Rollout(), "best", InvalidValue), (SHADOW, "fifo", Conflict)):
+        with pytest.raises(error):
+            set_candidate(held, name, now="1", by="", reason="")
+    assert set_candidate(SHADOW, "drf", now="9", by="", reason="") is SHADOW, "to say it again changes nothing"
+
+
+async def test_a_change_is_one_put_of_the_coordinator_that_leads():
+    store, term, _ = store_of()
+    held = await change_rollout(store, KEYS, lambda *_: SHADOW, term=term, now=NOW)
+    assert held == await read_rollout(store, KEYS) == SHADOW
+    with pytest.raises(Conflict):
+        await change_rollout(store, KEYS, lambda held, _: taken_back(held, now="", by="", reason=""), term=9, now=NOW)
+
+
+async def test_the_jobs_service_writes_only_over_what_it_has_read_and_only_while_it_leads():
+    store, term, jobs = store_of()
+    await change_rollout(store, KEYS, lambda *_: SHADOW, term=term, now=NOW)
+    kv = await store.get(KEYS.jobs_rollout)
+    assert kv is not None
+    gone = replace(SHADOW, stage=Stage.NONE)
+    assert not await write_rollout(store, KEYS, gone, revision=kv.mod_revision - 1, term=jobs)
+    assert not await write_rollout(store, KEYS, gone, revision=kv.mod_revision, term=jobs + 99)
+    assert (await read_rollout(store, KEYS)).on
+    assert await write_rollout(store, KEYS, gone, revision=kv.mod_revision, term=jobs)
+    assert not (await read_rollout(store, KEYS)).on
+    assert not await write_rollout(store, KEYS, SHADOW, revision=kv.mod_revision, term=jobs), "nothing is undone"
+
+
+async def test_it_is_followed_with_its_revision():
+    store, term, _ = store_of()
+    views = follow_rollout(store, KEYS)
+    assert await anext(views) == (Rollout(), 0)
+    await change_rollout(store, KEYS, lambda *_: SHADOW, term=term, now=NOW)
+    held, revision = await anext(views)
+    assert held == SHADOW
+    assert revision > 0
+    await views.aclose()
+
+
+async def test_what_cannot_be_read_counts_as_none():
+    store, _, _ = store_of()
+    await store.txn([], [Put(KEYS.jobs_rollout, b"[7]")])
+    assert rollout_in(await store.get(KEYS.jobs_rollout)) == Rollout()
