@@ -34,6 +34,9 @@ from shared.runtime.process.service import Service
 
 log = structlog.get_logger()
 
+REFUSED = ("forged", "replayed", "misled", "stray", "limited", "unbelievable")
+"""Of ``Counts``: what was of no use to us, or of too much to somebody."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sensing:
@@ -74,8 +77,8 @@ class Sensing:
         metrics.counter_of("agent_probes_total", "Probes sent to other agents", lambda: counts.sent)
         metrics.counter_of("agent_probes_answered_total", "Of those, answered in time", lambda: counts.answered)
         metrics.counter_of(
-            "agent_probes_refused_total", "Datagrams that were forged, stray or too many",
-            lambda: counts.forged + counts.stray + counts.limited + counts.unbelievable,
+            "agent_probes_refused_total", "Datagrams that were forged, replayed, misled, stray or too many",
+            lambda: sum(getattr(counts, name) for name in REFUSED),
         )  # fmt: skip
 
 

@@ -43,13 +43,14 @@ async def until(true: Callable[[], bool]) -> None:
 
 async def test_two_agents_find_each_other_over_udp_and_a_forged_datagram_gets_no_answer() -> None:
     a, b = probing(1), probing(2)
-    async with opened_echo(a, "127.0.0.1", 0) as (echo_a, _), opened_echo(b, "127.0.0.1", 0) as (_, at_b):
+    async with opened_echo(a, "127.0.0.1", 0) as (echo_a, at_a), opened_echo(b, "127.0.0.1", 0) as (_, at_b):
+        a.here, b.here = at_a, at_b
         a.meet([at_b])
         running = asyncio.create_task(echo_a.run())
         await until(lambda: a.coordinate is not None)
         running.cancel()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
-            forger.sendto(datagrams.probe(b"f" * 32, bytes(16)), at_b)
+            forger.sendto(datagrams.probe(b"f" * 32, bytes(16), at_a, at_b), at_b)
             await until(lambda: b.counts.forged == 1)
             forger.setblocking(False)
             with pytest.raises(BlockingIOError):
