@@ -11,7 +11,7 @@ import importlib.util
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,9 +20,13 @@ from services.cli.terminal.output_file import check_writable
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
 
+if TYPE_CHECKING:
+    from services.cli.demo.workload import Workload
+
 DEFAULT_SPEED = 10.0
 """The thesis' five minutes of arrivals take half a minute, and its last pod ends after a good minute."""
 DEFAULT_AGENTS = {"uniform": 4, "random": 4, "gangs": 2, "openb": 2}
+DEFAULT_POLICY = {"latency": "el"}
 PICTURE = "conclave-demo.png"
 MAX_PROCESSES = 64
 COUNT = click.IntRange(1, MAX_PROCESSES)
@@ -30,17 +34,22 @@ COUNT = click.IntRange(1, MAX_PROCESSES)
 
 @click.command()
 @click.option(
-    "--workload", type=click.Choice(["uniform", "random", "gangs", "openb"]), default="uniform", show_default=True
+    "--workload",
+    type=click.Choice(["uniform", "random", "latency", "gangs", "openb"]),
+    default="uniform",
+    show_default=True,
 )
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Folder with the openb trace.")
 @click.option("--pod-list", help="Which pod list of --trace-dir; default: openb_pod_list_default.csv, or the only one.")
 @click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; default 4, 16 with gangs, or all of the trace.")
 @click.option("--gangs", type=click.IntRange(2, 10_000), help="Gangs; default 40. From 1,000 on shares count too.")
 @click.option("--largest", type=click.IntRange(1, 64), help="Members of the largest gang, with gangs; default 64.")
-@click.option("--agents", type=COUNT, help="Agents; default 4, or 2 with gangs and openb.")
+@click.option(
+    "--agents", type=COUNT, help="Agents; default 4, or 2 with gangs and openb; as many as nodes with latency."
+)
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
-@click.option("--policy", default="kube-default", show_default=True, help="Which policy the agents decide by.")
+@click.option("--policy", help="Which policy the agents decide by; default kube-default, or el with latency.")
 @click.option(
     "--learner/--no-learner", default=None, help="Learn while running; default: with a learned --policy and torch."
 )
@@ -65,7 +74,7 @@ def demo(
     agents: int | None,
     coordinators: int,
     binders: int,
-    policy: str,
+    policy: str | None,
     learner: bool | None,
     seed: int,
     speed: float,
@@ -95,8 +104,9 @@ def demo(
     _check_extra()
     planned = schedule(kills)
     ScaledClock(0.0, speed)
+    policy = policy or DEFAULT_POLICY.get(workload, "kube-default")
     make_policy(policy)
-    learns = wants_learner(policy, learner)
+    learns = wants_learner(policy, False if learner is None and workload in DEFAULT_POLICY else learner)
     load = load_workload(
         workload, seed=seed, nodes=nodes, trace_dir=trace_dir, pod_list=pod_list, many=gangs, largest=largest
     )
@@ -109,7 +119,7 @@ def demo(
             etcd="",
             kubeconfig=folder.path / "kubeconfig",
             coordinators=coordinators,
-            agents=agents or DEFAULT_AGENTS[workload],
+            agents=_agents(load, agents),
             binders=binders,
             policy=policy,
             learner=learns,
@@ -127,6 +137,15 @@ def demo(
         folder.wanted = True
         click.echo(f"logs are in {folder.path}", err=True)
         return 1
+
+
+def _agents(load: Workload, given: int | None) -> int:
+    """How many. ``ConfigError``: each node has its own, and another number was given."""
+    if not load.phases:
+        return given or DEFAULT_AGENTS[load.name]
+    if given not in (None, len(load.nodes)):
+        raise ConfigError(f"--agents: {given}; with --workload latency each of the {len(load.nodes)} nodes has its own")
+    return len(load.nodes)
 
 
 def _report(figures: dict[str, Any], picture: Any, file: Path, json_file: Path | None, *, quiet: bool) -> None:

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -166,3 +167,21 @@ async def test_a_coordinator_that_takes_no_readings_is_asked_again_later(code: s
     assert await telling._tell(record, Reading(10.0)) == silent_s
     assert (telling.sent, telling.failed) == (0, 1)
     await leader.close()
+
+
+async def test_a_file_of_delays_stands_for_a_longer_way_and_a_line_that_is_none_is_a_failure(tmp_path: Path) -> None:
+    delays = tmp_path / "delays"
+    delays.write_text("far 250\nodd many\nbehind nan\n")
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    times = TargetTimes(Random(1))
+    async with server:
+        there = int(server.sockets[0].getsockname()[1])
+        names = ("near", "far", "odd", "behind")
+        times.follow([ProbeTarget(name, "127.0.0.1", there, 100) for name in names], time.monotonic())
+        running = asyncio.create_task(Targets(times, delays).run())
+        told = lambda: {one.target: one for one in times.told()}  # noqa: E731
+        await until(lambda: all(one.samples + one.failed > 0 for one in told().values()))
+        running.cancel()
+    assert told()["far"].median_us > 250_000
+    assert told()["near"].samples > 0
+    assert told()["odd"].samples == told()["behind"].samples == 0
