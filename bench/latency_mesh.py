@@ -38,7 +38,7 @@ from tests.unit.services.coordinator.scene import Scene
 TARGET = "shop"
 SOFT_US, HARD_US = 20_000, 30_000
 GAP_S, STAY, PODS = 3.0, 30, 600
-READ_S, TRY_S = 5.0, 10.0
+READ_S, TRY_S, STEP_S = 5.0, 10.0, 1.0
 CHANGES = 2
 FIRST_SEED = 42
 LAG_S, NOISE = 15.0, 0.1
@@ -54,7 +54,7 @@ class Seen:
     @property
     def known_after_s(self) -> float:
         """From a change on: three of the five tries must be new, then it is read, and comes late."""
-        return (SAMPLES // 2 + 1) * TRY_S * 1.1 + READ_S + self.lag_s
+        return (SAMPLES // 2 + 1) * (TRY_S * 1.1 + STEP_S) + READ_S + self.lag_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,8 @@ def run(policy: str, seed: int, seen: Seen, nodes: int = 3, *, pods: int = PODS)
     truth: list[int] = draw_latency(scenario, draws).tolist()
     began_s, changed_s = scene.now, -1e9
     counts = {"of_all": [0, 0], "once_known": [0, 0], "in_the_open": [0, 0]}
-    step_s = 1.0
     for second in range(round(-5 * TRY_S), round(pods * GAP_S)):
-        at_s = second * step_s
+        at_s = second * STEP_S
         sensors.tried(at_s, truth)
         if second % READ_S == 0 and (samples := sensors.read(at_s)) is not None:
             scene.deliver(NodesMeasured(samples))
