@@ -104,10 +104,11 @@ def run(policy: str, seed: int, seen: Seen, nodes: int = 3, *, pods: int = PODS)
     sensors, draws = Sensors(names, seen, seed), np.random.default_rng(seed)
     scenario = Scenario(sizes=(NodeSize(),) * nodes, latency_soft_us=SOFT_US, latency_hard_us=HARD_US)
     truth: list[int] = draw_latency(scenario, draws).tolist()
-    began_s, changed_s = scene.now, -1e9
+    began_s, changed_s = scene.now + 5 * TRY_S, -1e9
     counts = {"of_all": [0, 0], "once_known": [0, 0], "in_the_open": [0, 0]}
     for second in range(round(-5 * TRY_S), round(pods * GAP_S)):
         at_s = second * STEP_S
+        scene.run(until_s=max(0.0, began_s + at_s - scene.now))
         sensors.tried(at_s, truth)
         if second % READ_S == 0 and (samples := sensors.read(at_s)) is not None:
             scene.deliver(NodesMeasured(samples))
@@ -116,7 +117,6 @@ def run(policy: str, seed: int, seen: Seen, nodes: int = 3, *, pods: int = PODS)
         number = round(second / GAP_S)
         if number and number % (pods // (CHANGES + 1)) == 0:
             truth, changed_s = draw_latency(scenario, draws).tolist(), at_s
-        scene.run(until_s=max(0.0, began_s + at_s - scene.now))
         if number >= STAY:
             scene.delete_pod(f"uid-p{number - STAY}")
         scene.add_pod(_pod(f"p{number}"))
