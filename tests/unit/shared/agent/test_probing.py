@@ -165,6 +165,23 @@ def test_no_more_probes_are_sent_than_the_rate_allows_whoever_is_known() -> None
     assert 150 <= sent <= 60 * 4
 
 
+def test_without_the_rate_a_hundred_times_as_many_would_be_sent() -> None:
+    a = agent(A, 1, per_s=400.0, failures=10**9)
+    a.meet([B])
+    assert sum(len(a.due(step / 100)) for step in range(6000)) > 60 * 50
+
+
+def test_no_more_signatures_are_looked_at_than_a_rate() -> None:
+    b, flood = agent(B, 2, reads_per_s=50.0), [bytes([number]) * echo.SIZE for number in range(200)]
+    for datagram in flood:
+        b.received(datagram, A, 5.0)
+    assert (b.counts.forged, b.counts.limited) == (100, 100)
+    free = agent(B, 2, reads_per_s=1e9)
+    for datagram in flood:
+        free.received(datagram, A, 5.0)
+    assert free.counts.forged == 200, "the safeguard switched off"
+
+
 def test_an_answer_is_no_larger_than_the_probe() -> None:
     answer = echo.answer(KEY, bytes(16), held_us=5, coordinate=Coordinate(), peers=[A, B, C, A])
     assert len(answer) == len(echo.probe(KEY, bytes(16), A, B)) == echo.SIZE

@@ -23,9 +23,11 @@ from services.coordinator.usage.desk import (
     ReadingsRefused,
 )
 from services.coordinator.usage.measured import GONE_S
+from shared.errors import WireError
 from shared.kube.latency_targets import LatencyTarget
 from shared.model.cluster_events import ObjectChanged
 from shared.wire.bounds import MAX_COUNT
+from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Readings
 from shared.wire.readings import MAX_TARGETS, NodeReading, ProbePeer, Standing, TargetLatency
 from shared.wire.records import AgentRecord
@@ -256,3 +258,16 @@ def test_the_regions_of_nodes_are_looked_up_once_for_all_samples() -> None:
     assert event is not None
     assert all(sample.latencies is not None and sample.latencies.keys() == {"south"} for sample in event.samples)
     assert len(asked) <= 100
+
+
+@pytest.mark.parametrize("field", ["disk", "network", "standing"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_reading_that_is_no_number_is_no_message(field: str, value: float) -> None:
+    """Nothing of it is taken: an agent that tells NaN of one part is broken in the others too."""
+    changes: dict[str, object] = (
+        {"standing": Standing([value, 0.0, 0.0], 0.5, 0.1)}
+        if field == "standing"
+        else {"readings": [NodeReading("n0", 200, **{field: value})]}
+    )
+    with pytest.raises(WireError):
+        decode(encode(message(0, **changes)), Readings)
