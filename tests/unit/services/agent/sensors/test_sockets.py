@@ -14,8 +14,9 @@ import pytest
 
 from services.agent.sensors.echo import opened_echo
 from services.agent.sensors.reporting import UNKNOWN_ROUTE_S, Reporter, Self
-from services.agent.sensors.sensing import reached_at
+from services.agent.sensors.sensing import opened_sensing, reached_at
 from services.agent.sensors.targets import Targets
+from services.agent.settings import AgentSettings
 from shared.adapters.peers.client import PeerClient
 from shared.agent import echo as datagrams
 from shared.agent.probing import Probing
@@ -185,3 +186,11 @@ async def test_a_file_of_delays_stands_for_a_longer_way_and_a_line_that_is_none_
     assert told()["far"].median_us > 250_000
     assert told()["near"].samples > 0
     assert told()["odd"].samples == told()["behind"].samples == 0
+
+
+async def test_a_file_of_delays_that_is_not_there_is_named_at_start(tmp_path: Path) -> None:
+    settings = AgentSettings(node="n", target_delays=tmp_path / "none")
+    who = Self("a", "i", "n")
+    with pytest.raises(ConfigError, match=r"target_delays: .*/none is no file"):
+        async with opened_sensing(settings, PeerClient(), who, url="http://127.0.0.1:1", term=lambda: 0):
+            pass

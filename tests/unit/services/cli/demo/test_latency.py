@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from services.cli.demo.command import _agents
 from services.cli.demo.latency import (
     GROUPS,
     HARD_MS,
@@ -145,3 +146,12 @@ async def test_users_answer_and_agents_files_say_how_far_they_are(tmp_path: Any)
         told = [line.split() for line in (tmp_path / "delays-agent-0").read_text().splitlines()]
         assert {name: float(ms) for name, ms in told} == plan[-1].delays["agent-0"]
     assert agent_flags(tmp_path)[-1] == f"{tmp_path}/delays-{{name}}"
+
+
+def test_each_node_has_its_own_agent_and_another_number_is_refused() -> None:
+    load = load_workload("latency", seed=1, nodes=3, trace_dir=None)
+    assert _agents(load, None) == _agents(load, 3) == 3
+    with pytest.raises(ConfigError, match="--agents: 2; with --workload latency each of the 3 nodes has its own"):
+        _agents(load, 2)
+    other = load_workload("uniform", seed=1, nodes=3, trace_dir=None)
+    assert (_agents(other, None), _agents(other, 9)) == (4, 9)
