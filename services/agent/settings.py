@@ -46,6 +46,9 @@ class AgentSettings(ProcessSettings):
     """Probes of other nodes per second at most, by which the delay between nodes is known; 0: none sent or answered."""
     probe_listen: str = ""
     """HOST:PORT (UDP) where probes are answered; empty: the host of ``listen``, any port."""
+    target_delays: Path | None = None
+    """A demo's and a test's alone: a file of milliseconds that every attempt of a latency target takes longer, ``NAME
+    MILLISECONDS`` a line, read at each attempt; none: what the network takes."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""

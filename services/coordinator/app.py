@@ -26,7 +26,7 @@ from services.coordinator.health.monitor import Vitals
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.nodes import region_of
-from services.coordinator.io import control, queue_history
+from services.coordinator.io import control, queue_history, target_writes
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
 from services.coordinator.io.embedded_agent import EmbeddedAgent
@@ -40,6 +40,7 @@ from services.coordinator.shell import Shell
 from services.coordinator.usage import prometheus
 from services.coordinator.usage import sampling as measuring
 from services.coordinator.usage.desk import ReadingsDesk
+from services.coordinator.usage.target_status import TargetStatuses
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
@@ -235,6 +236,7 @@ async def lead(
     desk = admin.desk = ReadingsDesk(
         os.urandom(32), Random(settings.seed), term=term, region_of=lambda node: region_of(core, node)
     )
+    statuses = TargetStatuses()
     admin.throughput, admin.following, admin.windows = shell.throughput, following, shell.windows
 
     def pointer_seen(event: Event) -> None:
@@ -277,7 +279,12 @@ async def lead(
             post=shell.post_one,
         ),
         measuring.flush(desk, clock=boottime, post=shell.post_one),
-        follow_objects(api, LATENCY_TARGET_KIND, desk.changed),
+        follow_objects(api, LATENCY_TARGET_KIND, desk.changed, saw=statuses.saw),
+        target_writes.keep(
+            api,
+            lambda now_s, now: statuses.due(core.variants.used, core.variants.limits.broken_now(), now_s, now),
+            clock=boottime,
+        ),
         following.run(),
         control.note_term(store, keys, term=term, id=identity(settings), url=outside.url),
         pointer.follow(store, keys, policy=settings.policy, term=term, post=pointer_seen),

@@ -1,11 +1,12 @@
 """Probes between agents as datagrams: made, signed, and read with suspicion. Pure.
 
-    probe  = head, nonce                                        padded to the size of an answer: no answer is larger
+    probe  = head, nonce, who asks, who is asked               padded to the size of an answer: no answer is larger
     answer = head, the probe's nonce, how long it was held, where the answering node stands, some of its peers
 
 Each ends in HMAC-SHA256 over all before it, under a key that the leading coordinator hands to registered agents over
 their authenticated connection. Who has no key can neither ask nor answer; what was recorded and is sent again answers
-no open probe. Layout is fixed, so nothing is parsed before the signature holds.
+no open probe, and a recorded probe is good neither elsewhere, nor from elsewhere, nor twice (``probing.py``). Layout is
+fixed, so nothing is parsed before the signature holds.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from shared.agent.vivaldi import DIMENSIONS, Coordinate
 Address = tuple[str, int]
 """IP address as text, UDP port."""
 
-MAGIC, VERSION = b"CNCe", 1
+MAGIC, VERSION = b"CNCe", 2
 PROBE, ANSWER = 1, 2
 NONCE_BYTES = 16
 PEERS = 3
 """Peers that an answer may name."""
+NOWHERE: Address = ("", 0)
 _HEAD = struct.Struct(f">4sBB{NONCE_BYTES}s")
 _BODY = struct.Struct(f">I{DIMENSIONS + 2}dB")
 _PEER = struct.Struct(">B16sH")
@@ -37,9 +39,11 @@ SIZE = _SIGNED_BYTES + sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Somebody asks."""
+    """Somebody asks: ``asker`` as its peers reach it, ``asked`` as the asker knows us."""
 
     nonce: bytes
+    asker: Address
+    asked: Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,10 @@ class Answer:
     peers: tuple[Address, ...]
 
 
-def probe(key: bytes, nonce: bytes) -> bytes:
-    """A datagram that asks."""
-    return _signed(key, _HEAD.pack(MAGIC, VERSION, PROBE, nonce))
+def probe(key: bytes, nonce: bytes, asker: Address, asked: Address) -> bytes:
+    """A datagram that asks; an address that is none is told as nothing, which no peer answers."""
+    ends = b"".join(_packed(one) or bytes(_PEER.size) for one in (asker, asked))
+    return _signed(key, _HEAD.pack(MAGIC, VERSION, PROBE, nonce) + ends)
 
 
 def answer(key: bytes, nonce: bytes, *, held_us: int, coordinate: Coordinate, peers: Sequence[Address]) -> bytes:
@@ -76,7 +81,8 @@ def read(keys: Sequence[bytes], datagram: bytes) -> tuple[Probe | Answer, bytes]
     if version != VERSION:
         return None
     if kind == PROBE:
-        return Probe(nonce), key
+        ends = [_unpacked(signed, _HEAD.size + place * _PEER.size) for place in range(2)]
+        return Probe(nonce, ends[0] or NOWHERE, ends[1] or NOWHERE), key
     if kind != ANSWER:
         return None
     held_us, *numbers, count = _BODY.unpack_from(signed, _HEAD.size)

@@ -5,7 +5,10 @@
     received(datagram): a probe --> an answer, within a rate;  an answer to an open probe --> a sample --> coordinate
 
 So N nodes cost a few probes each, not N². Nothing is learned from a probe: whoever asks cannot move us. An answer
-counts once, from the address that was asked, while its probe is open.
+counts once, from the address that was asked, while its probe is open. A probe is answered once, where it was meant to
+go, to whom it says it is from: one that was recorded makes nobody answer, and nobody be answered. What was answered
+is remembered as long as its key lasts (the leader makes a new one each minute), up to a bound beyond which that key
+is answered no more.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from shared.agent.echo import PEERS, Address, Answer, Probe, answer, may_be_probed, probe, read
+from shared.agent.echo import NOWHERE, PEERS, Address, Answer, Probe, answer, may_be_probed, probe, read
 from shared.agent.vivaldi import Coordinate, Rng, Vivaldi
 
 Datagram = tuple[Address, bytes]
@@ -34,6 +37,8 @@ class ProbingSettings:
     answers_per_s: float = 64.0
     reads_per_s: float = 2000.0
     """Datagrams whose signature is looked at: each costs some 5 us."""
+    remembered: int = 16_384
+    """Probes of a key that are answered, each once; more than ``answers_per_s`` lets through in three minutes."""
 
 
 @dataclass(slots=True)
@@ -50,6 +55,10 @@ class Counts:
     stray: int = 0
     """Answers that nobody waits for: late, told twice, or from elsewhere."""
     limited: int = 0
+    misled: int = 0
+    """Probes that were meant for another, or came from elsewhere than they say."""
+    replayed: int = 0
+    """Probes that were answered before."""
     unbelievable: int = 0
     """Answers whose figures cannot be."""
 
@@ -76,7 +85,7 @@ class Probing:
     """One agent's. ``nonce()``: 16 fresh random bytes that nobody can foresee; ``here``: its own address."""
 
     def __init__(
-        self, rng: Rng, nonce: Callable[[], bytes], *, here: Address = ("", 0), settings: ProbingSettings | None = None
+        self, rng: Rng, nonce: Callable[[], bytes], *, here: Address = NOWHERE, settings: ProbingSettings | None = None
     ) -> None:
         self.settings = settings or ProbingSettings()
         self.vivaldi = Vivaldi(rng)
@@ -85,6 +94,8 @@ class Probing:
         self._rng = rng
         self._nonce = nonce
         self._keys: tuple[bytes, ...] = ()
+        self._served: dict[bytes, set[bytes]] = {}
+        """Nonces that were answered, by key."""
         self._neighbours: dict[Address, int] = {}
         """Probes without a believable answer since the last one that had one."""
         self._open: OrderedDict[bytes, tuple[Address, float]] = OrderedDict()
@@ -107,6 +118,7 @@ class Probing:
         before still opens what they send."""
         if keys and tuple(keys) != self._keys[: len(keys)]:
             self._keys = (*keys, *(key for key in self._keys[:1] if key not in keys))
+            self._served = {key: self._served.get(key, set()) for key in self._keys}
 
     def meet(self, peers: Iterable[Address]) -> None:
         """Addresses that somebody with a key named. Where there is no room, one takes another's place by chance."""
@@ -129,7 +141,7 @@ class Probing:
         peer, nonce = self._any(), self._nonce()
         self._open[nonce] = (peer, now_s)
         self.counts.sent += 1
-        return [(peer, probe(self._keys[0], nonce))]
+        return [(peer, probe(self._keys[0], nonce, self.here, peer))]
 
     def received(self, datagram: bytes, source: Address, now_s: float, *, held_us: int = 0) -> Datagram | None:
         """Take in a datagram; what is to be sent back, if anything."""
@@ -149,9 +161,17 @@ class Probing:
         return None
 
     def _serve(self, asked: Probe, key: bytes, source: Address, now_s: float, held_us: int) -> Datagram | None:
-        if not self._answers.take(now_s):
+        served = self._served[key]
+        if asked.asker != source or asked.asked != self.here:
+            self.counts.misled += 1
+            return None
+        if asked.nonce in served:
+            self.counts.replayed += 1
+            return None
+        if len(served) >= self.settings.remembered or not self._answers.take(now_s):
             self.counts.limited += 1
             return None
+        served.add(asked.nonce)
         self.counts.served += 1
         known = [peer for peer in self._neighbours if peer != source]
         named = [known.pop(int(self._rng.random() * len(known))) for _ in range(min(PEERS, len(known)))]

@@ -34,6 +34,8 @@ class LatencyTargetSpec(Json, frozen=True):
 class LatencyTargetObject(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: LatencyTargetSpec = field(default_factory=LatencyTargetSpec)
+    status: Any = None
+    """As it stands: the leader's own, read back so that it writes only what has changed."""
 
 
 LATENCY_TARGETS = Resource("LatencyTarget", "conclave.io", "v1alpha1", "latencytargets", False, LatencyTargetObject)

@@ -402,8 +402,8 @@ class Readings(Message, frozen=True, tag=9):
 class ReadingsAck(Message, frozen=True, tag=10):
     """Coordinator to agent: when the next readings are wanted, and what to probe with which keys.
 
-    ``keys``: of probes between agents, the one to sign with first; it is made anew by each leader and lives as long as
-    it leads. ``peers``: some other agents, to begin with. ``targets``: all there are.
+    ``keys``: of probes between agents, the one to sign with first, then the one that follows it in a minute; each
+    leader has its own. ``peers``: some other agents, to begin with. ``targets``: all there are.
     """
 
     every_ms: Annotated[int, Meta(ge=100, le=3_600_000)]

@@ -90,6 +90,41 @@ def test_a_demo_of_gangs_with_a_kill_in_the_middle_leaves_none_in_part(tmp_path)
     assert report["gang_bind_ms"] == figures["gang_bind_ms"]
 
 
+def test_a_demo_of_latency_moves_new_pods_as_soon_as_the_leader_knows_that_delays_changed(tmp_path):
+    done, figures = demo(tmp_path, "--workload", "latency", "--seed", "3", "--nodes", "2", "--speed", "15")
+    assert done.returncode == 0, (figures["problems"], figures["examples"])
+    assert (figures["policy"], figures["agents"], figures["nodes"]) == ("el", 2, 2)
+    assert figures["pods_bound"] == figures["pods_submitted"] == 90
+    latency = figures["latency"]
+    assert latency["decided_knowing"] > 0
+    assert latency["within_soft_knowing"] == 1.0
+    assert [change["decisions_until_moved"] for change in latency["changes"]] == [1, 1]
+
+
+def test_a_demo_of_latency_ends_clean_at_ctrl_c(tmp_path):
+    command = [*CONCLAVE, "demo", "--workload", "latency", "--nodes", "2", "--keep", str(tmp_path / "state")]
+    run = subprocess.Popen(
+        [*command, "--picture", str(tmp_path / "p.png")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert run.stdout is not None
+    assert run.stderr is not None
+    try:
+        for line in run.stdout:
+            if "running" in line:
+                break
+        children = children_of(run.pid)
+        assert len(children) == 8  # etcd, the twin, 2 coordinators, 2 agents, 2 binders
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 130
+        assert "Traceback" not in run.stderr.read()
+    finally:
+        run.kill()
+        run.wait()
+        run.stdout.close()
+        run.stderr.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
 def test_a_demo_with_a_learned_policy_learns_while_it_runs(tmp_path):
     done, figures = demo(tmp_path, "--policy", "marl-dqn", "--speed", "10", "--seed", "3")
     assert done.returncode == 0, (figures["problems"], figures["examples"])

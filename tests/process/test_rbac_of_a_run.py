@@ -180,6 +180,10 @@ async def exercise(world: World) -> None:
     await world.create(queues, "Queue", "ours", api=api, spec=ours)
     await world.create(queues, "Queue", "orphan", api=api, spec={"parent": "nobody"})
     await shown(world, queues, "orphan", lambda o: (o.get("status") or {}).get("conditions"))
+    # a latency target, whose status says that no agent measures
+    targets = "/apis/conclave.io/v1alpha1/latencytargets"
+    await world.create(targets, "LatencyTarget", "shop", api=api, spec={"host": "127.0.0.1", "port": 1})
+    await shown(world, targets, "shop", lambda o: (o.get("status") or {}).get("conditions"))
     # it waits for another reason, then for the first again: that event's series goes on
     for cordoned, reason in ((False, "2 Insufficient cpu"), (True, "1 node(s) were unschedulable")):
         await world.patch_node("n0", {"spec": {"unschedulable": cordoned}})

@@ -79,8 +79,18 @@ async def test_what_agents_measure_of_their_nodes_is_known_to_the_leader(tmp_pat
         assert near["latency"]["problem"] == ""
         far = await mesh.get("coordinator-0", "/v1/explain/default/far")
         assert "beyond the hard limit" in far["summary"]
+
+        async def conditions() -> dict[str, tuple[str, str]]:
+            async with mesh.session.get(f"{mesh.api_url}{TARGETS}/shop") as response:
+                status = (await response.json()).get("status") or {}
+            return {one["type"]: (one["status"], one["message"]) for one in status.get("conditions", ())}
+
+        told = await until(conditions, lambda found: found.get("LimitsKept", ("",))[0] == "False")
+        assert told["Accepted"][0] == told["Reachable"][0] == "True"
+        assert "default/far on agent-" in told["LimitsKept"][1]
         stats = (await mesh.get("agent-0", "/v1/stats"))["sensors"]
         assert stats["probes"]["answered"] > 0
+        assert stats["probes"]["misled"] == stats["probes"]["replayed"] == 0
         assert stats["probes"]["forged"] == 0
 
 

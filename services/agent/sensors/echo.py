@@ -31,7 +31,7 @@ class Echo(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         now_s = time.monotonic()
-        source: Address = (str(addr[0]), int(addr[1]))
+        source: Address = (str(addr[0]).partition("%")[0], int(addr[1]))  # a link's own addresses name the link
         if (back := self._probing.received(data, source, now_s)) is not None:
             self._send(back[0], back[1])
 

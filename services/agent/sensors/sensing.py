@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,6 +35,9 @@ from shared.runtime.process.service import Service
 
 log = structlog.get_logger()
 
+REFUSED = ("forged", "replayed", "misled", "stray", "limited", "unbelievable")
+"""Of ``Counts``: what was of no use to us, or of too much to somebody."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sensing:
@@ -44,12 +48,14 @@ class Sensing:
     times: TargetTimes
     reporter: Reporter
     echo: Echo | None
+    delays: Path | None = None
+    """What is added to round trips to targets (``AgentSettings.target_delays``)."""
 
     def begin(self, service: Service) -> None:
         """Spawn what runs for ever."""
         service.spawn("sensors", self.reader.run(self.reporter.read))
         service.spawn("readings", self.reporter.run())
-        service.spawn("targets", Targets(self.times).run())
+        service.spawn("targets", Targets(self.times, self.delays).run())
         if self.echo is not None:
             service.spawn("probes", self.echo.run())
 
@@ -74,8 +80,8 @@ class Sensing:
         metrics.counter_of("agent_probes_total", "Probes sent to other agents", lambda: counts.sent)
         metrics.counter_of("agent_probes_answered_total", "Of those, answered in time", lambda: counts.answered)
         metrics.counter_of(
-            "agent_probes_refused_total", "Datagrams that were forged, stray or too many",
-            lambda: counts.forged + counts.stray + counts.limited + counts.unbelievable,
+            "agent_probes_refused_total", "Datagrams that were forged, replayed, misled, stray or too many",
+            lambda: sum(getattr(counts, name) for name in REFUSED),
         )  # fmt: skip
 
 
@@ -123,6 +129,8 @@ async def opened_sensing(
     for path, name in ((settings.host_proc, "host_proc"), (settings.host_sys, "host_sys")):
         if not path.is_dir():
             raise ConfigError(f"{name}: {path} is no directory; mount the node's there, or set sensor_every_s=0")
+    if settings.target_delays is not None and not settings.target_delays.is_file():
+        raise ConfigError(f"target_delays: {settings.target_delays} is no file; give one, or leave it out")
     limits = Limits(settings.sensor_disk_mbytes * 1e6, settings.sensor_network_mbits * 1e6 / 8)
     sensor = Sensor(ticks_per_s=os.sysconf("SC_CLK_TCK"), limits=limits)
     reader = NodeReader(
@@ -134,14 +142,15 @@ async def opened_sensing(
     probing = Probing(rng, _nonce, settings=ProbingSettings(per_s=settings.probes_per_s or 1.0))
     times = TargetTimes(rng)
     if not settings.probes_per_s:
-        yield Sensing(reader, probing, times, Reporter(client, who, probing, times, probed_at=None, term=term), None)
+        reporter = Reporter(client, who, probing, times, probed_at=None, term=term)
+        yield Sensing(reader, probing, times, reporter, None, settings.target_delays)
         return
     host, port = split_address(settings.probe_listen or f"{split_address(settings.listen)[0]}:0", "probe_listen")
     async with opened_echo(probing, host, port) as (echo, bound):
         here = await reached_at(url, bound)
         probing.here = here or probing.here
         reporter = Reporter(client, who, probing, times, probed_at=here, term=term)
-        yield Sensing(reader, probing, times, reporter, echo)
+        yield Sensing(reader, probing, times, reporter, echo, settings.target_delays)
 
 
 async def reached_at(url: str, bound: Address) -> Address | None:

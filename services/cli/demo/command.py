@@ -12,7 +12,7 @@ import importlib.util
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,10 +21,14 @@ from services.cli.terminal.output_file import check_writable
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
 
+if TYPE_CHECKING:
+    from services.cli.demo.workload import Workload
+
 DEFAULT_SPEED = 10.0
 """The thesis' five minutes of arrivals take half a minute, and its last pod ends after a good minute."""
 DEFAULT_POLICY = "kube-default"
 DEFAULT_AGENTS = {"uniform": 4, "random": 4, "gangs": 2, "openb": 2}
+DEFAULT_POLICIES = {"latency": "el"}
 PICTURE = "conclave-demo.png"
 MAX_PROCESSES = 64
 COUNT = click.IntRange(1, MAX_PROCESSES)
@@ -33,7 +37,7 @@ COUNT = click.IntRange(1, MAX_PROCESSES)
 @click.command()
 @click.option(
     "--workload",
-    type=click.Choice(["uniform", "random", "gangs", "openb", "services"]),
+    type=click.Choice(["uniform", "random", "latency", "gangs", "openb", "services"]),
     default="uniform",
     show_default=True,
 )
@@ -45,10 +49,12 @@ COUNT = click.IntRange(1, MAX_PROCESSES)
 @click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; default 4, 16 with gangs, or all of the trace.")
 @click.option("--gangs", type=click.IntRange(2, 10_000), help="Gangs; default 40. From 1,000 on shares count too.")
 @click.option("--largest", type=click.IntRange(1, 64), help="Members of the largest gang, with gangs; default 64.")
-@click.option("--agents", type=COUNT, help="Agents; default 4, or 2 with gangs and openb.")
+@click.option(
+    "--agents", type=COUNT, help="Agents; default 4, or 2 with gangs and openb; as many as nodes with latency."
+)
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders, of which one leads.")
-@click.option("--policy", help="Which policy the agents decide by; default kube-default, or karma with services.")
+@click.option("--policy", help="Which policy decides; default kube-default, el with latency, karma with services.")
 @click.option(
     "--learner/--no-learner", default=None, help="Learn while running; default: with a learned --policy and torch."
 )
@@ -122,10 +128,10 @@ def demo(
     ScaledClock(0.0, speed)
     if workload == "services":
         return services_demo(ServicesDemo(scenario or SCENARIO, policy or OURS, seed, speed, json_file, picture, quiet))
-    policy = policy or DEFAULT_POLICY
+    policy = policy or DEFAULT_POLICIES.get(workload, DEFAULT_POLICY)
     planned = schedule(kills)
     make_policy(policy)
-    learns = wants_learner(policy, learner)
+    learns = wants_learner(policy, False if learner is None and workload in DEFAULT_POLICIES else learner)
     load = load_workload(
         workload, seed=seed, nodes=nodes, trace_dir=trace_dir, pod_list=pod_list, many=gangs, largest=largest
     )
@@ -136,7 +142,7 @@ def demo(
             etcd="",
             kubeconfig=folder.path / "kubeconfig",
             coordinators=coordinators,
-            agents=agents or DEFAULT_AGENTS[workload],
+            agents=_agents(load, agents),
             binders=binders,
             policy=policy,
             learner=learns,
@@ -154,6 +160,15 @@ def demo(
         folder.wanted = True
         click.echo(f"logs are in {folder.path}", err=True)
         return 1
+
+
+def _agents(load: Workload, given: int | None) -> int:
+    """How many. ``ConfigError``: each node has its own, and another number was given."""
+    if not load.phases:
+        return given or DEFAULT_AGENTS[load.name]
+    if given not in (None, len(load.nodes)):
+        raise ConfigError(f"--agents: {given}; with --workload latency each of the {len(load.nodes)} nodes has its own")
+    return len(load.nodes)
 
 
 def _report(figures: dict[str, Any], picture: Any, file: Path, json_file: Path | None, *, quiet: bool) -> None:

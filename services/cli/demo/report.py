@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from services.cli.demo.gangs import gang_rows
+from services.cli.demo.latency import latency_rows
 from shared.audit.timeline import Picture
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -110,6 +111,8 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if result.get("gangs"):
         rows += gang_rows(result)
+    if result.get("latency"):
+        rows += latency_rows(result["latency"])
     if len(result.get("placed_by") or ()) > 1:
         rows.append(("placed by", ", ".join(f"{name} {count}" for name, count in result["placed_by"].items())))
     learner = (result.get("learning") or {}).get("learner")

@@ -17,6 +17,7 @@ from typing import Any
 from services.cli.audit import entries_of
 from services.cli.demo.gangs import Shares, unfair
 from services.cli.demo.kills import Kill
+from services.cli.demo.latency import Served, unserved
 from services.cli.demo.workload import EXTRA_PREFIX, Workload
 from services.cli.local.mesh import MeshSettings
 from services.cli.local.supervisor import ProcessUsage
@@ -165,6 +166,7 @@ def build_result(
     stuck: str,
     elapsed_s: float,
     learning: Mapping[str, Any] = NO_LEARNING,
+    served: Served | None = None,
 ) -> DemoResult:
     """The figures. ``stuck``: why the run was given up, if it was. ``ConfigError``: the audit file is damaged."""
     audit, timing, timeline = Audit("conclave"), Timing(), Timeline(speed=settings.mesh.speed)
@@ -176,9 +178,17 @@ def build_result(
         timing.feed(entry)
         timeline.feed(entry)
         shares.feed(entry)
+        if served is not None:
+            served.feed(entry)
     report, picture = audit.report(), timeline.picture()
     shared = shares.figures() if settings.workload.weights else {}
-    found = [*problems(report, failovers), *unfair(shared), *([stuck] if stuck else [])]
+    latency = served.figures() if served is not None else {}
+    found = [
+        *problems(report, failovers),
+        *unfair(shared),
+        *unserved(latency, settings.mesh.policy),
+        *([stuck] if stuck else []),
+    ]
     per_decision, per_pod = stats.bytes_per()
     rss_mb, cpu_ms = costs(usage, report.pods_bound)
     figures = {
@@ -194,6 +204,7 @@ def build_result(
         "binders": settings.mesh.binders,
         **{name: value for name, value in report.to_json().items() if name != "ok"},
         "shares": shared,
+        "latency": latency,
         "pods_per_s": round(timing.pods_per_s(), 2),
         "schedule_latency_ms": stats.latency_ms(),
         "create_to_bind_ms": timing.create_to_bind_ms(),

@@ -22,6 +22,7 @@ import msgspec
 from services.cli.demo.board import BOUND, FINISHED, PENDING, RUNNING, UNSCHEDULABLE, PodBoard, Progress
 from services.cli.demo.kills import Kills
 from services.cli.demo.result import DemoResult, DemoSettings, StatsBook, build_result
+from services.cli.demo.users import Users, agent_flags, opened_users
 from services.cli.demo.viewed_mesh import ViewedMesh
 from services.cli.demo.workload import submit
 from services.cli.local.etcd_keeper import EtcdKeeper
@@ -75,6 +76,7 @@ class Demo:
         self._usage: dict[str, list[ProcessUsage]] = {}
         self._stuck = ""
         self._learning: dict[str, Any] = {}
+        self._users: Users | None = None
 
     def note(self, text: str) -> None:
         """A line for the person watching."""
@@ -94,10 +96,17 @@ class Demo:
                 client = KubeClient(await KubeConfig.load(settings.mesh.kubeconfig))
                 stack.push_async_callback(client.close)
                 await submit(client, _each(settings.workload.kinds))
+                if settings.workload.phases:
+                    self._users = await stack.enter_async_context(
+                        opened_users(settings.mesh.state_dir, settings.workload.phases)
+                    )
                 store = store_opener(ProcessSettings(etcd=(etcd.endpoint,)))()
                 stack.push_async_callback(store.close)
                 mesh_settings = replace(
-                    settings.mesh, etcd=etcd.endpoint, admin_ports=free_ports(settings.mesh.coordinators)
+                    settings.mesh,
+                    etcd=etcd.endpoint,
+                    admin_ports=free_ports(settings.mesh.coordinators),
+                    agent_flags=agent_flags(settings.mesh.state_dir) if settings.workload.phases else (),
                 )
                 write_tokens(mesh_settings)
                 mesh = ViewedMesh(mesh_settings, supervisor, store)
@@ -124,6 +133,7 @@ class Demo:
             stuck=self._stuck,
             elapsed_s=time.monotonic() - self._started_s,
             learning=self._learning,
+            served=self._users.served if self._users is not None else None,
         )
 
     def _on_event(self, event: str, child: Child) -> None:
@@ -165,12 +175,16 @@ class Demo:
             note=self.note,
             before_kill=lambda: self._read_stats(mesh),
         )
-        await submit(client, _each([*workload.nodes, *workload.before]))
+        targets = self._users.targets() if self._users is not None else []
+        await submit(client, _each([*workload.nodes, *workload.before, *targets]))
+        if self._users is not None:
+            await self._measured(mesh, self._users, progress)
         watching = asyncio.create_task(self._watch(Reflector(client, PODS), kills))
         submitting = asyncio.create_task(self._submit(client, kills))
         killing = asyncio.create_task(self._kill(kills))
         polling = asyncio.create_task(self._poll(mesh))
-        tasks = (watching, submitting, killing, polling)
+        changing = asyncio.create_task(self._change_delays())
+        tasks = (watching, submitting, killing, polling, changing)
         try:
             while not self._settled(kills):
                 for task in tasks:
@@ -185,6 +199,19 @@ class Demo:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return kills
+
+    async def _measured(self, mesh: ViewedMesh, users: Users, progress: Progress) -> None:
+        """Until the leader knows the delays, so that first pods are placed by them. ``ConfigError``: it does not."""
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while not users.served.known:
+                    await mesh.refresh()
+                    await self._read_stats(mesh)
+                    self._show(progress, mesh, "agents measure")
+                    await asyncio.sleep(REFRESH_S)
+        except TimeoutError:
+            logs = mesh.supervisor.log_dir
+            raise ConfigError(f"agents do not measure the delays after {START_TIMEOUT_S:g} s; see {logs}") from None
 
     async def _watch(self, reflector: Reflector[Any], kills: Kills) -> None:
         async for batch in reflector.batches():
@@ -225,6 +252,12 @@ class Demo:
         await kills.run(self._first_pod_s)
         await asyncio.Event().wait()
 
+    async def _change_delays(self) -> None:
+        await self._submitting.wait()
+        if self._users is not None and self._first_pod_s is not None:
+            await self._users.play(ScaledClock(self._first_pod_s, self.settings.mesh.speed).real, self.note)
+        await asyncio.Event().wait()
+
     async def _poll(self, mesh: ViewedMesh) -> None:
         while True:
             await mesh.refresh()
@@ -234,7 +267,15 @@ class Demo:
     async def _read_stats(self, mesh: ViewedMesh) -> None:
         leader = mesh.view.coordinator
         if leader is not None:
-            self.stats.put(leader.record.incarnation, await mesh.get(leader.record.url, "/v1/stats"))
+            stats = await mesh.get(leader.record.url, "/v1/stats")
+            self.stats.put(leader.record.incarnation, stats)
+            if self._users is not None:
+                told = (stats or {}).get("coordinator") or {}
+                status = await mesh.get(leader.record.url, "/v1/status") or {}
+                waiting = any(agent["suspect"] for agent in status.get("agents") or ())
+                self._users.served.looked(
+                    time.time(), told.get("measured") or {}, silences=told.get("silences", 0), waiting=waiting
+                )
 
     def _settled(self, kills: Kills) -> bool:
         """Whether the run is over; sets ``_stuck`` when it is because nothing moves any more."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from services.cli.demo import gangs
+from services.cli.demo import gangs, latency
 from services.cli.train.inputs import is_trace, packed_or_not, read_trace
 from shared.adapters.kube.api import KubeClient
 from shared.errors import ConfigError, KubeError, KubeRejected
@@ -49,6 +49,8 @@ class Workload:
     """Custom resources that must be served before the mesh starts."""
     weights: dict[str, int] = field(default_factory=dict)
     """Of the tenants, by the queue that their pods name."""
+    phases: list[latency.Phase] = field(default_factory=list)
+    """Delays between nodes and the users that pods serve; none: nobody measures any."""
 
     def extra(self) -> Iterator[Arrival]:
         """Further pods for as long as kills have not recovered; ``at_s`` is the gap before each."""
@@ -67,7 +69,7 @@ def load_workload(
     name: str, *, seed: int, nodes: int | None, trace_dir: Path | None, pod_list: str | None = None,
     many: int | None = None, largest: int | None = None,
 ) -> Workload:  # fmt: skip
-    """The workload ``uniform``, ``random``, ``gangs`` or ``openb``. ``ConfigError``: unknown, unreadable or malformed.
+    """The workload ``uniform``, ``random``, ``latency``, ``gangs`` or ``openb``. ``ConfigError``: unknown or malformed.
 
     ``pod_list`` names a file of ``trace_dir``; without it the default list counts, or the only one there is. ``many``:
     so many gangs, of at most ``largest`` members.
@@ -81,6 +83,8 @@ def load_workload(
             raise ConfigError(f"{given}: only the workload openb reads a trace; add --workload openb or leave it out")
         if name == "gangs":
             return gang_workload(seed, nodes, many=many or gangs.GANGS, largest=largest or gangs.LARGEST)
+        if name == "latency":
+            return latency_workload(seed, nodes)
         return Workload(name, thesis_nodes(nodes or 4), arrivals(name, Random(seed)), timed=True)
     if trace_dir is None:
         raise ConfigError(f"--trace-dir: the workload openb needs the folder with {NODE_LIST} and a pod list")
@@ -106,6 +110,17 @@ def gang_workload(seed: int, nodes: int | None, *, many: int = gangs.GANGS, larg
                     kinds=[gangs.QUEUE_KIND], weights=gangs.TENANTS)  # fmt: skip
 
 
+def latency_workload(seed: int, nodes: int | None) -> Workload:
+    """Pods that serve users near some of the nodes. ``ConfigError``: with one node there is no nearer one; each has an
+    agent process of its own."""
+    count = nodes or latency.NODES
+    if not 2 <= count <= latency.MOST_NODES:
+        raise ConfigError(f"--nodes: {count}; the workload latency takes 2 to {latency.MOST_NODES}, with an agent each")
+    names = latency.node_names(count)
+    return Workload("latency", latency.latency_nodes(names), latency.latency_pods(), timed=True,
+                    kinds=[latency.LATENCY_TARGET_KIND], phases=latency.phases(Random(seed), names))  # fmt: skip
+
+
 def _pod_list(trace_dir: Path) -> Path:
     """The default list, or the only one there is. ``ConfigError``: several, none of which is the default."""
     default = packed_or_not(trace_dir / POD_LIST)
@@ -127,6 +142,7 @@ RESOURCES: dict[str, Resource[Any]] = {
     "Pod": PODS,
     "PodGroup": PODGROUPS_V1ALPHA2,
     "Queue": Resource("Queue", "conclave.io", "v1alpha1", "queues", False, PartialObject),
+    "LatencyTarget": Resource("LatencyTarget", "conclave.io", "v1alpha1", "latencytargets", False, PartialObject),
     "CustomResourceDefinition": Resource(
         "CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", False, PartialObject
     ),

@@ -66,6 +66,8 @@ class MeshSettings:
     """Virtual seconds per second: what waits for pods to be at work waits so much shorter."""
     seed: int = 0
     state_dir: Path
+    agent_flags: tuple[str, ...] = ()
+    """More flags of every agent; ``{name}`` in them is its own."""
     log_level: str = "info"
     admin_ports: tuple[int, ...] = ()
     """Of the coordinators' admin APIs on loopback: fixed, so that a dashboard finds one that was started again. None
@@ -144,6 +146,8 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
         for number in range(count):
             name = f"{service}-{number}"
             more = _admin(settings, number) if service == "coordinator" else []
+            if service == "agent":
+                more = [flag.replace("{name}", name) for flag in settings.agent_flags]
             if service == "binder" and settings.shards > 1:
                 more = ["--shard", str(number % settings.shards)]
             argv = (sys.executable, "-m", f"services.{service}", "--id", name, *common, *own, *more)

@@ -175,7 +175,7 @@ def evaluate_workload(
     progress: Progress,
 ) -> SuiteResult:
     """Play ``--workload`` by ``policy`` once per seed. ``ConfigError`` naming the flag, file or job it cannot use."""
-    from shared.experiments.jobs.playing import Order, Source, play, quantiles
+    from shared.experiments.jobs.playing import Order, Source, play
     from shared.experiments.jobs.twin_a import NAME as TWIN_A
     from shared.experiments.jobs.twin_a import cluster as twin_a_cluster
     from shared.jobs.registry import entry_of
@@ -241,6 +241,8 @@ def _told(
     flags: JobFlags, policy: str, seeds: Sequence[int], played: Sequence[Played], gpus: Mapping[str, int], command: str
 ) -> SuiteResult:
     """The figures of these runs; the schedule is checked, and written where it is wanted."""
+    from shared.experiments.jobs.playing import quantiles
+
     assert flags.workload is not None
     lines = _schedule(seeds, [one.changes for one in played], gpus)
     if flags.schedule is not None:

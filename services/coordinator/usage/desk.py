@@ -3,18 +3,23 @@
     Readings of an agent --heard--> ReadingsAck: how often, keys, some peers to probe, targets
     every second --flush--> NodesMeasured: everything that came since, in one event
 
-An agent may speak of its own node alone: the one that it is registered for, under the incarnation that is registered.
+An agent may speak of its own node alone: the one that it is registered for, under the incarnation that is registered;
+others are sent to probe it only at the address under which it serves. Keys of probes last a minute: what was recorded
+is of no use after that.
 Where nodes stand in the delay space is kept here; a node's delay to others, and to the regions that users named, follow
 from it. Not its job: what a policy makes of it (``measured.py``).
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from itertools import islice
 from statistics import median
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.events import NodeSample, NodesMeasured
@@ -39,6 +44,9 @@ MOST_AGE_S = 3600.0
 """An older reading tells nothing of now; an age without bounds would be none of an offer's numbers."""
 SILENCE_S = 30.0
 PEERS_TOLD = 4
+ELSEWHERE = "delay: probe_listen is not the address that the agent serves at; give it the host of listen"
+KEY_S = 60.0
+"""How long probes are signed with one key; longer where agents hear more rarely (``heard``)."""
 
 
 class Rng(Protocol):
@@ -64,6 +72,8 @@ class _Heard:
     at_s: float
     coordinate: Coordinate | None
     probed_at: ProbePeer | None
+    elsewhere: bool = False
+    """It named an address for probes that is not its own."""
 
 
 _Standing = dict[str | None, dict[str, Coordinate]]
@@ -71,10 +81,10 @@ _Standing = dict[str | None, dict[str, Coordinate]]
 
 
 class ReadingsDesk:
-    """One term's. ``key``: of probes between agents, made anew by each leader; ``region_of``: a node's label."""
+    """One term's. ``secret``: what keys of probes follow from, another in each term; ``region_of``: a node's label."""
 
-    def __init__(self, key: bytes, rng: Rng, *, term: int, region_of: Callable[[str], str]) -> None:
-        self._key = key
+    def __init__(self, secret: bytes, rng: Rng, *, term: int, region_of: Callable[[str], str]) -> None:
+        self._secret = secret
         self._rng = rng
         self._term = term
         self._region_of = region_of
@@ -85,6 +95,8 @@ class ReadingsDesk:
         self._message_id = 0
         self.taken = 0
         self.refused = 0
+        self.misled = 0
+        """Messages that name an address for probes that is not their agent's."""
 
     @property
     def targets(self) -> Mapping[str, LatencyTarget]:
@@ -113,7 +125,12 @@ class ReadingsDesk:
             self.refused += 1
             raise ReadingsRefused(f"agent {message.agent} serves {node or 'no node of its own'}", "forbidden")
         self.taken += 1
-        self._heard[node] = _Heard(now_s, _coordinate(message), message.probed_at)
+        probed_at = message.probed_at
+        elsewhere = probed_at is not None and _elsewhere(view.record.url, probed_at)
+        if elsewhere:
+            self.misled += 1
+            probed_at = None
+        self._heard[node] = _Heard(now_s, _coordinate(message), probed_at, elsewhere)
         if message.readings and message.readings[-1].age_ms <= MOST_AGE_S * 1000:
             self._waiting[node] = (now_s, message)
         self._message_id += 1
@@ -124,14 +141,19 @@ class ReadingsDesk:
             message.message_id,
             self._term,
             round(every_s * 1000),
-            [self._key] if message.probed_at is not None else [],
-            self._peers(node) if message.probed_at is not None else [],
+            self._keys(now_s, every_s) if probed_at is not None else [],
+            self._peers(node) if probed_at is not None else [],
             [
                 ProbeTarget(target.name, target.host, target.port, round(target.every_s * 1000))
                 for target in self._named().values()
                 if not target.region
             ],
         )
+
+    def _keys(self, now_s: float, every_s: float) -> list[bytes]:
+        """This minute's key and the next: an agent that has not heard of the change yet opens what others sign."""
+        number = int(now_s // max(KEY_S, 2 * every_s))
+        return [hmac.digest(self._secret, b"%d" % one, "sha256") for one in (number, number + 1)]
 
     def flush(self, now_s: float) -> NodesMeasured | None:
         """Everything that came since, as one event; None where nothing did. Where agents fell silent an empty one comes
@@ -192,7 +214,7 @@ class ReadingsDesk:
             latencies=_latencies(node, here, message.latencies, named, standing),
             pressure=tuple(reading.pressure),
             oom_kills=_known(reading.oom_kills),
-            missing=_missing(reading, message.latencies),
+            missing=_missing(reading, message.latencies, elsewhere=node in self._heard and self._heard[node].elsewhere),
         )
 
     def _peers(self, node: str) -> list[ProbePeer]:
@@ -239,7 +261,16 @@ def _known(amount: int) -> int | None:
     return None if amount < 0 else amount
 
 
-def _missing(reading: NodeReading, latencies: Iterable[TargetLatency]) -> tuple[str, ...]:
+def _elsewhere(url: str, probed_at: ProbePeer) -> bool:
+    """Whether an agent that serves at the URL wants probes sent to another host. A URL's name is not resolved here."""
+    try:
+        return ip_address(urlsplit(url).hostname or "") != ip_address(probed_at.address)
+    except ValueError:
+        return False
+
+
+def _missing(reading: NodeReading, latencies: Iterable[TargetLatency], *, elsewhere: bool) -> tuple[str, ...]:
     """What could not be told, targets that do not answer included."""
+    told = (*reading.missing, ELSEWHERE) if elsewhere else reading.missing
     silent = [f"latency: {one.target} did not answer {one.failed} times in a row" for one in latencies if one.failed]
-    return (*reading.missing, *silent[:16])
+    return (*told, *silent[:16])

@@ -6,6 +6,9 @@ change, by an event on the pod; ``explain`` says it at any time. Only pods that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
 
 from services.coordinator.core.instructions import EmitEvent
@@ -17,19 +20,32 @@ MOST_PER_LOOK = 64
 """Events of one look at one node: a node that goes far away may hold a hundred pods that mind."""
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A placed pod (``namespace/name``) whose node is beyond its hard limit."""
+
+    pod: str
+    node: str
+    target: str
+
+
 class LatencyLimits:
     """One term's."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._broken: dict[str, str] = {}
-        """The node by pod uid, of pods whose limit is broken and told."""
+        self._broken: dict[str, Broken] = {}
+        """By pod uid, of pods whose limit is broken and told."""
 
     @property
     def broken(self) -> int:
         """How many placed pods are beyond their hard limit, as far as told; those that left are none."""
+        return len(list(self.broken_now()))
+
+    def broken_now(self) -> Iterable[Broken]:
+        """Those pods."""
         self._forget_gone()
-        return len(self._broken)
+        return self._broken.values()
 
     def look(self, node: str) -> None:
         """The node's latencies have changed."""
@@ -50,7 +66,7 @@ class LatencyLimits:
                 continue
             told += 1
             if breaks:
-                self._broken[pod.uid] = node
+                self._broken[pod.uid] = Broken(f"{pod.namespace}/{pod.name}", node, target)
                 note = f"{node} is now {now / 1000:g} ms from {target}, beyond the hard limit of {limit / 1000:g} ms"
             else:
                 del self._broken[pod.uid]
@@ -60,4 +76,4 @@ class LatencyLimits:
 
     def _forget_gone(self) -> None:
         index = self._state.cluster.index
-        self._broken = {uid: node for uid, node in self._broken.items() if uid in index.uids_on(node)}
+        self._broken = {uid: one for uid, one in self._broken.items() if uid in index.uids_on(one.node)}

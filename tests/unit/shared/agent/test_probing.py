@@ -52,7 +52,7 @@ def test_a_forged_datagram_changes_nothing_and_gets_no_answer(spoil: str) -> Non
     a, b = agent(A, 1), agent(B, 2)
     if spoil == "key":
         b.use_keys([OTHER_KEY])
-    probe = echo.probe(KEY, bytes(16))
+    probe = echo.probe(KEY, bytes(16), A, B)
     forged = {
         "key": probe, "bit": probe[:40] + b"\x01" + probe[41:], "short": probe[:-1], "long": probe + b"\0",
         "kind": probe[:5] + b"\x02" + probe[6:], "empty": b"",
@@ -87,27 +87,74 @@ def test_an_answer_told_twice_late_from_elsewhere_or_unasked_changes_nothing() -
     assert a.counts.stray == 3
 
 
-def test_a_recorded_probe_sent_again_is_answered_and_moves_nobody() -> None:
+def probes(count: int) -> list[bytes]:
+    """Different probes of A to B."""
+    return [echo.probe(KEY, number.to_bytes(16), A, B) for number in range(count)]
+
+
+def test_a_recorded_probe_sent_again_gets_no_answer() -> None:
     a, b = agent(A, 1), agent(B, 2)
     probe, _ = asked(a, b)
-    assert b.received(probe, C, 11.0) is not None
-    assert b.coordinate is None
-    assert b.neighbours == []
+    assert b.received(probe, A, 11.0) is None
+    assert (b.counts.served, b.counts.replayed) == (1, 1)
+    assert (b.coordinate, b.neighbours) == (None, [])
+
+
+def test_without_its_memory_a_recorded_probe_would_be_answered_again() -> None:
+    a, b = agent(A, 1), agent(B, 2)
+    probe, _ = asked(a, b)
+    forgetful = agent(B, 2)
+    assert forgetful.received(probe, A, 11.0) is not None
+
+
+def test_a_recorded_probe_is_of_no_use_once_its_keys_are_gone() -> None:
+    a, forgetful = agent(A, 1), agent(B, 2)
+    a.meet([B])
+    [(_, probe)] = a.due(10.0)
+    forgetful.use_keys([b"2" * 32, b"3" * 32])
+    forgetful.use_keys([b"3" * 32, b"4" * 32])
+    assert forgetful.received(probe, A, 200.0) is None
+    assert forgetful.counts.forged == 1
+
+
+def test_a_recorded_probe_makes_nobody_answer_another_and_no_other_agent_answer() -> None:
+    a, b, c = agent(A, 1), agent(B, 2), agent(C, 3)
+    a.meet([B])
+    [(_, probe)] = a.due(10.0)
+    assert b.received(probe, C, 11.0) is None, "its answer would go to somebody who never asked"
+    assert c.received(probe, A, 11.0) is None
+    assert (b.counts.misled, c.counts.misled) == (1, 1)
+
+
+def test_without_the_addresses_in_it_a_recorded_probe_would_be_good_anywhere() -> None:
+    """The safeguard switched off: an agent that takes itself for the one that was asked."""
+    a, c = agent(A, 1), agent(B, 3)
+    a.meet([B])
+    [(_, probe)] = a.due(10.0)
+    assert c.received(probe, A, 11.0) is not None
+
+
+def test_what_is_remembered_of_answered_probes_is_bounded_and_goes_with_its_key() -> None:
+    b = agent(B, 2, answers_per_s=1e9, reads_per_s=1e9, remembered=100)
+    assert sum(b.received(probe, A, 5.0) is not None for probe in probes(500)) == 100
+    assert b.counts.limited == 400
+    b.use_keys([OTHER_KEY, KEY])
+    assert b.received(echo.probe(OTHER_KEY, bytes(16), A, B), A, 6.0) is not None
+    assert b.received(probes(101)[100], A, 6.0) is None, "the full key stays full"
 
 
 def test_answers_are_bounded_by_a_rate() -> None:
     b = agent(B, 2, answers_per_s=10.0)
-    probe = echo.probe(KEY, bytes(16))
-    answered = sum(b.received(probe, A, 5.0) is not None for _ in range(500))
+    *some, last = probes(501)
+    answered = sum(b.received(probe, A, 5.0) is not None for probe in some)
     assert answered == 20
     assert b.counts.limited == 480
-    assert b.received(probe, A, 6.0) is not None
+    assert b.received(last, A, 6.0) is not None
 
 
 def test_without_the_rate_every_probe_would_be_answered() -> None:
     b = agent(B, 2, answers_per_s=1e9, reads_per_s=1e9)
-    probe = echo.probe(KEY, bytes(16))
-    assert sum(b.received(probe, A, 5.0) is not None for _ in range(500)) == 500
+    assert sum(b.received(probe, A, 5.0) is not None for probe in probes(500)) == 500
 
 
 def test_no_more_probes_are_sent_than_the_rate_allows_whoever_is_known() -> None:
@@ -118,9 +165,26 @@ def test_no_more_probes_are_sent_than_the_rate_allows_whoever_is_known() -> None
     assert 150 <= sent <= 60 * 4
 
 
+def test_without_the_rate_a_hundred_times_as_many_would_be_sent() -> None:
+    a = agent(A, 1, per_s=400.0, failures=10**9)
+    a.meet([B])
+    assert sum(len(a.due(step / 100)) for step in range(6000)) > 60 * 50
+
+
+def test_no_more_signatures_are_looked_at_than_a_rate() -> None:
+    b, flood = agent(B, 2, reads_per_s=50.0), [bytes([number]) * echo.SIZE for number in range(200)]
+    for datagram in flood:
+        b.received(datagram, A, 5.0)
+    assert (b.counts.forged, b.counts.limited) == (100, 100)
+    free = agent(B, 2, reads_per_s=1e9)
+    for datagram in flood:
+        free.received(datagram, A, 5.0)
+    assert free.counts.forged == 200, "the safeguard switched off"
+
+
 def test_an_answer_is_no_larger_than_the_probe() -> None:
     answer = echo.answer(KEY, bytes(16), held_us=5, coordinate=Coordinate(), peers=[A, B, C, A])
-    assert len(answer) == len(echo.probe(KEY, bytes(16))) == echo.SIZE
+    assert len(answer) == len(echo.probe(KEY, bytes(16), A, B)) == echo.SIZE
 
 
 def test_a_neighbour_that_never_answers_is_let_go() -> None:
@@ -168,14 +232,17 @@ def test_a_new_leaders_key_holds_beside_the_one_before() -> None:
     a = agent(A, 1)
     a.use_keys([OTHER_KEY])
     for key in (KEY, OTHER_KEY):
-        assert a.received(echo.probe(key, bytes(16)), B, 1.0) is not None
+        assert a.received(echo.probe(key, bytes(16), B, A), B, 1.0) is not None
     a.use_keys([b"n" * 32])
-    assert a.received(echo.probe(KEY, bytes(16)), B, 2.0) is None
+    assert a.received(echo.probe(KEY, b"1" * 16, B, A), B, 2.0) is None
 
 
 def test_what_is_written_is_read() -> None:
     there = Coordinate((1.5, -2.5, 0.0), 0.25, 0.125)
     answer = echo.answer(KEY, b"n" * 16, held_us=7, coordinate=there, peers=[A, ("fd00::1", 53)])
     assert echo.read([OTHER_KEY, KEY], answer) == (Answer(b"n" * 16, 7, there, (A, ("fd00::1", 53))), KEY)
-    assert echo.read([KEY], echo.probe(KEY, b"n" * 16)) == (Probe(b"n" * 16), KEY)
+    assert echo.read([KEY], echo.probe(KEY, b"n" * 16, A, ("fd00::1", 53))) == (
+        Probe(b"n" * 16, A, ("fd00::1", 53)),
+        KEY,
+    )
     assert echo.read([], answer) is None

@@ -7,14 +7,16 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from services.agent.sensors.echo import opened_echo
 from services.agent.sensors.reporting import UNKNOWN_ROUTE_S, Reporter, Self
-from services.agent.sensors.sensing import reached_at
+from services.agent.sensors.sensing import opened_sensing, reached_at
 from services.agent.sensors.targets import Targets
+from services.agent.settings import AgentSettings
 from shared.adapters.peers.client import PeerClient
 from shared.agent import echo as datagrams
 from shared.agent.probing import Probing
@@ -43,13 +45,14 @@ async def until(true: Callable[[], bool]) -> None:
 
 async def test_two_agents_find_each_other_over_udp_and_a_forged_datagram_gets_no_answer() -> None:
     a, b = probing(1), probing(2)
-    async with opened_echo(a, "127.0.0.1", 0) as (echo_a, _), opened_echo(b, "127.0.0.1", 0) as (_, at_b):
+    async with opened_echo(a, "127.0.0.1", 0) as (echo_a, at_a), opened_echo(b, "127.0.0.1", 0) as (_, at_b):
+        a.here, b.here = at_a, at_b
         a.meet([at_b])
         running = asyncio.create_task(echo_a.run())
         await until(lambda: a.coordinate is not None)
         running.cancel()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
-            forger.sendto(datagrams.probe(b"f" * 32, bytes(16)), at_b)
+            forger.sendto(datagrams.probe(b"f" * 32, bytes(16), at_a, at_b), at_b)
             await until(lambda: b.counts.forged == 1)
             forger.setblocking(False)
             with pytest.raises(BlockingIOError):
@@ -165,3 +168,29 @@ async def test_a_coordinator_that_takes_no_readings_is_asked_again_later(code: s
     assert await telling._tell(record, Reading(10.0)) == silent_s
     assert (telling.sent, telling.failed) == (0, 1)
     await leader.close()
+
+
+async def test_a_file_of_delays_stands_for_a_longer_way_and_a_line_that_is_none_is_a_failure(tmp_path: Path) -> None:
+    delays = tmp_path / "delays"
+    delays.write_text("far 250\nodd many\nbehind nan\n")
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    times = TargetTimes(Random(1))
+    async with server:
+        there = int(server.sockets[0].getsockname()[1])
+        names = ("near", "far", "odd", "behind")
+        times.follow([ProbeTarget(name, "127.0.0.1", there, 100) for name in names], time.monotonic())
+        running = asyncio.create_task(Targets(times, delays).run())
+        told = lambda: {one.target: one for one in times.told()}  # noqa: E731
+        await until(lambda: all(one.samples + one.failed > 0 for one in told().values()))
+        running.cancel()
+    assert told()["far"].median_us > 250_000
+    assert told()["near"].samples > 0
+    assert told()["odd"].samples == told()["behind"].samples == 0
+
+
+async def test_a_file_of_delays_that_is_not_there_is_named_at_start(tmp_path: Path) -> None:
+    settings = AgentSettings(node="n", target_delays=tmp_path / "none")
+    who = Self("a", "i", "n")
+    with pytest.raises(ConfigError, match=r"target_delays: .*/none is no file"):
+        async with opened_sensing(settings, PeerClient(), who, url="http://127.0.0.1:1", term=lambda: 0):
+            pass

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.events import NodesMeasured
 from services.coordinator.usage.desk import (
+    ELSEWHERE,
     FORGET_S,
+    KEY_S,
     MESSAGES_PER_S,
     MOST_AGE_S,
     SILENCE_S,
@@ -19,25 +23,30 @@ from services.coordinator.usage.desk import (
     ReadingsRefused,
 )
 from services.coordinator.usage.measured import GONE_S
+from shared.errors import WireError
 from shared.kube.latency_targets import LatencyTarget
 from shared.model.cluster_events import ObjectChanged
 from shared.wire.bounds import MAX_COUNT
+from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Readings
 from shared.wire.readings import MAX_TARGETS, NodeReading, ProbePeer, Standing, TargetLatency
 from shared.wire.records import AgentRecord
 
-KEY = b"k" * 32
+SECRET = b"k" * 32
 REGIONS = {"n0": "north", "n1": "north", "n2": "south"}
 
 
 def desk() -> ReadingsDesk:
-    return ReadingsDesk(KEY, Random(1), term=7, region_of=lambda node: REGIONS.get(node, ""))
+    return ReadingsDesk(SECRET, Random(1), term=7, region_of=lambda node: REGIONS.get(node, ""))
 
 
 def agents(count: int = 3) -> dict[str, AgentView]:
     return {
         f"a{number}": AgentView(
-            AgentRecord(id=f"a{number}", url="http://a", incarnation=f"i{number}", node=f"n{number}"), 1
+            AgentRecord(
+                id=f"a{number}", url=f"http://10.0.0.{number + 1}:8701", incarnation=f"i{number}", node=f"n{number}"
+            ),
+            1,
         )
         for number in range(count)
     }
@@ -110,12 +119,51 @@ def test_the_answer_says_how_often_whom_to_probe_and_what() -> None:
     one.changed([ObjectChanged("latencytargets", "south", LatencyTarget("south", region="south"))])
     one.heard(message(1), agents(), 1.0)
     ack = one.heard(message(0), agents(), 1.0)
-    assert (ack.keys, ack.term, ack.every_ms) == ([KEY], 7, 1000)
+    assert (len(ack.keys), ack.term, ack.every_ms) == (2, 7, 1000)
     assert ack.peers == [ProbePeer("10.0.0.2", 8703)]
     assert [target.name for target in ack.targets] == ["shop"]
     assert one.heard(message(0, probed_at=None), agents(), 1.0).keys == [], "who answers no probes needs no key"
     idle = desk().heard(message(0), agents(), 1.0, wanted=False)
     assert idle.every_ms == UNWANTED_S * 1000
+
+
+def test_a_key_of_probes_lasts_a_minute_and_the_next_is_told_beforehand() -> None:
+    one = desk()
+    early, late, next_one, later = (
+        one.heard(message(0), agents(), at_s).keys for at_s in (0.0, KEY_S - 1, KEY_S, 3 * KEY_S)
+    )
+    assert early == late
+    assert early[0] != early[1] == next_one[0]
+    assert not set(early) & set(later)
+    assert ReadingsDesk(b"o" * 32, Random(1), term=8, region_of=str).heard(message(0), agents(), 0.0).keys != early
+
+
+def test_where_agents_hear_rarely_a_key_lasts_until_they_have_heard_twice() -> None:
+    many, one = agents(10_000), desk()
+    every_s = one.heard(message(0), many, 0.0).every_ms / 1000
+    assert every_s > KEY_S
+    keys = [one.heard(message(0), many, number * every_s).keys for number in range(4)]
+    assert all(set(before) & set(after) for before, after in pairwise(keys))
+
+
+def test_nobody_is_sent_to_probe_an_address_that_is_not_its_agents() -> None:
+    one = desk()
+    ack = one.heard(message(1, probed_at=ProbePeer("10.9.9.9", 53)), agents(), 1.0)
+    assert (ack.keys, ack.peers, one.misled) == ([], [], 1)
+    assert one.heard(message(0), agents(), 1.0).peers == []
+    event = one.flush(1.0)
+    assert event is not None
+    assert ELSEWHERE in event.samples[0].missing
+
+
+def test_without_the_comparison_others_would_be_sent_there() -> None:
+    """The safeguard switched off: a name is not compared, since the leader resolves none."""
+    known = agents()
+    named = replace(known["a1"].record, url="http://agent-1:8701")
+    known["a1"] = AgentView(named, 1)
+    one = desk()
+    one.heard(message(1, probed_at=ProbePeer("10.9.9.9", 53)), known, 1.0)
+    assert one.heard(message(0), known, 1.0).peers == [ProbePeer("10.9.9.9", 53)]
 
 
 def test_all_agents_together_send_no_more_than_a_rate() -> None:
@@ -201,7 +249,7 @@ def test_the_regions_of_nodes_are_looked_up_once_for_all_samples() -> None:
         asked.append(node)
         return "south"
 
-    one = ReadingsDesk(KEY, Random(1), term=7, region_of=region_of)
+    one = ReadingsDesk(SECRET, Random(1), term=7, region_of=region_of)
     for region in ("north", "south", "west"):
         one.changed([ObjectChanged("latencytargets", region, LatencyTarget(region, region=region))])
     for number in range(100):
@@ -210,3 +258,16 @@ def test_the_regions_of_nodes_are_looked_up_once_for_all_samples() -> None:
     assert event is not None
     assert all(sample.latencies is not None and sample.latencies.keys() == {"south"} for sample in event.samples)
     assert len(asked) <= 100
+
+
+@pytest.mark.parametrize("field", ["disk", "network", "standing"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_reading_that_is_no_number_is_no_message(field: str, value: float) -> None:
+    """Nothing of it is taken: an agent that tells NaN of one part is broken in the others too."""
+    changes: dict[str, object] = (
+        {"standing": Standing([value, 0.0, 0.0], 0.5, 0.1)}
+        if field == "standing"
+        else {"readings": [NodeReading("n0", 200, **{field: value})]}
+    )
+    with pytest.raises(WireError):
+        decode(encode(message(0, **changes)), Readings)
