@@ -46,6 +46,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "single-soft": ("--agents", "single", "--roles", "soft"),
     "single-hard": ("--agents", "single", "--roles", "hard"),
 }
+EPISODE_S = 600
 STARTS = ("scratch", "imitation")
 SHOWN = ("success", "latency_compliance", "pending", "recovery_s", "availability", "replica_hours")
 BEST_FIGURE = "validation score by training seed"
@@ -57,6 +58,7 @@ def train(variant: str, start: str, seeds: str, steps: int, folder: Path) -> Pat
     if not found:
         again = ["--resume"] if any(folder.glob("*.ckpt")) else []
         order = ["train", "karma", *VARIANTS[variant], "--start", start, "--seeds", seeds, "--steps", str(steps)]
+        order += ["--episode-seconds", str(EPISODE_S)]
         order += ["--out", str(folder), *again]
         subprocess.run([sys.executable, "-m", "services.cli", *order], check=True, stdout=sys.stderr)
         found = list(folder.glob("*.npz"))

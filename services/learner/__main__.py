@@ -69,6 +69,7 @@ def main() -> None:
 @click.option("--roles", type=click.Choice(["hard", "soft", "none"]), help="Of karma: how roles bind.")
 @click.option("--missions", type=click.Choice(["on", "off"]), help="Of karma: whether they are rewarded.")
 @click.option("--start", type=click.Choice(["imitation", "scratch"]), help="Of karma: what it begins with.")
+@click.option("--episode-seconds", type=click.IntRange(120, 7200), help="Of karma: length of a training episode.")
 @click.option("--trials", type=click.IntRange(1, 1000), help="Of karma: look for settings first, by short trainings.")
 def train(
     policy: str,
@@ -84,7 +85,7 @@ def train(
     prometheus: str,
     token_file: Path | None,
     trials: int | None,
-    **choices: str | None,
+    **choices: str | int | None,
 ) -> None:
     """Train POLICY and write its weights and card to --out."""
     torch.set_num_threads(1)
@@ -93,9 +94,10 @@ def train(
             raise ConfigError(f"--reward: {policy} learns from its own alone; leave it out, or train ee, el or lb")
         if mixture and TRAINERS[policy] is not train_hybrid:
             raise ConfigError(f"--mixture: {policy} is none; leave it out, or train hybrid")
-        variant = Variant(**{name: value or "" for name, value in choices.items()})
+        variant = Variant(**{name: str(value or "") for name, value in choices.items()})
         if (variant != Variant() or trials) and TRAINERS[policy] is not train_karma:
-            raise ConfigError(f"--agents, --roles, --missions, --start, --trials: {policy} has none; leave them out")
+            own = "--agents, --roles, --missions, --start, --episode-seconds, --trials"
+            raise ConfigError(f"{own}: not for {policy}; leave them out")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
         source = SignalSource(signals, prometheus, token_file)

@@ -51,6 +51,7 @@ OF_JOBS = "jobs-dl2"
 @click.option("--roles", type=click.Choice(["hard", "soft", "none"]), help="karma: how its roles bind; default hard.")
 @click.option("--missions", type=click.Choice(["on", "off"]), help="karma: whether they are rewarded; as its roles.")
 @click.option("--start", type=click.Choice(["imitation", "scratch"]), help="karma: with or without the rule by demand.")
+@click.option("--episode-seconds", type=click.IntRange(120, 7200), help="karma: of a training episode; default 1800.")
 @click.option("--trials", type=click.IntRange(1, 1000), help="karma: look for settings first, by short trainings.")
 def train(
     policy: str,
@@ -86,8 +87,9 @@ def train(
         flags.append("--resume")
     passed_on = {
         "--workers": workers, "--steps": steps, "--mixture": mixture, "--reward": reward, "--prometheus": prometheus,
-        "--prometheus-token-file": prometheus_token_file, **{f"--{name}": value for name, value in of_karma.items()},
+        "--prometheus-token-file": prometheus_token_file,
     }  # fmt: skip
+    passed_on |= {f"--{name.replace('_', '-')}": value for name, value in of_karma.items()}
     for flag, value in passed_on.items():
         if value is not None:
             flags += [flag, str(value)]

@@ -68,6 +68,8 @@ class AwareRunSettings:
     hidden: int = 64
     validate_every: int = 5
     strength: float = STRENGTH
+    seconds: int = 600
+    """Of an episode of training."""
     prices: Prices = field(default_factory=Prices)
 
     def __post_init__(self) -> None:
@@ -206,7 +208,7 @@ class AwareRun:
         s = self.settings
         params = None if taught else self.network.arrays()
         jobs = [
-            (training_setup(s.seed, number, s.strength, drawn_graph(s.seed, number)),
+            (training_setup(s.seed, number, s.strength, s.seconds, drawn_graph(s.seed, number)),
              s.seed * EPISODES_OF_A_SEED + number, params, s.prices)
             for number in range(first, first + count)
         ]  # fmt: skip

@@ -58,6 +58,8 @@ class ScalerDqnSettings(DqnRunSettings):
     capacity: int = 60_000
     validate_every: int = 4
     strength: float = STRENGTH
+    seconds: int = 600
+    """Of an episode of training."""
     prices: Prices = field(default_factory=Prices)
     learner: DqnSettings = field(default_factory=lambda: DqnSettings(batch_size=128, target_period=200))
 
@@ -125,8 +127,8 @@ class ScalerDqnRun(DqnRun):
             epsilon, arrays = self._epsilon(self.rounds), self._network.stack.arrays()
             first = self.rounds * s.episodes_per_round
             jobs = [
-                (training_setup(s.seed, number, s.strength), s.seed * EPISODES_OF_A_SEED + number, arrays, epsilon,
-                 s.prices)
+                (training_setup(s.seed, number, s.strength, s.seconds), s.seed * EPISODES_OF_A_SEED + number, arrays,
+                 epsilon, s.prices)
                 for number in range(first, first + s.episodes_per_round)
             ]  # fmt: skip
             played = list(self._workers.map(_explore_one, jobs))

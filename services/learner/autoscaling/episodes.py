@@ -44,13 +44,14 @@ class Prices:
     change: float = 0.004
 
 
-def training_setup(seed: int, number: int, strength: float, topology: Topology | None = None) -> Setup:
+def training_setup(seed: int, number: int, strength: float, seconds: int, topology: Topology | None = None) -> Setup:
     """What episode ``number`` plays: mostly mixed, from half to one and a half times its strength."""
     rng = np.random.default_rng([seed, 2, number])
     scenario = SCENARIOS[int(rng.integers(len(SCENARIOS)))]
     whole = strength if scenario == "mixed" else intensity_of(scenario)
     intensity = whole * float(rng.uniform(0.5, 1.5))
-    return Setup(topology or default_topology(), scenario, max(intensity, 1.0) if scenario == "ddos" else intensity)
+    intensity = max(intensity, 1.0) if scenario == "ddos" else intensity
+    return Setup(topology or default_topology(), scenario, intensity, seconds=seconds)
 
 
 def team_reward(seconds: Seconds, first: int, prices: Prices) -> float:

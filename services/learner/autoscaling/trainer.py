@@ -96,9 +96,10 @@ def karma_settings(policy: str, variant: Variant, seed: int, rounds: int | None)
         raise ConfigError(f"--agents: {policy} is one agent; train {karma.NAME} for {agents}")
     binding = variant.roles or BINDINGS[0]
     missions = binding != "none" if not variant.missions else variant.missions == "on"
-    return KarmaSettings(
+    settings = KarmaSettings(
         seed, rounds or ROUNDS, agents=agents, binding=binding, missions=missions, start=variant.start or IMITATION
     )
+    return replace(settings, seconds=int(variant.episode_seconds)) if variant.episode_seconds else settings
 
 
 def _write_best(request: TrainRequest, policy: str, finished: list[ScalerRun], limits: list[str]) -> None:

@@ -64,6 +64,8 @@ class KarmaSettings:
     validate_every: int = 5
     strength: float = STRENGTH
     """Of the mixed scenario (``episodes``)."""
+    seconds: int = 1800
+    """Of an episode of training; validation is always whole."""
     agents: str = Agents.MULTI
     """multi: one for each service; single: one for the graph."""
     binding: str = "hard"
@@ -190,7 +192,7 @@ class KarmaRun:
         s = self.settings
         params = None if taught else self.actor.arrays()
         jobs = [
-            (training_setup(s.seed, number, s.strength), s.seed * EPISODES_OF_A_SEED + number, params,
+            (training_setup(s.seed, number, s.strength, s.seconds), s.seed * EPISODES_OF_A_SEED + number, params,
              self.organisation, s.prices, self.agents)
             for number in range(first, first + count)
         ]  # fmt: skip

@@ -56,10 +56,12 @@ class Variant:
     """on or off; "": on where there are roles."""
     start: str = ""
     """imitation or scratch."""
+    episode_seconds: str = ""
+    """How long an episode of training is."""
 
     def flags(self) -> str:
         """As on the command line."""
-        return "".join(f" --{name} {value}" for name, value in asdict(self).items() if value)
+        return "".join(f" --{name.replace('_', '-')} {value}" for name, value in asdict(self).items() if value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ STARTS = [lambda: ScalerDqnRun(DQN), lambda: AwareRun(AWARE)]
 def short_episodes(monkeypatch):
     torch.set_num_threads(1)  # as the trainer's process does
     monkeypatch.setattr(episodes, "VALIDATION_SEEDS", (100,))
-    monkeypatch.setattr(episodes, "Setup", lambda *given: replace(Setup(*given), seconds=200))
+    monkeypatch.setattr(episodes, "Setup", lambda *given, **more: Setup(*given, seconds=200))
 
 
 def arrays_of(run):

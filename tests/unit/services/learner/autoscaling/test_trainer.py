@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,8 @@ def test_a_variant_says_agents_roles_missions_and_start(policy, variant, expecte
     found = karma_settings(policy, variant, 1000, 3)
     assert (found.policy, found.agents, found.binding, found.missions, found.start) == expected
     assert found.rounds == 3
+    assert found.seconds == 1800
+    assert karma_settings(policy, replace(variant, episode_seconds="600"), 1000, 3).seconds == 600
 
 
 def test_the_default_variant_is_trained_by_the_settings_of_the_shipped_weights():
@@ -45,8 +47,8 @@ def test_one_agent_is_not_trained_as_many():
 @pytest.mark.parametrize(
     ("order", "told"),
     [
-        (["dqn", "--roles", "hard"], "--start, --trials: dqn has none; leave them out"),
-        (["aware", "--trials", "3"], "--start, --trials: aware has none; leave them out"),
+        (["dqn", "--roles", "hard"], "--episode-seconds, --trials: not for dqn; leave them out"),
+        (["aware", "--trials", "3"], "--episode-seconds, --trials: not for aware; leave them out"),
         (["dqn", "--warm-up", "kube-default"], "--warm-up: dqn begins with a rule by itself, or not at all"),
         (["karma", "--seeds", "42"], "--seeds: 42 is kept for validation and tests"),
     ],

@@ -33,7 +33,7 @@ SHORT = Setup(default_topology(), "mixed", 1.0, seconds=200)
 def short_episodes(monkeypatch):
     torch.set_num_threads(1)  # as the trainer's process does
     monkeypatch.setattr(episodes, "VALIDATION_SEEDS", (100,))
-    monkeypatch.setattr(episodes, "Setup", lambda *given: replace(Setup(*given), seconds=200))
+    monkeypatch.setattr(episodes, "Setup", lambda *given, **more: Setup(*given, seconds=200))
 
 
 def run_of(settings):
