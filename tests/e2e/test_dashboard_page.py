@@ -17,7 +17,18 @@ from tests.e2e.page_checks import low_contrast, overflow, structure_faults
 
 pytestmark = [pytest.mark.process, needs_chromium]
 
-VIEWS = ("#/", "#/nodes", "#/pending", "#/queue", "#/queues", "#/decisions", "#/policies", "#/mesh", "#/health")
+VIEWS = (
+    "#/",
+    "#/nodes",
+    "#/pending",
+    "#/queue",
+    "#/queues",
+    "#/jobs",
+    "#/decisions",
+    "#/policies",
+    "#/mesh",
+    "#/health",
+)
 DRAWERS = ("#/pods/web/shop-1", "#/nodes/node-0003", "#/units/batch/train-0", "#/queues/vision")
 MARKUP = "<img src=x onerror='window.hit=1'><b class=strange>x</b>"
 
