@@ -186,6 +186,7 @@ def evaluate(
                 own=own,
                 settings=jobs.settings() if suite == JOBS else None,
                 second_set=jobs.second_set,
+                learned_speeds=jobs.learned_speeds,
             )
             result = find_suite(suite)(given, progress)
         elif trace is not None:
