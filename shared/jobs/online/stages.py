@@ -18,12 +18,18 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.jobs.online.worth import Gap
-
 MOST_WORSE = 0.05
 WINDOW_S = 1800.0
 MOST_GAP_S = 120.0
 """A comparison counts until the next one, but no longer: who did not decide for hours was not worse for hours."""
+
+
+class Gap(Struct, frozen=True):
+    """A teacher's worth, and what the other's is more (negative: less), with the standard deviation of that."""
+
+    teacher: float
+    more: float
+    sd: float
 
 
 class Stage(StrEnum):

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from shared.jobs.online.stages import MOST_WORSE, WINDOW_S, Judge, Rollout, Stage, Window, in_canary
-from shared.jobs.online.worth import Gap
+from shared.jobs.online.stages import MOST_WORSE, WINDOW_S, Gap, Judge, Rollout, Stage, Window, in_canary
 
 SHADOW = Rollout(stage=Stage.SHADOW, candidate="marginal")
 
