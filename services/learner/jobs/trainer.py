@@ -18,7 +18,7 @@ from shared.jobs.policies.learned.dl2 import NAME as DL2
 from shared.jobs.policies.learned.sets import NAME as SETS
 
 VERSION = 1
-TEACHER = "optimus"
+TEACHER = "drf"
 DATA = "none: Twin A's workloads (shared/experiments/jobs/twin_a.py), drawn from seeds of 100,000,000 and above"
 LIMITS = {
     DL2: [

@@ -111,9 +111,9 @@ def test_following_a_teacher_ends_at_its_decision():
     simulation = Simulation(draw(1, jobs=30), cluster().nodes, settings(), 1)
     seen = simulation.observe()
     wanted = Optimus().decide(seen)
-    increments = Increments([seen], window=30, types=list(MODELS))
+    increments, rng = Increments([seen], window=30, types=list(MODELS)), np.random.default_rng(0)
     while increments.active[0]:
-        increments.give(np.array([towards(increments, 0, wanted)]))
+        increments.give(rng.choice(np.nonzero(towards(increments, 0, wanted))[0], 1))
     found = increments.decision(0)
     assert {name: (one.workers, one.servers) for name, one in found.items()} == {
         name: (one.workers, one.servers) for name, one in wanted.items()
