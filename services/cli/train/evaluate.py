@@ -23,16 +23,17 @@ from click.core import ParameterSource
 
 from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
 from services.cli.terminal.progress import RunProgress
-from services.cli.train.evaluate_jobs import OF_A, JobFlags
-from services.cli.train.evaluate_jobs import SUITE as JOBS
-from services.cli.train.evaluate_jobs import SUITE_A as JOBS_A
 from services.cli.train.evaluate_jobs import (
+    OF_A,
+    JobFlags,
     evaluate_workload,
     jobs_options,
     parse_names,
     runs_at_a_time,
     silent_libraries,
 )
+from services.cli.train.evaluate_jobs import SUITE as JOBS
+from services.cli.train.evaluate_jobs import SUITE_A as JOBS_A
 from services.cli.train.evaluate_reward import own_reward
 from services.cli.train.evaluate_services import SUITE as SERVICES
 from services.cli.train.evaluate_services import GraphFlags, evaluate_services, graph_options

@@ -1,11 +1,12 @@
 """Trains ``jobs-dl2`` as DL2 is trained (Peng et al., TPDS 2021, section 4), with what makes that sound.
 
-It first imitates a scheduler by cross-entropy over its increments; then an actor and a critic learn from rounds of their
-own. A slot's reward goes to all of its inferences; what follows is bootstrapped over slots (TD(lambda)) by a critic that
-sees the state alone, so no action that a mask forbids enters the bootstrap, and probabilities are over allowed actions
-both when acting and when learning. Samples are replayed; their age is corrected by the clipped ratio of probabilities
-(PPO's), and mended poor states count by the probability with which they were really taken. The weights kept are those
-with the best validation (seeds 100-109), the imitating ones included. A run is a function of its settings.
+It first imitates a scheduler by cross-entropy over its increments; then an actor and a critic learn from rounds of
+their own. A slot's reward goes to all of its inferences; what follows is bootstrapped over slots (TD(lambda)) by a
+critic that sees the state alone, so no action that a mask forbids enters the bootstrap, and probabilities are over
+allowed actions both when acting and when learning. Samples are replayed; their age is corrected by the clipped ratio
+of probabilities (PPO's), and mended poor states count by the probability with which they were really taken. The
+weights kept are those with the best validation (seeds 100-109), the imitating ones included. A run is a function of
+its settings.
 
 Scalars: ``train/completion_h``, ``train/entropy``, ``train/value_loss``, ``validation/completion_h``.
 """
@@ -206,15 +207,13 @@ class Dl2Run:
         self._follow(samples, optimiser)
         for number in range(s.corrected if teacher.live else 0):
             seeds = self._seeds(s.taught_episodes * (number + 1), s.taught_episodes)
-            plays = Plays(
-                seeds=seeds, window=s.window, types=self.types, teacher=teacher.of, kept=0.4, followed=0.5
-            )
+            plays = Plays(seeds=seeds, window=s.window, types=self.types, teacher=teacher.of, kept=0.4, followed=0.5)
             samples = samples.joined(self._samples(self._play(plays, self.actor.arrays())), 10**9)
             self._follow(samples, optimiser)
 
     def _follow(self, samples: Samples, optimiser: torch.optim.Optimizer) -> None:
-        """More probability to the increments on the way to the teacher's decision, whichever; slots are shuffled, so that
-        each learns from all jobs. The critic learns the teacher's returns beside."""
+        """More probability to the increments on the way to the teacher's decision, whichever; slots are shuffled, so
+        that each learns from all jobs. The critic learns the teacher's returns beside."""
         s = self.settings
         width = len(self.types) + len(OF_JOB)
         for update in range(s.taught_updates):
@@ -246,7 +245,8 @@ class Dl2Run:
         )
 
     def _returns(self, played: Rollout) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """float32 [slots]: TD(lambda) over each run's slots; without a critic the discounted sum. A run's end is an end."""
+        """float32 [slots]: TD(lambda) over each run's slots; without a critic the discounted sum. A run's end is an
+        end."""
         s = self.settings
         with torch.no_grad():
             values = self.critic(torch.from_numpy(played.firsts).float()).squeeze(-1).numpy()
@@ -284,7 +284,9 @@ class Dl2Run:
 
     def _descend(self, loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
         if not bool(torch.isfinite(loss)):
-            raise TrainingDiverged(f"{NAME} seed {self.settings.seed}: the loss is {float(loss.detach())}; lower the rate")
+            raise TrainingDiverged(
+                f"{NAME} seed {self.settings.seed}: the loss is {float(loss.detach())}; lower the rate"
+            )
         self.actor.zero_grad()
         self.critic.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
 """Rounds of DL2's kind on Twin A, several runs side by side: by the network of the moment, or by a teacher.
 
-The reward of a slot is the sum over jobs of the share of their whole work that was done in it (section 4.3 of the paper);
-every inference of the slot gets it. numpy alone, so that workers need no torch. A share of the inferences is kept: those
-of one slot are much alike.
+The reward of a slot is the sum over jobs of the share of their whole work that was done in it (section 4.3 of the
+paper); every inference of the slot gets it. numpy alone, so that workers need no torch. A share of the inferences is
+kept: those of one slot are much alike.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ class Plays:
 class Rollout:
     """What was seen, as arrays: of inferences that were kept, and of slots.
 
-    ``inputs`` float16 [kept, inputs], ``masks`` bool [kept, actions], ``actions`` int64 [kept], ``log_p`` float32 [kept] by
-    which they were taken, ``slots`` int64 [kept]: rows of the slots. ``firsts`` float16 [slots, inputs]: the first
-    inference of each, ``rewards`` float32 [slots], ``runs`` int64 [slots]; a run's slots are in order, and it ends.
+    ``inputs`` float16 [kept, inputs], ``masks`` bool [kept, actions], ``actions`` int64 [kept], ``log_p`` float32
+    [kept] by which they were taken, ``slots`` int64 [kept]: rows of the slots. ``firsts`` float16 [slots, inputs]: the
+    first inference of each, ``rewards`` float32 [slots], ``runs`` int64 [slots]; a run's slots are in order, and it
+    ends.
     """
 
     inputs: NDArray[np.float16]
@@ -87,7 +88,10 @@ def play(plays: Plays, params: Mapping[str, Floats] | None) -> Rollout:
     teachers = [plays.teacher(seed) for seed in plays.seeds] if plays.teacher is not None else []
     for seed, teacher in zip(plays.seeds, teachers, strict=False):
         teacher.reset(seed)
-    book, firsts, rewards, runs = _Book(), [], [], []
+    book = _Book()
+    firsts: list[Floats] = []
+    rewards: list[float] = []
+    runs: list[int] = []
     while live := [run for run, one in enumerate(simulations) if not one.done]:
         seen = [_next_seen(simulations[run]) for run in live]
         increments = Increments(seen, window=plays.window, types=plays.types)
@@ -113,7 +117,7 @@ def play(plays: Plays, params: Mapping[str, Floats] | None) -> Rollout:
         np.concatenate(book.inputs).astype(np.float16),
         np.concatenate(book.masks),
         np.concatenate(book.actions),
-        np.concatenate(book.log_p).astype(np.float32),
+        np.concatenate(book.log_p),
         np.concatenate(book.slots),
         np.concatenate(firsts).astype(np.float16),
         np.array(rewards, np.float32),
@@ -194,7 +198,7 @@ def _keep(
     book.inputs.append(inputs[rows])
     book.masks.append(mask[rows])
     book.actions.append(actions[rows])
-    book.log_p.append(log_p[rows])
+    book.log_p.append(log_p[rows].astype(np.float32))
     book.slots.append(base + rows)
     return rows
 

@@ -1,8 +1,9 @@
-"""DL2's way to a decision (Peng et al., TPDS 2021, section 4): from nothing, one worker or server at a time, until void.
+"""DL2's way to a decision (Peng et al., TPDS 2021, section 4): from nothing, one worker or server at a time, until
+void.
 
-A window holds the jobs that came first. Action 3j gives job j a worker (its minimum at first), 3j + 1 a parameter server,
-3j + 2 both; the last one, *void*, ends the round. Several runs stand side by side, so that a learner asks its network
-once for all of them. DL2's state has no free room in it, nor has this; masks know it.
+A window holds the jobs that came first. Action 3j gives job j a worker (its minimum at first), 3j + 1 a parameter
+server, 3j + 2 both; the last one, *void*, ends the round. Several runs stand side by side, so that a learner asks its
+network once for all of them. DL2's state has no free room in it, nor has this; masks know it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from shared.jobs.policies.placing import place_kept, room_of, servers_of
 WORKER, SERVER, BOTH = 0, 1, 2
 KINDS = 3
 OF_JOB = ("slots run", "epochs left", "share", "workers", "servers")
-"""After a job's type, one-hot: log(1 + slots) / 4; log(1 + epochs) / 6; the part of its dominant resource that it is given,
-times 8; workers / 3; servers / 5."""
+"""After a job's type, one-hot: log(1 + slots) / 4; log(1 + epochs) / 6; the part of its dominant resource that it is
+given, times 8; workers / 3; servers / 5."""
 SLOT_S = 1200.0
 UNEVEN = 10.0
 """So many times more of one than of the other is a poor state (section 4.4)."""
@@ -80,7 +81,8 @@ class Increments:
         at = poor.argmax(axis=1)
         runs = np.arange(len(w))
         mending = KINDS * at + np.where(lacks_server[runs, at], SERVER, WORKER)
-        return np.where(poor[runs, at] & self.mask()[runs, mending], mending, -1)
+        found: Ints = np.where(poor[runs, at] & self.mask()[runs, mending], mending, -1)
+        return found
 
     def give(self, actions: Ints) -> None:
         """Carry out one allowed action in each run that is active."""

@@ -22,9 +22,7 @@ SMALL = Dl2Settings(
     rounds=2, window=30, hidden=(8,), taught_episodes=2, corrected=1, taught_updates=3, episodes_per_round=2, updates=2,
     batch_size=64, validate_every=1,
 )  # fmt: skip
-SETS = SetsSettings(
-    rounds=2, hidden=(4,), taught_episodes=1, taught_updates=5, pairs=1, workloads=1, validate_every=1
-)
+SETS = SetsSettings(rounds=2, hidden=(4,), taught_episodes=1, taught_updates=5, pairs=1, workloads=1, validate_every=1)
 
 
 @pytest.fixture(autouse=True)
