@@ -119,7 +119,7 @@ def towards(increments: Increments, run: int, wanted: Decision) -> Bools:
     something; void alone, where none does."""
     one, window = increments.seen[run], increments.window
     mask = increments.mask()[run]
-    found = np.zeros_like(mask)
+    found: Bools = np.zeros(len(mask), bool)
     for at, job in enumerate(one.jobs[:window]):
         allocation = wanted.get(job.name)
         workers = allocation.workers if allocation is not None else job.workers
