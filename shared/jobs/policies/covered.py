@@ -51,11 +51,11 @@ def _without(seen: Observation, known: tuple[JobObservation, ...], unknown: tupl
     for job in known:
         for name, count in job.placement.items():
             idle[name] = idle.get(name, 0.0) - count * job.gpus_per_worker
-    for node in sorted(seen.nodes, key=lambda one: (not one.open, -idle[one.name], one.name)):
-        taken = min(kept, max(0.0, left[node.name]))
-        left[node.name] -= taken
+    for one in sorted(seen.nodes, key=lambda one: (not one.open, -idle[one.name], one.name)):
+        taken = min(kept, max(0.0, left[one.name]))
+        left[one.name] -= taken
         kept -= taken
-    nodes = tuple(replace(node, gpus=max(0, int(left[node.name]))) for node in seen.nodes)
+    nodes = tuple(replace(one, gpus=max(0, int(left[one.name]))) for one in seen.nodes)
     return Observation(now=seen.now, jobs=known, nodes=nodes)
 
 
