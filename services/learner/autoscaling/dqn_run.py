@@ -39,7 +39,7 @@ from shared.policy.weights import Card, WeightsFile
 from shared.twin.services.topology import default_topology
 from shared.twin.services.world import ServiceWorld
 
-ROUNDS = 32
+ROUNDS = 16
 EXPLORE_STREAM = 32
 
 
