@@ -39,6 +39,7 @@ TRAINERS: dict[str, Trainer] = {
 }
 
 BAD_INPUT, INTERRUPTED = 2, 130
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -57,6 +58,8 @@ def main() -> None:
 @click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
 @click.option("--reward", default="", help="Learn from this expression, or plug-in, instead of the shipped reward.")
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
+@click.option("--topology", type=FILE, help="Of karma: train on this service graph.")
+@click.option("--trace", type=FILE, help="Of karma: train on this load.")
 @click.option("--prometheus", default="", help="Who is asked for signals.")
 @click.option("--prometheus-token-file", "token_file", type=click.Path(path_type=Path), help="A bearer token for it.")
 def train(
@@ -70,6 +73,8 @@ def train(
     mixture: str,
     reward: str,
     signals: tuple[str, ...],
+    topology: Path | None,
+    trace: Path | None,
     prometheus: str,
     token_file: Path | None,
 ) -> None:
@@ -82,11 +87,14 @@ def train(
             raise ConfigError(f"--mixture: {policy} is none; leave it out, or train hybrid")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
+        if (topology or trace) and TRAINERS[policy] is not train_karma:
+            raise ConfigError(f"--topology, --trace: {policy} scales no services; leave them out, or train karma")
+        graph, load = (_text(file) for file in (topology, trace))
         source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
             TRAINERS[policy](
-                TrainRequest(policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source)
+                TrainRequest(policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source, graph, load)
             )
     except ConclaveError as error:
         click.echo(f"error: {error}", err=True)
@@ -96,6 +104,10 @@ def train(
         told = "the last checkpoint is kept, go on with --resume" if kept else "no checkpoint yet, begin anew"
         click.echo(f"interrupted; {told}", err=True)
         sys.exit(INTERRUPTED)
+
+
+def _text(file: Path | None) -> str:
+    return file.read_text(encoding="utf-8") if file is not None else ""
 
 
 def run(arguments: list[str]) -> int:

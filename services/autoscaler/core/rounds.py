@@ -59,6 +59,9 @@ class Rounds:
             stopwatch=self._state.stopwatch,
         )
         self._count(decided)
+        if watched.design_go != watched.scaler.go:
+            watched.design_go, watched.design_due = watched.scaler.go, ""
+        watched.design_due = watched.design_due or decided.drifting
         out += [Log("error", "rule_broken", (("object", read.key), ("rule", line))) for line in decided.broken]
         by_service = self._gates(watched, read, gate, decided)
         writes = self._writes_of(watched, read, decided, by_service)
@@ -73,6 +76,7 @@ class Rounds:
         if watched.inherited:
             return
         watched.inherited = True
+        watched.design_go, watched.design_due = watched.scaler.go, telling.design_due(watched.scaler)
         last, watched.trusted = read.last, watched.scaler.go
         if last is None or last.uid != watched.scaler.uid or Go(*last.go) != watched.scaler.go:
             return  # nothing of this object, or from before a new go, which takes things as they are

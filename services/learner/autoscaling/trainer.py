@@ -6,7 +6,14 @@ from functools import partial
 
 import click
 
-from services.learner.autoscaling.training import ROUNDS, VALIDATION_SEEDS, KarmaRun, KarmaSettings
+from services.learner.autoscaling.training import (
+    ENVELOPE_EPISODES,
+    ROUNDS,
+    VALIDATION_SEEDS,
+    KarmaRun,
+    KarmaSettings,
+    with_envelope,
+)
 from services.learner.training.run_files import write_weights
 from services.learner.training.runner import TrainRequest, Workers, train_seeds, trained_as
 from shared.errors import ConfigError
@@ -23,20 +30,28 @@ def train_karma(request: TrainRequest) -> None:
     """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
     if request.warm_up:
         raise ConfigError("--warm-up: karma begins with the rule by demand by itself; leave it out")
-    settings = [KarmaSettings(seed, request.steps or ROUNDS) for seed in request.seeds]
+    settings = [
+        KarmaSettings(seed, request.steps or ROUNDS, topology=request.topology, load=request.trace)
+        for seed in request.seeds
+    ]
     with Workers(request.workers) as workers:
         finished = train_seeds(request, [partial(KarmaRun, one, workers) for one in settings])
     best = max(finished, key=lambda run: run.best_score)
     scores = {str(run.settings.seed): round(run.best_score, 2) for run in finished}
+    click.echo(f"{request.policy}: playing {ENVELOPE_EPISODES} episodes for the range of each input", err=True)
+    known = best.weights(version=VERSION)
+    own = {"topology": request.topology, "trace": request.trace}
     weights = best.weights(
         version=VERSION,
         trained=trained_as(
             request,
             best,
             validation_seeds=VALIDATION_SEEDS,
-            data="none: loads and disturbances of shared.twin.services, seeds from 100,000,000 on",
+            data="none: loads and disturbances of shared.twin.services, seeds from 100,000,000 on"
+            + "".join(f"; --{name} of the settings' digest" for name, text in own.items() if text),
             steps=request.steps,
         ),
+        envelope=with_envelope(best, known),
         figures={
             "validation score by training seed": scores,
             "validation on the mixed scenario": {name: round(value, 3) for name, value in best.best_figures.items()},

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -28,16 +29,21 @@ from shared.autoscaling.networks.features import FEATURES, STEPS
 from shared.autoscaling.networks.karma import NAME, KarmaPolicy
 from shared.autoscaling.roles.organisation import Organisation, organisation_of
 from shared.errors import ConclaveError, ConfigError
+from shared.experiments.autoscaling.budget import EPISODES_PER_ROUND, TAUGHT_EPISODES
+from shared.experiments.autoscaling.envelope import envelope
 from shared.experiments.autoscaling.episode import Setup
 from shared.experiments.autoscaling.episode import play as judge
 from shared.policy.weights import Card, WeightsFile
+from shared.twin.services.loads import parse_trace
 from shared.twin.services.scenarios import intensity_of
-from shared.twin.services.topology import default_topology
+from shared.twin.services.topology import default_topology, parse_topology
 
 VALIDATION_SEEDS = tuple(range(100, 110))
 EPISODES_OF_A_SEED = 100_000
 SCENARIOS = ("mixed", "mixed", "mixed", "mixed", "ddos", "failures", "pressure", "bottleneck")
 ROUNDS = 30
+ENVELOPE_EPISODES = 32
+"""Played at the end, for the range of each input."""
 HOUR_PRICE = 1.0
 """Points of the validation score that a replica hour costs: a few per cent of an episode's five are worth a tenth of a
 point of success."""
@@ -49,8 +55,8 @@ class KarmaSettings:
 
     seed: int = FIRST_TRAINING_SEED
     rounds: int = ROUNDS
-    episodes_per_round: int = 16
-    taught_episodes: int = 32
+    episodes_per_round: int = EPISODES_PER_ROUND
+    taught_episodes: int = TAUGHT_EPISODES
     taught_epochs: int = 30
     epochs: int = 4
     batch_size: int = 1440
@@ -71,6 +77,10 @@ class KarmaSettings:
     binding: str = "hard"
     """hard, soft, or none: no roles."""
     prices: Prices = field(default_factory=Prices)
+    topology: str = ""
+    """The graph to train on, as a file's text; "": the default."""
+    load: str = ""
+    """The load, as a file's text; "": the twin's own."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -83,8 +93,13 @@ class KarmaSettings:
         return self.taught_episodes + self.rounds * self.episodes_per_round
 
     def as_json(self) -> Mapping[str, Any]:
-        """JSON values, for a checkpoint's digest and the card."""
-        return {"policy": NAME, **asdict(self), "hidden": list(self.hidden)}
+        """JSON values, for a checkpoint's digest and the card; of files their digests, where there are any."""
+        found: dict[str, Any] = {"policy": NAME, **asdict(self), "hidden": list(self.hidden)}
+        for name in ("topology", "load"):
+            text = found.pop(name)
+            if text:
+                found[name] = f"sha256:{sha256(text.encode()).hexdigest()}"
+        return found
 
 
 class TrainingDiverged(ConclaveError):
@@ -100,6 +115,8 @@ class KarmaRun:
 
     def __init__(self, settings: KarmaSettings, workers: Workers | None = None) -> None:
         self.settings = settings
+        self._topology = parse_topology(settings.topology, "--topology") if settings.topology else default_topology()
+        self._trace = parse_trace(settings.load, "--trace") if settings.load else None
         inputs = len(FEATURES)
         self.actor = LinearStack((inputs, *settings.hidden, len(STEPS)), seed=settings.seed)
         self.critic = LinearStack((2 * inputs, *settings.hidden, 1), seed=settings.seed + 1)
@@ -177,19 +194,20 @@ class KarmaRun:
     def _play(self, first: int, count: int, *, taught: bool = False) -> list[Rollout]:
         params = None if taught else self.actor.arrays()
         jobs = [
-            (self._setup(number), self.settings.seed * EPISODES_OF_A_SEED + number, params, self.organisation,
+            (self.setup(number), self.settings.seed * EPISODES_OF_A_SEED + number, params, self.organisation,
              self.settings.prices)
             for number in range(first, first + count)
         ]  # fmt: skip
         return list(self._workers.map(_play_one, jobs))
 
-    def _setup(self, number: int) -> Setup:
+    def setup(self, number: int) -> Setup:
         """What episode ``number`` plays: mostly mixed, from half to one and a half times its strength."""
         rng = np.random.default_rng([self.settings.seed, 2, number])
         scenario = SCENARIOS[int(rng.integers(len(SCENARIOS)))]
         whole = self.settings.strength if scenario == "mixed" else intensity_of(scenario)
         intensity = whole * float(rng.uniform(0.5, 1.5))
-        return Setup(default_topology(), scenario, max(intensity, 1.0) if scenario == "ddos" else intensity)
+        intensity = max(intensity, 1.0) if scenario == "ddos" else intensity
+        return Setup(self._topology, scenario, intensity, self._trace)
 
     def _imitate(self) -> None:
         s = self.settings
@@ -253,7 +271,8 @@ class KarmaRun:
     def _validate(self) -> dict[str, float]:
         """The best step each time, on the mixed scenario; keeps the weights when they are the best so far."""
         arrays = self.actor.arrays()
-        jobs = [(arrays, self.organisation, self.settings.strength, seed) for seed in VALIDATION_SEEDS]
+        setup = Setup(self._topology, "mixed", self.settings.strength, self._trace)
+        jobs = [(arrays, self.organisation, setup, seed) for seed in VALIDATION_SEEDS]
         found = list(self._workers.map(_judge_one, jobs))
         figures = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
         score = figures["success"] + 0.5 * figures["latency_compliance"] - HOUR_PRICE * figures["replica_hours"]
@@ -266,11 +285,18 @@ def _play_one(job: tuple[Setup, int, Arrays | None, Organisation, Prices]) -> Ro
     return play(*job)
 
 
-def _judge_one(job: tuple[Arrays, Organisation, float, int]) -> dict[str, float]:
-    arrays, organisation, strength, seed = job
+def with_envelope(run: KarmaRun, weights: WeightsFile) -> dict[str, tuple[float, float]]:
+    """The envelope of ``weights``, on the first episodes that ``run`` trains on."""
+    numbers = range(ENVELOPE_EPISODES)
+    episodes = [(run.setup(number), run.settings.seed * EPISODES_OF_A_SEED + number) for number in numbers]
+    return envelope(KarmaPolicy(weights=weights, organisation=run.organisation), episodes)
+
+
+def _judge_one(job: tuple[Arrays, Organisation, Setup, int]) -> dict[str, float]:
+    arrays, organisation, setup, seed = job
     weights = WeightsFile(arrays, Card(policy=NAME, version=1, features=list(FEATURES)))
     policy = KarmaPolicy(weights=weights, organisation=organisation)
-    return judge(Setup(default_topology(), "mixed", strength), policy, seed).figures
+    return judge(setup, policy, seed).figures
 
 
 def _advantages(

@@ -67,6 +67,10 @@ class TrainRequest:
     """A reward of the user's own, in place of the shipped one; "": that one."""
     signals: SignalSource = SignalSource()
     """What such a reward reads beside the features."""
+    topology: str = ""
+    """Of ``karma``: the service graph to train on, a file's text; "": the default one."""
+    trace: str = ""
+    """Of ``karma``: the load, a file's text; "": the twin's own."""
 
 
 Trainer = Callable[[TrainRequest], None]
