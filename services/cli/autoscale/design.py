@@ -48,7 +48,7 @@ class TrainingEnded(ConclaveError):
     code = "training_ended"
 
     def __init__(self, exit_code: int) -> None:
-        super().__init__(f"the trainer ended with {exit_code}; what it said is above, and the same command goes on")
+        super().__init__(f"the trainer ended with {exit_code}, and says why above")
         self.exit_code = exit_code
 
 
@@ -133,7 +133,7 @@ def _twin(stages: Stages, scaler: Any, topology: Path | None, series: Path | Non
 
 
 def _trained(stages: Stages, flags: list[str], inputs: dict[str, Any], *, has_series: bool) -> Path | int:
-    """The weights of the stage ``train``; an exit code where the user stopped it."""
+    """The weights of the stage ``train``; the trainer's exit code where it was stopped, or failed."""
 
     def train(folder: Path) -> list[str]:
         more = ["--resume"] if any(folder.glob("*.ckpt")) else []
@@ -148,10 +148,9 @@ def _trained(stages: Stages, flags: list[str], inputs: dict[str, Any], *, has_se
     try:
         return stages.run("train", inputs, train) / WEIGHTS
     except TrainingEnded as ended:
-        if ended.exit_code != EXIT_INTERRUPTED:
-            raise
-        click.echo("interrupted; the same command goes on", err=True)
-        return EXIT_INTERRUPTED
+        told = "interrupted" if ended.exit_code == EXIT_INTERRUPTED else str(ended)
+        click.echo(f"{told}; the same command goes on", err=True)
+        return ended.exit_code
 
 
 def _analysed(stages: Stages, plan: Plan, weights: Path, *, quiet: bool) -> Any:

@@ -85,6 +85,7 @@ class KarmaPolicy:
 
     name = NAME
     Settings = KarmaSettings
+    LEARNED = True
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ set of seeds; its fidelity is the share of decisions on other seeds in which it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -22,7 +23,8 @@ LEAST_LEAF = 5
 
 
 class Tree(Struct, frozen=True, kw_only=True):
-    """Shares are 0 to 1. ``moving`` None: the policy never moved. ``text``: the questions, indented."""
+    """Shares are 0 to 1. ``moving`` None: the policy never moved. ``text``: the questions, indented; below each the
+    steps where it holds, below its ``else`` the others."""
 
     service: str
     fidelity: float
@@ -44,20 +46,32 @@ def fidelity(found: Sequence[Tree]) -> float:
 
 
 def _tree(service: str, taught: tuple[Floats, NDArray[np.int64]], asked: tuple[Floats, NDArray[np.int64]]) -> Tree:
-    from sklearn.tree import DecisionTreeClassifier, export_text
+    from sklearn.tree import DecisionTreeClassifier
 
     model = DecisionTreeClassifier(max_depth=DEPTH, min_samples_leaf=LEAST_LEAF, random_state=0).fit(*taught)
     rows, steps = asked
     right = model.predict(rows) == steps
     moves = steps != 0
+    lines = _lines(model.tree_, model.classes_.tolist(), 0)
     return Tree(
         service=service,
         fidelity=float(right.mean()),
         always_hold=float((~moves).mean()),
         moving=float(right[moves].mean()) if moves.any() else None,
-        leaves=int(model.get_n_leaves()),
-        text=export_text(model, feature_names=list(FEATURES), decimals=2),
+        leaves=(len(lines) + 2) // 3,
+        text="\n".join(lines),
     )
+
+
+def _lines(tree: Any, steps: Sequence[int], node: int) -> list[str]:
+    """A node and what is below it; a question whose answers all end in the same step is not asked."""
+    if tree.children_left[node] < 0:
+        return [f"{steps[int(tree.value[node][0].argmax())]:+d}"]
+    below, above = (_lines(tree, steps, int(side[node])) for side in (tree.children_left, tree.children_right))
+    if below == above and len(below) == 1:
+        return below
+    question = f"{FEATURES[tree.feature[node]]} <= {tree.threshold[node]:.2f}"
+    return [question, *(f"  {line}" for line in below), "else", *(f"  {line}" for line in above)]
 
 
 def _decisions(episodes: Sequence[Trajectory], service: str, at: int) -> tuple[Floats, NDArray[np.int64]]:

@@ -11,9 +11,12 @@ import torch
 import services.learner.autoscaling.training as training
 from services.learner.autoscaling.rollout import Prices, play
 from services.learner.autoscaling.training import KarmaRun, KarmaSettings, _advantages
+from shared.autoscaling.networks.features import FEATURES
 from shared.autoscaling.networks.karma import NAME, KarmaPolicy
 from shared.autoscaling.roles.organisation import karma_roles
 from shared.errors import ConfigError
+from shared.experiments.autoscaling.analysis.analysis import alarms
+from shared.experiments.autoscaling.analysis.trajectories import trajectory
 from shared.experiments.autoscaling.episode import Setup
 from shared.policy.weights import Card, WeightsFile, decode, encode
 from shared.twin.services.topology import default_topology
@@ -100,3 +103,37 @@ def test_weights_of_another_shape_are_refused_by_name():
     arrays = {"l0.w": np.zeros((3, 5), np.float32), "l0.b": np.zeros(5, np.float32)}
     with pytest.raises(ConfigError, match="3 inputs and 5 steps are not"):
         KarmaPolicy(weights=WeightsFile(arrays, Card(policy=NAME, version=1)))
+
+
+GRAPH = """
+nodes: [{name: n, cpu: 8, memory: 32Gi}]
+entries: {front: 1}
+services:
+  front: {throughput: 90, replicas: {minimum: 1, maximum: 9}, requests: {cpu: 500m}, calls: {cart: 2}}
+  cart: {throughput: 120, replicas: {minimum: 1, maximum: 9}, requests: {cpu: 500m}}
+"""
+
+
+def test_a_run_trains_on_the_graph_and_the_load_that_it_is_given():
+    load = "\n".join(str(50 + at % 40) for at in range(300))
+    one = KarmaRun(replace(TINY, topology=GRAPH, load=load))
+    assert one.setup(0).topology.order == ("front", "cart")
+    assert one.setup(0).trace is not None
+    told = one.settings.as_json()
+    assert told["topology"].startswith("sha256:")
+    assert told["topology"] != told["load"]
+    assert "topology" not in TINY.as_json()  # an older checkpoint's digest is as it was
+    next(one.run())
+    assert one.best_score > float("-inf")
+
+
+def test_the_envelope_holds_all_that_the_policy_sees_on_the_episodes_of_its_training(monkeypatch):
+    monkeypatch.setattr(training, "ENVELOPE_EPISODES", 3)
+    one = KarmaRun(TINY)
+    policy = KarmaPolicy()
+    found = training.with_envelope(one, policy.weights)
+    assert found == training.with_envelope(one, policy.weights)
+    seen = [trajectory(one.setup(at), policy, TINY.seed * training.EPISODES_OF_A_SEED + at) for at in range(3)]
+    assert alarms(seen, found) == 0.0
+    assert all(low <= high for low, high in found.values())
+    assert set(found) == set(FEATURES)
