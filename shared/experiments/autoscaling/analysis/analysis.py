@@ -155,7 +155,7 @@ class Findings:
     def checks(self, wanted: Thresholds) -> list[Check]:
         """Every reason, in the order of the thresholds."""
         over = float(np.mean(self._own["success"]) - np.mean(self._other["success"]))
-        hours = float(np.mean(self._own["replica_hours"]) / max(np.mean(self._other["replica_hours"]), 1e-9))
+        hours = float(np.mean(self._own["replica_hours"])) / max(float(np.mean(self._other["replica_hours"])), 1e-9)
         least = [
             (
                 "alignment",

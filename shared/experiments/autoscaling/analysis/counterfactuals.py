@@ -177,7 +177,7 @@ def _after(
     elif signal == "pending":
         one = replace(one, pending=int(value))
     else:
-        one = replace(one, **{signal: value})
+        one = replace(one, **{signal: value})  # type: ignore[arg-type]  # those of VARIED that are no whole numbers
     signals = {**moment.signals, service: one}
     organisation = policy.eyes.organisation
     role = organisation.role(one, graph_values(signals))

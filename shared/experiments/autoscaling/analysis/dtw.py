@@ -22,7 +22,7 @@ def distances(series: Sequence[Floats], *, band: int) -> Floats:
     widens to the difference of two lengths, without which there would be no path."""
     found = np.zeros((len(series), len(series)))
     lengths = np.array([len(one) for one in series], np.int64)
-    groups = {int(length): np.flatnonzero(lengths == length) for length in np.unique(lengths)}
+    groups = {length: np.flatnonzero(lengths == length).tolist() for length in sorted(set(lengths.tolist()))}
     for n, left in groups.items():
         for m, right in groups.items():
             if m < n:
