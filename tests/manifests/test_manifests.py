@@ -227,7 +227,7 @@ def test_every_secret_and_config_map_that_is_mounted_is_made_or_documented(build
         for volume in template["spec"].get("volumes", ()):
             wanted |= {volume["secret"]["secretName"]} if "secret" in volume else set()
             mounted = volume.get("configMap", {})
-                wanted |= {mounted["name"]} if mounted and not mounted.get("optional") else set()
+            wanted |= {mounted["name"]} if mounted and not mounted.get("optional") else set()
         for container in template["spec"]["containers"]:
             wanted |= {source["configMapRef"]["name"] for source in container.get("envFrom", ())}
     assert wanted - made == by_hand
