@@ -2,8 +2,8 @@
 
 A policy may bring an *envelope*: the range of each of its inputs in its training. A decision is outside when an input
 of any service is outside its range, widened by a tenth of itself. The share of decisions that are is smoothed, and two
-thresholds keep the answer from flapping: four in a row are drift, five to eight within end it. Source of the guard: KARMA's
-TCC, "drift(s) <= delta, else HPA". What is unlikely together, and each by itself usual, is not noticed.
+thresholds keep the answer from flapping: four in a row are drift, five to eight within end it. Source of the guard:
+KARMA's TCC, "drift(s) <= delta, else HPA". What is unlikely together, and each by itself usual, is not noticed.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 import services.cli.__main__ as main
 import services.cli.autoscale.analyse as analysing
@@ -124,6 +125,18 @@ def test_a_recorded_load_is_what_is_trained_and_analysed_on(design, trainer, tmp
     series.write_text("\n".join(str(100 + at % 50) for at in range(400)))
     design("--topology", DEFAULT, "--series", series)
     assert trainer.calls[0][trainer.calls[0].index("--trace") + 1] == str(tmp_path / "d/capture/series.csv")
+
+
+def test_an_object_of_the_cluster_is_designed_into_a_folder_of_its_name(run, trainer, tmp_path, monkeypatch):
+    item = next(iter(yaml.safe_load_all(OBJECT.read_text())))
+    item["metadata"] |= {"namespace": "shop", "uid": "u"}
+    monkeypatch.setattr(designing, "ask", lambda kubeconfig, context, work: item)
+    topology = DEFAULT.resolve()
+    monkeypatch.chdir(tmp_path)
+    told = run("design", "shop/chain", "--topology", topology, "--seeds", "42-43", "--quiet")
+    assert told.err == ""
+    assert "design/shop/chain/analyse/analysis.html" in told.out
+    assert (tmp_path / "design/shop/chain/train/karma.npz").is_file()
 
 
 @pytest.mark.parametrize(
