@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import services.learner.autoscaling.training as training
+from services.learner.__main__ import BAD_INPUT, run
 from services.learner.autoscaling.rollout import Prices, play
 from services.learner.autoscaling.training import KarmaRun, KarmaSettings, _advantages
 from shared.autoscaling.networks.features import FEATURES
@@ -137,3 +138,13 @@ def test_the_envelope_holds_all_that_the_policy_sees_on_the_episodes_of_its_trai
     assert alarms(seen, found) == 0.0
     assert all(low <= high for low, high in found.values())
     assert set(found) == set(FEATURES)
+
+
+def test_a_policy_that_scales_no_services_takes_no_graph(tmp_path, capsys):
+    graph = tmp_path / "graph.yaml"
+    graph.write_text(GRAPH)
+    with pytest.raises(SystemExit) as ended:
+        run(["train", "lb", "--out", str(tmp_path / "out"), "--topology", str(graph)])
+    assert ended.value.code == BAD_INPUT
+    assert "lb scales no services" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
