@@ -45,6 +45,7 @@ TRAINERS: dict[str, Trainer] = {
 }
 
 BAD_INPUT, INTERRUPTED = 2, 130
+FILE = click.Path(path_type=Path)
 
 
 @click.group()
@@ -63,6 +64,8 @@ def main() -> None:
 @click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
 @click.option("--reward", default="", help="Learn from this expression, or plug-in, instead of the shipped reward.")
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
+@click.option("--topology", type=FILE, help="Of karma: train on this service graph.")
+@click.option("--trace", type=FILE, help="Of karma: train on this load.")
 @click.option("--prometheus", default="", help="Who is asked for signals.")
 @click.option("--prometheus-token-file", "token_file", type=click.Path(path_type=Path), help="A bearer token for it.")
 @click.option("--agents", type=click.Choice(["multi", "single"]), help="Of karma: one a service, or one.")
@@ -82,6 +85,8 @@ def train(
     mixture: str,
     reward: str,
     signals: tuple[str, ...],
+    topology: Path | None,
+    trace: Path | None,
     prometheus: str,
     token_file: Path | None,
     trials: int | None,
@@ -100,12 +105,27 @@ def train(
             raise ConfigError(f"{own}: not for {policy}; leave them out")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
+        if (topology or trace) and TRAINERS[policy] is not train_karma:
+            raise ConfigError(f"--topology, --trace: {policy} takes no graph of yours; leave them out, or train karma")
         source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
             TRAINERS[policy](
                 TrainRequest(
-                    policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source, variant, trials or 0
+                    policy,
+                    out,
+                    chosen,
+                    resume=resume,
+                    workers=workers,
+                    warm_up=warm_up,
+                    steps=steps,
+                    mixture=mixture,
+                    reward=reward,
+                    signals=source,
+                    variant=variant,
+                    trials=trials or 0,
+                    topology=topology,
+                    trace=trace,
                 )
             )
     except ConclaveError as error:

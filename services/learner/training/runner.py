@@ -90,6 +90,10 @@ class TrainRequest:
     variant: Variant = Variant()
     trials: int = 0
     """Of ``karma``: so many short trainings look for settings first."""
+    topology: Path | None = None
+    """Of ``karma``: the service graph to train on; None: the default one."""
+    trace: Path | None = None
+    """Of ``karma``: the load; None: the twin's own."""
 
 
 Trainer = Callable[[TrainRequest], None]
@@ -191,6 +195,8 @@ def trained_as(
     command += f" --reward {shlex.quote(request.reward)}" if request.reward else ""
     command += "".join(f" --signal {shlex.quote(signal)}" for signal in request.signals.signals)
     command += request.variant.flags() + (f" --trials {request.trials}" if request.trials else "")
+    files = {"topology": request.topology, "trace": request.trace}
+    command += "".join(f" --{name} {shlex.quote(file.name)}" for name, file in files.items() if file is not None)
     seeds = {"training": list(request.seeds), "chosen": run.settings.seed, "validation": list(validation_seeds)}
     return {"command": command, "seeds": seeds, "data": data, "settings": run.settings.as_json()}
 
