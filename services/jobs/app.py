@@ -28,6 +28,7 @@ from shared.adapters.kube.config import KubeConfig
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
 from shared.jobs.guard import Guard
+from shared.jobs.online.stages import MOST_GAP_S, Judge
 from shared.jobs.tokens import KEY_BYTES
 from shared.ports import CreateRevisionIs, Put, Store
 from shared.runtime.http.listener import listen
@@ -118,7 +119,8 @@ async def _lead(
         report_key=await report_key(runtime.store, runtime.keys) if report_url else b"",
     )
     make = partial(guarded, seed=settings.seed, deadline_s=settings.decide_deadline_s)
-    core = JobsCore(state, Deciding(policy, make=make), kinds=KINDS)
+    judge = partial(Judge, most_gap_s=max(MOST_GAP_S, 2 * settings.decide_every_s))
+    core = JobsCore(state, Deciding(policy, make=make, judge=judge), kinds=KINDS)
     rollouts = Rollouts(runtime.store, runtime.keys, term)
     shell = Shell(core, api=api, leadership=leadership, clock=boottime, instance=runtime.id, rollouts=rollouts)
     admin.shell = shell

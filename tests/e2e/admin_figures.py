@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tests.e2e import admin_load, admin_scaled, admin_units
+from tests.e2e import admin_jobs, admin_load, admin_scaled, admin_units
 
 Json = dict[str, Any]
 CANDIDATE = {"name": "marl-dqn", "version": 7, "sha256": "ab" * 32}
@@ -83,6 +83,10 @@ class Figures:
                 return admin_units.queue_whole(name, self.text)
             case ["units"]:
                 return self.page(admin_units.units(self.names, self.text, clock(40)), query)
+            case ["jobs"]:
+                return admin_jobs.board(self.text)
+            case ["jobs", "policy"]:
+                return admin_jobs.policy(self.text)
             case ["queues"]:
                 return self.page(admin_units.queues(self.text), query)
             case ["nodes"]:

@@ -18,7 +18,7 @@ from tests.e2e.page_checks import low_contrast, overflow, structure_faults
 pytestmark = [pytest.mark.process, needs_chromium]
 
 VIEWS = (
-    "#/", "#/nodes", "#/pending", "#/queue", "#/queues", "#/decisions", "#/policies", "#/autoscaling",
+    "#/", "#/nodes", "#/pending", "#/queue", "#/queues", "#/jobs", "#/decisions", "#/policies", "#/autoscaling",
     "#/mesh", "#/health",
 )  # fmt: skip
 DRAWERS = (

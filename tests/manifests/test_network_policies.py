@@ -89,7 +89,7 @@ def needed(build: str) -> set[tuple[str, str, int]]:
         found |= {("coordinator", "binder-1", 8700)}
         clients |= {"binder-1"}
     if "jobs" in build:
-        found |= {("jobs", "jobs", REPORTS)}
+        found |= {("jobs", "jobs", REPORTS), ("coordinator", "jobs", 8700)}
         clients |= {"jobs"}
     if "autoscaler" in build:
         clients |= {"autoscaler"}

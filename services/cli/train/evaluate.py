@@ -190,6 +190,7 @@ def evaluate(
                 own=own,
                 settings=jobs.settings() if suite in (JOBS, JOBS_A) else None,
                 second_set=jobs.second_set,
+                learned_speeds=jobs.learned_speeds,
             )
             result = find_suite(suite)(given, progress)
         elif trace is not None:

@@ -66,6 +66,7 @@ class JobFlags:
     speed_error: float | None
     events: bool
     second_set: bool
+    learned_speeds: bool
     processes: int | None
 
     def given(self) -> dict[str, object]:
@@ -112,6 +113,7 @@ def jobs_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--second-set", is_flag=True, help="Of --suite jobs: NCF replaced by CIFAR10, on 64 GPUs of three types."
         ),
+        click.option("--learned-speeds", is_flag=True, help="Policies know no tables, only what jobs report."),
         click.option("--processes", type=click.IntRange(1, 64), help="Runs of --suite jobs at a time; default 1."),
     )
     for option in reversed(options):
@@ -202,6 +204,7 @@ def evaluate_workload(
         seed=0,
         adaptive=None if flags.batch is None else flags.batch == "adaptive",
         settings=replace(flags.settings(), gpu_types=_speeds(cluster, tables)),
+        learned_speeds=flags.learned_speeds,
         clock=time.thread_time,
     )
     orders = [replace(order, seed=seed) for seed in seeds]

@@ -34,7 +34,9 @@ export class Gantt {
     fill(this.rows, rows.filter((row) => names.has(row.node)).map((row) => this.#row(row, now)));
     const running = board.jobs.filter((job) => job.workers > 0).length;
     this.rows.setAttribute("aria-label", `Jobs over GPUs: ${plural(running, "job")} on ${plural(rows.length, "node")}`);
-    fill(this.axis, h("span", {}, clock(from * 1000)), h("span", {}, `now, ${clock(board.now * 1000)}`), h("span", {}, clock(to * 1000)));
+    const here = h("span", { class: "gantt-here" }, clock(board.now * 1000));
+    here.style.left = `${now * 100}%`;
+    fill(this.axis, h("span", {}, clock(from * 1000)), here, h("span", {}, clock(to * 1000)));
     const kept = board.since > from ? `Known since ${clock(board.since * 1000)}, when this leader began. ` : "";
     const left = rows.length > shown.length ? `${count(rows.length - shown.length)} more nodes are not drawn. ` : "";
     fill(this.said, kept, left, "Faint bars lead to the predicted end.");

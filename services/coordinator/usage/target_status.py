@@ -70,6 +70,8 @@ class TargetStatuses:
         self, nodes: Mapping[str, MeasuredNode], broken: Iterable[Broken], now_s: float, now: str
     ) -> list[TellTarget]:
         """What to write at ``now_s`` of a clock that never goes back, ``now`` as RFC 3339."""
+        if not self._known:
+            return []
         mine: dict[str, list[Broken]] = {}
         for one in broken:
             mine.setdefault(one.target, []).append(one)

@@ -4,7 +4,8 @@
                                               --> it does not: none, told (``DoesNotFit``), tried again later
 
 The wait before the next attempt doubles from ``start_timeout_s`` to ``MOST_S``; a new spec is tried at once. A job
-without a checkpoint is never stopped while a worker of it runs. A new leader counts from when it saw it first.
+without a checkpoint is never stopped while a worker of it runs. One with a Queue waits as long as its Queue lets it:
+made anew it would lose its turn there. A new leader counts from when it saw it first.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def watch_places(state: State, seen: JobState, now: float) -> None:
     job, pods, wall = seen.job, state.pods_of(seen.job), state.wall(now)
     target, holds_gpus = job.status.target, job.gpu_milli or (job.ps and job.ps_gpu_milli)
     placed = standing(job, pods)
-    if not target or placed >= target or not holds_gpus or job.problem or has_succeeded(pods):
+    if not target or placed >= target or not holds_gpus or job.queue or job.problem or has_succeeded(pods):
         seen.unplaced_since = 0.0
         return
     begins = max(job.status.changed, job.status.retry_at)

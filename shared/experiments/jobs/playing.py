@@ -11,6 +11,7 @@ import numpy as np
 
 from shared.errors import ConfigError
 from shared.experiments.jobs.clusters import Cluster
+from shared.experiments.jobs.learning import Learning
 from shared.experiments.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE, Models, read_models
 from shared.experiments.jobs.workloads import Workload, jobs_of, parse_workloads, without_ncf
 from shared.jobs.observation import Decision, Observation, Policy
@@ -64,6 +65,8 @@ class Order:
     seed: int
     second_set: bool = False
     """NCF's jobs are CIFAR10's (``workloads.without_ncf``)."""
+    learned_speeds: bool = False
+    """The policy knows no tables, only what jobs report (``learning.py``)."""
     adaptive: bool | None = None
     """Whether policies choose batches; None: as the policy is made for."""
     settings: Settings
@@ -148,7 +151,10 @@ def play(order: Order) -> Played:
         workload = without_ncf(workload, order.workload, order.source.read().values(), order.source.models)
     adaptive = entry_of(order.policy).adapts_batch if order.adaptive is None else order.adaptive
     jobs = jobs_of(workload, gpus=order.cluster.gpus, adaptive=adaptive)
-    return play_jobs(jobs, order.cluster, make(order.policy), order.seed, order.settings, clock=order.clock)
+    policy: Policy = make(order.policy)
+    if order.learned_speeds:
+        policy = Learning(policy)
+    return play_jobs(jobs, order.cluster, policy, order.seed, order.settings, clock=order.clock)
 
 
 def play_jobs(

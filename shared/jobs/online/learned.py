@@ -28,6 +28,8 @@ PRIOR_SD = (20.0, 0.2, 0.2, 0.1)
 """Of a, b, c and d. ``a`` may be anything: it is the job's own speed."""
 NOISE_SD = 0.1
 """Of the logarithm of one way of running: reports of a job scatter by some 10 %."""
+NEWS = 0.05
+"""A way's median must move by so much, relatively, before the speed is learned anew: policies keep tables per speed."""
 KEPT, WAYS = 5, 64
 """Reports kept of each way of running, and ways kept, the newest."""
 
@@ -84,6 +86,8 @@ class Reports:
 
     def __init__(self) -> None:
         self._seen: dict[Way, deque[float]] = {}
+        self._used: dict[Way, float] = {}
+        """What the speed was learned from."""
         self._speed: LearnedSpeed | None = None
 
     def add(self, way: Way, samples_per_s: float) -> None:
@@ -95,14 +99,17 @@ class Reports:
         self._seen[way] = kept  # the newest last
         while len(self._seen) > WAYS:
             del self._seen[next(iter(self._seen))]
-        self._speed = None
+        used = self._used.get(way)
+        if used is None or abs(log(median(kept) / used)) > NEWS:
+            self._speed = None
 
     def speed(self, own_batch: int) -> LearnedSpeed | None:
         """None: it has never reported one."""
         if not self._seen:
             return None
         if self._speed is None or self._speed.own_batch != max(1, own_batch):
-            self._speed = LearnedSpeed([(way, median(kept)) for way, kept in self._seen.items()], own_batch)
+            self._used = {way: median(kept) for way, kept in self._seen.items()}
+            self._speed = LearnedSpeed(list(self._used.items()), own_batch)
         return self._speed
 
 

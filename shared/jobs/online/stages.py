@@ -18,12 +18,18 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.jobs.online.worth import Gap
-
 MOST_WORSE = 0.05
 WINDOW_S = 1800.0
 MOST_GAP_S = 120.0
 """A comparison counts until the next one, but no longer: who did not decide for hours was not worse for hours."""
+
+
+class Gap(Struct, frozen=True):
+    """A teacher's worth, and what the other's is more (negative: less), with the standard deviation of that."""
+
+    teacher: float
+    more: float
+    sd: float
 
 
 class Stage(StrEnum):
@@ -79,8 +85,8 @@ class _Span(Struct, frozen=True, gc=False):
 class Window:
     """The comparisons of the last ``length_s`` seconds."""
 
-    def __init__(self, length_s: float = WINDOW_S) -> None:
-        self.length_s = length_s
+    def __init__(self, length_s: float = WINDOW_S, most_gap_s: float = MOST_GAP_S) -> None:
+        self.length_s, self._most_gap_s = length_s, most_gap_s
         self._spans: deque[_Span] = deque()
         self._last: tuple[float, Gap] | None = None
         self._since: float | None = None
@@ -89,7 +95,7 @@ class Window:
         """A comparison; it counts until the next."""
         if self._last is not None:
             began, before = self._last
-            self._spans.append(_Span(began, min(MOST_GAP_S, max(0.0, now - began)), before))
+            self._spans.append(_Span(began, min(self._most_gap_s, max(0.0, now - began)), before))
         if self._since is None:
             self._since = now
         self._last = (now, gap)
@@ -128,10 +134,13 @@ class Window:
 
 
 class Judge:
-    """Of one candidate in one stage. ``most_worse``: see the module; infinite switches the safeguard off."""
+    """Of one candidate in one stage. ``most_worse``: see the module; infinite switches the safeguard off.
+    ``most_gap_s``: so long a comparison counts at most; more than there is between two decisions."""
 
-    def __init__(self, *, length_s: float = WINDOW_S, most_worse: float = MOST_WORSE) -> None:
-        self.window = Window(length_s)
+    def __init__(
+        self, *, length_s: float = WINDOW_S, most_worse: float = MOST_WORSE, most_gap_s: float = MOST_GAP_S
+    ) -> None:
+        self.window = Window(length_s, most_gap_s)
         self._most_worse = most_worse
 
     def look(self, rollout: Rollout, now: float, gap: Gap | None, trouble: str) -> Rollout | None:

@@ -12,23 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import sqrt
 
-from msgspec import Struct
-
 from shared.jobs.bounds import Allowed
 from shared.jobs.observation import Allocation, JobObservation, Observation
 from shared.jobs.online.learned import PRIOR_MEAN, PRIOR_SD, spread_of
+from shared.jobs.online.stages import Gap
 from shared.jobs.policies.goodput import even
 
 HORIZON_S = 600.0
 """A change is taken to hold so long: the restart is paid once in it."""
-
-
-class Gap(Struct, frozen=True):
-    """A teacher's worth, and what the other's is more (negative: less), with the standard deviation of that."""
-
-    teacher: float
-    more: float
-    sd: float
 
 
 def compared(seen: Observation, teacher: Allowed, other: Allowed, jobs: Collection[str]) -> Gap:

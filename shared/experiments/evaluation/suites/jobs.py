@@ -103,7 +103,7 @@ def _goals(
     workloads: Sequence[int],
     published: Mapping[tuple[str, int], float],
 ) -> list[Goal]:
-    if given.settings not in (None, Settings()):
+    if given.settings not in (None, Settings()) or given.learned_speeds:
         return []
     if given.second_set:
         return ahead_of(found, loads) if set(workloads) == set(WORKLOADS) else []
@@ -132,6 +132,7 @@ def _orders(
         settings=settings,
         clock=given.clock,
         second_set=given.second_set,
+        learned_speeds=given.learned_speeds,
     )
     return [
         (load, replace(order, workload=(LOADS[load], number), policy=policy, seed=seed))

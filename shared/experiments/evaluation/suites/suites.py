@@ -50,6 +50,8 @@ class SuiteInput:
     settings: Settings | None = None
     second_set: bool = False
     """Of the jobs suite: NCF replaced by CIFAR10, on a cluster of mixed GPUs."""
+    learned_speeds: bool = False
+    """Of the jobs suite: policies know no tables, only what jobs report."""
     own: OwnReward | None = None
     """A reward of the user's own, measured beside the shipped ones; of the deepsets suite."""
 

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.jobs.core import events as ev
+from services.jobs.core.observing import observe
 from shared.jobs.reports import Said
 from shared.kube.training_jobs import TrainingJobObject, job_from_api
 from tests.unit.services.jobs.jobs_world import TEMPLATE, World, running
@@ -85,6 +86,4 @@ def test_a_job_that_saves_nothing_may_not_be_stopped_by_a_policy():
     world = running(gpu_milli=1000, maximum=2, checkpoint="/ckpt", checkpoint_every_s=100.0)
     writes_no_checkpoint(world)
     world.settle()
-    from services.jobs.core.observing import observe
-
     assert observe(world.core.state, world.now).may_stop == frozenset()

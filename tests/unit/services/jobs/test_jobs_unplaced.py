@@ -107,6 +107,14 @@ def test_the_wait_begins_anew_with_each_pod_that_finds_a_node():
     assert (world.phase(), world.status().unplaced) == (Phase.RUNNING, 0)
 
 
+def test_a_job_in_a_queue_keeps_its_turn_there():
+    world = World(settings=QUICK, nodes=1)
+    world.unfit = {"a-worker-0", "a-worker-1"}
+    world.put_job(a_job(gpu_milli=1000, maximum=2, queue="research"))
+    passes(world, 200)
+    assert (world.phase(), world.status().target) == (Phase.STARTING, 2)
+
+
 def test_jobs_that_hold_no_gpus_wait_as_long_as_they_like():
     world = World(settings=QUICK, nodes=1)
     world.unfit = {"a-worker-0", "a-worker-1"}

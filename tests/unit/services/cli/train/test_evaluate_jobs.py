@@ -176,6 +176,16 @@ def test_the_second_set_is_played_on_mixed_gpus_and_its_report_has_distributions
     assert 'aria-label="share of jobs with no more completion, hours, load 0.5, by policy"' in page.read_text()
 
 
+def test_by_learned_speeds_alone_a_policy_decides_otherwise_and_all_jobs_end(files):
+    found = []
+    for more in ((), ("--learned-speeds",)):
+        out = files / "out.json"
+        assert run(arguments(files, "--json", str(out), *more, policy="marginal-fixed")) == 0
+        found.append(from_json(json.loads(out.read_text())).policies["marginal-fixed"])
+    assert found[0]["avg_jct_h"].values != found[1]["avg_jct_h"].values
+    assert found[1]["unfinished"].mean == 0.0
+
+
 def test_the_second_set_is_the_suites_alone(files, capsys):
     assert run(arguments(files, "--second-set")) == 2
     assert "--second-set: --workload says which jobs come" in capsys.readouterr().err

@@ -65,9 +65,14 @@ def test_a_speed_stays_the_same_object_until_something_is_learned():
     reports = Reports()
     reports.add(Way(1, 1, 64), 10.0)
     first = reports.speed(64)
-    assert reports.speed(64) is first
-    reports.add(Way(1, 1, 64), 11.0)
+    reports.add(Way(1, 1, 64), 10.1)
+    assert reports.speed(64) is first, "one per cent is no news"
+    for _ in range(3):
+        reports.add(Way(1, 1, 64), 11.0)
     assert reports.speed(64) is not first
+    second = reports.speed(64)
+    reports.add(Way(2, 1, 64), 20.0)
+    assert reports.speed(64) is not second, "another way of running is"
 
 
 def test_what_is_kept_is_bounded():

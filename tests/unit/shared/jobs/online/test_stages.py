@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from shared.jobs.online.stages import MOST_WORSE, WINDOW_S, Judge, Rollout, Stage, Window, in_canary
-from shared.jobs.online.worth import Gap
+from shared.jobs.online.stages import MOST_WORSE, WINDOW_S, Gap, Judge, Rollout, Stage, Window, in_canary
 
 SHADOW = Rollout(stage=Stage.SHADOW, candidate="marginal")
 
@@ -89,6 +88,14 @@ def test_who_did_not_decide_for_hours_was_not_worse_for_hours():
     window = judge.window
     window.add(7200.0, Gap(10.0, 0.0, 0.0))
     assert window.short <= 0.05
+
+
+def test_where_decisions_are_far_apart_each_comparison_counts_until_the_next():
+    near, far = Judge(), Judge(most_gap_s=1200.0)
+    for judge in (near, far):
+        judge.look(SHADOW, 0.0, Gap(10.0, -2.0, 0.0), "")
+        judge.window.add(600.0, Gap(10.0, -2.0, 0.0))
+    assert far.window.short == 5 * near.window.short
 
 
 def test_the_same_jobs_are_in_the_canary_and_more_of_them_as_it_grows():
