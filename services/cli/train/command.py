@@ -30,6 +30,7 @@ STOP_S = 30.0
 EXIT_INTERRUPTED = 130
 NEEDED = ("torch", "gymnasium", "pettingzoo", "tensorboard")
 KUBE_DEFAULT = "kube-default"
+FILE = click.Path(path_type=Path)
 
 
 @click.command()
@@ -41,6 +42,11 @@ KUBE_DEFAULT = "kube-default"
 @click.option("--warm-up", help="First imitate kube-default, or the decisions recorded in FILE (a capture).")
 @click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
 @click.option("--mixture", help="hybrid: which policies are mixed: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
+@click.option("--series", type=FILE, help="services-twin: the recorded series of a service graph, CSV.")
+@click.option(
+    "--topology", type=FILE, help="services-twin: the service graph that they are of; default: KARMA's chain."
+)
+@click.option("--twin", type=FILE, help="karma: train in this learned twin, a folder of 'train services-twin'.")
 @click.option("--reward", help="ee, el, lb, hybrid: learn from this expression or plug-in, not the shipped reward.")
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
 @click.option("--prometheus", help="Who is asked for signals.")
@@ -54,6 +60,9 @@ def train(
     warm_up: str | None,
     steps: int | None,
     mixture: str | None,
+    series: Path | None,
+    topology: Path | None,
+    twin: Path | None,
     reward: str | None,
     signals: tuple[str, ...],
     prometheus: str | None,
@@ -77,7 +86,7 @@ def train(
         flags.append("--resume")
     passed_on = {
         "--workers": workers, "--steps": steps, "--mixture": mixture, "--reward": reward, "--prometheus": prometheus,
-        "--prometheus-token-file": prometheus_token_file,
+        "--prometheus-token-file": prometheus_token_file, "--series": series, "--topology": topology, "--twin": twin,
     }  # fmt: skip
     for flag, value in passed_on.items():
         if value is not None:

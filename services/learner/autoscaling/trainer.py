@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -10,6 +11,10 @@ from services.learner.autoscaling.training import ROUNDS, VALIDATION_SEEDS, Karm
 from services.learner.training.run_files import write_weights
 from services.learner.training.runner import TrainRequest, Workers, train_seeds, trained_as
 from shared.errors import ConfigError
+from shared.experiments.autoscaling.episode import Setup
+from shared.runtime.twins import read_twin
+from shared.twin.learned.world import check_graph
+from shared.twin.services.topology import default_topology
 
 VERSION = 1
 LIMITS = [
@@ -23,9 +28,10 @@ def train_karma(request: TrainRequest) -> None:
     """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
     if request.warm_up:
         raise ConfigError("--warm-up: karma begins with the rule by demand by itself; leave it out")
-    settings = [KarmaSettings(seed, request.steps or ROUNDS) for seed in request.seeds]
+    world, digest, data = _world(request.twin)
+    settings = [KarmaSettings(seed, request.steps or ROUNDS, twin=digest) for seed in request.seeds]
     with Workers(request.workers) as workers:
-        finished = train_seeds(request, [partial(KarmaRun, one, workers) for one in settings])
+        finished = train_seeds(request, [partial(KarmaRun, one, workers, world=world) for one in settings])
     best = max(finished, key=lambda run: run.best_score)
     scores = {str(run.settings.seed): round(run.best_score, 2) for run in finished}
     weights = best.weights(
@@ -34,7 +40,7 @@ def train_karma(request: TrainRequest) -> None:
             request,
             best,
             validation_seeds=VALIDATION_SEEDS,
-            data="none: loads and disturbances of shared.twin.services, seeds from 100,000,000 on",
+            data=data,
             steps=request.steps,
         ),
         figures={
@@ -45,3 +51,14 @@ def train_karma(request: TrainRequest) -> None:
     )
     file = write_weights(request.out, weights)
     click.echo(f"{request.policy}: seed {best.settings.seed} scores {best.best_score:.2f} on validation; {file}")
+
+
+def _world(twin: Path | None) -> tuple[Setup, str, str]:
+    """(what is played, sha256 of the learned twin, the card's word for it). ``ConfigError``: it cannot be used."""
+    topology = default_topology()
+    if twin is None:
+        return Setup(topology), "", "none: loads and disturbances of shared.twin.services, seeds from 100,000,000 on"
+    learned, digest = read_twin("--twin", twin)
+    check_graph(learned, topology, f"--twin: {twin}")
+    learned.scenario("mixed")  # what is validated on
+    return Setup(topology, twin=learned), digest, f"a learned twin of {learned.header.graph}, sha256 {digest}"

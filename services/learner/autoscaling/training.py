@@ -13,7 +13,7 @@ Scalars: ``train/reward`` (mean per decision), ``train/entropy``, ``train/clippe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,8 @@ class KarmaSettings:
     binding: str = "hard"
     """hard, soft, or none: no roles."""
     prices: Prices = field(default_factory=Prices)
+    twin: str = ""
+    """sha256 of the learned twin that it trains in; "": in the service twin."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -84,7 +86,10 @@ class KarmaSettings:
 
     def as_json(self) -> Mapping[str, Any]:
         """JSON values, for a checkpoint's digest and the card."""
-        return {"policy": NAME, **asdict(self), "hidden": list(self.hidden)}
+        found = {"policy": NAME, **asdict(self), "hidden": list(self.hidden)}
+        if not self.twin:
+            del found["twin"]
+        return found
 
 
 class TrainingDiverged(ConclaveError):
@@ -98,8 +103,9 @@ class KarmaRun:
 
     unit = "rounds"
 
-    def __init__(self, settings: KarmaSettings, workers: Workers | None = None) -> None:
+    def __init__(self, settings: KarmaSettings, workers: Workers | None = None, *, world: Setup | None = None) -> None:
         self.settings = settings
+        self._world = world or Setup(default_topology())
         inputs = len(FEATURES)
         self.actor = LinearStack((inputs, *settings.hidden, len(STEPS)), seed=settings.seed)
         self.critic = LinearStack((2 * inputs, *settings.hidden, 1), seed=settings.seed + 1)
@@ -186,10 +192,14 @@ class KarmaRun:
     def _setup(self, number: int) -> Setup:
         """What episode ``number`` plays: mostly mixed, from half to one and a half times its strength."""
         rng = np.random.default_rng([self.settings.seed, 2, number])
-        scenario = SCENARIOS[int(rng.integers(len(SCENARIOS)))]
+        twin = self._world.twin
+        among = SCENARIOS if twin is None else tuple(one for one in SCENARIOS if one in twin.header.scenarios)
+        scenario = among[int(rng.integers(len(among)))]
         whole = self.settings.strength if scenario == "mixed" else intensity_of(scenario)
         intensity = whole * float(rng.uniform(0.5, 1.5))
-        return Setup(default_topology(), scenario, max(intensity, 1.0) if scenario == "ddos" else intensity)
+        return replace(
+            self._world, scenario=scenario, intensity=max(intensity, 1.0) if scenario == "ddos" else intensity
+        )
 
     def _imitate(self) -> None:
         s = self.settings
@@ -253,7 +263,8 @@ class KarmaRun:
     def _validate(self) -> dict[str, float]:
         """The best step each time, on the mixed scenario; keeps the weights when they are the best so far."""
         arrays = self.actor.arrays()
-        jobs = [(arrays, self.organisation, self.settings.strength, seed) for seed in VALIDATION_SEEDS]
+        setup = replace(self._world, scenario="mixed", intensity=self.settings.strength)
+        jobs = [(arrays, self.organisation, setup, seed) for seed in VALIDATION_SEEDS]
         found = list(self._workers.map(_judge_one, jobs))
         figures = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
         score = figures["success"] + 0.5 * figures["latency_compliance"] - HOUR_PRICE * figures["replica_hours"]
@@ -266,11 +277,11 @@ def _play_one(job: tuple[Setup, int, Arrays | None, Organisation, Prices]) -> Ro
     return play(*job)
 
 
-def _judge_one(job: tuple[Arrays, Organisation, float, int]) -> dict[str, float]:
-    arrays, organisation, strength, seed = job
+def _judge_one(job: tuple[Arrays, Organisation, Setup, int]) -> dict[str, float]:
+    arrays, organisation, setup, seed = job
     weights = WeightsFile(arrays, Card(policy=NAME, version=1, features=list(FEATURES)))
     policy = KarmaPolicy(weights=weights, organisation=organisation)
-    return judge(Setup(default_topology(), "mixed", strength), policy, seed).figures
+    return judge(setup, policy, seed).figures
 
 
 def _advantages(

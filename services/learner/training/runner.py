@@ -67,6 +67,12 @@ class TrainRequest:
     """A reward of the user's own, in place of the shipped one; "": that one."""
     signals: SignalSource = SignalSource()
     """What such a reward reads beside the features."""
+    series: Path | None = None
+    """Of ``services-twin``: the recorded series."""
+    topology: Path | None = None
+    """Of ``services-twin``: the graph that they are of; None: the default one."""
+    twin: Path | None = None
+    """Of ``karma``: the learned twin to train in; None: the service twin."""
 
 
 Trainer = Callable[[TrainRequest], None]

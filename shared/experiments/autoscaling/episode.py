@@ -21,7 +21,7 @@ from shared.twin.services.disturbances import Event
 from shared.twin.services.hidden import Hidden
 from shared.twin.services.loads import Trace, drawn, of_trace
 from shared.twin.services.readings import Sensing
-from shared.twin.services.scenarios import events_of
+from shared.twin.services.scenarios import SCENARIOS, events_of
 from shared.twin.services.topology import Topology
 from shared.twin.services.world import Seconds, ServiceWorld
 
@@ -90,7 +90,7 @@ class Setup:
             rates = drawn(capacity, self.seconds, seed)
         else:
             rates = of_trace(self.trace, capacity, self.seconds, seed)
-        quiet = self.scenario in (CALM, ATTACKER)
+        quiet = self.scenario not in SCENARIOS  # nothing is drawn: calm, an attacker who plays himself, a recorded day
         events = () if quiet else events_of(self.scenario, self.topology, self.seconds, seed, self.intensity)
         if self.twin is not None:
             return LearnedWorld(self.twin, self.topology, rates, events, scenario=self.scenario, seed=seed)

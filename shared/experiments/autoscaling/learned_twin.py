@@ -56,7 +56,9 @@ def run_suite(
     if unknown := [name for name in chosen if name not in names()]:
         raise ConfigError(f"--policies: {unknown[0]!r} is not compared here; choose from {', '.join(names())}")
     check_used(given.weights, chosen)
-    topology = parse_topology(given.files["topology"], "--topology") if "topology" in given.files else default_topology()
+    topology = (
+        parse_topology(given.files["topology"], "--topology") if "topology" in given.files else default_topology()
+    )
     check_graph(twin, topology, "--twin")
     scenarios = (scenario,) if scenario is not None else tuple(one for one in RECORDED if one in twin.header.scenarios)
     for name in scenarios:
@@ -71,7 +73,10 @@ def run_suite(
         policies=metrics,
         goals=tuple(_goals(rewards, scenarios, chosen)),
         card_digests={},
-        notes=(f"series {twin.header.series[:12]}, {len(twin.arrays['keys'])} steps of {twin.header.step_s:g} s", *told),
+        notes=(
+            f"series {twin.header.series[:12]}, {len(twin.arrays['keys'])} steps of {twin.header.step_s:g} s",
+            *told,
+        ),
     )
 
 
@@ -118,9 +123,7 @@ def _played(
     return rewards, series, [f"{len(scenarios)} scenarios, {len(chosen)} policies, {seconds} s an episode"]
 
 
-def _metrics(
-    rewards: Rewards, scenarios: Sequence[str], chosen: Sequence[str]
-) -> dict[str, dict[str, Metric]]:
+def _metrics(rewards: Rewards, scenarios: Sequence[str], chosen: Sequence[str]) -> dict[str, dict[str, Metric]]:
     found: dict[str, dict[str, Metric]] = {}
     for name in chosen:
         own = found.setdefault(name, {})
@@ -163,7 +166,9 @@ def _goals(rewards: Rewards, scenarios: Sequence[str], chosen: Sequence[str]) ->
         for scenario in scenarios
     }
     goals = [
-        Goal.at_least("accuracy, mean over scenarios and policies, %", np.mean([each[SAID, s] for s in scenarios]), 94.9)
+        Goal.at_least(
+            "accuracy, mean over scenarios and policies, %", np.mean([each[SAID, s] for s in scenarios]), 94.9
+        )
     ]
     bounds = {"bottleneck": 5.8, "ddos": 9.6, "failures": 7.1, "pressure": 10.8, "mixed": 15.4}
     goals += [

@@ -1,7 +1,7 @@
 """Series of a service graph from the ground truth (``shared.twin.services.hidden``), for a learned twin to learn from.
 
 Those who decide while it is recorded are HPA as it comes, a KEDA-like rule, the rule by demand, and a wanderer, who
-follows that rule and strays: what was never tried cannot be learned. HPA at its best and ``karma`` never record, so they
+follows that rule and strays: what was never tried cannot be learned. HPA at its best and ``karma`` never record: they
 are strangers to a twin that is tested with them. Seeds are of training (from 1000 on).
 """
 

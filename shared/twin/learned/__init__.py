@@ -1,1 +1,1 @@
-"""A twin of a service graph that was learned from its recorded series: look-up where it was seen, networks elsewhere."""
+"""A twin of a service graph, learned from its recorded series: look-up where it was seen, networks elsewhere."""

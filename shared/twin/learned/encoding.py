@@ -2,8 +2,8 @@
 
 A state holds what was seen at one moment and a little memory of before. Of a service six signals are kept, each beside
 what is usual for it: arrivals, what it finished (answered well or not), the share of that which went well, its queue
-(all relative to its mean arrivals), its latency over the objective, and cpu over the request. Everything is for a batch:
-the leading axis is [batch], then [services].
+(all relative to its mean arrivals), its latency over the objective, and cpu over the request. Everything is for a
+batch: the leading axis is [batch], then [services].
 
 The next state is told in levels, not as a mean: a signal is nearly always well or badly off and seldom between, and a
 twin that says the mean of both is in neither. Levels of a signal are cut where its recorded values are dense, and again
@@ -32,11 +32,12 @@ MOST_PENDING = 6
 CHANGES, PENDINGS, LEVELS = 2 * MOST_CHANGE + 1, MOST_PENDING + 1, 24
 OUTPUTS = CHANGES + PENDINGS + len(SIGNALS) * LEVELS
 """Of one service: logits of the change of ready replicas, of pending ones, and of each signal's levels."""
-OF_SERVICE = 22
+OF_SERVICE = 29
 """Inputs that a service has."""
 KEEP = 0.9
 """Share of its memory that a running mean keeps in one step."""
 LONGEST_STEPS = 60
+YOUTH = 0.7
 HIGHEST = 6.0
 """Inputs are cut here."""
 COARSE = 20.0
@@ -79,9 +80,10 @@ class Units:
 @dataclass(frozen=True, slots=True)
 class State:
     """A moment. ``counts`` int [batch, services, 4] (``series.COUNTS``), ``signals`` [batch, services, 6], where a
-    missing one keeps its last value; ``missing`` bool [batch, services]: no reading came. Memory: ``before`` int [batch,
-    services, 2] ready and pending a step ago, ``means`` [batch, services, 4], ``waited`` [batch, services] steps for
-    which a pod has been on a node and not Ready."""
+    missing one keeps its last value; ``missing`` bool [batch, services]: no reading came. Memory: ``before`` int
+    [batch, services, 2] ready and pending a step ago, ``means`` [batch, services, 4], ``waited`` [batch, services]
+    steps for which a pod has been on a node and not Ready, ``young`` [batch, services] replicas asked for lately, those
+    of a step ago counted ``YOUTH``."""
 
     counts: Ints
     signals: Floats
@@ -89,12 +91,13 @@ class State:
     before: Ints
     means: Floats
     waited: Floats
+    young: Floats
 
     def at(self, rows: NDArray[np.int64] | slice) -> State:
         """Some of the batch."""
         return State(
             self.counts[rows], self.signals[rows], self.missing[rows], self.before[rows], self.means[rows],
-            self.waited[rows],
+            self.waited[rows], self.young[rows],
         )  # fmt: skip
 
 
@@ -108,7 +111,7 @@ def first(counts: Ints, signals: Floats) -> State:
     filled = np.where(np.isnan(signals), EMPTY, signals)
     return State(
         counts, filled, missing, counts[..., [READY, PENDING]], _trends(counts, filled),
-        (counts[..., STARTING] > 0).astype(np.float64),
+        (counts[..., STARTING] > 0).astype(np.float64), np.zeros(counts.shape[:-1]),
     )  # fmt: skip
 
 
@@ -122,6 +125,7 @@ def follow(state: State, counts: Ints, signals: Floats) -> State:
         state.counts[..., [READY, PENDING]],
         KEEP * state.means + (1.0 - KEEP) * _trends(counts, filled),
         np.where(counts[..., STARTING] > 0, np.minimum(state.waited + 1.0, LONGEST_STEPS), 0.0),
+        YOUTH * state.young + np.maximum(counts[..., REPLICAS] - state.counts[..., REPLICAS], 0),
     )
 
 
@@ -130,35 +134,66 @@ def _trends(counts: Ints, signals: Floats) -> Floats:
     return np.stack([ready, signals[..., WELL], signals[..., CPU], np.minimum(counts[..., PENDING], 3) / 3.0], axis=-1)
 
 
-def inputs(state: State, replicas: Ints, loads: Floats, scenario: Ints, scenarios: int, most: Ints) -> Floats:
-    """What the networks see: [batch, inputs]. ``replicas`` [batch, services]: asked for now; ``loads`` [batch,
-    entries]: arrivals at the entries in the step to come, over what is usual; ``scenario`` [batch]; ``most``
-    [services]: the largest number of replicas."""
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What stays: ``calls`` [services, services], 1 where the row's service calls the column's; ``entries``: positions
+    of the services that requests come to; ``most`` [services] replicas; ``scenarios``: how many there are."""
+
+    calls: Floats
+    entries: tuple[int, ...]
+    most: Ints
+    scenarios: int
+
+    @property
+    def inputs(self) -> int:
+        """How many a network has."""
+        return 4 * OF_SERVICE + len(self.entries) + len(self.calls) + self.scenarios
+
+
+def inputs(state: State, replicas: Ints, loads: Floats, scenario: Ints, graph: Graph, levels: Levels) -> Floats:
+    """What the networks see of each service: [batch, services, inputs]: itself, the means of its callers, of those it
+    calls and of the whole graph, the loads to come, which service it is, and the scenario. ``replicas`` [batch,
+    services]: asked for now; ``loads`` [batch, entries]: arrivals at the entries in the step to come, over what is
+    usual; ``scenario`` [batch]."""
+    own = _own_inputs(state, replicas, graph.most, levels)
+    callers, callees = graph.calls.T, graph.calls
+    batch, services = replicas.shape
+    rest = np.zeros((batch, graph.scenarios))
+    rest[np.arange(batch), scenario] = 1.0
+    rest = np.concatenate([np.minimum(loads, HIGHEST), rest], axis=1)
+    parts = [
+        own,
+        (callers / np.maximum(callers.sum(axis=1, keepdims=True), 1.0)) @ own,
+        (callees / np.maximum(callees.sum(axis=1, keepdims=True), 1.0)) @ own,
+        np.broadcast_to(own.mean(axis=1, keepdims=True), own.shape),
+        np.broadcast_to(rest[:, None, :], (batch, services, rest.shape[1])),
+        np.broadcast_to(np.eye(services)[None], (batch, services, services)),
+    ]
+    return np.concatenate(parts, axis=-1)
+
+
+def _own_inputs(state: State, replicas: Ints, most: Ints, levels: Levels) -> Floats:
+    """[batch, services, OF_SERVICE]"""
     scaled = 1.0 / np.maximum(most, 1)[None, :, None]
-    counts = state.counts * scaled
-    asked = replicas[..., None] * scaled
-    before = state.before * scaled
-    of_services = np.concatenate(
+    counts, asked = state.counts * scaled, replicas[..., None] * scaled
+    ready = state.counts[..., [READY]]
+    return np.concatenate(
         [
             counts,
             asked,
             asked - counts[..., :1],
-            before,
+            state.before * scaled,
             np.minimum(state.signals, HIGHEST),
+            levels.of_signals(state.signals) / LEVELS,  # tells apart where values lie close together
             state.missing[..., None].astype(np.float64),
             state.means,
             state.waited[..., None] / LONGEST_STEPS,
-            (state.counts[..., [READY]] == 0).astype(np.float64),
-            np.minimum(state.signals[..., [FINISHED]] / np.maximum(state.counts[..., [READY]], 1), HIGHEST),
+            state.young[..., None],
+            (ready == 0).astype(np.float64),
+            np.minimum(state.signals[..., [FINISHED]] / np.maximum(ready, 1), HIGHEST),
         ],
         axis=-1,
     )
-    batch = len(replicas)
-    known = np.zeros((batch, scenarios))
-    known[np.arange(batch), scenario] = 1.0
-    flat = of_services.reshape(batch, -1)
-    assert of_services.shape[-1] == OF_SERVICE
-    return np.concatenate([flat, np.minimum(loads, HIGHEST), known], axis=1)
 
 
 def key_parts(state: State, replicas: Ints, loads: Floats, scenario: Ints) -> NDArray[np.int16]:
@@ -210,7 +245,7 @@ class Levels:
 
 
 def targets(state: State, replicas: Ints, after: Ints, signals: Floats, levels: Levels) -> Ints:
-    """What came, in classes: [batch, services, 8] (change of ready replicas, pending, the signals' levels); -1: unknown.
+    """What came, in classes: [batch, services, 8] (change of ready, pending, the signals' levels); -1: unknown.
 
     The change is that of those who could stay: ready ones, as far as they are still asked for.
     """

@@ -51,7 +51,9 @@ def one_step(twin: LearnedTwin, recorded: Transitions) -> Errors:
     )  # fmt: skip
 
 
-def rolled_out(twin: LearnedTwin, recorded: Transitions, seed: int, *, steps: int = STEPS, draws: int = DRAWS) -> Errors:
+def rolled_out(
+    twin: LearnedTwin, recorded: Transitions, seed: int, *, steps: int = STEPS, draws: int = DRAWS
+) -> Errors:
     """Errors ``steps`` ahead, from every ``steps``-th moment of each stretch."""
     starts: list[int] = []
     for stretch in np.unique(recorded.stretch).tolist():
@@ -64,9 +66,7 @@ def rolled_out(twin: LearnedTwin, recorded: Transitions, seed: int, *, steps: in
     looked_up = 0.0
     for step in range(steps):
         rows = tiled + step
-        state, _, hits = twin.step(
-            state, recorded.replicas[rows], recorded.loads[rows], recorded.scenario[rows], rng
-        )
+        state, _, hits = twin.step(state, recorded.replicas[rows], recorded.loads[rows], recorded.scenario[rows], rng)
         looked_up += float(hits.mean()) / steps
     last = begin + steps - 1
     said = _values(state.counts, state.signals).reshape(len(begin), draws, *state.counts.shape[1:2], -1).mean(axis=1)
@@ -80,9 +80,9 @@ def spread_tells(twin: LearnedTwin, recorded: Transitions) -> float:
     twin knows what it does not know."""
     found = twin.predict(recorded.state, recorded.replicas, recorded.loads, recorded.scenario)
     _, signals = twin.expected(found, recorded.state, recorded.replicas)
-    errors = np.nanmean(np.square(signals - recorded.signals), axis=(1, 2))
+    wrong = np.square(signals - recorded.signals)
     unsure = found.spread >= np.quantile(found.spread, 0.9)
-    return float(np.sqrt(np.nanmean(errors[unsure]) / max(float(np.nanmean(errors[~unsure])), 1e-12)))
+    return float(np.sqrt(_known_mean(wrong[unsure]) / max(float(_known_mean(wrong[~unsure])), 1e-12)))
 
 
 def _values(counts: np.ndarray, signals: Floats) -> Floats:
@@ -92,11 +92,18 @@ def _values(counts: np.ndarray, signals: Floats) -> Floats:
 
 def _relative(said: Floats, truth: Floats) -> dict[str, float]:
     """By name; a signal that never varies has no error that could be told, and is left out."""
-    wrong = np.nanmean(np.square(said - truth), axis=0)
-    usual = np.nanvar(truth, axis=0)
+    wrong = _known_mean(np.square(said - truth), axis=0)
+    usual = _known_mean(np.square(truth - _known_mean(truth, axis=0)), axis=0)
     found: dict[str, float] = {}
     for at, name in enumerate(NAMES):
         varies = usual[:, at] > 1e-9
         if varies.any():
             found[name] = float(np.sqrt(wrong[varies, at].mean() / usual[varies, at].mean()))
+    return found
+
+
+def _known_mean(values: Floats, axis: int | None = None) -> Floats:
+    """The mean of what is not missing, 0 where all is."""
+    known = ~np.isnan(values)
+    found: Floats = values.sum(axis=axis, where=known) / np.maximum(known.sum(axis=axis), 1)
     return found

@@ -65,8 +65,6 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     trained: dict[str, Any] = {}
 
 
-ARRAYS = ("usual", "cores", "most", "edges", "values", "shift", "scale", "keys", "after_counts", "after_signals",
-          "start_counts", "start_signals", "start_scenario")  # fmt: skip
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -91,6 +89,8 @@ class LearnedTwin:
         self.levels = Levels(arrays["edges"].astype(float), arrays["values"].astype(float))
         self.most: Ints = arrays["most"].astype(np.int64)
         self.entries = tuple(header.services.index(name) for name in header.entries)
+        calls = arrays["calls"].astype(float)
+        self.graph = code.Graph(calls, self.entries, self.most, len(header.scenarios))
         self._weights = [
             (arrays[f"l{at}.w"].astype(np.float32), arrays[f"l{at}.b"].astype(np.float32))
             for at in range(header.layers)
@@ -114,14 +114,15 @@ class LearnedTwin:
         return code.first(counts, self.arrays["start_signals"][row].astype(float))
 
     def inputs(self, state: State, replicas: Ints, loads: Floats, scenario: Ints) -> Floats:
-        """What the networks see, on their scale."""
-        seen = code.inputs(state, replicas, loads, scenario, len(self.header.scenarios), self.most)
+        """What the networks see, on their scale: [batch, services, inputs]."""
+        seen = code.inputs(state, replicas, loads, scenario, self.graph, self.levels)
         found: Floats = (seen - self.arrays["shift"]) / self.arrays["scale"]
         return found
 
     def predict(self, state: State, replicas: Ints, loads: Floats, scenario: Ints) -> Prediction:
         """What the networks say of the next state."""
-        hidden: NDArray[np.float32] = self.inputs(state, replicas, loads, scenario).astype(np.float32)[None]
+        seen = self.inputs(state, replicas, loads, scenario).astype(np.float32)
+        hidden: NDArray[np.float32] = seen.reshape(1, -1, seen.shape[-1])
         for at, (weights, bias) in enumerate(self._weights):
             hidden = np.matmul(hidden, weights) + bias[:, None, :]
             if at + 1 < len(self._weights):
@@ -226,7 +227,15 @@ def decode(data: bytes, name: str, *, mode: Mode = Mode.HYBRID) -> LearnedTwin:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
         header = msgspec.json.decode(arrays.pop(HEADER).tobytes(), type=Header)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, KeyError, ValueError, EOFError, NotImplementedError) as error:
+    except (
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        OSError,
+        KeyError,
+        ValueError,
+        EOFError,
+        NotImplementedError,
+    ) as error:
         raise ConfigError(f"{name}: not a learned twin ({str(error)[:120]}); {REMEDY}") from None
     _check(header, arrays, name)
     return LearnedTwin(header, arrays, mode=mode)
@@ -236,10 +245,11 @@ def _check(header: Header, arrays: Arrays, name: str) -> None:
     services, signals = len(header.services), len(code.SIGNALS)
     if header.schema != SCHEMA:
         raise ConfigError(f"{name}: schema {header.schema} is not {SCHEMA}; {REMEDY}")
-    inputs = services * code.OF_SERVICE + len(header.entries) + len(header.scenarios)
+    inputs = 4 * code.OF_SERVICE + len(header.entries) + services + len(header.scenarios)
     rows, starts = len(arrays.get("keys", ())), len(arrays.get("start_scenario", ()))
     wanted: dict[str, tuple[int, ...]] = {
-        "usual": (services,), "cores": (services,), "most": (services,), "shift": (inputs,), "scale": (inputs,),
+        "usual": (services,), "cores": (services,), "most": (services,),
+        "calls": (services, services), "shift": (inputs,), "scale": (inputs,),
         "edges": (services, signals, code.LEVELS - 1), "values": (services, signals, code.LEVELS), "keys": (rows,),
         "after_counts": (rows, services, 4), "after_signals": (rows, services, signals),
         "start_counts": (starts, services, 4), "start_signals": (starts, services, signals),
@@ -248,7 +258,7 @@ def _check(header: Header, arrays: Arrays, name: str) -> None:
     width = inputs
     for at in range(header.layers):
         bias = arrays.get(f"l{at}.b")
-        out = services * code.OUTPUTS if at + 1 == header.layers else (bias.shape[-1] if bias is not None else 0)
+        out = code.OUTPUTS if at + 1 == header.layers else (bias.shape[-1] if bias is not None else 0)
         wanted |= {f"l{at}.w": (header.members, width, out), f"l{at}.b": (header.members, out)}
         width = out
     for key, shape in wanted.items():

@@ -1,6 +1,6 @@
 """Recorded series of a service graph: what a policy would have seen, at equal steps, as CSV.
 
-One row per moment and service. ``scenario`` is a word for what went on (``live`` where nobody says), an ``episode`` is a
+One row per moment and service. ``scenario`` is a word for what went on (``live`` where nobody says), an ``episode`` a
 stretch without a gap. What was asked for between two rows is ``replicas`` of the later one, so no column is needed for
 it. A cell that is empty is a reading that was missing; NaN, negative or infinite ones are refused, with their line.
 """
@@ -12,7 +12,7 @@ import io
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import inf, isfinite, nan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,17 @@ from shared.errors import ConfigError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+LIVE = "live"
+"""The scenario of series to which nobody gave a word."""
 KEYS = ("scenario", "episode", "time_s", "service")
 COUNTS = ("replicas", "ready", "starting", "pending")
 MEASURES = ("arrivals", "served", "failed", "queue", "latency_s", "cpu_cores")
 REQUIRED = (*KEYS, *COUNTS, *MEASURES)
-BESIDE = ("age_s", "memory_bytes", "restarts", "crash_loop", "oom_killed", "node_ready")
-"""Columns that a capture may have beside; ``age_s`` alone is learned from."""
+TROUBLE = ("restarts", "crash_loop", "oom_killed", "hung")
+"""Pods, as a capture tells them."""
+NUMBERS = ("age_s", "memory_bytes", "cpu_request", "maximum", "objective_s", *TROUBLE)
+BESIDE = (*NUMBERS, "calls")
+"""Columns that there may be beside, for what is lost (``lost.py``); of these ``age_s`` alone is learned from."""
 HEADER = (*REQUIRED, *BESIDE)
 MOST_ROWS = 5_000_000
 MOST_BYTES = 512 << 20
@@ -68,6 +73,25 @@ class Series:
         return tuple(sorted({one.scenario for one in self.episodes}))
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One service at one moment. ``numbers``: the columns of ``NUMBERS`` that were told."""
+
+    counts: tuple[int, ...]
+    measures: tuple[float, ...]
+    numbers: Mapping[str, float]
+    calls: frozenset[str]
+
+    def number(self, name: str) -> float:
+        """One of ``NUMBERS``, NaN where it was not told."""
+        return self.numbers.get(name, nan)
+
+
+Moment = Mapping[str, Row]
+Groups = dict[tuple[str, str], dict[float, dict[str, Row]]]
+"""By scenario and episode, by time, by service."""
+
+
 class Writer:
     """Makes the text of rows; who has the file appends it."""
 
@@ -80,12 +104,24 @@ class Writer:
         self._rows.writerow(HEADER)
 
     def moment(
-        self, scenario: str, episode: str, seen: Observation, *, beside: Mapping[str, Mapping[str, object]] | None = None
+        self,
+        scenario: str,
+        episode: str,
+        seen: Observation,
+        *,
+        beside: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         """The rows of what was seen at one moment; ``beside``: more cells of a service, by column."""
+        calls: dict[str, list[str]] = {}
+        for caller, callee in seen.calls:
+            calls.setdefault(caller, []).append(callee)
         for name, one in seen.services.items():
-            more = {"age_s": f"{one.age_s:g}", "memory_bytes": _cell(one.usage.get("memory"))}
-            more |= {column: str(value) for column, value in (beside or {}).get(name, {}).items()}
+            more: dict[str, object] = {
+                "age_s": _cell(one.age_s), "memory_bytes": _cell(one.usage.get("memory")),
+                "cpu_request": _cell(one.requests.get("cpu")), "maximum": one.bounds.maximum,
+                "objective_s": _cell(seen.latency_objective_s), "calls": " ".join(calls.get(name, ())),
+                **(beside or {}).get(name, {}),
+            }  # fmt: skip
             self._rows.writerow(
                 (
                     scenario, episode, f"{seen.now:.3f}", name, one.replicas, one.ready, one.starting, one.pending,
@@ -106,7 +142,9 @@ def episode_of(seen: Sequence[Observation], services: Sequence[str], *, scenario
     rows = [[one.services[service] for service in services] for one in seen]
     counts = [[(one.replicas, one.ready, one.starting, one.pending) for one in row] for row in rows]
     measures = [[[nan if cell is None else cell for cell in measures_of(one)] for one in row] for row in rows]
-    return Episode(scenario, name, np.array(counts), np.array(measures), np.array([[one.age_s for one in row] for row in rows]))
+    return Episode(
+        scenario, name, np.array(counts), np.array(measures), np.array([[one.age_s for one in row] for row in rows])
+    )
 
 
 def measures_of(one: ServiceObservation) -> tuple[float | None, ...]:
@@ -119,24 +157,8 @@ def parse_series(data: bytes, name: str, *, services: Sequence[str] | None = Non
 
     Raises ``ConfigError``: one line that names the file, the place and the remedy.
     """
-    groups: dict[tuple[str, str], dict[float, dict[str, tuple[list[int], list[float], float]]]] = {}
-    known: dict[str, None] = {}
-    for line, row in _rows(data, name):
-        time_s = _number(row["time_s"], name, line, "time_s")
-        counts = [_count(row[column], name, line, column) for column in COUNTS]
-        if counts[1] + counts[2] + counts[3] > MOST_REPLICAS:
-            raise ConfigError(f"{name}: line {line}: more than {MOST_REPLICAS} pods; {REMEDY}")
-        measures = [_measure(row[column], name, line, column) for column in MEASURES]
-        age_s = _measure(row.get("age_s") or "0", name, line, "age_s")
-        if not row["service"]:
-            raise ConfigError(f"{name}: line {line}: service: it is empty; {REMEDY}")
-        known[row["service"]] = None
-        moment = groups.setdefault((row["scenario"] or "live", row["episode"]), {}).setdefault(time_s, {})
-        if row["service"] in moment:
-            raise ConfigError(f"{name}: line {line}: service {row['service']!r} comes twice at {time_s:g} s; {REMEDY}")
-        moment[row["service"]] = (counts, measures, age_s)
-    if not groups:
-        raise ConfigError(f"{name}: it has no rows; {REMEDY}")
+    groups = rows_of(data, name)
+    known = {service: None for moments in groups.values() for moment in moments.values() for service in moment}
     order = tuple(services) if services is not None else tuple(known)
     if set(order) != set(known):
         raise ConfigError(
@@ -145,6 +167,29 @@ def parse_series(data: bytes, name: str, *, services: Sequence[str] | None = Non
         )
     step_s = _step_s(groups, name)
     return Series(order, step_s, tuple(_episodes(groups, order, step_s, name)))
+
+
+def rows_of(data: bytes, name: str) -> Groups:
+    """Every row of the file, checked. ``ConfigError`` as ``parse_series``."""
+    groups: Groups = {}
+    for line, cells in _rows(data, name):
+        time_s = _number(cells["time_s"], name, line, "time_s")
+        counts = tuple(_count(cells[column], name, line, column) for column in COUNTS)
+        if max(counts) > MOST_REPLICAS:
+            raise ConfigError(f"{name}: line {line}: more than {MOST_REPLICAS} pods; {REMEDY}")
+        measures = tuple(_measure(cells[column], name, line, column) for column in MEASURES)
+        numbers = {column: _number(cells[column], name, line, column) for column in NUMBERS if cells.get(column)}
+        if not cells["service"]:
+            raise ConfigError(f"{name}: line {line}: service: it is empty; {REMEDY}")
+        moment = groups.setdefault((cells["scenario"] or LIVE, cells["episode"]), {}).setdefault(time_s, {})
+        if cells["service"] in moment:
+            raise ConfigError(
+                f"{name}: line {line}: service {cells['service']!r} comes twice at {time_s:g} s; {REMEDY}"
+            )
+        moment[cells["service"]] = Row(counts, measures, numbers, frozenset(cells.get("calls", "").split()))
+    if not groups:
+        raise ConfigError(f"{name}: it has no rows; {REMEDY}")
+    return groups
 
 
 def _rows(data: bytes, name: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -209,39 +254,32 @@ def _step_s(groups: Mapping[object, Mapping[float, object]], name: str) -> float
     return float(round(step_s)) if step_s >= 1 else step_s
 
 
-def _episodes(
-    groups: Mapping[tuple[str, str], Mapping[float, Mapping[str, tuple[list[int], list[float], float]]]],
-    order: Sequence[str],
-    step_s: float,
-    name: str,
-) -> Iterator[Episode]:
+def _episodes(groups: Groups, order: Sequence[str], step_s: float, name: str) -> Iterator[Episode]:
+    found = 0
     for (scenario, episode), moments in groups.items():
         stretch: list[float] = []
-        for time_s in [*sorted(moments), None]:
-            whole = time_s is not None and len(moments[time_s]) == len(order)
-            near = time_s is not None and stretch and abs(time_s - stretch[-1] - step_s) <= UNEVEN * step_s
+        for time_s in (*sorted(moments), inf):
+            whole = time_s in moments and len(moments[time_s]) == len(order)
+            near = bool(stretch) and abs(time_s - stretch[-1] - step_s) <= UNEVEN * step_s
             if stretch and not (whole and near):
                 if len(stretch) > 1:
+                    found += 1
                     yield _episode(scenario, episode, [moments[at] for at in stretch], order)
                 stretch = []
-            if whole and time_s is not None:
+            if whole:
                 stretch.append(time_s)
-    if not any(len(moments) > 1 for moments in groups.values()):
-        raise ConfigError(f"{name}: no two moments follow each other; record for longer")
+    if not found:
+        raise ConfigError(f"{name}: no two whole moments follow each other; record for longer")
 
 
-def _episode(
-    scenario: str,
-    episode: str,
-    moments: Sequence[Mapping[str, tuple[list[int], list[float], float]]],
-    order: Sequence[str],
-) -> Episode:
+def _episode(scenario: str, episode: str, moments: Sequence[Moment], order: Sequence[str]) -> Episode:
+    rows = [[moment[name] for name in order] for moment in moments]
     return Episode(
         scenario,
         episode,
-        np.array([[moment[name][0] for name in order] for moment in moments]),
-        np.array([[moment[name][1] for name in order] for moment in moments]),
-        np.array([[moment[name][2] for name in order] for moment in moments]),
+        np.array([[one.counts for one in row] for row in rows]),
+        np.array([[one.measures for one in row] for row in rows]),
+        np.array([[one.number("age_s") for one in row] for row in rows]),
     )
 
 

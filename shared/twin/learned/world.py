@@ -63,7 +63,9 @@ class LearnedWorld:
         self._scenario = np.array([twin.scenario(scenario)])
         self._state = twin.start(scenario, self._rng)
         self._services = twin.header.services
-        self._asked = {name: int(count) for name, count in zip(self._services, self._state.counts[0, :, 0], strict=True)}
+        self._asked = {
+            name: int(count) for name, count in zip(self._services, self._state.counts[0, :, 0], strict=True)
+        }
         self._bounds = {name: topology.bounds(name) for name in self._services}
         self._requests = {name: _requests(topology, name) for name in self._services}
         self.spreads: list[float] = []
@@ -121,9 +123,7 @@ class LearnedWorld:
     def run(self, seconds: int) -> None:
         """Play so many seconds, or to the end. ``ConfigError``: they are no whole number of the series' steps."""
         if seconds % self.step_s:
-            raise ConfigError(
-                f"decide_s: the twin was learned at steps of {self.step_s} s; decide every {self.step_s} s or a multiple"
-            )
+            raise ConfigError(f"decide_s: {seconds} s is no multiple of the twin's steps; decide every {self.step_s} s")
         for _ in range(min(seconds, self.length_s - self.now_s) // self.step_s):
             self._step()
 

@@ -24,8 +24,8 @@ USE_SCRAPES = 3
 @dataclass(frozen=True, slots=True)
 class Sensing:
     """How it is measured. ``scrape_s``: a period; ``delay_s``: from a scrape until a policy sees it; ``noise``: the
-    standard deviation of every reading relative to its value; ``missing``: the probability that a service's scrape brings
-    nothing, so that none of its readings is there until the next one."""
+    standard deviation of every reading relative to its value; ``missing``: the probability that a service's scrape
+    brings nothing, so that none of its readings is there until the next one."""
 
     scrape_s: int = 5
     delay_s: float = 1.0

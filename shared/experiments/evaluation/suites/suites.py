@@ -82,9 +82,10 @@ SUITES: Mapping[str, SuiteEntry] = {
     "openb": SuiteEntry("shared.experiments.evaluation.suites.openb", data="openb"),
     "jobs": SuiteEntry("shared.experiments.evaluation.suites.jobs", data="dljobs"),
     "autoscaling": SuiteEntry("shared.experiments.autoscaling.suite"),
+    "learned-twin": SuiteEntry("shared.experiments.autoscaling.learned_twin"),
 }
 """By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace), T4
-(elastic training jobs), T5 (replicas of service graphs)."""
+(elastic training jobs), T5 (replicas of service graphs; how far a twin learned of one is from it)."""
 
 
 def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:
