@@ -83,7 +83,12 @@ async def capture_services(settings: SeriesSettings, out: Path, tell: Tell) -> C
                 client_of = PrometheusClient(settings.prometheus, token=settings.token)
                 prometheus = await stack.enter_async_context(client_of)
             eyes = _Eyes(client, scaler, MetricReads(client, prometheus, timeout_s=READ_S))
-            first = await eyes.look()  # what cannot be read at all is told before a file is made
+            try:
+                first = await eyes.look()  # what cannot be read at all is told before a file is made
+            except KubeError as error:
+                raise ConfigError(
+                    f"--services: {scaler.key}: {error}; check that its workloads are there and that we may read them"
+                ) from None
             with appended(out) as file, interrupted() as stop:
                 return await _record(eyes, first, settings, file, stop, tell)
     except KubeError as error:

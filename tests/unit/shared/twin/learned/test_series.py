@@ -76,7 +76,7 @@ def test_a_gap_and_a_moment_that_lacks_a_service_divide_a_stretch():
 )
 def test_what_cannot_be_used_is_one_line_with_the_place(old: str, new: str, words: str):
     content = text(seen(0.0), seen(10.0)).replace(old, new, 1)
-    with pytest.raises(ConfigError, match="s.csv") as error:
+    with pytest.raises(ConfigError, match=r"s\.csv") as error:
         parsed(content)
     assert words in str(error.value)
     assert len(str(error.value).splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The ground truth is another cluster than the file says, the same each time, and shows it by nothing but its readings."""
+"""The ground truth is another cluster than the file says, the same each time, and shows it by its readings alone."""
 
 from __future__ import annotations
 
