@@ -188,7 +188,8 @@ class _Eyes:
             ready=pods.ready, starting=pods.starting, pending=pods.pending,
             bounds=Bounds(target.minimum, target.maximum), requests=pods.requests,
             usage={"cpu": cpu, "memory": memory}, age_s=max(ages),
-            **{signal.value: values.get(signal) for signal in Signal if signal not in (Signal.CPU, Signal.MEMORY)},
+arrivals=values.get(Signal.ARRIVALS), served=values.get(Signal.SERVED), failed=values.get(Signal.FAILED),
+            latency_s=values.get(Signal.LATENCY), queue=values.get(Signal.QUEUE),
         )  # fmt: skip
         return observation, pods
 

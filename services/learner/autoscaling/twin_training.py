@@ -28,7 +28,7 @@ from shared.twin.learned.series import Series
 from shared.twin.services.topology import Topology
 
 NAME = "services-twin"
-EPOCHS = 24
+EPOCHS = 8
 FEWEST = 200
 """Recorded steps below which nothing is learned."""
 
@@ -41,8 +41,8 @@ class TwinSettings:
     epochs: int = EPOCHS
     members: int = 5
     hidden: tuple[int, ...] = (128, 128, 128)
-    batch_size: int = 256
-    learning_rate: float = 1e-3
+    batch_size: int = 512
+    learning_rate: float = 2e-3
     final_learning_rate: float = 1e-4
     weight_decay: float = 1e-5
     held_out: float = 0.1

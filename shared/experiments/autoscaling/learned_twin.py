@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
+from statistics import fmean
 
 from shared.autoscaling.observation import Observation
 from shared.errors import ConfigError
@@ -82,7 +81,7 @@ def run_suite(
 
 def accuracy(truth: Sequence[float], said: Sequence[float]) -> float:
     """Of the means, percent: the smaller over the larger."""
-    low, high = sorted((float(np.mean(truth)), float(np.mean(said))))
+    low, high = sorted((fmean(truth), fmean(said)))
     return 100.0 * low / high if high > 0 else 100.0
 
 
@@ -159,16 +158,14 @@ def _errors(twin: LearnedTwin, series: Mapping[int, Sequence[Episode]]) -> dict[
 def _goals(rewards: Rewards, scenarios: Sequence[str], chosen: Sequence[str]) -> list[Goal]:
     """Targets T5, of rewards' means over the seeds: accuracy over all scenarios and policies, gaps by scenario."""
     each = {
-        (place, scenario): float(
-            np.mean([accuracy(rewards[TRUTH, scenario, name], rewards[place, scenario, name]) for name in chosen])
+        (place, scenario): fmean(
+            accuracy(rewards[TRUTH, scenario, name], rewards[place, scenario, name]) for name in chosen
         )
         for place in (SAID, ALONE)
         for scenario in scenarios
     }
     goals = [
-        Goal.at_least(
-            "accuracy, mean over scenarios and policies, %", np.mean([each[SAID, s] for s in scenarios]), 94.9
-        )
+        Goal.at_least("accuracy, mean over scenarios and policies, %", fmean(each[SAID, s] for s in scenarios), 94.9)
     ]
     bounds = {"bottleneck": 5.8, "ddos": 9.6, "failures": 7.1, "pressure": 10.8, "mixed": 15.4}
     goals += [
@@ -176,5 +173,5 @@ def _goals(rewards: Rewards, scenarios: Sequence[str], chosen: Sequence[str]) ->
         for name in scenarios
         if name in bounds
     ]
-    networks = np.mean([each[SAID, s] - each[ALONE, s] for s in scenarios])
+    networks = fmean(each[SAID, s] - each[ALONE, s] for s in scenarios)
     return [*goals, Goal.at_least("accuracy over that of the table alone, points", networks, 0.0)]

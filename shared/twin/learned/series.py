@@ -246,7 +246,7 @@ def _count(cell: str, name: str, line: int, column: str) -> int:
     return int(value)
 
 
-def _step_s(groups: Mapping[object, Mapping[float, object]], name: str) -> float:
+def _step_s(groups: Groups, name: str) -> float:
     gaps = [gap for moments in groups.values() for gap in np.diff(sorted(moments)).tolist()]
     if not gaps:
         raise ConfigError(f"{name}: no two moments follow each other; record for longer")

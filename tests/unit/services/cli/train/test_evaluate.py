@@ -74,7 +74,7 @@ def test_an_interrupted_evaluation_writes_nothing(coin, tmp_path, monkeypatch):
 
 def test_a_suite_that_is_not_there_is_named():
     with pytest.raises(
-        ConfigError, match="'gold' is not known; choose one of autoscaling, deepsets, jobs, openb, thesis"
+        ConfigError, match="'gold' is not known; choose one of autoscaling, deepsets, jobs, learned-twin, openb, thesis"
     ):
         suites.find_suite("gold")
 
