@@ -59,7 +59,7 @@ def main() -> None:
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
 @click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
 @click.option("--series", type=FILE, help="Of services-twin: the recorded series.")
-@click.option("--topology", type=FILE, help="Of services-twin: their graph.")
+@click.option("--topology", type=FILE, help="Of services-twin and karma: the service graph.")
 @click.option("--twin", type=FILE, help="Of karma: train in this learned twin.")
 @click.option("--reward", default="", help="Learn from this expression, or plug-in, instead of the shipped reward.")
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
@@ -91,8 +91,10 @@ def train(
             raise ConfigError(f"--mixture: {policy} is none; leave it out, or train hybrid")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
-        if (series or topology) and TRAINERS[policy] is not train_services_twin:
-            raise ConfigError(f"--series, --topology: {policy} learns from no series; leave them out")
+        if series and TRAINERS[policy] is not train_services_twin:
+            raise ConfigError(f"--series: {policy} learns from no series; leave it out")
+        if topology and TRAINERS[policy] not in (train_services_twin, train_karma):
+            raise ConfigError(f"--topology: {policy} is no matter of service graphs; leave it out")
         if twin and TRAINERS[policy] is not train_karma:
             raise ConfigError(f"--twin: {policy} trains in no learned twin; leave it out, or train karma")
         source = SignalSource(signals, prometheus, token_file)

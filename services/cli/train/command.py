@@ -44,7 +44,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--mixture", help="hybrid: which policies are mixed: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
 @click.option("--series", type=FILE, help="services-twin: the recorded series of a service graph, CSV.")
 @click.option(
-    "--topology", type=FILE, help="services-twin: the service graph that they are of; default: KARMA's chain."
+    "--topology", type=FILE, help="services-twin, karma: a service graph of your own; default: KARMA's chain."
 )
 @click.option("--twin", type=FILE, help="karma: train in this learned twin, a folder of 'train services-twin'.")
 @click.option("--reward", help="ee, el, lb, hybrid: learn from this expression or plug-in, not the shipped reward.")

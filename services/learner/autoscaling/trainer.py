@@ -12,9 +12,8 @@ from services.learner.training.run_files import write_weights
 from services.learner.training.runner import TrainRequest, Workers, train_seeds, trained_as
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup
-from shared.runtime.twins import read_twin
+from shared.runtime.twins import read_topology, read_twin
 from shared.twin.learned.world import check_graph
-from shared.twin.services.topology import default_topology
 
 VERSION = 1
 LIMITS = [
@@ -28,7 +27,7 @@ def train_karma(request: TrainRequest) -> None:
     """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
     if request.warm_up:
         raise ConfigError("--warm-up: karma begins with the rule by demand by itself; leave it out")
-    world, digest, data = _world(request.twin)
+    world, digest, data = _world(request.twin, request.topology)
     settings = [KarmaSettings(seed, request.steps or ROUNDS, twin=digest) for seed in request.seeds]
     with Workers(request.workers) as workers:
         finished = train_seeds(request, [partial(KarmaRun, one, workers, world=world) for one in settings])
@@ -53,12 +52,11 @@ def train_karma(request: TrainRequest) -> None:
     click.echo(f"{request.policy}: seed {best.settings.seed} scores {best.best_score:.2f} on validation; {file}")
 
 
-def _world(twin: Path | None) -> tuple[Setup, str, str]:
+def _world(twin: Path | None, graph: Path | None) -> tuple[Setup, str, str]:
     """(what is played, sha256 of the learned twin, the card's word for it). ``ConfigError``: it cannot be used."""
-    topology = default_topology()
+    topology = read_topology(graph)
     if twin is None:
         return Setup(topology), "", "none: loads and disturbances of shared.twin.services, seeds from 100,000,000 on"
     learned, digest = read_twin("--twin", twin)
     check_graph(learned, topology, f"--twin: {twin}")
-    learned.scenario("mixed")  # what is validated on
     return Setup(topology, twin=learned), digest, f"a learned twin of {learned.header.graph}, sha256 {digest}"

@@ -106,6 +106,9 @@ class KarmaRun:
     def __init__(self, settings: KarmaSettings, workers: Workers | None = None, *, world: Setup | None = None) -> None:
         self.settings = settings
         self._world = world or Setup(default_topology())
+        twin = self._world.twin
+        recorded = SCENARIOS if twin is None else tuple(one for one in SCENARIOS if one in twin.header.scenarios)
+        self._scenarios = recorded or (twin.header.scenarios if twin is not None else ())
         inputs = len(FEATURES)
         self.actor = LinearStack((inputs, *settings.hidden, len(STEPS)), seed=settings.seed)
         self.critic = LinearStack((2 * inputs, *settings.hidden, 1), seed=settings.seed + 1)
@@ -192,14 +195,17 @@ class KarmaRun:
     def _setup(self, number: int) -> Setup:
         """What episode ``number`` plays: mostly mixed, from half to one and a half times its strength."""
         rng = np.random.default_rng([self.settings.seed, 2, number])
-        twin = self._world.twin
-        among = SCENARIOS if twin is None else tuple(one for one in SCENARIOS if one in twin.header.scenarios)
-        scenario = among[int(rng.integers(len(among)))]
-        whole = self.settings.strength if scenario == "mixed" else intensity_of(scenario)
+        scenario = self._scenarios[int(rng.integers(len(self._scenarios)))]
+        whole = self._strength(scenario)
         intensity = whole * float(rng.uniform(0.5, 1.5))
         return replace(
             self._world, scenario=scenario, intensity=max(intensity, 1.0) if scenario == "ddos" else intensity
         )
+
+    def _strength(self, scenario: str) -> float:
+        if scenario == "mixed":
+            return self.settings.strength
+        return intensity_of(scenario) if scenario in SCENARIOS else 0.0
 
     def _imitate(self) -> None:
         s = self.settings
@@ -263,7 +269,8 @@ class KarmaRun:
     def _validate(self) -> dict[str, float]:
         """The best step each time, on the mixed scenario; keeps the weights when they are the best so far."""
         arrays = self.actor.arrays()
-        setup = replace(self._world, scenario="mixed", intensity=self.settings.strength)
+        judged = "mixed" if "mixed" in self._scenarios else self._scenarios[0]
+        setup = replace(self._world, scenario=judged, intensity=self._strength(judged))
         jobs = [(arrays, self.organisation, setup, seed) for seed in VALIDATION_SEEDS]
         found = list(self._workers.map(_judge_one, jobs))
         figures = {name: float(np.mean([one[name] for one in found])) for name in found[0]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import partial
-from pathlib import Path
 
 import click
 import msgspec
@@ -14,12 +13,9 @@ from services.learner.autoscaling.twin_training import EPOCHS, NAME, TwinRun, Tw
 from services.learner.training.run_files import write_file
 from services.learner.training.runner import TrainRequest, train_seeds
 from shared.errors import ConfigError
-from shared.runtime.twins import read_bytes, read_series
+from shared.runtime.twins import read_series, read_topology
 from shared.twin.learned.model import FILE, encode
 from shared.twin.learned.series import parse_series
-from shared.twin.services.topology import Topology, default_topology, parse_topology
-
-MOST_TOPOLOGY = 1 << 20
 
 
 def train_services_twin(request: TrainRequest) -> None:
@@ -30,7 +26,7 @@ def train_services_twin(request: TrainRequest) -> None:
         )
     if request.warm_up or len(request.seeds) > 1:
         raise ConfigError("--seeds, --warm-up: a twin is trained on one seed and imitates nobody; leave them out")
-    topology = _topology(request.topology)
+    topology = read_topology(request.topology)
     data = read_series("--series", request.series)
     series = parse_series(data, f"--series: {request.series}", services=topology.order)
     digest = hashlib.sha256(data).hexdigest()
@@ -44,13 +40,3 @@ def train_services_twin(request: TrainRequest) -> None:
     write_file(request.out / f"{NAME}.json", json.dumps(msgspec.to_builtins(twin.header), indent=2).encode() + b"\n")
     told = f"{series.transitions} steps of {len(series.scenarios)} scenarios"
     click.echo(f"{NAME}: {told}, held-out loss {run.best_loss:.4f} nats per class; {request.out / FILE}")
-
-
-def _topology(file: Path | None) -> Topology:
-    if file is None:
-        return default_topology()
-    data = read_bytes("--topology", file, MOST_TOPOLOGY, "give a service graph, see docs/autoscaling-twin.md")
-    try:
-        return parse_topology(data.decode(), f"--topology: {file}")
-    except UnicodeDecodeError:
-        raise ConfigError(f"--topology: {file}: not UTF-8 text; give a service graph") from None

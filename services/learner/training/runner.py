@@ -70,7 +70,7 @@ class TrainRequest:
     series: Path | None = None
     """Of ``services-twin``: the recorded series."""
     topology: Path | None = None
-    """Of ``services-twin``: the graph that they are of; None: the default one."""
+    """Of ``services-twin`` and ``karma``: the service graph; None: the default one."""
     twin: Path | None = None
     """Of ``karma``: the learned twin to train in; None: the service twin."""
 

@@ -60,6 +60,11 @@ def run_suite(
     )
     check_graph(twin, topology, "--twin")
     scenarios = (scenario,) if scenario is not None else tuple(one for one in RECORDED if one in twin.header.scenarios)
+    if not scenarios:
+        raise ConfigError(
+            f"--twin: its series are of {', '.join(twin.header.scenarios)} alone, which no ground truth plays;"
+            " measure one of 'conclave twin series'"
+        )
     for name in scenarios:
         twin.scenario(name)
     rewards, seen, told = _played(given, progress, twin, topology, scenarios, chosen, seconds)

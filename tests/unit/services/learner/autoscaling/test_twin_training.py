@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test
@@ -114,3 +115,12 @@ def test_a_policy_is_trained_in_a_learned_twin(trained):
     assert np.isfinite(report.scalars["validation/score"])
     assert settings.as_json()["twin"] == "0" * 64
     assert "twin" not in KarmaSettings().as_json()  # a run in the service twin keeps its checkpoint's digest
+
+
+def test_a_twin_of_a_live_graph_alone_trains_a_policy_on_what_was_recorded(trained):
+    twin = trained.twin({})
+    header = msgspec.structs.replace(twin.header, scenarios=("live", "night"), missing={"live": 0.0, "night": 0.0})
+    live = LearnedTwin(header, twin.arrays)
+    settings = KarmaSettings(rounds=1, episodes_per_round=2, taught_episodes=1, taught_epochs=1, twin="0" * 64)
+    (report,) = KarmaRun(settings, world=Setup(TOPOLOGY, seconds=100, twin=live)).run()
+    assert np.isfinite(report.scalars["validation/score"])
