@@ -277,7 +277,7 @@ def _capture_services(settings: SeriesSettings, out: Path, *, quiet: bool) -> No
     "--topology", type=click.Path(path_type=Path), help="A service graph of your own; default: KARMA's chain."
 )
 @click.option("--scenario", "scenarios", multiple=True, help="Only this one, or calm; repeatable.")
-@click.option("--seeds", default="1000-1011", show_default=True, help="From 1000 on: those below are for reporting.")
+@click.option("--seeds", default="5000-5011", show_default=True, help="From 1000 on: those below are for reporting.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def series(out: Path, topology: Path | None, scenarios: tuple[str, ...], seeds: str, quiet: bool) -> None:
     """Record series for 'conclave train services-twin' from a service graph whose true parameters are hidden.

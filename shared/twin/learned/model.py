@@ -161,24 +161,16 @@ class LearnedTwin:
         self, state: State, replicas: Ints, loads: Floats, scenario: Ints, rng: np.random.Generator
     ) -> tuple[State, Floats, NDArray[np.bool_]]:
         """(next state, spread [batch], looked up [batch]): one draw of what may follow."""
-        batch, services = replicas.shape
-        found = self.predict(state, replicas, loads, scenario)
-        change, pending = _drawn(found.change, rng), _drawn(found.pending, rng)
-        levels = _drawn(found.levels, rng)
-        counts = code.counted(state, replicas, change, pending)
-        signals = np.take_along_axis(self.levels.values[None], levels[..., None], axis=-1)[..., 0]
-        rate = np.array([self.header.missing[name] for name in self.header.scenarios])[scenario]
-        lost = rng.random((batch, services)) < rate[:, None]
-        unready = counts[..., code.READY] == 0
-        signals[lost] = np.nan
-        signals[unready, code.LATENCY] = np.nan
-        signals[unready, code.CPU] = np.nan
-        looked_up = np.zeros(batch, bool)
+        batch = len(replicas)
+        looked_up, spread = np.zeros(batch, bool), np.zeros(batch)
         if self.mode is Mode.TABLE:
-            counts = code.counted(
-                state, replicas, np.full_like(replicas, code.MOST_CHANGE), state.counts[..., code.PENDING]
-            )
+            same = np.full_like(replicas, code.MOST_CHANGE)
+            counts = code.counted(state, replicas, same, state.counts[..., code.PENDING])
             signals = state.signals.copy()
+        else:
+            found = self.predict(state, replicas, loads, scenario)
+            spread = found.spread
+            counts, signals = self._draw(found, state, replicas, scenario, rng)
         if self.mode is not Mode.NETWORKS:
             low, high = self.recorded(state, replicas, loads, scenario)
             looked_up = high > low
@@ -189,7 +181,21 @@ class LearnedTwin:
         entries = list(self.entries)
         arriving = signals[:, entries, code.ARRIVALS]
         signals[:, entries, code.ARRIVALS] = np.where(np.isnan(arriving), np.nan, loads)
-        return code.follow(state, counts, signals), found.spread, looked_up
+        return code.follow(state, counts, signals), spread, looked_up
+
+    def _draw(
+        self, found: Prediction, state: State, replicas: Ints, scenario: Ints, rng: np.random.Generator
+    ) -> tuple[Ints, Floats]:
+        """(counts [batch, services, 4], signals [batch, services, 6]), readings missing as often as they were."""
+        counts = code.counted(state, replicas, _drawn(found.change, rng), _drawn(found.pending, rng))
+        levels = _drawn(found.levels, rng)
+        signals = np.take_along_axis(self.levels.values[None], levels[..., None], axis=-1)[..., 0]
+        rate = np.array([self.header.missing[name] for name in self.header.scenarios])[scenario]
+        signals[rng.random(replicas.shape) < rate[:, None]] = np.nan
+        unready = counts[..., code.READY] == 0
+        signals[unready, code.LATENCY] = np.nan
+        signals[unready, code.CPU] = np.nan
+        return counts, signals
 
 
 def digests(parts: NDArray[np.int16]) -> NDArray[np.uint64]:
