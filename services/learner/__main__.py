@@ -16,6 +16,7 @@ import click
 import torch
 
 from services.learner.autoscaling.trainer import train_baseline, train_karma
+from services.learner.autoscaling.twin_trainer import train_services_twin
 from services.learner.deepsets.trainer import train_deep_sets
 from services.learner.frag.trainer import train_frag
 from services.learner.hybrid.trainer import train_hybrid
@@ -41,6 +42,7 @@ TRAINERS: dict[str, Trainer] = {
     "marl-dqn": train_marl,
     "marl-dqn-per-node": train_marl,
     "marl-dqn-published": train_marl,
+    "services-twin": train_services_twin,
     "single-dqn": train_marl,
 }
 
@@ -62,10 +64,12 @@ def main() -> None:
 @click.option("--warm-up", default="", help="First imitate this policy, or what this file recorded.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
 @click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
+@click.option("--series", type=FILE, help="Of services-twin: the recorded series.")
+@click.option("--topology", type=FILE, help="Of services-twin and karma: the service graph.")
+@click.option("--trace", type=FILE, help="Of karma: train on this load.")
+@click.option("--twin", type=FILE, help="Of karma: train in this learned twin.")
 @click.option("--reward", default="", help="Learn from this expression, or plug-in, instead of the shipped reward.")
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
-@click.option("--topology", type=FILE, help="Of karma: train on this service graph.")
-@click.option("--trace", type=FILE, help="Of karma: train on this load.")
 @click.option("--prometheus", default="", help="Who is asked for signals.")
 @click.option("--prometheus-token-file", "token_file", type=click.Path(path_type=Path), help="A bearer token for it.")
 @click.option("--agents", type=click.Choice(["multi", "single"]), help="Of karma: one a service, or one.")
@@ -83,10 +87,12 @@ def train(
     warm_up: str,
     steps: int | None,
     mixture: str,
-    reward: str,
-    signals: tuple[str, ...],
+    series: Path | None,
     topology: Path | None,
     trace: Path | None,
+    twin: Path | None,
+    reward: str,
+    signals: tuple[str, ...],
     prometheus: str,
     token_file: Path | None,
     trials: int | None,
@@ -105,8 +111,12 @@ def train(
             raise ConfigError(f"{own}: not for {policy}; leave them out")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
-        if (topology or trace) and TRAINERS[policy] is not train_karma:
-            raise ConfigError(f"--topology, --trace: {policy} takes no graph of yours; leave them out, or train karma")
+        if series and TRAINERS[policy] is not train_services_twin:
+            raise ConfigError(f"--series: {policy} learns from no series; leave it out")
+        if topology and TRAINERS[policy] not in (train_services_twin, train_karma):
+            raise ConfigError(f"--topology: {policy} takes no graph of yours; leave it out")
+        if (trace or twin) and TRAINERS[policy] is not train_karma:
+            raise ConfigError(f"--trace, --twin: {policy} plays in its own twin alone; leave them out, or train karma")
         source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
@@ -124,8 +134,10 @@ def train(
                     signals=source,
                     variant=variant,
                     trials=trials or 0,
+                    series=series,
                     topology=topology,
                     trace=trace,
+                    twin=twin,
                 )
             )
     except ConclaveError as error:

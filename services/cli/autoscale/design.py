@@ -110,9 +110,7 @@ def _twin(stages: Stages, scaler: Any, topology: Path | None, series: Path | Non
     graph = _given("--topology", topology, kept / GRAPH)
     load = _given("--series", series, kept / SERIES)
     if not graph:
-        raise ConfigError(
-            "--topology: no series is known that a twin could be fitted to; give the service graph's file"
-        )
+        raise ConfigError("--topology: no service graph is known; give the file of one")
     if load:
         parse_trace(load, "--series")
     twin = fitted(captured(scaler), graph)

@@ -35,10 +35,9 @@ from shared.autoscaling.networks.dqn import AGENTS, NAME
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes
 from shared.errors import ConfigError
-from shared.experiments.autoscaling.episode import Setup
+from shared.experiments.autoscaling.episode import Setup, World
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import Card, WeightsFile
-from shared.twin.services.world import ServiceWorld
 
 ROUNDS = 32
 EXPLORE_STREAM = 32
@@ -209,7 +208,7 @@ def explore(setup: Setup, seed: int, params: Arrays, epsilon: float, prices: Pri
     )  # fmt: skip
 
 
-def _joined(eyes: RawEyes, world: ServiceWorld) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def _joined(eyes: RawEyes, world: World) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     rows, masks = eyes.look(world.observe())
     return AGENTS.joined(rows), AGENTS.joined(masks)
 

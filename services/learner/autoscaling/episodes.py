@@ -51,17 +51,32 @@ def default_world() -> Setup:
 
 def training_setup(seed: int, number: int, strength: float, world: Setup) -> Setup:
     """What episode ``number`` plays in ``world``: mostly mixed, from half to one and a half times its strength."""
-    rng = np.random.default_rng([seed, 2, number])
-    scenario = SCENARIOS[int(rng.integers(len(SCENARIOS)))]
-    whole = strength if scenario == "mixed" else intensity_of(scenario)
-    intensity = whole * float(rng.uniform(0.5, 1.5))
+    rng, scenarios = np.random.default_rng([seed, 2, number]), scenarios_of(world)
+    scenario = scenarios[int(rng.integers(len(scenarios)))]
+    intensity = _strength(scenario, strength) * float(rng.uniform(0.5, 1.5))
     intensity = max(intensity, 1.0) if scenario == "ddos" else intensity
     return replace(world, scenario=scenario, intensity=intensity)
 
 
 def validation_setup(strength: float, world: Setup) -> Setup:
-    """What every validation seed plays in ``world``."""
-    return replace(world, scenario="mixed", intensity=strength)
+    """What every validation seed plays in ``world``: mixed, or what comes first where that was not recorded."""
+    scenarios = scenarios_of(world)
+    judged = "mixed" if "mixed" in scenarios else scenarios[0]
+    return replace(world, scenario=judged, intensity=_strength(judged, strength))
+
+
+def scenarios_of(world: Setup) -> tuple[str, ...]:
+    """What is drawn from in training; of a learned twin what was recorded of it, or else all that was."""
+    if world.twin is None:
+        return SCENARIOS
+    recorded = world.twin.header.scenarios
+    return tuple(name for name in SCENARIOS if name in recorded) or tuple(recorded)
+
+
+def _strength(scenario: str, mixed: float) -> float:
+    if scenario == "mixed":
+        return mixed
+    return intensity_of(scenario) if scenario in SCENARIOS else 0.0
 
 
 def team_reward(seconds: Seconds, first: int, prices: Prices) -> float:

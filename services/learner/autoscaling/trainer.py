@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import click
@@ -33,8 +31,8 @@ from shared.autoscaling.roles.organisation import BINDINGS
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup
 from shared.policy.weights import WeightsFile
-from shared.twin.services.loads import parse_trace
-from shared.twin.services.topology import parse_topology
+from shared.runtime.twins import digest_of, read_load, read_topology, read_twin
+from shared.twin.learned.world import check_graph
 
 VERSIONS = {karma.NAME: 2}
 """Of the weights that are shipped, where it is not the first."""
@@ -81,7 +79,7 @@ def train_karma(request: TrainRequest) -> None:
     With ``trials`` the settings are looked for first (``study``). Raises ``ConfigError`` on what cannot be used.
     """
     _refuse_warm_up(request)
-    world, files = _world(request)
+    world, files, data = _world(request)
     settings = [
         replace(karma_settings(request.policy, request.variant, seed, request.steps), files=files)
         for seed in request.seeds
@@ -96,7 +94,6 @@ def train_karma(request: TrainRequest) -> None:
     name = settings[0].policy
     click.echo(f"{name}: playing {ENVELOPE_EPISODES} episodes for the range of each input", err=True)
     known = envelope_of(chosen, chosen.weights(version=1))
-    data = DATA + "".join(f"; --{flag} of {digest}" for flag, digest in files.items())
     limits = LIMITS if settings[0].agents == Agents.MULTI else [*BASELINE_LIMITS, *LIMITS[1:]]
     _write(request, name, finished, limits, data=data, envelope=known)
 
@@ -124,27 +121,21 @@ def karma_settings(policy: str, variant: Variant, seed: int, rounds: int | None)
     return replace(settings, seconds=int(variant.episode_seconds)) if variant.episode_seconds else settings
 
 
-def _world(request: TrainRequest) -> tuple[Setup, dict[str, str]]:
-    """(what is played, sha256 by flag of the files that it is from). ``ConfigError``: a file cannot be used."""
-    world, files = default_world(), {}
-    if request.topology is not None:
-        text, files["topology"] = _read("--topology", request.topology)
-        world = replace(world, topology=parse_topology(text, f"--topology: {request.topology}"))
+def _world(request: TrainRequest) -> tuple[Setup, dict[str, str], str]:
+    """(what is played, sha256 by flag of the files that it is from, the card's word for it). ``ConfigError``: a file
+    cannot be used."""
+    world = replace(default_world(), topology=read_topology(request.topology))
     if request.trace is not None:
-        text, files["trace"] = _read("--trace", request.trace)
-        world = replace(world, trace=parse_trace(text, f"--trace: {request.trace}"))
-    return world, files
-
-
-def _read(flag: str, file: Path) -> tuple[str, str]:
-    """(a file's text, its sha256)."""
-    try:
-        data = file.read_bytes()
-        return data.decode(), f"sha256:{sha256(data).hexdigest()}"
-    except OSError as error:
-        raise ConfigError(f"{flag}: {file}: {error.strerror}; give a file that can be read") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{flag}: {file}: not UTF-8 text; give a text file") from None
+        world = replace(world, trace=read_load("--trace", request.trace))
+    data = DATA
+    if request.twin is not None:
+        twin, digest = read_twin("--twin", request.twin)
+        check_graph(twin, world.topology, f"--twin: {request.twin}")
+        world, data = replace(world, twin=twin), f"a learned twin of {twin.header.graph}, sha256 {digest}"
+    given = {"topology": request.topology, "trace": request.trace}
+    files = {flag: digest_of(file) for flag, file in given.items() if file is not None}
+    data += "".join(f"; --{flag} of sha256 {found}" for flag, found in files.items())
+    return world, {**files, "twin": digest} if request.twin is not None else files, data
 
 
 R = TypeVar("R", bound=ScalerRun)

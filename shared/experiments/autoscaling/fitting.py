@@ -1,7 +1,7 @@
 """A twin of the services of one ResilientAutoscaler: what the object says of them, put into a graph's file. Pure.
 
-The graph (throughputs, times, nodes) is given; a twin that is fitted to recorded series takes its place here, and what
-comes after (training, analysis) knows only the graph's text. Bounds, objectives and the cost limit are the object's.
+The graph (throughputs, times, nodes) is given, and what comes after (training, analysis) knows only its text. Bounds,
+objectives and the cost limit are the object's.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_an_object_of_the_cluster_is_designed_into_a_folder_of_its_name(run, tra
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ((), "--topology: no series is known"),
+        ((), "--topology: no service graph is known"),
         (("--episodes", "3"), "--episodes: 3 are too few"),
         (("--train-seeds", "42"), "--train-seeds: 42 is kept"),
         (("--threshold", "beauty=1"), "--threshold: 'beauty' is not known"),

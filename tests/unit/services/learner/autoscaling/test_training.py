@@ -206,5 +206,5 @@ def test_a_policy_that_is_trained_on_no_graph_of_ones_own_takes_none(policy, tmp
     with pytest.raises(SystemExit) as ended:
         run(["train", policy, "--out", str(tmp_path / "out"), "--topology", str(graph)])
     assert ended.value.code == BAD_INPUT
-    assert f"{policy} takes no graph of yours" in capsys.readouterr().err
+    assert f"--topology: {policy} takes no graph of yours" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
