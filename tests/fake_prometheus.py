@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from aiohttp import web
@@ -11,10 +12,12 @@ Rows = Sequence[tuple[Mapping[str, str], Callable[[float], float]]]
 
 
 class FakePrometheus:
-    """``rows``: by a word of the query, labels and value over unix seconds. ``asked``: the queries that came."""
+    """``rows``: by a word of the query, labels and value over unix seconds. ``now``: instant samples are of this
+    moment, not of second 0. ``asked``: the queries that came."""
 
-    def __init__(self, rows: Mapping[str, Rows], *, fail: web.Response | None = None) -> None:
+    def __init__(self, rows: Mapping[str, Rows], *, fail: web.Response | None = None, now: bool = False) -> None:
         self.rows = rows
+        self.now = now
         self.fail = fail
         self.url = ""
         self.asked: list[str] = []
@@ -47,7 +50,7 @@ class FakePrometheus:
         if self.fail is not None:
             return self.fail
         result = [
-            {"metric": dict(labels), "value": [0, str(value(0.0))]}
+            {"metric": dict(labels), "value": [time.time() if self.now else 0, str(value(0.0))]}
             for word, rows in self.rows.items()
             if word in text
             for labels, value in rows

@@ -9,6 +9,7 @@ from typing import Any
 
 from services.autoscaler.core.events import KINDS
 from services.autoscaler.core.state import Stats
+from services.autoscaler.core.telling import DESIGN_DUE
 from services.autoscaler.shell import Shell
 from shared.autoscaling.safety.chain import SAFEGUARDS
 from shared.model.autoscaler import Mode
@@ -40,8 +41,11 @@ class Admin:
         objects = metrics.gauge("autoscalers", "ResilientAutoscaler objects by mode", ["mode"])
         for mode in Mode:
             objects.labels(mode.value).set_function(partial(self._in_mode, mode))
-        for condition in ("Ready", "Acting", "MetricsGood", "ForeignWriter", "PolicySound"):
-            name = {"MetricsGood": "metrics_good", "ForeignWriter": "foreign_writer", "PolicySound": "policy_sound"}
+        for condition in ("Ready", "Acting", "MetricsGood", "ForeignWriter", "PolicySound", DESIGN_DUE):
+            name = {
+                "MetricsGood": "metrics_good", "ForeignWriter": "foreign_writer", "PolicySound": "policy_sound",
+                DESIGN_DUE: "design_due",
+            }  # fmt: skip
             metrics.gauge_of(
                 f"autoscalers_{name.get(condition, condition.lower())}",
                 f"ResilientAutoscaler objects whose condition {condition} is True",

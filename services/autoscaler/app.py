@@ -15,13 +15,13 @@ from services.autoscaler.admin import Admin
 from services.autoscaler.core.core import AutoscalerCore
 from services.autoscaler.io.follow import NEEDED, silences, sources
 from services.autoscaler.io.reads import Kinds, Reads
+from services.autoscaler.io.weights import PolicyFiles
 from services.autoscaler.io.writes import ApiWrites, StoreWrites
 from services.autoscaler.settings import AutoscalerSettings
 from services.autoscaler.shell import Shell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.prometheus import PrometheusClient
-from shared.autoscaling.registry import make_policy
 from shared.kube.autoscaling import AUTOSCALERS
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
@@ -83,7 +83,8 @@ async def _lead(
     blind = f"nothing is decided: we may not list {refused}; apply k8s/components/autoscaler/rbac.yaml"
     runtime.health.note("lists", blind if refused else "")
     read_s, write_s = settings.read_timeout_ms / 1000, settings.write_timeout_ms / 1000
-    core = AutoscalerCore(term, settings.core(), make_policy, now=boottime(), stopwatch=time.perf_counter)
+    policies = PolicyFiles(settings.weights_dir).make
+    core = AutoscalerCore(term, settings.core(), policies, now=boottime(), stopwatch=time.perf_counter)
     shell = Shell(
         core, clock=boottime, leadership=leadership, validate=settings.validate,
         turn_ms=runtime.metrics.quantiles("turn_ms"),

@@ -42,6 +42,9 @@ class AutoscalerSettings(ProcessSettings):
     """URL of the Prometheus that objects' queries are asked of; objects cannot name another. Empty: none."""
     prometheus_token_file: Path | None = None
     """File with a bearer token for it."""
+    weights_dir: Path | None = None
+    """Folder with weights that objects may name in spec.policy.settings.weights: a file SHA256.npz each. Empty: only
+    those that are shipped."""
     validate: bool = False
     """Check every invariant of the core after each turn, and end the term where one is broken; for tests and for
     hunting a bug."""

@@ -16,6 +16,7 @@ import click
 import torch
 
 from services.learner.autoscaling.trainer import train_baseline, train_karma
+from services.learner.autoscaling.twin_trainer import train_services_twin
 from services.learner.deepsets.trainer import train_deep_sets
 from services.learner.frag.trainer import train_frag
 from services.learner.hybrid.trainer import train_hybrid
@@ -41,10 +42,12 @@ TRAINERS: dict[str, Trainer] = {
     "marl-dqn": train_marl,
     "marl-dqn-per-node": train_marl,
     "marl-dqn-published": train_marl,
+    "services-twin": train_services_twin,
     "single-dqn": train_marl,
 }
 
 BAD_INPUT, INTERRUPTED = 2, 130
+FILE = click.Path(path_type=Path)
 
 
 @click.group()
@@ -61,6 +64,10 @@ def main() -> None:
 @click.option("--warm-up", default="", help="First imitate this policy, or what this file recorded.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
 @click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
+@click.option("--series", type=FILE, help="Of services-twin: the recorded series.")
+@click.option("--topology", type=FILE, help="Of services-twin and karma: the service graph.")
+@click.option("--trace", type=FILE, help="Of karma: train on this load.")
+@click.option("--twin", type=FILE, help="Of karma: train in this learned twin.")
 @click.option("--reward", default="", help="Learn from this expression, or plug-in, instead of the shipped reward.")
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
 @click.option("--prometheus", default="", help="Who is asked for signals.")
@@ -80,6 +87,10 @@ def train(
     warm_up: str,
     steps: int | None,
     mixture: str,
+    series: Path | None,
+    topology: Path | None,
+    trace: Path | None,
+    twin: Path | None,
     reward: str,
     signals: tuple[str, ...],
     prometheus: str,
@@ -100,12 +111,33 @@ def train(
             raise ConfigError(f"{own}: not for {policy}; leave them out")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
+        if series and TRAINERS[policy] is not train_services_twin:
+            raise ConfigError(f"--series: {policy} learns from no series; leave it out")
+        if topology and TRAINERS[policy] not in (train_services_twin, train_karma):
+            raise ConfigError(f"--topology: {policy} takes no graph of yours; leave it out")
+        if (trace or twin) and TRAINERS[policy] is not train_karma:
+            raise ConfigError(f"--trace, --twin: {policy} plays in its own twin alone; leave them out, or train karma")
         source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
             TRAINERS[policy](
                 TrainRequest(
-                    policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source, variant, trials or 0
+                    policy,
+                    out,
+                    chosen,
+                    resume=resume,
+                    workers=workers,
+                    warm_up=warm_up,
+                    steps=steps,
+                    mixture=mixture,
+                    reward=reward,
+                    signals=source,
+                    variant=variant,
+                    trials=trials or 0,
+                    series=series,
+                    topology=topology,
+                    trace=trace,
+                    twin=twin,
                 )
             )
     except ConclaveError as error:

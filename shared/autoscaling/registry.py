@@ -14,6 +14,7 @@ import msgspec
 
 from shared.autoscaling.observation import Policy
 from shared.errors import ConfigError, ObjectError
+from shared.policy.weights import WeightsFile
 
 POLICIES: dict[str, str] = {
     "aware": "shared.autoscaling.networks.aware:AwarePolicy",
@@ -28,8 +29,11 @@ POLICIES: dict[str, str] = {
 """Where each is, as ``module:class``."""
 
 
-def make_policy(name: str, settings: Mapping[str, Any] | None = None) -> Policy:
-    """A new policy of that name. Raises ``ConfigError`` for a name or a setting that is not known, or out of range."""
+def make_policy(name: str, settings: Mapping[str, Any] | None = None, *, weights: WeightsFile | None = None) -> Policy:
+    """A new policy of that name; ``weights`` of a learned one in place of those that are shipped.
+
+    Raises ``ConfigError`` for a name or a setting that is not known, or out of range, and for weights that do not fit.
+    """
     where = POLICIES.get(name)
     if where is None:
         raise ConfigError(f"policy: {name!r} is not known; choose one of {', '.join(sorted(POLICIES))}")
@@ -41,7 +45,9 @@ def make_policy(name: str, settings: Mapping[str, Any] | None = None) -> Policy:
             value = getattr(found, field)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ObjectError(f"{value} is no number to go by", field=field)
-        policy: Policy = maker(found)
+        if weights is not None and not getattr(maker, "LEARNED", False):
+            raise ObjectError("it has none; leave them out", field="weights")
+        policy: Policy = maker(found) if weights is None else maker(found, weights=weights)
     except (msgspec.ValidationError, ObjectError) as error:
         known = ", ".join(maker.Settings.__struct_fields__)
         raise ConfigError(f"policy {name}: {error}; its settings are {known}") from error

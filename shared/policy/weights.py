@@ -72,6 +72,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """What the weights were not trained or tested for, a sentence each."""
     mixture: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """Of a mixture of policies: its members and classes (``hybrid.mixture``); no other card has it."""
+    envelope: dict[str, tuple[float, float]] | msgspec.UnsetType = msgspec.UNSET
+    """Smallest and largest value of each input in training, where the policy's guard goes by them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from services.autoscaler.core.state import CoreSettings, PolicyMaker, State
 from services.autoscaler.core.watched import Stage, Watched
 from shared.autoscaling.approval import weights_of
 from shared.autoscaling.observation import Policy
+from shared.autoscaling.safety.drift import Drift
 from shared.errors import ConfigError
 from shared.model.autoscaler import Autoscaler
 
@@ -146,6 +147,7 @@ class AutoscalerCore:
     def _choose_policies(self, watched: Watched) -> None:
         scaler = watched.scaler
         watched.rule_problem, watched.policy_problem, watched.policy, watched.rule = "", "", None, None
+        watched.drift, watched.design_due = Drift(), ""
         own = scaler.policy_settings or (scaler.rule_settings if scaler.policy == "hpa" else {})
         watched.rule, why = self._made("hpa", scaler.rule_settings, scaler.seed)
         if why:

@@ -137,10 +137,10 @@ def answered(
     scaler = watched.scaler
     if scaler.plain_hpa or not in_window(read.wall_s, scaler.canary_time):
         return "hpa", *rule
-    envelope = drift.envelope_of(watched.policy)
-    if envelope is not None:
-        watched.drift = drift.after(watched.drift, seen, envelope)
     wanted, failed = ask(watched.policy, seen, stopwatch)
+    envelope = drift.envelope_of(watched.policy)
+    if envelope is not None and not failed:
+        watched.drift = drift.after(watched.drift, drift.inputs_of(watched.policy), envelope)
     return scaler.policy, wanted, failed
 
 

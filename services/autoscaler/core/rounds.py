@@ -61,6 +61,9 @@ class Rounds:
             stopwatch=self._state.stopwatch,
         )
         self._count(decided)
+        if watched.design_go != watched.scaler.go:
+            watched.design_go, watched.design_due = watched.scaler.go, ""
+        watched.design_due = watched.design_due or decided.drifting
         out += [Log("error", "rule_broken", (("object", read.key), ("rule", line))) for line in decided.broken]
         by_service = self._gates(watched, read, gate, decided)
         writes = self._writes_of(watched, read, decided, by_service)
@@ -75,6 +78,7 @@ class Rounds:
         if watched.inherited:
             return
         watched.inherited = True
+        watched.design_go, watched.design_due = watched.scaler.go, telling.design_due(watched.scaler)
         last, watched.trusted = read.last, watched.scaler.go
         if last is not None and last.uid == watched.scaler.uid and watched.policy is None:
             watched.weights = last.weights

@@ -22,7 +22,9 @@ def say(
     scaler = watched.scaler
     problem = Gate() if decided is not None else gate
     own = gates.of_object(watched) if decided is None else gate
-    found = telling.conditions(scaler, gate=own, gates=by_service, problem=problem, decided=decided)
+    found = telling.conditions(
+        scaler, gate=own, gates=by_service, problem=problem, decided=decided, due=watched.design_due
+    )
     services = telling.rows(decided, acted) if decided is not None else watched.status.get("services", [])
     watched.status = telling.status(
         scaler, found, digest=gates.digest(watched), services=services,  # type: ignore[arg-type]

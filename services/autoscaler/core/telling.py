@@ -13,6 +13,7 @@ from shared.model.autoscaler import Autoscaler
 Json = dict[str, Any]
 
 MESSAGE_BYTES = 1024
+DESIGN_DUE = "DesignDue"
 DECISIONS = 10
 """Notable decisions that a status shows; etcd keeps more, with all their inputs."""
 
@@ -23,9 +24,16 @@ def text_of(wall_s: float) -> str:
 
 
 def conditions(
-    scaler: Autoscaler, *, gate: Gate, gates: Mapping[str, Gate], problem: Gate, decided: Decided | None
+    scaler: Autoscaler,
+    *,
+    gate: Gate,
+    gates: Mapping[str, Gate],
+    problem: Gate,
+    decided: Decided | None,
+    due: str = "",
 ) -> list[tuple[str, bool, str, str]]:
-    """(type, holds, reason, message) of each. ``problem``: why nothing could be decided."""
+    """(type, holds, reason, message) of each. ``problem``: why nothing could be decided; ``due``: why the policy's
+    design is to be run again."""
     bad = sorted(f"{name} {lines[0]}" for name, lines in (decided.bad if decided is not None else {}).items())
     # what one service is told of foreign writers, whatever the first reason not to write is
     foreign = [one.text for one in gates.values() if one.reason in ("ForeignWriter", "SharedTarget")]
@@ -41,6 +49,8 @@ def conditions(
             "; ".join(foreign) or "nobody else was seen to write",
         ),
     ]  # fmt: skip
+    again = f"{due}; run conclave autoscale design {scaler.key}, and give a go for what it finds"
+    found.append((DESIGN_DUE, bool(due), "Drift" if due else "None", again if due else "nothing speaks against it"))
     if decided is not None:
         trouble = decided.drifting or decided.failed or decided.unmade
         reason = "Drift" if decided.drifting else "PolicyFailed" if decided.failed else "Sound"
@@ -53,6 +63,17 @@ def _of_metrics(bad: list[str], decided: Decided | None) -> tuple[str, str]:
     if decided is None:
         return "Unknown", "nothing was decided yet"
     return ("Bad", f"holding or rising: {'; '.join(bad)}") if bad else ("Good", "every reading can be relied on")
+
+
+def design_due(scaler: Autoscaler) -> str:
+    """Why the design is to be run again, as an earlier leader of the same spec and go has told; "": it is not."""
+    if scaler.written.get("observedGeneration") != scaler.generation:
+        return ""
+    told = scaler.written.get("conditions")
+    for one in told if isinstance(told, list) else ():
+        if isinstance(one, dict) and one.get("type") == DESIGN_DUE and one.get("status") == "True":
+            return str(one.get("message", "")).partition("; run ")[0]
+    return ""
 
 
 def rows(decided: Decided, acted: frozenset[str]) -> list[Json]:

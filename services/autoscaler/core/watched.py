@@ -60,6 +60,10 @@ class Watched:
     weights: str = ""
     """Digest of the named policy's weights when it was last to be had, in this term or an earlier one."""
     drift: Drift = field(default_factory=Drift)
+    design_due: str = ""
+    """What was unlike the policy's training, since the go that counts; "": nothing."""
+    design_go: Go = field(default_factory=Go)
+    """The go that ``design_due`` is about."""
     shown: dict[str, int] = field(default_factory=dict)
     """Replicas at the last reading."""
     changes: dict[str, list[Change]] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from services.autoscaler.core.instructions import ReadRound
 from services.autoscaler.io.follow import OURS, hpa_fact
 from shared.adapters.prometheus import PrometheusClient
 from shared.autoscaling.safety.readings import Reading
-from shared.errors import ConfigError, KubeError, KubeRejected, StoreError
+from shared.errors import KubeError, KubeRejected, StoreError
 from shared.kube.decoding import UNREADABLE
 from shared.kube.resources import Resource
 from shared.kube.scaled_objects import (
@@ -28,30 +28,19 @@ from shared.kube.scaled_objects import (
     WORKLOADS,
     PodMetric,
     ScaledObject,
-    decode_metric_values,
-    decode_pod_metrics,
     last_writer,
 )
-from shared.model.autoscaler import Autoscaler, Signal, Source, SourceKind, TargetRef
+from shared.model.autoscaler import Autoscaler, Signal, SourceKind, TargetRef
 from shared.ports import KubeApi, Store
+from shared.runtime.kube.metric_reads import BRIEF, MetricReads, RawReads
 from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord, decode_record
 
 log = structlog.get_logger()
 
-CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io/v1beta2", "/apis/external.metrics.k8s.io/v1beta1"
-METRICS = "/apis/metrics.k8s.io/v1beta1"
-BRIEF = 200
 
-
-class ReadingApi(KubeApi, Protocol):
+class ReadingApi(KubeApi, RawReads, Protocol):
     """The API server, and its paths that are no objects."""
-
-    async def read(
-        self, route: str, path: str, *, query: Mapping[str, str] | None = None, timeout_s: float = 5.0
-    ) -> bytes:
-        """GET; errors as of ``KubeApi``."""
-        ...
 
 
 class _Served(msgspec.Struct):
@@ -115,7 +104,7 @@ class Reads:
         self._store = store
         self._keys = keys
         self._kinds = kinds
-        self._prometheus = prometheus
+        self._metrics = MetricReads(api, prometheus, timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._wall = wall
         self._silences = silences
@@ -186,12 +175,7 @@ class Reads:
         )
         if not wanted:
             return {}
-        path = f"{METRICS}/namespaces/{quote(scaler.namespace, safe='')}/pods"
-        try:
-            body = await self._api.read("list pod metrics", path, timeout_s=self._timeout_s)
-            return {one.pod: one for one in decode_pod_metrics(body)}
-        except KubeError as error:
-            return f"metrics.k8s.io: {str(error)[:BRIEF]}"
+        return await self._metrics.pod_metrics(scaler.namespace)
 
     async def _readings(
         self, scaler: Autoscaler, targets: Mapping[str, TargetFact | str]
@@ -204,54 +188,11 @@ class Reads:
                 if source.kind is not SourceKind.RESOURCE:
                     asked.append((target.name, signal))
                     selector = fact.selector if isinstance(fact, TargetFact) else ""
-                    calls.append(self._reading(scaler.namespace, signal, source, selector))
+                    calls.append(self._metrics.reading(scaler.namespace, signal, source, selector))
         found: dict[str, dict[Signal, Reading]] = {}
         for (name, signal), reading in zip(asked, await asyncio.gather(*calls), strict=True):
             found.setdefault(name, {})[signal] = reading
         return found
-
-    async def _reading(self, namespace: str, signal: Signal, source: Source, selector: str) -> Reading:
-        try:
-            if source.kind is SourceKind.PROMETHEUS:
-                values = await self._by_query(source.query)
-            else:
-                values = await self._by_api(namespace, source, selector)
-        except (KubeError, ConfigError) as error:
-            return Reading(None, None, str(error)[:BRIEF])
-        if not values:
-            return Reading(None, None, "the answer is empty")
-        numbers = [value * source.scale for value, _ in values]
-        joined = max(numbers) if signal is Signal.LATENCY else sum(numbers)
-        # one bad part spoils the sum, and must show
-        worst = next((one for one in numbers if not one >= 0), None)
-        # a selector of the object's own may mean fewer pods than the service has
-        pods = len(values) if source.kind is SourceKind.PODS and not source.selector else None
-        return Reading(joined if worst is None else worst, min(at_s for _, at_s in values), pods=pods)
-
-    async def _by_query(self, query: str) -> list[tuple[float, float]]:
-        if self._prometheus is None:
-            raise ConfigError("this autoscaler has no Prometheus: give it --prometheus URL")
-        series = await self._prometheus.query(query, timeout_s=self._timeout_s)
-        if len(series) > 1:
-            raise ConfigError(f"the query has {len(series)} series: sum them in it, so that it has one")
-        return [(value, at_s) for one in series for at_s, value in one.samples]
-
-    async def _by_api(self, namespace: str, source: Source, selector: str) -> list[tuple[float, float]]:
-        space, metric = quote(namespace, safe=""), quote(source.metric, safe="")
-        query: dict[str, str] = {}
-        match source.kind:
-            case SourceKind.EXTERNAL:
-                path = f"{EXTERNAL}/namespaces/{space}/{metric}"
-                query = {"labelSelector": source.selector} if source.selector else {}
-            case SourceKind.PODS:
-                path = f"{CUSTOM}/namespaces/{space}/pods/*/{metric}"
-                chosen = source.selector or selector
-                query = {"labelSelector": chosen} if chosen else {}
-            case _:
-                resource, name = quote(source.object_resource, safe=""), quote(source.object_name, safe="")
-                path = f"{CUSTOM}/namespaces/{space}/{resource}/{name}/{metric}"
-        body = await self._api.read(f"metric {source.kind.value}", path, query=query, timeout_s=self._timeout_s)
-        return decode_metric_values(body)
 
 
 def target_fact(ref: TargetRef, found: ScaledObject) -> TargetFact:

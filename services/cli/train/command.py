@@ -32,6 +32,7 @@ EXIT_INTERRUPTED = 130
 NEEDED = ("torch", "gymnasium", "pettingzoo", "tensorboard")
 KUBE_DEFAULT = "kube-default"
 OF_JOBS = "jobs-dl2"
+FILE = click.Path(path_type=Path)
 
 
 @click.command()
@@ -45,6 +46,12 @@ OF_JOBS = "jobs-dl2"
 )
 @click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
 @click.option("--mixture", help="hybrid: which policies are mixed: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
+@click.option("--series", type=FILE, help="services-twin: the recorded series of a service graph, CSV.")
+@click.option(
+    "--topology", type=FILE, help="services-twin, karma: a service graph of your own; default: KARMA's chain."
+)
+@click.option("--trace", type=FILE, help="karma: a load of your own to train on, as of evaluate.")
+@click.option("--twin", type=FILE, help="karma: train in this learned twin, a folder of 'train services-twin'.")
 @click.option("--reward", help="ee, el, lb, hybrid: learn from this expression or plug-in, not the shipped reward.")
 @click.option("--signal", "signals", multiple=True, help="NAME=QUERY: a value that --reward reads; repeatable.")
 @click.option("--prometheus", help="Who is asked for signals.")
@@ -64,6 +71,10 @@ def train(
     warm_up: str | None,
     steps: int | None,
     mixture: str | None,
+    series: Path | None,
+    topology: Path | None,
+    trace: Path | None,
+    twin: Path | None,
     reward: str | None,
     signals: tuple[str, ...],
     prometheus: str | None,
@@ -89,7 +100,8 @@ def train(
         flags.append("--resume")
     passed_on = {
         "--workers": workers, "--steps": steps, "--mixture": mixture, "--reward": reward, "--prometheus": prometheus,
-        "--prometheus-token-file": prometheus_token_file,
+        "--prometheus-token-file": prometheus_token_file, "--series": series, "--topology": topology, "--trace": trace,
+        "--twin": twin,
     }  # fmt: skip
     passed_on |= {f"--{name.replace('_', '-')}": value for name, value in of_karma.items()}
     for flag, value in passed_on.items():

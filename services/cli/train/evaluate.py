@@ -36,7 +36,7 @@ from services.cli.train.evaluate_jobs import SUITE as JOBS
 from services.cli.train.evaluate_jobs import SUITE_A as JOBS_A
 from services.cli.train.evaluate_reward import own_reward
 from services.cli.train.evaluate_services import SUITE as SERVICES
-from services.cli.train.evaluate_services import GraphFlags, evaluate_services, graph_options
+from services.cli.train.evaluate_services import TWIN_SUITE, GraphFlags, evaluate_services, graph_options
 from services.cli.train.inputs import is_trace, read_trace, read_weights
 from shared.errors import ConfigError
 from shared.experiments.evaluation.report.curves import Curves, parse_curves
@@ -124,7 +124,7 @@ def evaluate(
     wanted, watched = _names("--policies", policies), _names("--behaviour", behaviour)
     for name in watched:
         named_policy(name, UtilisationStore())
-    graphs = suite == SERVICES
+    graphs = suite in (SERVICES, TWIN_SUITE)
     graph_flags = GraphFlags.taken_from(of_suites)
     placed = trace is not None and not graphs
     if (suite is not None) + placed > 1 or (suite is None and trace is None and not watched):
@@ -171,7 +171,7 @@ def evaluate(
         elif graphs:
             named = (*wanted, *_names("--policy", policy))
             given = SuiteInput(chosen, _command(), named, clock=time.thread_time, weights=learned, each=each)
-            result = evaluate_services(graph_flags, trace, given, progress)
+            result = evaluate_services(suite or SERVICES, graph_flags, trace, given, progress)
         elif suite is not None:
             if suite == JOBS and trace_dir is not None:
                 raise ConfigError("--trace-dir: the jobs suite reads its tables by --tables; give that")

@@ -1,20 +1,25 @@
-"""``conclave evaluate --suite autoscaling``: what belongs to it alone: a trace, a topology, rows of every decision."""
+"""``conclave evaluate --suite autoscaling`` and ``learned-twin``: what belongs to them alone: a trace, a topology, rows
+of every decision, a learned twin."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from services.cli.terminal.output_file import write_whole
 from services.cli.train.inputs import read_trace
+from shared.errors import ConfigError
 from shared.experiments.evaluation.results import Progress, SuiteResult
 from shared.experiments.evaluation.suites.suites import SuiteInput
 
-SUITE = "autoscaling"
+if TYPE_CHECKING:
+    from shared.twin.learned.model import LearnedTwin
+
+SUITE, TWIN_SUITE = "autoscaling", "learned-twin"
 FILE = click.Path(path_type=Path)
 DECIDE_S = 10
 
@@ -28,6 +33,7 @@ class GraphFlags:
     intensity: float | None
     decide_every: int | None
     steps: Path | None
+    twin: Path | None
 
     @classmethod
     def taken_from(cls, flags: dict[str, Any]) -> Self:
@@ -49,27 +55,57 @@ def graph_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--decide-every", type=click.IntRange(5, 120), help="Seconds between decisions on services; default 10."
         ),
         click.option("--steps", type=FILE, help="Of --suite autoscaling: write every decision here, as CSV."),
+        click.option(
+            "--twin",
+            type=FILE,
+            help="A folder of 'train services-twin': measure it, or play --suite autoscaling in it.",
+        ),
     )
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def evaluate_services(flags: GraphFlags, trace: Path | None, given: SuiteInput, progress: Progress) -> SuiteResult:
+def evaluate_services(
+    suite: str, flags: GraphFlags, trace: Path | None, given: SuiteInput, progress: Progress
+) -> SuiteResult:
     """Run the suite and write ``--steps``, whole. Raises ``ConfigError`` naming the flag, and the place in a file."""
-    from shared.experiments.autoscaling.episode import StepsFile
-    from shared.experiments.autoscaling.suite import TOPOLOGY, TRACE, experiments, run_suite
+    from shared.runtime.twins import read_twin
 
     files: dict[str, str] = {}
     if trace is not None:
-        files[TRACE] = read_trace("--trace", trace, "give one rate per line, or a time and a rate")
+        files["trace"] = read_trace("--trace", trace, "give one rate per line, or a time and a rate")
     if flags.topology is not None:
-        files[TOPOLOGY] = read_trace("--topology", flags.topology, "give a service graph, see docs/autoscaling-twin.md")
-    planned = experiments(own_files=bool(files), scenario=flags.scenario, intensity=flags.intensity)
+        files["topology"] = read_trace(
+            "--topology", flags.topology, "give a service graph, see docs/autoscaling-twin.md"
+        )
+    given = replace(given, files=files)
+    twin = read_twin("--twin", flags.twin)[0] if flags.twin is not None else None
+    if suite == TWIN_SUITE:
+        return _evaluate_twin(flags, trace, given, twin, progress)
+    from shared.experiments.autoscaling.episode import StepsFile
+    from shared.experiments.autoscaling.suite import experiments, experiments_in, run_suite
+
+    if twin is not None:
+        planned = experiments_in(twin, scenario=flags.scenario, intensity=flags.intensity)
+    else:
+        planned = experiments(own_files=bool(files), scenario=flags.scenario, intensity=flags.intensity)
     rows = StepsFile() if flags.steps is not None else None
-    result = run_suite(
-        replace(given, files=files), progress, planned=planned, steps=rows, decide_s=flags.decide_every or DECIDE_S
-    )
+    result = run_suite(given, progress, planned=planned, steps=rows, decide_s=flags.decide_every or DECIDE_S, twin=twin)
     if flags.steps is not None and rows is not None:
         write_whole("--steps", flags.steps, rows.content())
     return result
+
+
+def _evaluate_twin(
+    flags: GraphFlags, trace: Path | None, given: SuiteInput, twin: LearnedTwin | None, progress: Progress
+) -> SuiteResult:
+    from shared.experiments.autoscaling.learned_twin import run_suite
+
+    of_others = {
+        "--trace": trace, "--intensity": flags.intensity, "--decide-every": flags.decide_every, "--steps": flags.steps
+    }  # fmt: skip
+    for flag, value in of_others.items():
+        if value is not None:
+            raise ConfigError(f"{flag}: --suite {TWIN_SUITE} plays what was recorded; leave it out")
+    return run_suite(given, progress, twin=twin, scenario=flags.scenario)

@@ -1,7 +1,7 @@
 """``conclave twin``: the simulated cluster.
 
 ``serve`` runs its API server as a process of its own, ``capture`` records a real cluster into a twin file, ``replay``
-plays one in the cluster model, ``trace`` makes nodes and pods for the demo.
+plays one in the cluster model, ``trace`` makes nodes and pods for the demo, ``series`` records a service graph.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from services.cli.local.run import become
 from shared.errors import ConfigError
+
+if TYPE_CHECKING:
+    from services.cli.twin.capture_services import SeriesSettings
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LONGEST_S = 366 * 86_400.0
@@ -120,6 +124,11 @@ def serve(
 @click.option("--duration", type=SECONDS, default="0", show_default=True, help="Watch for so long, as in 90s or 10m.")
 @click.option("--history", type=SECONDS, default="1h", show_default=True, help="How far back the metrics reach.")
 @click.option("--step", type=SECONDS, default="15s", show_default=True, help="Time between two metrics.")
+@click.option(
+    "--services",
+    help="Record the series of a service graph instead: NAMESPACE/NAME of a ResilientAutoscaler, or its manifest.",
+)
+@click.option("--scenario", help="With --services: a word for what goes on meanwhile; default: live.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def capture(
     kubeconfig: Path,
@@ -130,27 +139,43 @@ def capture(
     duration: float,
     history: float,
     step: float,
+    services: str | None,
+    scenario: str | None,
     quiet: bool,
 ) -> None:
     """Record a cluster's nodes and pods, and what its nodes really use, into a twin file. Reads only.
 
-    Ctrl-C ends --duration early; what was seen until then is written.
+    Ctrl-C ends --duration early; what was seen until then is written. With --services it is the series of a service
+    graph, as CSV, every --step until --duration is over or Ctrl-C; a file that is there is gone on with.
     """
     from services.cli.terminal.output_file import check_writable, write_whole
     from services.cli.terminal.progress import RunProgress
     from services.cli.twin.capture import CaptureSettings, capture_cluster
+    from services.cli.twin.capture_services import SeriesSettings
     from shared.runtime.observe.logging import configure
     from shared.twin.capture import encode
+    from shared.twin.learned.series import LIVE
 
     configure("cli", level="error")
     if step < 1:
         raise ConfigError(f"--step: {step:g} s is too short; node-exporters are scraped every 15 s, give 1s or more")
     check_writable("--out", out)
+    token = "" if prometheus_token_file is None else _read("--prometheus-token-file", prometheus_token_file).strip()
+    if services is not None:
+        _capture_services(
+            SeriesSettings(
+                kubeconfig=kubeconfig, context=context, services=services, prometheus=prometheus, token=token,
+                duration_s=duration, step_s=step, scenario=scenario or LIVE,
+            ), out, quiet=quiet,
+        )  # fmt: skip
+        return
+    if scenario is not None:
+        raise ConfigError("--scenario: only --services has one; add that, or leave it out")
     settings = CaptureSettings(
         kubeconfig=kubeconfig,
         context=context,
         prometheus=prometheus,
-        token="" if prometheus_token_file is None else _read("--prometheus-token-file", prometheus_token_file).strip(),
+        token=token,
         duration_s=duration,
         history_s=history,
         step_s=step,
@@ -211,6 +236,69 @@ def trace(out: Path, nodes: int, pods: int, seed: int) -> None:
     for name, text in zip((NODE_LIST, POD_LIST), made, strict=True):
         write_whole("--out", out / name, text.encode())
         click.echo(f"{out / name}: {text.count(chr(10)) - 1} rows")
+
+
+@twin.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+def lost(file: Path, json_file: Path | None) -> None:
+    """Minutes that services lost in recorded series, by what ailed them: what is worth automating first."""
+    from services.cli.terminal.output_file import check_distinct, check_writable, write_whole
+    from shared.runtime.twins import read_series
+    from shared.twin.learned.lost import lost_minutes, table_of
+
+    check_distinct({"--json": json_file}, {"FILE": file})
+    check_writable("--json", json_file)
+    losses = lost_minutes(read_series("FILE", file), str(file))
+    if json_file is not None:
+        write_whole("--json", json_file, f"{json.dumps([asdict(one) for one in losses], indent=2)}\n".encode())
+    for line in table_of(losses):
+        click.echo(line)
+
+
+def _capture_services(settings: SeriesSettings, out: Path, *, quiet: bool) -> None:
+    from services.cli.terminal.progress import RunProgress
+    from services.cli.twin.capture_services import capture_services
+    from shared.runtime.twins import read_series
+    from shared.twin.learned.lost import lost_minutes, table_of
+
+    with RunProgress(quiet=quiet) as progress:
+        found = asyncio.run(capture_services(settings, out, progress))
+    click.echo(f"{out}: {found.moments} moments more, {found.missed} missed")
+    if found.missed:
+        click.echo(f"  the last one: {found.why}")
+    for line in table_of(lost_minutes(read_series("--out", out), str(out))):
+        click.echo(line)
+
+
+@twin.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The series' file, CSV.")
+@click.option(
+    "--topology", type=click.Path(path_type=Path), help="A service graph of your own; default: KARMA's chain."
+)
+@click.option("--scenario", "scenarios", multiple=True, help="Only this one, or calm; repeatable.")
+@click.option("--seeds", default="5000-5011", show_default=True, help="From 1000 on: those below are for reporting.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def series(out: Path, topology: Path | None, scenarios: tuple[str, ...], seeds: str, quiet: bool) -> None:
+    """Record series for 'conclave train services-twin' from a service graph whose true parameters are hidden.
+
+    Each scenario is played by four policies on every seed. For those of a live cluster: 'twin capture --services'.
+    """
+    from services.cli.terminal.output_file import check_writable, whole_file
+    from services.cli.terminal.progress import RunProgress
+    from shared.experiments.autoscaling.recording import RECORDED, RECORDERS, record
+    from shared.experiments.evaluation.seeds import parse_seeds
+    from shared.twin.services.topology import default_topology, parse_topology
+
+    graph = default_topology() if topology is None else parse_topology(_read("--topology", topology), "--topology")
+    chosen, played = parse_seeds(seeds), scenarios or RECORDED
+    check_writable("--out", out)
+    total = len(chosen) * len(played) * len(RECORDERS)
+    with whole_file("--out", out) as sink, RunProgress(quiet=quiet) as progress:
+        for done, (told, rows) in enumerate(record(graph, chosen, scenarios=played), 1):
+            sink.write(rows.encode())
+            progress(done, total, told)
+    click.echo(f"{out}: {total} episodes of {len(played)} scenarios")
 
 
 def _read(flag: str, file: Path) -> str:

@@ -26,8 +26,10 @@ from services.learner.autoscaling.episodes import (
     Arrays,
     Best,
     Prices,
+    default_world,
     team_reward,
     training_setup,
+    validation_setup,
 )
 from services.learner.autoscaling.graphs import drawn_graph
 from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, normalised, surrogate
@@ -178,7 +180,7 @@ class AwareRun:
                 yield Report(self.rounds, scalars)
                 continue
             judged = WeightsFile(self.network.arrays(), Card(policy=NAME, version=1))
-            figures = self.best.judge(judged, s.strength, self._workers)
+            figures = self.best.judge(judged, validation_setup(s.strength, default_world()), self._workers)
             scalars |= {f"validation/{name}": value for name, value in figures.items()}
             yield Report(self.rounds, scalars, f"validation score {figures['score']:.2f}, {figures['success']:.1f} %")
 
@@ -208,7 +210,7 @@ class AwareRun:
         s = self.settings
         params = None if taught else self.network.arrays()
         jobs = [
-            (training_setup(s.seed, number, s.strength, s.seconds, drawn_graph(s.seed, number)),
+            (training_setup(s.seed, number, s.strength, Setup(drawn_graph(s.seed, number), seconds=s.seconds)),
              s.seed * EPISODES_OF_A_SEED + number, params, s.prices)
             for number in range(first, first + count)
         ]  # fmt: skip

@@ -9,7 +9,7 @@ Scalars: ``train/reward`` (mean per decision), ``train/epsilon``, ``train/loss``
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ from services.learner.autoscaling.episodes import (
     Arrays,
     Best,
     Prices,
+    default_world,
     team_reward,
     training_setup,
+    validation_setup,
 )
 from services.learner.marl.networks import SingleNetwork
 from services.learner.training.dqn import DqnLearner, DqnSettings, epsilon_greedy
@@ -33,11 +35,9 @@ from shared.autoscaling.networks.dqn import AGENTS, NAME
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes
 from shared.errors import ConfigError
-from shared.experiments.autoscaling.episode import Setup
+from shared.experiments.autoscaling.episode import Setup, World
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import Card, WeightsFile
-from shared.twin.services.topology import default_topology
-from shared.twin.services.world import ServiceWorld
 
 ROUNDS = 16
 EXPLORE_STREAM = 32
@@ -92,7 +92,8 @@ class ScalerDqnRun(DqnRun):
 
     def __init__(self, settings: ScalerDqnSettings, workers: Workers | None = None) -> None:
         self.settings = settings
-        services = len(default_topology().services)
+        self._world = default_world()
+        services = len(self._world.topology.services)
         inputs, actions = services * len(READINGS), services * len(STEPS)
         network = SingleNetwork((inputs, *settings.hidden, actions), seed=settings.seed)
         learner = DqnLearner(network, settings.learner)
@@ -126,8 +127,9 @@ class ScalerDqnRun(DqnRun):
         while not self.finished:
             epsilon, arrays = self._epsilon(self.rounds), self._network.stack.arrays()
             first = self.rounds * s.episodes_per_round
+            world = replace(self._world, seconds=s.seconds)
             jobs = [
-                (training_setup(s.seed, number, s.strength, s.seconds), s.seed * EPISODES_OF_A_SEED + number, arrays,
+                (training_setup(s.seed, number, s.strength, world), s.seed * EPISODES_OF_A_SEED + number, arrays,
                  epsilon, s.prices)
                 for number in range(first, first + s.episodes_per_round)
             ]  # fmt: skip
@@ -149,7 +151,7 @@ class ScalerDqnRun(DqnRun):
                 yield Report(self.rounds, scalars)
                 continue
             judged = WeightsFile(self._network.stack.arrays(), Card(policy=NAME, version=1))
-            figures = self.best.judge(judged, s.strength, self._workers)
+            figures = self.best.judge(judged, validation_setup(s.strength, self._world), self._workers)
             scalars |= {f"validation/{name}": value for name, value in figures.items()}
             yield Report(self.rounds, scalars, f"validation score {figures['score']:.2f}, {figures['success']:.1f} %")
 
@@ -206,7 +208,7 @@ def explore(setup: Setup, seed: int, params: Arrays, epsilon: float, prices: Pri
     )  # fmt: skip
 
 
-def _joined(eyes: RawEyes, world: ServiceWorld) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def _joined(eyes: RawEyes, world: World) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     rows, masks = eyes.look(world.observe())
     return AGENTS.joined(rows), AGENTS.joined(masks)
 

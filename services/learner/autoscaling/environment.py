@@ -23,11 +23,10 @@ from shared.autoscaling.networks.features import CLIP, FEATURES, HOLD, STEPS
 from shared.autoscaling.networks.karma import Eyes
 from shared.autoscaling.roles.organisation import NOBODY, Organisation
 from shared.errors import ConfigError
-from shared.experiments.autoscaling.episode import Setup
+from shared.experiments.autoscaling.episode import Setup, World, attackable
 from shared.experiments.autoscaling.metrics import resilience
 from shared.twin.services.attacker import ACTIONS, Attacker
 from shared.twin.services.topology import default_topology
-from shared.twin.services.world import ServiceWorld
 
 ATTACKER = "attacker"
 Seen = dict[str, NDArray[Any]]
@@ -52,7 +51,7 @@ class ServiceGraphEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         self._services = services
         self._eyes = Eyes(organisation)
         self._seeds = np.random.default_rng()
-        self._world: ServiceWorld | None = None
+        self._world: World | None = None
         self._attacker: Attacker | None = None
         self._masks: NDArray[np.bool_] = np.zeros((0, len(STEPS)), np.bool_)
 
@@ -79,7 +78,7 @@ class ServiceGraphEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
         if seed is not None:
             self._seeds = np.random.default_rng(seed)
         self._world = self.setup.world(int(self._seeds.integers(2**31)))
-        self._attacker = Attacker(self._world) if ATTACKER in self.possible_agents else None
+        self._attacker = Attacker(attackable(self._world)) if ATTACKER in self.possible_agents else None
         self._eyes.reset()
         self.agents = list(self.possible_agents)
         self.infeasible = 0
@@ -119,7 +118,7 @@ class ServiceGraphEnv(ParallelEnv[str, Seen, int]):  # type: ignore[misc]
     def close(self) -> None:
         """Nothing is held."""
 
-    def _observations(self, world: ServiceWorld) -> dict[str, Seen]:
+    def _observations(self, world: World) -> dict[str, Seen]:
         rows, self._masks = self._eyes.look(world.observe())
         found: dict[str, Seen] = {
             name: {"observation": rows[at], "action_mask": self._masks[at].astype(np.int8)}

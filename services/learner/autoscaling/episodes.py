@@ -8,7 +8,7 @@ numpy alone, so that workers need no torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from shared.experiments.autoscaling.metrics import GOOD
 from shared.experiments.autoscaling.policies import make
 from shared.policy.weights import WeightsFile
 from shared.twin.services.scenarios import intensity_of
-from shared.twin.services.topology import Topology, default_topology
+from shared.twin.services.topology import default_topology
 from shared.twin.services.world import Seconds
 
 Arrays = Mapping[str, NDArray[np.float32]]
@@ -44,14 +44,39 @@ class Prices:
     change: float = 0.004
 
 
-def training_setup(seed: int, number: int, strength: float, seconds: int, topology: Topology | None = None) -> Setup:
-    """What episode ``number`` plays: mostly mixed, from half to one and a half times its strength."""
-    rng = np.random.default_rng([seed, 2, number])
-    scenario = SCENARIOS[int(rng.integers(len(SCENARIOS)))]
-    whole = strength if scenario == "mixed" else intensity_of(scenario)
-    intensity = whole * float(rng.uniform(0.5, 1.5))
+def default_world() -> Setup:
+    """What is trained and validated on where nothing else is given. The scenario of a world is not looked at."""
+    return Setup(default_topology())
+
+
+def training_setup(seed: int, number: int, strength: float, world: Setup) -> Setup:
+    """What episode ``number`` plays in ``world``: mostly mixed, from half to one and a half times its strength."""
+    rng, scenarios = np.random.default_rng([seed, 2, number]), scenarios_of(world)
+    scenario = scenarios[int(rng.integers(len(scenarios)))]
+    intensity = _strength(scenario, strength) * float(rng.uniform(0.5, 1.5))
     intensity = max(intensity, 1.0) if scenario == "ddos" else intensity
-    return Setup(topology or default_topology(), scenario, intensity, seconds=seconds)
+    return replace(world, scenario=scenario, intensity=intensity)
+
+
+def validation_setup(strength: float, world: Setup) -> Setup:
+    """What every validation seed plays in ``world``: mixed, or what comes first where that was not recorded."""
+    scenarios = scenarios_of(world)
+    judged = "mixed" if "mixed" in scenarios else scenarios[0]
+    return replace(world, scenario=judged, intensity=_strength(judged, strength))
+
+
+def scenarios_of(world: Setup) -> tuple[str, ...]:
+    """What is drawn from in training; of a learned twin what was recorded of it, or else all that was."""
+    if world.twin is None:
+        return SCENARIOS
+    recorded = world.twin.header.scenarios
+    return tuple(name for name in SCENARIOS if name in recorded) or tuple(recorded)
+
+
+def _strength(scenario: str, mixed: float) -> float:
+    if scenario == "mixed":
+        return mixed
+    return intensity_of(scenario) if scenario in SCENARIOS else 0.0
 
 
 def team_reward(seconds: Seconds, first: int, prices: Prices) -> float:
@@ -71,10 +96,10 @@ class Best:
     arrays: Arrays = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
 
-    def judge(self, weights: WeightsFile, strength: float, workers: Workers) -> dict[str, float]:
-        """Validate, and keep them when they are the best; what it found, by name: ``score`` (success + half of latency
-        compliance, percent, less replica hours) and what it is made of."""
-        found = list(workers.map(_judge_one, [(weights, strength, seed) for seed in VALIDATION_SEEDS]))
+    def judge(self, weights: WeightsFile, setup: Setup, workers: Workers) -> dict[str, float]:
+        """Validate on ``validation_setup``, and keep them when they are the best; what it found, by name: ``score``
+        (success + half of latency compliance, percent, less replica hours) and what it is made of."""
+        found = list(workers.map(_judge_one, [(weights, setup, seed) for seed in VALIDATION_SEEDS]))
         figures = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
         score = figures["success"] + 0.5 * figures["latency_compliance"] - HOUR_PRICE * figures["replica_hours"]
         if score > self.score:
@@ -90,6 +115,6 @@ class Best:
         self.score, self.arrays, self.figures = state["score"], state["arrays"], state["figures"]
 
 
-def _judge_one(job: tuple[WeightsFile, float, int]) -> dict[str, float]:
-    weights, strength, seed = job
-    return play(Setup(default_topology(), "mixed", strength), make(weights.card.policy, weights), seed).figures
+def _judge_one(job: tuple[WeightsFile, Setup, int]) -> dict[str, float]:
+    weights, setup, seed = job
+    return play(setup, make(weights.card.policy, weights), seed).figures

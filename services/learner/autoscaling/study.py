@@ -16,6 +16,7 @@ import click
 from services.learner.autoscaling.training import KarmaRun, KarmaSettings
 from services.learner.training.runner import Workers
 from shared.errors import ConfigError
+from shared.experiments.autoscaling.episode import Setup
 
 if TYPE_CHECKING:
     import optuna
@@ -25,8 +26,10 @@ JOURNAL = "study.journal"
 LOOKED_FOR = ("learning_rate", "entropy", "discount", "trace", "epochs")
 
 
-def chosen_settings(settings: KarmaSettings, trials: int, out: Path, workers: Workers) -> KarmaSettings:
-    """``settings`` with what the best of so many trials had; those that are in ``out`` already are counted.
+def chosen_settings(
+    settings: KarmaSettings, trials: int, out: Path, workers: Workers, *, world: Setup
+) -> KarmaSettings:
+    """``settings`` with what the best of so many trials in ``world`` had; those that are in ``out`` already count.
 
     ``ConfigError``: Optuna is not installed.
     """
@@ -48,7 +51,7 @@ def chosen_settings(settings: KarmaSettings, trials: int, out: Path, workers: Wo
         study.enqueue_trial({name: getattr(settings, name) for name in LOOKED_FOR})
     done = [trial for trial in study.trials if trial.state is optuna.trial.TrialState.COMPLETE]
     for number in range(len(done), trials):
-        study.optimize(lambda trial: _score(proposed(settings, trial), workers), n_trials=1)
+        study.optimize(lambda trial: _score(proposed(settings, trial), workers, world), n_trials=1)
         told = f"best validation score {study.best_value:.2f}"
         click.echo(f"{settings.policy}: {number + 1} of {trials} trials, {told}", err=True)
     return replace(settings, **{name: study.best_params[name] for name in LOOKED_FOR})
@@ -67,8 +70,8 @@ def proposed(settings: KarmaSettings, trial: optuna.Trial) -> KarmaSettings:
     )
 
 
-def _score(settings: KarmaSettings, workers: Workers) -> float:
-    run = KarmaRun(settings, workers)
+def _score(settings: KarmaSettings, workers: Workers, world: Setup) -> float:
+    run = KarmaRun(settings, workers, world=world)
     for _ in run.run():
         pass
     return run.best.score

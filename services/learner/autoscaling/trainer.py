@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -13,16 +13,26 @@ from services.learner.autoscaling.aware_run import ROUNDS as AWARE_ROUNDS
 from services.learner.autoscaling.aware_run import AwareRun, AwareRunSettings
 from services.learner.autoscaling.dqn_run import ROUNDS as DQN_ROUNDS
 from services.learner.autoscaling.dqn_run import ScalerDqnRun, ScalerDqnSettings
-from services.learner.autoscaling.episodes import VALIDATION_SEEDS, Best
+from services.learner.autoscaling.episodes import VALIDATION_SEEDS, Best, default_world
 from services.learner.autoscaling.study import chosen_settings
-from services.learner.autoscaling.training import IMITATION, ROUNDS, KarmaRun, KarmaSettings
+from services.learner.autoscaling.training import (
+    ENVELOPE_EPISODES,
+    IMITATION,
+    ROUNDS,
+    KarmaRun,
+    KarmaSettings,
+    envelope_of,
+)
 from services.learner.training.run_files import ending_by_signal, write_weights
 from services.learner.training.runner import Run, TrainRequest, Variant, Workers, train_seeds, trained_as
 from shared.autoscaling.networks import aware, dqn, karma
 from shared.autoscaling.networks.agents import Agents
 from shared.autoscaling.roles.organisation import BINDINGS
 from shared.errors import ConfigError
+from shared.experiments.autoscaling.episode import Setup
 from shared.policy.weights import WeightsFile
+from shared.runtime.twins import digest_of, read_load, read_topology, read_twin
+from shared.twin.learned.world import check_graph
 
 VERSIONS = {karma.NAME: 2}
 """Of the weights that are shipped, where it is not the first."""
@@ -69,15 +79,23 @@ def train_karma(request: TrainRequest) -> None:
     With ``trials`` the settings are looked for first (``study``). Raises ``ConfigError`` on what cannot be used.
     """
     _refuse_warm_up(request)
-    settings = [karma_settings(request.policy, request.variant, seed, request.steps) for seed in request.seeds]
+    world, files, data = _world(request)
+    settings = [
+        replace(karma_settings(request.policy, request.variant, seed, request.steps), files=files)
+        for seed in request.seeds
+    ]
     with Workers(request.workers) as workers:
         if request.trials:
             with ending_by_signal():
-                found = chosen_settings(settings[0], request.trials, request.out, workers)
+                found = chosen_settings(settings[0], request.trials, request.out, workers, world=world)
             settings = [replace(found, seed=one.seed, rounds=one.rounds) for one in settings]
-        finished = train_seeds(request, [partial(KarmaRun, one, workers) for one in settings])
+        finished = train_seeds(request, [partial(KarmaRun, one, workers, world=world) for one in settings])
+    chosen = _best(finished)
+    name = settings[0].policy
+    click.echo(f"{name}: playing {ENVELOPE_EPISODES} episodes for the range of each input", err=True)
+    known = envelope_of(chosen, chosen.weights(version=1))
     limits = LIMITS if settings[0].agents == Agents.MULTI else [*BASELINE_LIMITS, *LIMITS[1:]]
-    _write_best(request, settings[0].policy, list(finished), limits)
+    _write(request, name, finished, limits, data=data, envelope=known)
 
 
 def train_baseline(request: TrainRequest) -> None:
@@ -87,7 +105,7 @@ def train_baseline(request: TrainRequest) -> None:
     with Workers(request.workers) as workers:
         starts = [partial(kind.start, seed, request.steps, workers) for seed in request.seeds]
         finished = train_seeds(request, starts)
-    _write_best(request, request.policy, finished, kind.limits)
+    _write(request, request.policy, finished, kind.limits)
 
 
 def karma_settings(policy: str, variant: Variant, seed: int, rounds: int | None) -> KarmaSettings:
@@ -103,17 +121,45 @@ def karma_settings(policy: str, variant: Variant, seed: int, rounds: int | None)
     return replace(settings, seconds=int(variant.episode_seconds)) if variant.episode_seconds else settings
 
 
-def _write_best(request: TrainRequest, policy: str, finished: list[ScalerRun], limits: list[str]) -> None:
-    chosen = max(finished, key=lambda run: run.best.score)
+def _world(request: TrainRequest) -> tuple[Setup, dict[str, str], str]:
+    """(what is played, sha256 by flag of the files that it is from, the card's word for it). ``ConfigError``: a file
+    cannot be used."""
+    world = replace(default_world(), topology=read_topology(request.topology))
+    if request.trace is not None:
+        world = replace(world, trace=read_load("--trace", request.trace))
+    data = DATA
+    if request.twin is not None:
+        twin, digest = read_twin("--twin", request.twin)
+        check_graph(twin, world.topology, f"--twin: {request.twin}")
+        world, data = replace(world, twin=twin), f"a learned twin of {twin.header.graph}, sha256 {digest}"
+    given = {"topology": request.topology, "trace": request.trace}
+    files = {flag: digest_of(file) for flag, file in given.items() if file is not None}
+    data += "".join(f"; --{flag} of sha256 {found}" for flag, found in files.items())
+    return world, {**files, "twin": digest} if request.twin is not None else files, data
+
+
+R = TypeVar("R", bound=ScalerRun)
+
+
+def _best(finished: Sequence[R]) -> R:
+    return max(finished, key=lambda run: run.best.score)
+
+
+def _write(
+    request: TrainRequest, policy: str, finished: Sequence[ScalerRun], limits: list[str], *, data: str = DATA,
+    **card: Any,
+) -> None:  # fmt: skip
+    chosen = _best(finished)
     scores = {str(run.settings.seed): round(run.best.score, 2) for run in finished}
     weights = chosen.weights(
         version=VERSIONS.get(policy, 1),
-        trained=trained_as(request, chosen, validation_seeds=VALIDATION_SEEDS, data=DATA, steps=request.steps),
+        trained=trained_as(request, chosen, validation_seeds=VALIDATION_SEEDS, data=data, steps=request.steps),
         figures={
             "validation score by training seed": scores,
             "validation on the mixed scenario": {name: round(value, 3) for name, value in chosen.best.figures.items()},
         },
         limits=limits,
+        **card,
     )
     file = write_weights(request.out, weights)
     click.echo(f"{policy}: seed {chosen.settings.seed} scores {chosen.best.score:.2f} on validation; {file}")

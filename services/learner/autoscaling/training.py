@@ -14,7 +14,7 @@ Scalars: ``train/reward`` (mean per decision), ``train/entropy``, ``train/clippe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,21 +22,33 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from services.learner.autoscaling.episodes import EPISODES_OF_A_SEED, STRENGTH, Arrays, Best, Prices, training_setup
+from services.learner.autoscaling.episodes import (
+    EPISODES_OF_A_SEED,
+    STRENGTH,
+    Arrays,
+    Best,
+    Prices,
+    default_world,
+    training_setup,
+    validation_setup,
+)
 from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, flat, normalised, surrogate
 from services.learner.autoscaling.rollout import Rollout, play
 from services.learner.marl.networks import LinearStack
 from services.learner.training.runner import FIRST_TRAINING_SEED, Report, Workers, check_seed
 from shared.autoscaling.networks.agents import Agents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
-from shared.autoscaling.networks.karma import NAMES
+from shared.autoscaling.networks.karma import NAMES, KarmaPolicy, SinglePolicy
 from shared.autoscaling.roles.organisation import Organisation, organisation_of
 from shared.errors import ConfigError
+from shared.experiments.autoscaling.budget import EPISODES_PER_ROUND, TAUGHT_EPISODES
+from shared.experiments.autoscaling.envelope import envelope
 from shared.experiments.autoscaling.episode import Setup
 from shared.policy.weights import Card, WeightsFile
-from shared.twin.services.topology import default_topology
 
 ROUNDS = 30
+ENVELOPE_EPISODES = 32
+"""Played at the end, for the range of each input."""
 IMITATION, SCRATCH = "imitation", "scratch"
 
 
@@ -46,8 +58,8 @@ class KarmaSettings:
 
     seed: int = FIRST_TRAINING_SEED
     rounds: int = ROUNDS
-    episodes_per_round: int = 16
-    taught_episodes: int = 32
+    episodes_per_round: int = EPISODES_PER_ROUND
+    taught_episodes: int = TAUGHT_EPISODES
     taught_epochs: int = 30
     epochs: int = 4
     batch_size: int = 1440
@@ -75,6 +87,8 @@ class KarmaSettings:
     start: str = IMITATION
     """imitation of the rule by demand, or scratch: nothing of that rule."""
     prices: Prices = field(default_factory=Prices)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What of its world comes from files: sha256 by flag; empty: nothing."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -97,19 +111,23 @@ class KarmaSettings:
         return NAMES[Agents(self.agents)]
 
     def as_json(self) -> Mapping[str, Any]:
-        """JSON values, for a checkpoint's digest and the card."""
-        return {"policy": self.policy, **asdict(self), "hidden": list(self.hidden)}
+        """JSON values, for a checkpoint's digest and the card; ``files`` where there are any."""
+        found = {"policy": self.policy, **asdict(self), "hidden": list(self.hidden)}
+        if not self.files:
+            del found["files"]
+        return found
 
 
 class KarmaRun:
-    """One training run and all its state; its steps are rounds."""
+    """One training run and all its state; its steps are rounds. ``world``: what it is trained and validated in."""
 
     unit = "rounds"
 
-    def __init__(self, settings: KarmaSettings, workers: Workers | None = None) -> None:
+    def __init__(self, settings: KarmaSettings, workers: Workers | None = None, *, world: Setup | None = None) -> None:
         self.settings = settings
         self.agents = Agents(settings.agents)
-        side_by_side = 1 if self.agents is Agents.MULTI else len(default_topology().services)
+        self.world = world or default_world()
+        side_by_side = 1 if self.agents is Agents.MULTI else len(self.world.topology.services)
         inputs, actions = side_by_side * len(FEATURES), side_by_side * len(STEPS)
         self.actor = LinearStack((inputs, *settings.hidden, actions), seed=settings.seed)
         self.critic = LinearStack((2 * inputs, *settings.hidden, 1), seed=settings.seed + 1)
@@ -155,7 +173,8 @@ class KarmaRun:
             if self.rounds % s.validate_every and not self.finished:
                 yield Report(self.rounds, scalars)
                 continue
-            figures = self.best.judge(self._file(self.actor.arrays()), s.strength, self._workers)
+            judged = self._file(self.actor.arrays())
+            figures = self.best.judge(judged, validation_setup(s.strength, self.world), self._workers)
             scalars |= {f"validation/{name}": value for name, value in figures.items()}
             yield Report(self.rounds, scalars, f"validation score {figures['score']:.2f}, {figures['success']:.1f} %")
 
@@ -192,11 +211,15 @@ class KarmaRun:
         s = self.settings
         params = None if taught else self.actor.arrays()
         jobs = [
-            (training_setup(s.seed, number, s.strength, s.seconds), s.seed * EPISODES_OF_A_SEED + number, params,
-             self.organisation, s.prices, self.agents)
+            (self.setup(number), s.seed * EPISODES_OF_A_SEED + number, params, self.organisation, s.prices, self.agents)
             for number in range(first, first + count)
         ]  # fmt: skip
         return list(self._workers.map(_play_one, jobs))
+
+    def setup(self, number: int) -> Setup:
+        """What training episode ``number`` plays."""
+        s = self.settings
+        return training_setup(s.seed, number, s.strength, replace(self.world, seconds=s.seconds))
 
     def _imitate(self) -> None:
         s = self.settings
@@ -251,6 +274,14 @@ def _play_one(
     job: tuple[Setup, int, Arrays | None, Organisation, Prices, Agents],
 ) -> Rollout:
     return play(*job)
+
+
+def envelope_of(run: KarmaRun, weights: WeightsFile) -> dict[str, tuple[float, float]]:
+    """The envelope of ``weights``, on the first episodes that ``run`` trains on."""
+    numbers = range(ENVELOPE_EPISODES)
+    episodes = [(run.setup(number), run.settings.seed * EPISODES_OF_A_SEED + number) for number in numbers]
+    policy = KarmaPolicy if run.agents is Agents.MULTI else SinglePolicy
+    return envelope(policy(weights=weights, organisation=run.organisation), episodes)
 
 
 def _cut(network: LinearStack) -> None:

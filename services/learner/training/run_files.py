@@ -135,7 +135,7 @@ def _purge(curves: Path, done: int) -> None:
         return
     lines = curves.read_bytes().splitlines(keepends=True) if done else []
     kept = [line for line in lines if _step_of(line) <= done]
-    _replace(curves, b"".join(kept))
+    write_file(curves, b"".join(kept))
 
 
 def _step_of(line: bytes) -> float:
@@ -153,12 +153,13 @@ def write_weights(out: Path, weights: WeightsFile, *, expect_shapes: Shapes | No
     policy, data = weights.card.policy, encode(weights)
     card = decode(data, policy=policy, expect_shapes=expect_shapes).card
     file = out / f"{policy}.npz"
-    _replace(file, data)
-    _replace(out / f"{policy}.json", json.dumps(msgspec.to_builtins(card), indent=2, sort_keys=True).encode() + b"\n")
+    write_file(file, data)
+    write_file(out / f"{policy}.json", json.dumps(msgspec.to_builtins(card), indent=2, sort_keys=True).encode() + b"\n")
     return file
 
 
-def _replace(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file of the run whole: a reader finds the old one or the new one."""
     partial = path.with_suffix(path.suffix + ".partial")
     with partial.open("wb") as file:
         file.write(data)

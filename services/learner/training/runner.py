@@ -90,6 +90,14 @@ class TrainRequest:
     variant: Variant = Variant()
     trials: int = 0
     """Of ``karma``: so many short trainings look for settings first."""
+    series: Path | None = None
+    """Of ``services-twin``: the recorded series."""
+    topology: Path | None = None
+    """Of ``services-twin`` and ``karma``: the service graph; None: the default one."""
+    trace: Path | None = None
+    """Of ``karma``: the load; None: the twin's own."""
+    twin: Path | None = None
+    """Of ``karma``: the learned twin to train in; None: the service twin."""
 
 
 Trainer = Callable[[TrainRequest], None]
@@ -191,6 +199,8 @@ def trained_as(
     command += f" --reward {shlex.quote(request.reward)}" if request.reward else ""
     command += "".join(f" --signal {shlex.quote(signal)}" for signal in request.signals.signals)
     command += request.variant.flags() + (f" --trials {request.trials}" if request.trials else "")
+    files = {"topology": request.topology, "trace": request.trace, "twin": request.twin}
+    command += "".join(f" --{name} {shlex.quote(file.name)}" for name, file in files.items() if file is not None)
     seeds = {"training": list(request.seeds), "chosen": run.settings.seed, "validation": list(validation_seeds)}
     return {"command": command, "seeds": seeds, "data": data, "settings": run.settings.as_json()}
 

@@ -88,6 +88,7 @@ class AwarePolicy:
 
     name = NAME
     Settings = AwareSettings
+    LEARNED = True
 
     def __init__(
         self,

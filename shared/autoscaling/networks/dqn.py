@@ -34,6 +34,7 @@ class DqnPolicy:
 
     name = NAME
     Settings = DqnSettings
+    LEARNED = True
 
     def __init__(
         self,

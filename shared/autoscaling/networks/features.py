@@ -28,11 +28,17 @@ OF_THE_RULE = ("gap", "tight")
 Floats = NDArray[np.float32]
 
 
-def features(
+def features(inputs: NDArray[np.float64]) -> Floats:
+    """float32 [services, features]: the inputs within +-``CLIP``, as the network takes them."""
+    found: Floats = np.clip(inputs, -CLIP, CLIP).astype(np.float32)
+    return found
+
+
+def inputs_of(
     signals: Mapping[str, Signals], targets: Mapping[str, int], last: Mapping[str, int], *, tight: bool
-) -> Floats:
-    """float32 [services, features] within +-``CLIP``, in the order of ``signals``. ``targets``: what the rule by demand
-    wants; ``last``: each service's last step."""
+) -> NDArray[np.float64]:
+    """[services, features] in the order of ``signals``, not yet bounded. ``targets``: what the rule by demand wants;
+    ``last``: each service's last step."""
     every = list(signals.values())
     asked = max(sum(one.replicas for one in every), 1)
     cores = max(sum(one.replicas * one.cores for one in every), 1e-9)
@@ -44,9 +50,8 @@ def features(
         max(one.waiting_s for one in every),
         float(tight),
     )
-    rows = np.array([(*_own(one, targets[name], last.get(name, 0), cores), *graph) for name, one in signals.items()])
-    found: Floats = np.clip(rows, -CLIP, CLIP).astype(np.float32)
-    return found
+    rows = [(*_own(one, targets[name], last.get(name, 0), cores), *graph) for name, one in signals.items()]
+    return np.array(rows, np.float64).reshape(len(every), len(FEATURES))
 
 
 def need_of_ready(one: Signals) -> float:

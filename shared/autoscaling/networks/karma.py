@@ -9,15 +9,16 @@ numpy only; the weights are a file of ``shared.policy.weights``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from numpy.typing import NDArray
 
 from shared.autoscaling.networks.agents import Agents, check_size
 from shared.autoscaling.networks.demand import DemandPolicy
-from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, features
+from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, features, inputs_of
 from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.networks.signals import Reader, Signals
 from shared.autoscaling.observation import Decision, Observation
@@ -36,7 +37,10 @@ class Eyes:
     def __init__(self, organisation: Organisation) -> None:
         self.organisation = organisation
         self._reader, self._rule = Reader(), DemandPolicy()
-        self._last: dict[str, int] = {}
+        self.last: dict[str, int] = {}
+        """The step that each service took last."""
+        self.inputs: NDArray[np.float64] = np.zeros((0, len(FEATURES)))
+        """[services, features] of the last look, not bounded."""
         self.signals: dict[str, Signals] = {}
         self.targets: dict[str, int] = {}
         self.roles: dict[str, Role | None] = {}
@@ -46,7 +50,13 @@ class Eyes:
         """Forget everything."""
         self._reader.reset()
         self._rule.reset(0)
-        self._last.clear()
+        self.last = {}
+        self.signals, self.inputs = {}, np.zeros((0, len(FEATURES)))
+
+    @property
+    def tight(self) -> bool:
+        """Whether the rule takes it that there is no more room."""
+        return self._rule.tight
 
     def look(self, seen: Observation) -> tuple[Floats, NDArray[np.bool_]]:
         """(features float32 [services, features], mask bool [services, steps]), in the order of ``signals``."""
@@ -54,14 +64,14 @@ class Eyes:
         self.targets = self._rule.wanted(self.signals, seen.now)
         self.graph = graph_values(self.signals)
         self.roles = {name: self.organisation.role(one, self.graph) for name, one in self.signals.items()}
-        rows = features(self.signals, self.targets, self._last, tight=self._rule.tight)
+        self.inputs = inputs_of(self.signals, self.targets, self.last, tight=self.tight)
         masks = [self.organisation.mask(one, self.roles[name]) for name, one in self.signals.items()]
-        return rows, np.array(masks)
+        return features(self.inputs), np.array(masks)
 
     def step(self, chosen: NDArray[np.int64]) -> dict[str, int]:
         """Replicas, by service, for the index of the step that each takes."""
-        self._last = {name: STEPS[int(at)] for name, at in zip(self.signals, chosen, strict=True)}
-        return {name: self.signals[name].replicas + step for name, step in self._last.items()}
+        self.last = {name: STEPS[int(at)] for name, at in zip(self.signals, chosen, strict=True)}
+        return {name: self.signals[name].replicas + step for name, step in self.last.items()}
 
 
 class KarmaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +87,7 @@ class KarmaPolicy:
     name = NAME
     agents = Agents.MULTI
     Settings = KarmaSettings
+    LEARNED = True
 
     def __init__(
         self,
@@ -93,35 +104,51 @@ class KarmaPolicy:
             raise ConfigError(f"weights of {self.name}: {fault}; train again")
         self.services = self.agents.services(self._params["l0.w"].shape[0], len(FEATURES))
         """For how many services the weights are; 0: any number."""
-        self._eyes = Eyes(organisation or organisation_of(settings.binding or trained_binding(self.weights)))
+        self.eyes = Eyes(organisation or organisation_of(settings.binding or trained_binding(self.weights)))
 
     def reset(self, seed: int) -> None:  # noqa: ARG002
         """Forget everything; it draws nothing."""
-        self._eyes.reset()
+        self.eyes.reset()
 
     def decide(self, seen: Observation) -> Decision:
         """What it wants now; a service without readings keeps what it has, unless the rule wants more."""
         check_size(self.name, self.services, len(seen.services))
-        rows, masks = self._eyes.look(seen)
-        logits = mlp(self._params, self.agents.joined(rows), self._layers)
-        logits = np.where(self.agents.joined(masks), logits, -np.inf)
-        wanted = self._eyes.step(self.agents.steps(logits.argmax(axis=1), len(seen.services)))
-        for name, one in self._eyes.signals.items():
+        rows, masks = self.eyes.look(seen)
+        wanted = self.eyes.step(self.chosen(rows, masks))
+        for name, one in self.eyes.signals.items():
             if one.missing:
                 wanted[name] = max(one.replicas, wanted[name])
         return wanted
 
+    def chosen(self, rows: Floats, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """int [services]: the index of the best step of those that the masks (bool [services, steps]) leave."""
+        logits = mlp(self._params, self.agents.joined(rows), self._layers)
+        logits = np.where(self.agents.joined(masks), logits, -np.inf)
+        return self.agents.steps(logits.argmax(axis=1), len(rows))
+
+    @property
+    def envelope(self) -> Mapping[str, tuple[float, float]] | None:
+        """The range of each input in training; None: its card does not say."""
+        found = self.weights.card.envelope
+        return None if found is UNSET else found
+
+    @property
+    def inputs(self) -> dict[str, dict[str, float]]:
+        """By service and feature: what it saw in its last decision, not bounded."""
+        rows = self.eyes.inputs.tolist()
+        return {name: dict(zip(FEATURES, row, strict=True)) for name, row in zip(self.eyes.signals, rows, strict=True)}
+
     @property
     def roles(self) -> dict[str, str]:
         """Which role each service acted in at the last decision."""
-        return {name: role.name if role is not None else NO_ROLE for name, role in self._eyes.roles.items()}
+        return {name: role.name if role is not None else NO_ROLE for name, role in self.eyes.roles.items()}
 
     @property
     def reasons(self) -> dict[str, str]:
         """Why each service was in its role then: the conditions that held; a service without a role is not there."""
         return {
-            name: role.when.told({**values_of(self._eyes.signals[name]), **self._eyes.graph})
-            for name, role in self._eyes.roles.items()
+            name: role.when.told({**values_of(self.eyes.signals[name]), **self.eyes.graph})
+            for name, role in self.eyes.roles.items()
             if role is not None
         }
 

@@ -1,8 +1,9 @@
 """Is what is seen like what the policy was trained on? If not, for some decisions in a row, HPA's rule decides. Pure.
 
-A policy may bring an *envelope*: the range of each signal in its training. The score of one decision is the share of
-readings outside their range, each range widened by a tenth of itself; it is smoothed, and two thresholds keep the
-answer from flapping. Source of the guard: KARMA's TCC, "drift(s) <= delta, else HPA".
+A policy may bring an *envelope*: the range of each of its inputs in its training. A decision is outside when an input
+of any service is outside its range, widened by a tenth of itself. The share of decisions that are is smoothed, and two
+thresholds keep the answer from flapping: four in a row are drift, five to eight within end it. Source of the guard:
+KARMA's TCC, "drift(s) <= delta, else HPA". What is unlikely together, and each by itself usual, is not noticed.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from shared.autoscaling.observation import Observation
-
 Envelope = Mapping[str, tuple[float, float]]
-"""By signal (``arrivals``, ``latency_s``, ``usage:cpu``): smallest and largest value of any service in training."""
+"""By input: smallest and largest value of any service in training."""
+Inputs = Mapping[str, Mapping[str, float]]
+"""By service and input: what the policy saw in its last decision."""
 
-SMOOTHING = 0.3
+SMOOTHING = 0.2
 ENTER = 0.5
 LEAVE = 0.2
 MARGIN = 0.1
-_SIGNALS = ("arrivals", "served", "failed", "latency_s", "queue")
+SHOWN = 3
 
 
 def envelope_of(policy: object) -> Envelope | None:
@@ -29,13 +30,19 @@ def envelope_of(policy: object) -> Envelope | None:
     return found if isinstance(found, Mapping) else None
 
 
+def inputs_of(policy: object) -> Inputs:
+    """What a policy with an envelope saw in its last decision: its attribute ``inputs``; empty where it has none."""
+    found = getattr(policy, "inputs", None)
+    return found if isinstance(found, Mapping) else {}
+
+
 class Drift(Struct, frozen=True):
     """What is remembered between decisions."""
 
     score: float = 0.0
     drifting: bool = False
     outside: tuple[str, ...] = ()
-    """The worst readings, in words."""
+    """Inputs that were outside last, in words."""
 
     @property
     def why(self) -> str:
@@ -43,27 +50,24 @@ class Drift(Struct, frozen=True):
         return f"unlike its training: {', '.join(self.outside)}" if self.drifting else ""
 
 
-def after(before: Drift, seen: Observation, envelope: Envelope) -> Drift:
-    """What is remembered after one more observation; without a reading that the envelope knows, nothing changes."""
-    values = [
-        (f"{name} {signal}", value, envelope[signal])
-        for name, service in seen.services.items()
-        for signal, value in _values(service)
-        if signal in envelope and value is not None
+def after(before: Drift, inputs: Inputs, envelope: Envelope) -> Drift:
+    """What is remembered after one more decision; without an input that the envelope knows, nothing changes."""
+    known = [
+        (service, name, value, envelope[name])
+        for service, values in inputs.items()
+        for name, value in values.items()
+        if name in envelope
     ]
-    if not values:
+    if not known:
         return before
-    outside = [name for name, value, (low, high) in values if not _inside(value, low, high)]
-    score = (1 - SMOOTHING) * before.score + SMOOTHING * len(outside) / len(values)
+    outside = tuple(
+        f"{service} {name} {value:.3g}, trained on {low:.3g} to {high:.3g}"
+        for service, name, value, (low, high) in known
+        if not _inside(value, low, high)
+    )[:SHOWN]
+    score = (1 - SMOOTHING) * before.score + SMOOTHING * bool(outside)
     drifting = score > (LEAVE if before.drifting else ENTER)
-    return Drift(score, drifting, tuple(outside[:3]) or (before.outside if drifting else ()))
-
-
-def _values(service: object) -> list[tuple[str, float | None]]:
-    usage: Mapping[str, float | None] = getattr(service, "usage", {})
-    return [(signal, getattr(service, signal)) for signal in _SIGNALS] + [
-        (f"usage:{name}", value) for name, value in usage.items()
-    ]
+    return Drift(score, drifting, outside or (before.outside if score > LEAVE else ()))
 
 
 def _inside(value: float, low: float, high: float) -> bool:

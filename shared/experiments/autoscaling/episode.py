@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -13,12 +14,16 @@ from shared.autoscaling.observation import Decision, Observation, Policy
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.metrics import Scaling, figures
 from shared.policy.observation import Policy as Placement
+from shared.twin.learned.model import LearnedTwin
+from shared.twin.learned.world import LearnedWorld
 from shared.twin.services.attacker import Attacker, Opportunist
+from shared.twin.services.disturbances import Event
+from shared.twin.services.hidden import Hidden
 from shared.twin.services.loads import Trace, drawn, of_trace
 from shared.twin.services.readings import Sensing
-from shared.twin.services.scenarios import events_of
+from shared.twin.services.scenarios import SCENARIOS, events_of
 from shared.twin.services.topology import Topology
-from shared.twin.services.world import ServiceWorld
+from shared.twin.services.world import Seconds, ServiceWorld
 
 CALM = "calm"
 """A scenario in which nothing happens but the load."""
@@ -28,6 +33,37 @@ STEPS_HEADER = (
     "experiment", "policy", "seed", "time_s", "service", "wanted", "replicas", "ready", "starting", "pending",
     "arrivals", "served", "failed", "queue", "latency_s", "cpu_cores", "age_s", "answered_share",
 )  # fmt: skip
+
+
+class World(Protocol):
+    """What an episode is played in: the service twin, or a learned one."""
+
+    topology: Topology
+    events: tuple[Event, ...]
+    now_s: int
+    seconds: Seconds
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has reached its end."""
+        ...
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """Replicas that are asked for, by service."""
+        ...
+
+    def observe(self) -> Observation:
+        """What a policy sees now."""
+        ...
+
+    def apply(self, replicas: Mapping[str, int]) -> None:
+        """Ask for replicas, by service; bounds and the budget hold."""
+        ...
+
+    def run(self, seconds: int) -> None:
+        """Play so many seconds, or to the end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +78,26 @@ class Setup:
     decide_s: int = 10
     sensing: Sensing = field(default_factory=Sensing)
     placement: Placement | None = None
+    hidden: Hidden | None = None
+    """The cluster is not what ``topology`` says, but this; the traffic is the same."""
+    twin: LearnedTwin | None = None
+    """Play in this learned twin of the graph."""
 
-    def world(self, seed: int) -> ServiceWorld:
-        """The episode of a seed, at its beginning."""
+    def world(self, seed: int) -> World:
+        """The episode of a seed, at its beginning. ``ConfigError``: the twin is of another graph or other steps."""
         capacity = self.topology.capacity()
         if self.trace is None:
             rates = drawn(capacity, self.seconds, seed)
         else:
             rates = of_trace(self.trace, capacity, self.seconds, seed)
-        quiet = self.scenario in (CALM, ATTACKER)
+        quiet = self.scenario not in SCENARIOS  # nothing is drawn: calm, an attacker who plays himself, a recorded day
         events = () if quiet else events_of(self.scenario, self.topology, self.seconds, seed, self.intensity)
-        return ServiceWorld(self.topology, rates, events, seed=seed, sensing=self.sensing, policy=self.placement)
+        if self.twin is not None:
+            return LearnedWorld(self.twin, self.topology, rates, events, scenario=self.scenario, seed=seed)
+        topology, sensing = self.topology, self.sensing
+        if self.hidden is not None:
+            topology, sensing = self.hidden.topology(topology), self.hidden.sensing
+        return ServiceWorld(topology, rates, events, seed=seed, sensing=sensing, policy=self.placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +116,19 @@ def play(
     clock: Callable[[], float] | None = None,
     note: Callable[[tuple[object, ...]], None] | None = None,
     tick: Callable[[], None] = lambda: None,
+    look: Callable[[Observation], None] = lambda _: None,
 ) -> Played:
     """Play the episode of ``seed``. ``note``: takes a row of ``STEPS_HEADER``'s columns from ``time_s`` on, for each
-    decision and service. ``tick``: called now and then, for progress or to stop by raising."""
+    decision and service. ``tick``: called now and then, for progress or to stop by raising. ``look``: gets what the
+    policy sees at each decision, and at the end."""
     episode = Episode(setup, policy, seed, clock=clock)
     while not episode.over:
         tick()
         step = episode.step()
+        look(step.seen)
         if note is not None:
             _note(note, episode.world, step.seen, step.wanted, step.first)
+    look(episode.world.observe())
     return episode.played()
 
 
@@ -100,7 +149,7 @@ class Episode:
         self.policy = policy
         self._setup, self._seed, self._clock = setup, seed, clock
         policy.reset(seed)
-        self._attacker = Opportunist(Attacker(self.world)) if setup.scenario == ATTACKER else None
+        self._attacker = Opportunist(Attacker(attackable(self.world))) if setup.scenario == ATTACKER else None
         self._scalings: list[Scaling] = []
         self._decisions, self._spent_s = 0, 0.0
 
@@ -120,7 +169,7 @@ class Episode:
         wanted = checked(decision, seen, self.policy.name)
         before = {name: one.replicas for name, one in seen.services.items()}
         world.apply(wanted)
-        for name, asked in zip(world.fleet.names, world.fleet.asked, strict=True):
+        for name, asked in world.asked.items():
             if asked != before[name]:
                 self._scalings.append(Scaling(seen.now, name, asked - before[name]))
         if self._attacker is not None:
@@ -135,6 +184,13 @@ class Episode:
         if self._clock is not None and self._decisions:
             found["decision_ms"] = self._spent_s / self._decisions * 1000.0
         return Played(self._seed, found)
+
+
+def attackable(world: World) -> ServiceWorld:
+    """The world as an attacker needs it. ``ConfigError``: it is a learned one, which has none."""
+    if not isinstance(world, ServiceWorld):
+        raise ConfigError("twin: a learned twin has no attacker; choose a scenario whose series were recorded")
+    return world
 
 
 def checked(decision: Decision, seen: Observation, name: str) -> dict[str, int]:
@@ -167,7 +223,7 @@ class StepsFile:
 
 
 def _note(
-    note: Callable[[tuple[object, ...]], None], world: ServiceWorld, seen: Observation, wanted: Decision, first: int
+    note: Callable[[tuple[object, ...]], None], world: World, seen: Observation, wanted: Decision, first: int
 ) -> None:
     offered, answered = sum(world.seconds.offered[first:]), sum(world.seconds.answered[first:])
     share = answered / offered if offered > 0 else 1.0

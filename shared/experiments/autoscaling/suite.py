@@ -18,6 +18,7 @@ from shared.experiments.autoscaling.metrics import finite
 from shared.experiments.autoscaling.policies import BASELINE, digests, fits, make, names
 from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
 from shared.experiments.evaluation.suites.suites import SuiteInput, check_used
+from shared.twin.learned.model import LearnedTwin
 from shared.twin.services.loads import Trace, parse_trace
 from shared.twin.services.scenarios import SCENARIOS, check_scenario, intensity_of
 from shared.twin.services.topology import Topology, default_topology, parse_topology
@@ -63,6 +64,17 @@ def experiments(*, own_files: bool, scenario: str | None = None, intensity: floa
     return found
 
 
+def experiments_in(twin: LearnedTwin, *, scenario: str | None, intensity: float | None) -> list[Experiment]:
+    """What can be played in a learned twin: the scenarios of its series, as strong as they were recorded.
+    ``ConfigError``: another one, or a strength."""
+    if intensity is not None:
+        raise ConfigError("--intensity: a learned twin plays what was recorded; leave it out")
+    names = twin.header.scenarios if scenario is None else (scenario,)
+    for name in names:
+        twin.scenario(name)
+    return [Experiment(name, name, intensity_of(name) if name in SCENARIOS else 0.0) for name in names]
+
+
 def run_suite(
     given: SuiteInput,
     progress: Progress = silent,
@@ -71,9 +83,11 @@ def run_suite(
     steps: StepsFile | None = None,
     seconds: int = 1800,
     decide_s: int = 10,
+    twin: LearnedTwin | None = None,
 ) -> SuiteResult:
     """Play every experiment by every policy on every seed. ``given.policies`` empty: all there are; ``hpa`` is always
-    among them, to compare with. ``given.files``: ``trace`` and ``topology``, text of a user's own.
+    among them, to compare with. ``given.files``: ``trace`` and ``topology``, text of a user's own. ``twin``: play in
+    this learned one, in the experiments of ``experiments_in``.
 
     Raises ``ConfigError`` for a policy that is not known, or a file that cannot be used.
     """
@@ -88,7 +102,7 @@ def run_suite(
     values: dict[str, dict[str, list[float]]] = {name: {} for name in policies}
     done = 0
     for experiment in plan:
-        setup = Setup(topology, experiment.scenario, experiment.intensity, trace, seconds, decide_s)
+        setup = Setup(topology, experiment.scenario, experiment.intensity, trace, seconds, decide_s, twin=twin)
         for name, policy in policies.items():
             for seed in given.seeds:
                 doing = f"{experiment.name} {name} seed {seed}"
@@ -106,9 +120,9 @@ def run_suite(
         seeds=tuple(given.seeds),
         policies=metrics,
         paired=tuple(_paired(plan, metrics)) if len(given.seeds) > 1 else (),
-        goals=tuple(_goals(metrics)) if not given.files else (),
+        goals=tuple(_goals(metrics)) if not given.files and twin is None else (),
         card_digests=digests(policies),
-        notes=(*_notes(topology, trace, plan, decide_s), *(MISFIT.format(name) for name in misfits)),
+        notes=(*_notes(topology, trace, plan, decide_s, twin), *(MISFIT.format(name) for name in misfits)),
     )
 
 
@@ -164,11 +178,15 @@ def _over_single(own: Mapping[str, Metric], metrics: Mapping[str, Mapping[str, M
     return [Goal.at_least("mixed/success over the best single agent, points", gain, 10.0)]
 
 
-def _notes(topology: Topology, trace: Trace | None, plan: Sequence[Experiment], decide_s: int) -> list[str]:
+def _notes(
+    topology: Topology, trace: Trace | None, plan: Sequence[Experiment], decide_s: int, twin: LearnedTwin | None
+) -> list[str]:
     found = [
         f"decisions every {decide_s} s; {topology.name} answers at most {topology.capacity():.0f} requests/s",
         *(f"{one.name}: strength {one.intensity:g}" for one in plan if one.scenario in SCENARIOS),
     ]
     if trace is not None and trace.step_s < trace.told_s:
         found.append(f"{trace.name}: a step of {trace.told_s:g} s is replayed in {trace.step_s:g} s")
+    if twin is not None:
+        found.append(f"played in a learned twin of {twin.header.graph}; what it is worth: --suite learned-twin")
     return found

@@ -27,7 +27,7 @@ from shared.model.resources import CPU
 from shared.policy.observation import Observation, Policy
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.state.node_table import NodeTable
-from shared.twin.services.topology import Topology, allocatable_of, pod_class_of
+from shared.twin.services.topology import Service, Topology, allocatable_of, pod_class_of
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S, FORGET_CRASHES_S = 10.0, 300.0, 600.0
 READINESS_S = (2.0, 7.0)
@@ -142,7 +142,7 @@ class Fleet:
                 if pod.until_s > now_s:
                     continue
                 if pod.state is State.BACKOFF:
-                    pod.state, pod.until_s = State.STARTING, now_s + spec.start_delay_s
+                    pod.state, pod.until_s = State.STARTING, now_s + self._start_s(spec)
                 elif pod.state is State.STARTING:
                     self._images.add((service, pod.node))
                     pod.state, pod.until_s, pod.ready_since_s = State.READY, inf, now_s
@@ -169,7 +169,7 @@ class Fleet:
             self.table.add_usage(pod.node, pod_class, ())
             spec = self.specs[service]
             pull_s = 0.0 if (service, pod.node) in self._images else spec.image_pull_s
-            pod.state, pod.until_s = State.STARTING, now_s + pull_s + spec.start_delay_s
+            pod.state, pod.until_s = State.STARTING, now_s + pull_s + self._start_s(spec)
             self._due[service] = min(self._due[service], pod.until_s)
         self._pending = left
 
@@ -250,6 +250,11 @@ class Fleet:
             return
         self.table.add_usage(pod.node, self._classes[service], (), sign=-1)
         self._room_changed = True
+
+    def _start_s(self, spec: Service) -> float:
+        """How long this start takes; nothing is drawn for a service whose starts are all alike."""
+        late = spec.start_jitter * self._rng.random() if spec.start_jitter else 0.0
+        return spec.start_delay_s * (1.0 + late)
 
     def _restart(self, pod: Pod, now_s: float) -> None:
         if now_s - pod.crashed_s > FORGET_CRASHES_S:

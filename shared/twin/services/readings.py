@@ -24,11 +24,13 @@ USE_SCRAPES = 3
 @dataclass(frozen=True, slots=True)
 class Sensing:
     """How it is measured. ``scrape_s``: a period; ``delay_s``: from a scrape until a policy sees it; ``noise``: the
-    standard deviation of every reading relative to its value."""
+    standard deviation of every reading relative to its value; ``missing``: the probability that a service's scrape
+    brings nothing, so that none of its readings is there until the next one."""
 
     scrape_s: int = 5
     delay_s: float = 1.0
     noise: float = 0.03
+    missing: float = 0.0
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class Sensors:
         self._topology, self.sensing, self._rng = topology, sensing, rng
         self.sums = [Sums() for _ in topology.order]
         self._phase = int(rng.integers(sensing.scrape_s))
-        self._scrapes: deque[tuple[float, list[Reading]]] = deque(maxlen=8)
+        self._scrapes: deque[tuple[float, list[Reading | None]]] = deque(maxlen=8)
         self._cpu: list[deque[float]] = [deque(maxlen=USE_SCRAPES) for _ in topology.order]
         self._requests = [
             {CPU: asked.get(CPU, 0) / 1000, MEMORY: float(asked.get(MEMORY, 0))}
@@ -82,7 +84,7 @@ class Sensors:
         if (now_s + self._phase) % self.sensing.scrape_s:
             return
         if not self.blind:
-            self._scrapes.append((float(now_s), [self._reading(at, sums) for at, sums in enumerate(self.sums)]))
+            self._scrapes.append((float(now_s), [self._scraped(at, sums) for at, sums in enumerate(self.sums)]))
         self.sums = [Sums() for _ in self.sums]
 
     def observe(self, fleet: Fleet, now_s: float) -> Observation:
@@ -119,6 +121,11 @@ class Sensors:
             success_objective=objectives.success,
             cost_limit=None if fleet.budget is None else float(fleet.budget),
         )
+
+    def _scraped(self, at: int, sums: Sums) -> Reading | None:
+        reading = self._reading(at, sums)
+        lost = self.sensing.missing > 0 and self._rng.random() < self.sensing.missing
+        return None if lost else reading
 
     def _reading(self, at: int, sums: Sums) -> Reading:
         seconds = max(sums.seconds, 1)

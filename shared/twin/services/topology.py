@@ -59,6 +59,8 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Share of its cpu request that a replica uses at its throughput."""
     start_delay_s: float = 8.0
     """From being on a node with its image to Ready."""
+    start_jitter: float = 0.0
+    """Each start takes up to this share of it longer, by lot."""
     image_pull_s: float = 12.0
     """Before that, the first time on a node."""
     error_probability: float = 0.0
@@ -256,6 +258,7 @@ def _check_service(topology: Topology, service: Service, field: str) -> None:
         (service.service_time_s, 1e-6, 600, "service_time_s"),
         (service.cpu_when_full, 0.01, 10, "cpu_when_full"),
         (service.start_delay_s, 0, 3600, "start_delay_s"),
+        (service.start_jitter, 0, 10, "start_jitter"),
         (service.image_pull_s, 0, 3600, "image_pull_s"),
         (service.error_probability, 0, 1, "error_probability"),
         (service.crash_probability, 0, 1, "crash_probability"),

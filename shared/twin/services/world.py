@@ -118,6 +118,11 @@ class ServiceWorld:
         """Whether the episode has reached its end."""
         return self.now_s >= self.length_s
 
+    @property
+    def asked(self) -> dict[str, int]:
+        """Replicas that are asked for, by service."""
+        return dict(zip(self.fleet.names, self.fleet.asked, strict=True))
+
     def observe(self) -> Observation:
         """What a policy sees now."""
         return self.sensors.observe(self.fleet, float(self.now_s))

@@ -87,9 +87,11 @@ SUITES: Mapping[str, SuiteEntry] = {
     "jobs": SuiteEntry("shared.experiments.evaluation.suites.jobs", data="dljobs"),
     "jobs-twin-a": SuiteEntry("shared.experiments.evaluation.suites.jobs_twin_a"),
     "autoscaling": SuiteEntry("shared.experiments.autoscaling.suite"),
+    "learned-twin": SuiteEntry("shared.experiments.autoscaling.learned_twin"),
 }
 """By what targets they measure: T3 (marl-dqn on the thesis' pods), T2 (ee, lb and el), T1 (the openb GPU trace), T4
-(elastic training jobs, on twin B and on twin A), T5 (replicas of service graphs)."""
+(elastic training jobs, on twin B and on twin A), T5 (replicas of service graphs; how far a twin learned of one is from
+it)."""
 
 
 def check_used(weights: Mapping[str, WeightsFile], policies: Sequence[str]) -> None:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from shared.autoscaling.approval import digest_of, refusal, weights_of
-from shared.autoscaling.observation import Bounds, Observation, ServiceObservation
 from shared.autoscaling.registry import make_policy
 from shared.autoscaling.safety.canary import chosen, in_window
 from shared.autoscaling.safety.drift import Drift, after
@@ -50,31 +49,40 @@ def test_good_readings_stay_and_the_oldest_one_counts():
     assert age == 20
 
 
-def observed(arrivals: float | None) -> Observation:
-    service = ServiceObservation(replicas=2, ready=2, bounds=Bounds(1, 9), arrivals=arrivals)
-    return Observation(now=0.0, services={"front": service})
+TRAINED = {"latency": (0.0, 10.0)}
 
 
-def test_drift_needs_several_decisions_and_leaves_later_than_it_came():
-    envelope = {"arrivals": (0.0, 100.0)}
-    one = after(Drift(), observed(500.0), envelope)
-    assert not one.drifting
-    two = after(one, observed(500.0), envelope)
-    assert after(two, observed(500.0), envelope).drifting
-    drifting = after(two, observed(500.0), envelope)
-    assert "front arrivals" in drifting.why
-    calm = after(drifting, observed(50.0), envelope)
+def seen_as(latency: float) -> dict[str, dict[str, float]]:
+    return {"front": {"latency": latency}, "cart": {"latency": 1.0, "unheard_of": 1e9}}
+
+
+def test_drift_needs_four_decisions_in_a_row_and_leaves_later_than_it_came():
+    one = Drift()
+    for _ in range(3):
+        one = after(one, seen_as(50.0), TRAINED)
+        assert not one.drifting
+    drifting = after(one, seen_as(50.0), TRAINED)
+    assert drifting.drifting
+    assert "front latency 50, trained on 0 to 10" in drifting.why
+    calm = after(drifting, seen_as(5.0), TRAINED)
     assert calm.drifting
+    assert "front latency" in calm.why
     for _ in range(5):
-        calm = after(calm, observed(50.0), envelope)
+        calm = after(calm, seen_as(5.0), TRAINED)
     assert not calm.drifting
     assert calm.why == ""
 
 
-def test_without_a_reading_of_the_envelope_drift_stays_as_it_was():
+def test_a_range_is_widened_by_a_tenth_and_what_is_no_number_is_outside():
+    assert after(Drift(), seen_as(11.0), TRAINED).outside == ()
+    assert after(Drift(), seen_as(11.2), TRAINED).outside != ()
+    assert after(Drift(), seen_as(math.nan), TRAINED).outside != ()
+
+
+def test_without_an_input_of_the_envelope_drift_stays_as_it_was():
     before = Drift(0.4, True, ("x",))
-    assert after(before, observed(None), {"arrivals": (0.0, 1.0)}) == before
-    assert after(before, observed(9.0), {}) == before
+    assert after(before, {}, TRAINED) == before
+    assert after(before, seen_as(99.0), {}) == before
 
 
 GO = Go("ada", "sha256:1", "monday")

@@ -11,7 +11,7 @@ import torch
 from services.learner.autoscaling import episodes
 from services.learner.autoscaling.aware_run import AwareRun, AwareRunSettings, Recurrent, play_told
 from services.learner.autoscaling.dqn_run import ScalerDqnRun, ScalerDqnSettings, explore
-from services.learner.autoscaling.episodes import Best, Prices
+from services.learner.autoscaling.episodes import Best, Prices, default_world, validation_setup
 from services.learner.autoscaling.graphs import drawn_graph
 from services.learner.training.runner import Workers
 from shared.autoscaling.networks.aware import MEMORY, TOLD, AwarePolicy, gru
@@ -23,10 +23,12 @@ from shared.policy.weights import Card, WeightsFile, decode, encode
 from shared.twin.services.topology import default_topology
 
 SHORT = Setup(default_topology(), "mixed", 1.0, seconds=200)
-DQN = ScalerDqnSettings("dqn", 1000, rounds=2, episodes_per_round=2, hidden=(8,), validate_every=1, capacity=500)
+DQN = ScalerDqnSettings(
+    "dqn", 1000, rounds=2, episodes_per_round=2, hidden=(8,), validate_every=1, capacity=500, seconds=200
+)
 AWARE = AwareRunSettings(
     1000, rounds=2, episodes_per_round=2, taught_episodes=2, taught_epochs=1, epochs=1, batch_episodes=2, hidden=8,
-    validate_every=1,
+    validate_every=1, seconds=200,
 )  # fmt: skip
 STARTS = [lambda: ScalerDqnRun(DQN), lambda: AwareRun(AWARE)]
 
@@ -64,7 +66,7 @@ def test_what_was_learned_is_written_read_and_judged_alike(start):
     list(run.run())
     file = decode(encode(run.weights(version=1)), policy=run.weights(version=1).card.policy)
     again = Best()
-    again.judge(file, run.settings.strength, Workers())
+    again.judge(file, validation_setup(run.settings.strength, default_world()), Workers())
     assert again.score == run.best.score
 
 

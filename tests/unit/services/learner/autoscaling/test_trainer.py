@@ -10,11 +10,13 @@ from click.testing import CliRunner
 
 from services.learner.__main__ import main
 from services.learner.autoscaling import study
+from services.learner.autoscaling.episodes import default_world
 from services.learner.autoscaling.study import LOOKED_FOR, chosen_settings
 from services.learner.autoscaling.trainer import karma_settings
 from services.learner.autoscaling.training import KarmaSettings
 from services.learner.training.runner import Variant, Workers
 from shared.errors import ConfigError
+from shared.experiments.autoscaling.episode import Setup
 
 
 @pytest.mark.parametrize(
@@ -63,16 +65,16 @@ def test_what_a_policy_does_not_have_is_refused_in_one_line(order: list[str], to
 def test_a_study_takes_the_best_of_its_trials_and_goes_on_with_those_that_are_there(tmp_path, monkeypatch):
     tried: list[KarmaSettings] = []
 
-    def score(settings: KarmaSettings, workers: Workers) -> float:
+    def score(settings: KarmaSettings, workers: Workers, world: Setup) -> float:
         tried.append(settings)
         return -abs(settings.learning_rate - 1e-3)
 
     monkeypatch.setattr(study, "_score", score)
     given = KarmaSettings(rounds=30)
-    found = chosen_settings(given, 3, tmp_path, Workers())
+    found = chosen_settings(given, 3, tmp_path, Workers(), world=default_world())
     assert len(tried) == 3
     assert {name: getattr(tried[0], name) for name in LOOKED_FOR} == {name: getattr(given, name) for name in LOOKED_FOR}
     assert found.learning_rate == min((one.learning_rate for one in tried), key=lambda rate: abs(rate - 1e-3))
     assert {name for name, value in asdict(found).items() if value != asdict(given)[name]} <= set(LOOKED_FOR)
-    chosen_settings(given, 4, tmp_path, Workers())
+    chosen_settings(given, 4, tmp_path, Workers(), world=default_world())
     assert len(tried) == 4

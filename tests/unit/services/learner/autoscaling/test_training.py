@@ -8,23 +8,27 @@ import numpy as np
 import pytest
 import torch
 
-from services.learner.autoscaling import episodes
+from services.learner.__main__ import BAD_INPUT, run
+from services.learner.autoscaling import episodes, training
 from services.learner.autoscaling.episodes import Prices
 from services.learner.autoscaling.ppo import advantages
 from services.learner.autoscaling.rollout import play
-from services.learner.autoscaling.training import SCRATCH, KarmaRun, KarmaSettings
+from services.learner.autoscaling.training import SCRATCH, KarmaRun, KarmaSettings, envelope_of
 from shared.autoscaling.networks.agents import Agents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
 from shared.autoscaling.networks.karma import NAME, SINGLE, KarmaPolicy, SinglePolicy
 from shared.autoscaling.roles.organisation import karma_roles
 from shared.errors import ConfigError
+from shared.experiments.autoscaling.analysis.analysis import alarms
+from shared.experiments.autoscaling.analysis.trajectories import trajectory
 from shared.experiments.autoscaling.episode import Setup
 from shared.policy.weights import Card, WeightsFile, decode, encode
-from shared.twin.services.topology import default_topology
+from shared.twin.services.loads import parse_trace
+from shared.twin.services.topology import default_topology, parse_topology
 
 TINY = KarmaSettings(
     seed=1000, rounds=2, episodes_per_round=2, taught_episodes=2, taught_epochs=3, epochs=2, batch_size=256,
-    hidden=(16,), validate_every=1,
+    hidden=(16,), validate_every=1, seconds=200,
 )  # fmt: skip
 SHORT = Setup(default_topology(), "mixed", 1.0, seconds=200)
 
@@ -33,11 +37,10 @@ SHORT = Setup(default_topology(), "mixed", 1.0, seconds=200)
 def short_episodes(monkeypatch):
     torch.set_num_threads(1)  # as the trainer's process does
     monkeypatch.setattr(episodes, "VALIDATION_SEEDS", (100,))
-    monkeypatch.setattr(episodes, "Setup", lambda *given, **more: Setup(*given, seconds=200))
 
 
 def run_of(settings):
-    one = KarmaRun(settings)
+    one = KarmaRun(settings, world=SHORT)
     reports = list(one.run())
     return one, reports
 
@@ -53,9 +56,9 @@ def test_a_run_is_a_function_of_its_settings():
 
 def test_a_run_goes_on_from_its_state_as_if_it_had_not_stopped():
     whole, _ = run_of(TINY)
-    half = KarmaRun(TINY)
+    half = KarmaRun(TINY, world=SHORT)
     next(half.run())
-    rest = KarmaRun(TINY)
+    rest = KarmaRun(TINY, world=SHORT)
     rest.set_state(half.get_state())
     list(rest.run())
     for name, array in whole.actor.arrays().items():
@@ -155,3 +158,53 @@ def test_roles_without_missions_are_rewarded_as_nobodys():
     assert (earned(missions=False) > earned() - 1e-12).all()
     assert (earned(missions=False) != earned()).any()
     assert (earned(binding="none", missions=True) != earned(binding="none", missions=False)).any()
+
+
+GRAPH = """
+nodes: [{name: n, cpu: 8, memory: 32Gi}]
+entries: {front: 1}
+services:
+  front: {throughput: 90, replicas: {minimum: 1, maximum: 9}, requests: {cpu: 500m}, calls: {cart: 2}}
+  cart: {throughput: 120, replicas: {minimum: 1, maximum: 9}, requests: {cpu: 500m}}
+"""
+
+
+def test_a_run_trains_on_the_graph_and_the_load_that_it_is_given():
+    load = parse_trace("\n".join(str(50 + at % 40) for at in range(300)), "--trace")
+    files = {"topology": "sha256:1", "trace": "sha256:2"}
+    one = KarmaRun(replace(TINY, files=files), world=replace(SHORT, topology=parse_topology(GRAPH, "g"), trace=load))
+    assert one.setup(0).topology.order == ("front", "cart")
+    assert one.setup(0).trace is load
+    assert one.settings.as_json()["files"] == files
+    assert "files" not in TINY.as_json()  # an older checkpoint's digest is as it was
+    next(one.run())
+    assert one.best.score > float("-inf")
+
+
+def test_one_agent_is_trained_for_the_graph_that_it_is_given():
+    one = KarmaRun(replace(TINY, agents="single"), world=replace(SHORT, topology=parse_topology(GRAPH, "g")))
+    list(one.run())
+    assert SinglePolicy(weights=one.weights(version=1)).services == 2
+
+
+def test_the_envelope_holds_all_that_the_policy_sees_on_the_episodes_of_its_training(monkeypatch):
+    monkeypatch.setattr(training, "ENVELOPE_EPISODES", 3)
+    one = KarmaRun(TINY)
+    policy = KarmaPolicy()
+    found = envelope_of(one, policy.weights)
+    assert found == envelope_of(one, policy.weights)
+    seen = [trajectory(one.setup(at), policy, TINY.seed * training.EPISODES_OF_A_SEED + at) for at in range(3)]
+    assert alarms(seen, found) == 0.0
+    assert all(low <= high for low, high in found.values())
+    assert set(found) == set(FEATURES)
+
+
+@pytest.mark.parametrize("policy", ["lb", "dqn"])
+def test_a_policy_that_is_trained_on_no_graph_of_ones_own_takes_none(policy, tmp_path, capsys):
+    graph = tmp_path / "graph.yaml"
+    graph.write_text(GRAPH)
+    with pytest.raises(SystemExit) as ended:
+        run(["train", policy, "--out", str(tmp_path / "out"), "--topology", str(graph)])
+    assert ended.value.code == BAD_INPUT
+    assert f"--topology: {policy} takes no graph of yours" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

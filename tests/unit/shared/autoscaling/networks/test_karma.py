@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from shared.autoscaling.networks.features import FEATURES, STEPS
 from shared.autoscaling.networks.karma import KarmaPolicy
 from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.registry import make_policy
+from shared.autoscaling.safety.drift import Drift, after
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup, play
 from shared.policy.weights import encode
@@ -73,3 +75,36 @@ def test_a_binding_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match="binding"):
         make_policy("karma", {"binding": "loose"})
     assert isinstance(make_policy("karma", {"binding": "soft"}), KarmaPolicy)
+
+
+def test_the_shipped_weights_know_what_they_were_trained_on_and_what_they_see_is_told_by_name():
+    policy = KarmaPolicy()
+    assert set(policy.envelope) == set(FEATURES)
+    policy.reset(7)
+    assert policy.inputs == {}
+    world = Setup(default_topology(), "calm", seconds=200).world(7)
+    policy.decide(world.observe())
+    assert set(policy.inputs) == set(default_topology().order)
+    assert set(policy.inputs["a"]) == set(FEATURES)
+    assert policy.inputs["a"]["cores"] == pytest.approx(policy.eyes.inputs[0, FEATURES.index("cores")])
+
+
+@pytest.mark.parametrize("times", [10.0, 1000.0])
+def test_a_cpu_in_another_unit_is_drift_within_five_decisions(times):
+    """The guard on the shipped weights: what a wrong unit does to one input of one service."""
+    policy, world = KarmaPolicy(), Setup(default_topology(), "mixed", intensity_of("mixed"), seconds=600).world(42)
+    policy.reset(42)
+    drift, since = Drift(), None
+    while not world.over and not drift.drifting:
+        seen = world.observe()
+        front = seen.services["a"]
+        wrong = replace(front, usage={**front.usage, "cpu": (front.usage["cpu"] or 0.0) * times})
+        if seen.now >= 100:
+            since = since or seen.now
+            seen = replace(seen, services={**seen.services, "a": wrong})
+        world.apply(policy.decide(seen))
+        drift = after(drift, policy.inputs, policy.envelope)
+        world.run(10)
+    assert drift.drifting
+    assert seen.now - since <= 50
+    assert "a utilisation" in drift.why

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.autoscaling.networks.demand import DemandPolicy, DemandSettings
-from shared.autoscaling.networks.features import CLIP, FEATURES, features
+from shared.autoscaling.networks.features import CLIP, FEATURES, features, inputs_of
 from shared.autoscaling.networks.signals import Reader
 from shared.autoscaling.observation import Bounds, Observation, ServiceObservation
 
@@ -132,8 +132,8 @@ def test_features_are_bounded_named_and_follow_no_name():
     reader = Reader()
     wild = service(arrivals=1e9, served=1.0, failed=1e9, queue=1e9, latency_s=1e3)
     signals = reader.read(seen(a=service(), b=wild))
-    rows = features(signals, {"a": 3, "b": 6}, {}, tight=True)
+    rows = features(inputs_of(signals, {"a": 3, "b": 6}, {}, tight=True))
     assert rows.shape == (2, len(FEATURES))
     assert abs(rows).max() <= CLIP
-    swapped = features(dict(reversed(signals.items())), {"a": 3, "b": 6}, {}, tight=True)
+    swapped = features(inputs_of(dict(reversed(signals.items())), {"a": 3, "b": 6}, {}, tight=True))
     assert (swapped[::-1] == rows).all()

@@ -1,0 +1,90 @@
+"""Reads one signal of one service from where a ``ResilientAutoscaler`` says that it is: metrics APIs, or a Prometheus.
+
+The autoscaler and a capture read alike. No read raises for what others do: what could not be read is said in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import quote
+
+from shared.adapters.prometheus import PrometheusClient
+from shared.autoscaling.safety.readings import Reading
+from shared.errors import ConfigError, KubeError
+from shared.kube.scaled_objects import PodMetric, decode_metric_values, decode_pod_metrics
+from shared.model.autoscaler import Signal, Source, SourceKind
+
+CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io/v1beta2", "/apis/external.metrics.k8s.io/v1beta1"
+METRICS = "/apis/metrics.k8s.io/v1beta1"
+BRIEF = 200
+
+
+class RawReads(Protocol):
+    """The API server's paths that are no objects."""
+
+    async def read(
+        self, route: str, path: str, *, query: Mapping[str, str] | None = None, timeout_s: float = 5.0
+    ) -> bytes:
+        """GET; errors as of ``KubeApi``."""
+        ...
+
+
+class MetricReads:
+    """``prometheus`` None: no query is answered."""
+
+    def __init__(self, api: RawReads, prometheus: PrometheusClient | None, *, timeout_s: float) -> None:
+        self._api, self._prometheus, self._timeout_s = api, prometheus, timeout_s
+
+    async def pod_metrics(self, namespace: str) -> dict[str, PodMetric] | str:
+        """What each pod uses, by name; why it could not be read."""
+        path = f"{METRICS}/namespaces/{quote(namespace, safe='')}/pods"
+        try:
+            body = await self._api.read("list pod metrics", path, timeout_s=self._timeout_s)
+            return {one.pod: one for one in decode_pod_metrics(body)}
+        except KubeError as error:
+            return f"metrics.k8s.io: {str(error)[:BRIEF]}"
+
+    async def reading(self, namespace: str, signal: Signal, source: Source, selector: str) -> Reading:
+        """One signal. ``selector``: of the service's pods, where the source names none."""
+        try:
+            if source.kind is SourceKind.PROMETHEUS:
+                values = await self._by_query(source.query)
+            else:
+                values = await self._by_api(namespace, source, selector)
+        except (KubeError, ConfigError) as error:
+            return Reading(None, None, str(error)[:BRIEF])
+        if not values:
+            return Reading(None, None, "the answer is empty")
+        numbers = [value * source.scale for value, _ in values]
+        joined = max(numbers) if signal is Signal.LATENCY else sum(numbers)
+        # one bad part spoils the sum, and must show
+        worst = next((one for one in numbers if not one >= 0), None)
+        # a selector of the object's own may mean fewer pods than the service has
+        pods = len(values) if source.kind is SourceKind.PODS and not source.selector else None
+        return Reading(joined if worst is None else worst, min(at_s for _, at_s in values), pods=pods)
+
+    async def _by_query(self, query: str) -> list[tuple[float, float]]:
+        if self._prometheus is None:
+            raise ConfigError("there is no Prometheus: give --prometheus URL")
+        series = await self._prometheus.query(query, timeout_s=self._timeout_s)
+        if len(series) > 1:
+            raise ConfigError(f"the query has {len(series)} series: sum them in it, so that it has one")
+        return [(value, at_s) for one in series for at_s, value in one.samples]
+
+    async def _by_api(self, namespace: str, source: Source, selector: str) -> list[tuple[float, float]]:
+        space, metric = quote(namespace, safe=""), quote(source.metric, safe="")
+        query: dict[str, str] = {}
+        match source.kind:
+            case SourceKind.EXTERNAL:
+                path = f"{EXTERNAL}/namespaces/{space}/{metric}"
+                query = {"labelSelector": source.selector} if source.selector else {}
+            case SourceKind.PODS:
+                path = f"{CUSTOM}/namespaces/{space}/pods/*/{metric}"
+                chosen = source.selector or selector
+                query = {"labelSelector": chosen} if chosen else {}
+            case _:
+                resource, name = quote(source.object_resource, safe=""), quote(source.object_name, safe="")
+                path = f"{CUSTOM}/namespaces/{space}/{resource}/{name}/{metric}"
+        body = await self._api.read(f"metric {source.kind.value}", path, query=query, timeout_s=self._timeout_s)
+        return decode_metric_values(body)
