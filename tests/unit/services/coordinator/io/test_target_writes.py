@@ -71,7 +71,7 @@ async def test_where_the_role_may_not_write_it_is_tried_rarely() -> None:
 
 async def test_where_the_definition_has_no_status_yet_it_is_tried_rarely() -> None:
     api = Api(*[KubeRejected("not found", status=404)] * 100)
-    assert await kept(api, looks=int(REFUSED_S) + 20, clock=[0.0], uids=("u1", "u2")) == 2
+    assert await kept(api, looks=int(REFUSED_S) + 20, clock=[0.0], uids=("u1", "u2")) == 3
 
 
 async def test_objects_that_were_deleted_meanwhile_keep_no_other_from_being_told() -> None:
