@@ -102,9 +102,7 @@ class Dl2Run:
 
     unit = "rounds"
 
-    def __init__(
-        self, settings: Dl2Settings, teacher: Teacher, workers: Workers | None = None, processes: int = 1
-    ) -> None:
+    def __init__(self, settings: Dl2Settings, teacher: Teacher, workers: Workers | None = None, processes: int = 1) -> None:
         self.settings, self._teacher = settings, teacher
         self.types = tuple(MODELS)
         inputs = settings.window * (len(self.types) + len(OF_JOB))
@@ -206,7 +204,9 @@ class Dl2Run:
         self._follow(samples, optimiser)
         for number in range(s.corrected if teacher.live else 0):
             seeds = self._seeds(s.taught_episodes * (number + 1), s.taught_episodes)
-            plays = Plays(seeds=seeds, window=s.window, types=self.types, teacher=teacher.of, kept=0.4, followed=0.5)
+            plays = Plays(
+                seeds=seeds, window=s.window, types=self.types, teacher=teacher.of, kept=0.4, followed=0.5
+            )
             samples = samples.joined(self._samples(self._play(plays, self.actor.arrays())), 10**9)
             self._follow(samples, optimiser)
 

@@ -61,7 +61,9 @@ def parse_schedule(text: str, file: str) -> dict[int, Recorded]:
             raise ConfigError(f"{file}, line {line}: {error}; {REMEDY}") from None
     if not found:
         raise ConfigError(f"{file}: no row follows the header; {REMEDY}")
-    return {seed: Recorded({name: tuple(rows) for name, rows in jobs.items()}) for seed, jobs in found.items()}
+    return {
+        seed: Recorded({name: tuple(rows) for name, rows in jobs.items()}) for seed, jobs in found.items()
+    }
 
 
 def _allocation(row: Mapping[str, str]) -> Allocation:
@@ -70,4 +72,6 @@ def _allocation(row: Mapping[str, str]) -> Allocation:
         node, _, count = part.rpartition(":")
         placement[node] = int(count)
     servers = row.get(SERVERS)
-    return Allocation(workers=sum(placement.values()), placement=placement, servers=int(servers) if servers else None)
+    return Allocation(
+        workers=sum(placement.values()), placement=placement, servers=int(servers) if servers else None
+    )

@@ -170,9 +170,7 @@ class Marginal:
             if key not in self._served:
                 if len(self._served) >= MOST_KEPT:
                     self._served.clear()
-                rates = [
-                    job.speed.served(*pair, job.batch) for pair in zip(workers.tolist(), servers.tolist(), strict=True)
-                ]
+                rates = [job.speed.served(*pair, job.batch) for pair in zip(workers.tolist(), servers.tolist(), strict=True)]
                 self._served[key] = (job.speed, np.array(rates))
             with np.errstate(divide="ignore"):
                 needed = job.remaining_samples / self._served[key][1]

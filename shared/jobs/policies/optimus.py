@@ -66,9 +66,7 @@ class Optimus:
             left, places = left - step[0], places - 1
             queue(at)
         workers = {name: pair[0] for name, pair in has.items()}
-        return place_kept(
-            seen.jobs, seen.nodes, workers, servers_of(seen, {name: pair[1] for name, pair in has.items()})
-        )
+        return place_kept(seen.jobs, seen.nodes, workers, servers_of(seen, {name: pair[1] for name, pair in has.items()}))
 
     def _gain(self, job: JobObservation, has: Pair, step: Pair, per_node: int) -> float:
         """Seconds that one step saves a job; 0.0: it may not take it, or its work is unknown."""
