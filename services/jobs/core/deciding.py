@@ -46,11 +46,28 @@ class Deciding:
         self._new_judge = judge
         self._make = make if make is not None else _none
         self._refused = ""
+        self._gone: tuple[Rollout, Rollout] | None = None
+        """The rollout that this term took back last, and what became of it."""
 
-    def follow(self, rollout: Rollout, revision: int) -> None:
-        """The record was read. Another candidate or stage is judged anew."""
+    def read(self, rollout: Rollout, revision: int) -> Rollout | None:
+        """The record was read. One that was taken back stays so: what of it is read is from before, or a window's
+        figures that came to etcd first. Returned: what is then to be written over it."""
+        if self._gone is None or not rollout.on or not _same(rollout, self._gone[0]):
+            self._follow(rollout, revision)
+            return None
+        self._follow(self._gone[1], revision)
+        return self._gone[1]
+
+    def became(self, rollout: Rollout) -> None:
+        """What is being written holds at once, also while etcd does not answer."""
+        if self.rollout.on and not rollout.on:
+            self._gone = (self.rollout, rollout)
+        self._follow(rollout, self.revision)
+
+    def _follow(self, rollout: Rollout, revision: int) -> None:
+        """Another candidate or stage is judged anew."""
         before, self.rollout, self.revision = self.rollout, rollout, revision
-        if (before.candidate, before.stage, before.since) == (rollout.candidate, rollout.stage, rollout.since):
+        if _same(before, rollout):
             return
         self.judge, self._refused = self._new_judge(), ""
         if not rollout.on:
@@ -90,6 +107,11 @@ class Deciding:
 
     def _in_canary(self, state: State, key: str) -> bool:
         return in_canary(state.jobs[key].job.uid, self.rollout.percent)
+
+
+def _same(one: Rollout, other: Rollout) -> bool:
+    """Whether it is the same stage of the same candidate, whatever its figures."""
+    return (one.candidate, one.stage, one.since) == (other.candidate, other.stage, other.since)
 
 
 def _ask(guard: Guard, seen: Seen, shown: Observation, lane: frozenset[str] | None = None) -> Answer:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 
 import pytest
 
 from services.jobs.core import events as ev
 from services.jobs.core.instructions import WriteRollout
+from services.jobs.io.rollouts import ROLLOUT
 from shared.errors import ConfigError
 from shared.jobs.guard import Guard
 from shared.jobs.observation import Allocation, Observation
+from shared.jobs.online.learned import Way
 from shared.jobs.online.stages import Judge, Rollout, Stage, in_canary
 from shared.jobs.policies.elastic import Elastic
 from shared.model.training_job import Phase
@@ -144,3 +146,38 @@ def test_a_new_leader_goes_on_with_the_candidate_as_etcd_says():
     follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
     decides(world, 2)
     assert world.status("default/j0").target == 2
+
+
+def test_figures_of_a_window_that_come_to_etcd_first_do_not_bring_back_what_went_back():
+    """The write of a good window and that of going back compare the same revision: only one of them holds."""
+    world = world_with(Stage.ACTIVE, percent=100)
+    decides(world, 12)
+    (back,) = written(world)
+    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active", good=1), 8)
+    again = written(world)[-1]
+    assert (again.rollout, again.revision) == (back.rollout, 8)
+    decides(world, 2)
+    assert world.status("default/j0").target == 4
+    follow(world, Rollout(stage=Stage.SHADOW, candidate="tight", since="later"), 9)
+    assert world.core.deciding.rollout.on, "who sets it again is heard"
+
+
+def test_a_new_leader_decides_nothing_before_it_has_read_the_record():
+    world = world_with(Stage.ACTIVE, most_worse=inf)
+    decides(world, 2)
+    world.die()
+    world.core.missing.add(ROLLOUT)
+    world.settle()
+    assert world.status("default/j0").target == 2, "the policy of the settings would have made it 4"
+    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
+    world.turn(ev.Listed(ROLLOUT))
+    decides(world, 2)
+    assert (world.status("default/j0").target, world.status("default/j0").restarts) == (2, 1)
+
+
+def test_a_job_whose_speeds_cannot_be_compared_stops_no_decision():
+    world = world_with(Stage.SHADOW, most_worse=inf)
+    for workers, speed in ((1, 1e-300), (2, 1e9)):
+        world.core.state.jobs["default/j0"].speeds.add(Way(workers, 1, 1), speed)
+    decides(world, 2)
+    assert isfinite(world.core.deciding.judge.window.short)
