@@ -17,7 +17,7 @@ from shared.jobs.bounds import Allowed, allow
 from shared.jobs.guard import Answer, Guard
 from shared.jobs.observation import Observation
 from shared.jobs.online.lanes import joined, of_lane
-from shared.jobs.online.stages import Judge, Rollout, Stage, back, in_canary
+from shared.jobs.online.stages import Judge, Rollout, Stage, back, in_canary, same_step
 from shared.jobs.online.worth import compared
 
 
@@ -52,7 +52,7 @@ class Deciding:
     def read(self, rollout: Rollout, revision: int) -> Rollout | None:
         """The record was read. One that was taken back stays so: what of it is read is from before, or a window's
         figures that came to etcd first. Returned: what is then to be written over it."""
-        if self._gone is None or not rollout.on or not _same(rollout, self._gone[0]):
+        if self._gone is None or not rollout.on or not same_step(rollout, self._gone[0]):
             self._follow(rollout, revision)
             return None
         self._follow(self._gone[1], revision)
@@ -67,7 +67,7 @@ class Deciding:
     def _follow(self, rollout: Rollout, revision: int) -> None:
         """Another candidate or stage is judged anew."""
         before, self.rollout, self.revision = self.rollout, rollout, revision
-        if _same(before, rollout):
+        if same_step(before, rollout):
             return
         self.judge, self._refused = self._new_judge(), ""
         if not rollout.on:
@@ -107,11 +107,6 @@ class Deciding:
 
     def _in_canary(self, state: State, key: str) -> bool:
         return in_canary(state.jobs[key].job.uid, self.rollout.percent)
-
-
-def _same(one: Rollout, other: Rollout) -> bool:
-    """Whether it is the same stage of the same candidate, whatever its figures."""
-    return (one.candidate, one.stage, one.since) == (other.candidate, other.stage, other.since)
 
 
 def _ask(guard: Guard, seen: Seen, shown: Observation, lane: frozenset[str] | None = None) -> Answer:
