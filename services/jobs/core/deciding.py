@@ -77,6 +77,9 @@ class Deciding:
                 self.candidate = self._make(rollout.candidate)
             except ConfigError as error:
                 self.candidate, self._refused = None, str(error)
+            except Exception as error:  # noqa: BLE001  whatever is wrong with it: the next leader would make it too
+                told = f"{rollout.candidate}: {type(error).__name__}: {error}"[:256]
+                self.candidate, self._refused = None, told
 
     def decide(self, state: State, seen: Seen, now: float) -> Decided:
         """What is carried out. Where a policy fails, everything stays as it was decided last."""

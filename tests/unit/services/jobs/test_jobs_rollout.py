@@ -42,6 +42,8 @@ class Broken(Tight):
 def make(name: str) -> Guard:
     if name == "missing":
         raise ConfigError("policy: missing needs torch, which is not installed here; choose another")
+    if name == "corrupt":
+        raise ValueError("not a zip file")
     return Guard({"tight": Tight, "broken": Broken, "same": Elastic}[name]())
 
 
@@ -121,10 +123,11 @@ def test_one_that_fails_again_and_again_goes_back_and_no_job_is_touched():
     assert (world.status("default/j0").target, world.status("default/j0").restarts) == (4, 0)
 
 
-def test_one_that_cannot_be_had_here_goes_back_with_the_remedy():
-    world = world_with(Stage.SHADOW, "missing")
+@pytest.mark.parametrize(("name", "told"), [("missing", "needs torch"), ("corrupt", "ValueError: not a zip file")])
+def test_one_that_cannot_be_had_here_goes_back_and_says_why(name: str, told: str):
+    world = world_with(Stage.SHADOW, name)
     decides(world)
-    assert "needs torch" in written(world)[0].rollout.reason
+    assert told in written(world)[0].rollout.reason
 
 
 def test_a_good_window_is_written_and_judging_goes_on():
