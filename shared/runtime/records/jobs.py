@@ -93,7 +93,7 @@ async def change_rollout(
     """By the coordinator that leads the term: the record after ``change(held, time)``.
 
     Made again where the jobs service wrote figures meanwhile, and not over another step than the one that was asked
-    for: else two promotions at once, or one whose answer was lost, go from shadow to all jobs. ``Conflict``: another
+    for: else two promotions at once go from shadow to all jobs. ``Conflict``: another
     step, or another coordinator, came first; unknown: ``StoreUnknown``.
     """
     first: Rollout | None = None
