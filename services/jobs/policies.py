@@ -10,7 +10,9 @@ from shared.jobs.observation import Policy
 from shared.jobs.policies.covered import Covered
 from shared.jobs.registry import make
 
-NEEDS_SPEED = frozenset({"marginal", "marginal-fixed", "optimus", "pollux", "sia", "srtf"})
+NEEDS_SPEED = frozenset(
+    {"jobs-sets", "jobs-sets-fixed", "marginal", "marginal-fixed", "optimus", "pollux", "sia", "srtf"}
+)
 """Those that divide by how fast each job runs: a job of which that is not known is left to ``elastic``."""
 
 

@@ -37,7 +37,6 @@ POLICIES: Mapping[str, Entry] = {
     "pollux": Entry(f"{PACKAGE}.pollux", "Pollux", adapts_batch=True, draws=True),
     "marginal": Entry(f"{PACKAGE}.marginal", "Marginal", adapts_batch=True),
     "marginal-fixed": Entry(f"{PACKAGE}.marginal", "Marginal"),
-    "jobs-dl2": Entry(f"{PACKAGE}.learned.dl2", "Dl2"),
     "jobs-sets": Entry(f"{PACKAGE}.learned.sets", "Sets", adapts_batch=True),
     "jobs-sets-fixed": Entry(f"{PACKAGE}.learned.sets", "Sets"),
     "sia": Entry(f"{PACKAGE}.sia", "Sia", adapts_batch=True),

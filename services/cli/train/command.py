@@ -41,7 +41,9 @@ FILE = click.Path(path_type=Path)
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for weights, card and curves.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
 @click.option("--workers", type=click.IntRange(1, 64), help="Processes to train in; default 1.")
-@click.option("--warm-up", help="First imitate kube-default, or FILE (a capture); jobs-dl2: a rule, or a schedule.")
+@click.option(
+    "--warm-up", help="First imitate kube-default, or FILE (a capture). jobs-dl2: a rule for jobs, or a schedule."
+)
 @click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
 @click.option("--mixture", help="hybrid: which policies are mixed: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
 @click.option("--series", type=FILE, help="services-twin: the recorded series of a service graph, CSV.")

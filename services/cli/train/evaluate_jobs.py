@@ -90,7 +90,9 @@ def jobs_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the flags; the command gets them by name."""
     options = (
         click.option(
-            "--workload", type=FILE, help="Of --suite jobs: play this workload alone, by --policy; .csv[.gz], or twin-a."
+            "--workload",
+            type=FILE,
+            help="Of --suite jobs: play this workload alone, by --policy; .csv[.gz], or twin-a.",
         ),
         click.option("--cluster", type=FILE, help="The nodes of --workload, YAML; default: 16 nodes of 4 GPUs."),
         click.option("--schedule", type=FILE, help="Write who had which GPUs when in --workload, as CSV."),

@@ -44,7 +44,7 @@ from shared.experiments.autoscaling.policies import BASELINE, make
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import Card, WeightsFile
 
-ROUNDS = 30
+ROUNDS = 16
 ACTION_STREAM = 34
 
 
@@ -56,19 +56,19 @@ class AwareRunSettings:
     rounds: int = ROUNDS
     episodes_per_round: int = 16
     taught_episodes: int = 32
-    taught_epochs: int = 8
-    epochs: int = 3
+    taught_epochs: int = 2
+    epochs: int = 6
     batch_episodes: int = 4
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     clip: float = 0.2
-    entropy: float = 0.003
+    entropy: float = 0.02
     discount: float = 0.95
     trace: float = 0.9
     value_weight: float = 0.5
     max_gradient: float = 0.5
     hidden: int = 64
-    validate_every: int = 5
+    validate_every: int = 4
     strength: float = STRENGTH
     seconds: int = 600
     """Of an episode of training."""

@@ -39,7 +39,7 @@ from shared.experiments.autoscaling.episode import Setup, World
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import Card, WeightsFile
 
-ROUNDS = 32
+ROUNDS = 16
 EXPLORE_STREAM = 32
 
 

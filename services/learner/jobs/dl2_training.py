@@ -1,11 +1,12 @@
 """Trains ``jobs-dl2`` as DL2 is trained (Peng et al., TPDS 2021, section 4), with what makes that sound.
 
-It first imitates a scheduler by cross-entropy over its increments; then an actor and a critic learn from rounds of their
-own. A slot's reward goes to all of its inferences; what follows is bootstrapped over slots (TD(lambda)) by a critic that
-sees the state alone, so no action that a mask forbids enters the bootstrap, and probabilities are over allowed actions
-both when acting and when learning. Samples are replayed; their age is corrected by the clipped ratio of probabilities
-(PPO's), and mended poor states count by the probability with which they were really taken. The weights kept are those
-with the best validation (seeds 100-109), the imitating ones included. A run is a function of its settings.
+It first imitates a scheduler by cross-entropy over its increments; then an actor and a critic learn from rounds of
+their own. A slot's reward goes to all of its inferences; what follows is bootstrapped over slots (TD(lambda)) by a
+critic that sees the state alone, so no action that a mask forbids enters the bootstrap, and probabilities are over
+allowed actions both when acting and when learning. Samples are replayed; their age is corrected by the clipped ratio
+of probabilities (PPO's), and mended poor states count by the probability with which they were really taken. The
+weights kept are those with the best validation (seeds 100-109), the imitating ones included. A run is a function of
+its settings.
 
 Scalars: ``train/completion_h``, ``train/entropy``, ``train/value_loss``, ``validation/completion_h``.
 """
@@ -13,7 +14,7 @@ Scalars: ``train/completion_h``, ``train/entropy``, ``train/value_loss``, ``vali
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,22 +44,23 @@ class Dl2Settings:
 
     seed: int = FIRST_TRAINING_SEED
     rounds: int = ROUNDS
-    teacher: str = "optimus"
+    teacher: str = "drf"
     critic: bool = True
     explores: bool = True
     replay: bool = True
-    window: int = 30
+    window: int = 60
+    """As many jobs as DRF has on Twin A at once: behind a window of 30 it is at 3.2 h instead of 2.4 h."""
     hidden: tuple[int, ...] = (128, 128)
-    taught_episodes: int = 16
-    corrected: int = 2
+    taught_episodes: int = 10
+    corrected: int = 1
     """Times that the network acts in half of the rounds and the teacher says what it would do (DAgger)."""
-    taught_updates: int = 800
-    episodes_per_round: int = 16
+    taught_updates: int = 1500
+    episodes_per_round: int = 8
     updates: int = 24
     batch_size: int = 1024
     buffer: int = 65_536
     learning_rate: float = 3e-4
-    taught_rate: float = 1e-3
+    taught_rate: float = 2e-3
     clip: float = 0.2
     entropy: float = 0.002
     explore: float = 0.4
@@ -90,6 +92,8 @@ class Samples:
     actions: Tensor
     log_p: Tensor
     returns: Tensor
+    taught: Tensor
+    """bool [n, actions], of a teacher's; [0, actions] else."""
 
     def joined(self, newer: Samples, most: int) -> Samples:
         """These and newer ones, the newest ``most``."""
@@ -102,7 +106,7 @@ class Dl2Run:
 
     unit = "rounds"
 
-    def __init__(self, settings: Dl2Settings, teacher: Teacher, workers: Workers | None = None, processes: int = 1) -> None:
+    def __init__(self, settings: Dl2Settings, teacher: Teacher, workers: Workers | None = None) -> None:
         self.settings, self._teacher = settings, teacher
         self.types = tuple(MODELS)
         inputs = settings.window * (len(self.types) + len(OF_JOB))
@@ -112,7 +116,7 @@ class Dl2Run:
             [*self.actor.parameters(), *self.critic.parameters()], lr=settings.learning_rate, eps=1e-5
         )
         self._rng = np.random.default_rng([settings.seed, 1])
-        self._workers, self._processes = workers or Workers(), processes
+        self._workers = workers or Workers()
         self._buffer: Samples | None = None
         self.rounds = 0
         self.best_score = float("inf")
@@ -192,7 +196,7 @@ class Dl2Run:
         arrays = None if taught and params is None else params or self.actor.arrays()
         half = (len(plays.seeds) + 1) // 2
         parts = [part for part in (plays.seeds[:half], plays.seeds[half:]) if part]
-        jobs = [({**_fields(plays), "seeds": part}, arrays) for part in parts]
+        jobs = [(replace(plays, seeds=part), arrays) for part in parts]
         return list(self._workers.map(_play_one, jobs))
 
     def _imitate(self) -> None:
@@ -204,24 +208,27 @@ class Dl2Run:
         self._follow(samples, optimiser)
         for number in range(s.corrected if teacher.live else 0):
             seeds = self._seeds(s.taught_episodes * (number + 1), s.taught_episodes)
-            plays = Plays(
-                seeds=seeds, window=s.window, types=self.types, teacher=teacher.of, kept=0.4, followed=0.5
-            )
+            plays = Plays(seeds=seeds, window=s.window, types=self.types, teacher=teacher.of, kept=0.4, followed=0.5)
             samples = samples.joined(self._samples(self._play(plays, self.actor.arrays())), 10**9)
             self._follow(samples, optimiser)
 
     def _follow(self, samples: Samples, optimiser: torch.optim.Optimizer) -> None:
-        """Cross-entropy with the teacher's increments; the critic learns its returns beside."""
+        """More probability to the increments on the way to the teacher's decision, whichever; slots are shuffled, so
+        that each learns from all jobs. The critic learns the teacher's returns beside."""
         s = self.settings
+        width = len(self.types) + len(OF_JOB)
         for update in range(s.taught_updates):
             for group in optimiser.param_groups:
                 group["lr"] = s.taught_rate * (1.0 - 0.9 * update / s.taught_updates)
             at = torch.from_numpy(self._rng.integers(len(samples.actions), size=s.batch_size // 2))
-            logits = self.actor(samples.inputs[at].float()).masked_fill(~samples.masks[at], FORBIDDEN)
-            loss = torch.nn.functional.cross_entropy(logits, samples.actions[at])
-            self._descend(loss, optimiser)
+            order = torch.from_numpy(self._rng.permutation(s.window))
+            slots = samples.inputs[at].float().view(len(at), s.window, width)
+            inputs = slots[:, order].reshape(len(at), -1)
+            allowed, taught = (_reordered(one[at], order) for one in (samples.masks, samples.taught))
+            log_all = torch.log_softmax(self.actor(inputs).masked_fill(~allowed, FORBIDDEN), dim=-1)
+            self._descend(-torch.logsumexp(log_all.masked_fill(~taught, FORBIDDEN), dim=-1).mean(), optimiser)
             if s.critic and update % 4 == 0:
-                value = self.critic(samples.inputs[at].float()).squeeze(-1)
+                value = self.critic(inputs).squeeze(-1)
                 self._descend((value - samples.returns[at]).pow(2).mean(), self._optimiser)
 
     def _samples(self, played: list[Rollout]) -> Samples:
@@ -235,10 +242,12 @@ class Dl2Run:
             torch.from_numpy(np.concatenate([one.actions for one, _ in parts])),
             torch.from_numpy(np.concatenate([one.log_p for one, _ in parts])),
             torch.cat([returns for _, returns in parts]),
+            torch.from_numpy(np.concatenate([one.taught for one, _ in parts])),
         )
 
     def _returns(self, played: Rollout) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """float32 [slots]: TD(lambda) over each run's slots; without a critic the discounted sum. A run's end is an end."""
+        """float32 [slots]: TD(lambda) over each run's slots; without a critic the discounted sum. A run's end is an
+        end."""
         s = self.settings
         with torch.no_grad():
             values = self.critic(torch.from_numpy(played.firsts).float()).squeeze(-1).numpy()
@@ -276,7 +285,9 @@ class Dl2Run:
 
     def _descend(self, loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
         if not bool(torch.isfinite(loss)):
-            raise TrainingDiverged(f"{NAME} seed {self.settings.seed}: the loss is {float(loss)}; lower the rate")
+            raise TrainingDiverged(
+                f"{NAME} seed {self.settings.seed}: the loss is {float(loss.detach())}; lower the rate"
+            )
         self.actor.zero_grad()
         self.critic.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -299,12 +310,14 @@ def weights_of(arrays: Arrays, types: tuple[str, ...], **card: Any) -> WeightsFi
     return WeightsFile(arrays, Card(policy=NAME, features=features_of(list(types)), **{"version": 1, **card}))
 
 
-def _fields(plays: Plays) -> dict[str, Any]:
-    return {name: getattr(plays, name) for name in Plays.__slots__}
+def _reordered(actions: Tensor, order: Tensor) -> Tensor:
+    """[n, 3 · window + 1] with its slots in another order; void stays last."""
+    slots = actions[:, :-1].view(len(actions), len(order), KINDS)[:, order]
+    return torch.cat((slots.reshape(len(actions), -1), actions[:, -1:]), dim=1)
 
 
-def _play_one(job: tuple[dict[str, Any], Arrays | None]) -> Rollout:
-    return play(Plays(**job[0]), job[1])
+def _play_one(job: tuple[Plays, Arrays | None]) -> Rollout:
+    return play(*job)
 
 
 def _judge_one(job: tuple[Arrays, tuple[str, ...], int]) -> float:

@@ -1,8 +1,8 @@
 """Rounds of DL2's kind on Twin A, several runs side by side: by the network of the moment, or by a teacher.
 
-The reward of a slot is the sum over jobs of the share of their whole work that was done in it (section 4.3 of the paper);
-every inference of the slot gets it. numpy alone, so that workers need no torch. A share of the inferences is kept: those
-of one slot are much alike.
+The reward of a slot is the sum over jobs of the share of their whole work that was done in it (section 4.3 of the
+paper); every inference of the slot gets it. numpy alone, so that workers need no torch. A share of the inferences is
+kept: those of one slot are much alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.experiments.jobs.twin_a import GAP_S, JOBS, NODES, cluster, draw, settings
-from shared.jobs.observation import Observation, Policy
+from shared.jobs.observation import Decision, Observation, Policy
 from shared.jobs.policies.learned.dl2 import FORBIDDEN
 from shared.jobs.policies.learned.increments import KINDS, Bools, Floats, Increments, Ints, towards
 from shared.policy.networks import layer_count, mlp
@@ -46,9 +46,10 @@ class Plays:
 class Rollout:
     """What was seen, as arrays: of inferences that were kept, and of slots.
 
-    ``inputs`` float16 [kept, inputs], ``masks`` bool [kept, actions], ``actions`` int64 [kept], ``log_p`` float32 [kept] by
-    which they were taken, ``slots`` int64 [kept]: rows of the slots. ``firsts`` float16 [slots, inputs]: the first
-    inference of each, ``rewards`` float32 [slots], ``runs`` int64 [slots]; a run's slots are in order, and it ends.
+    ``inputs`` float16 [kept, inputs], ``masks`` bool [kept, actions], ``actions`` int64 [kept], ``log_p`` float32
+    [kept] by which they were taken, ``slots`` int64 [kept]: rows of the slots. ``firsts`` float16 [slots, inputs]: the
+    first inference of each, ``rewards`` float32 [slots], ``runs`` int64 [slots]; a run's slots are in order, and it
+    ends.
     """
 
     inputs: NDArray[np.float16]
@@ -59,6 +60,8 @@ class Rollout:
     firsts: NDArray[np.float16]
     rewards: Floats
     runs: Ints
+    taught: Bools
+    """bool [kept, actions]: those on the way to the teacher's decision; [0, actions] without one."""
     completion_h: list[float] = field(default_factory=list)
     """By run: mean hours from submission to end."""
 
@@ -72,6 +75,7 @@ class _Book:
     actions: list[Ints] = field(default_factory=list)
     log_p: list[Floats] = field(default_factory=list)
     slots: list[Ints] = field(default_factory=list)
+    taught: list[Bools] = field(default_factory=list)
 
 
 def play(plays: Plays, params: Mapping[str, Floats] | None) -> Rollout:
@@ -84,7 +88,10 @@ def play(plays: Plays, params: Mapping[str, Floats] | None) -> Rollout:
     teachers = [plays.teacher(seed) for seed in plays.seeds] if plays.teacher is not None else []
     for seed, teacher in zip(plays.seeds, teachers, strict=False):
         teacher.reset(seed)
-    book, firsts, rewards, runs = _Book(), [], [], []
+    book = _Book()
+    firsts: list[Floats] = []
+    rewards: list[float] = []
+    runs: list[int] = []
     while live := [run for run, one in enumerate(simulations) if not one.done]:
         seen = [_next_seen(simulations[run]) for run in live]
         increments = Increments(seen, window=plays.window, types=plays.types)
@@ -110,13 +117,20 @@ def play(plays: Plays, params: Mapping[str, Floats] | None) -> Rollout:
         np.concatenate(book.inputs).astype(np.float16),
         np.concatenate(book.masks),
         np.concatenate(book.actions),
-        np.concatenate(book.log_p).astype(np.float32),
+        np.concatenate(book.log_p),
         np.concatenate(book.slots),
         np.concatenate(firsts).astype(np.float16),
         np.array(rewards, np.float32),
         np.array(runs),
-        [float(np.mean([one.completion_s for one in simulation.outcomes])) / 3600.0 for simulation in simulations],
+        np.concatenate(book.taught) if book.taught else np.zeros((0, KINDS * plays.window + 1), bool),
+        [_mean_hours(simulation) for simulation in simulations],
     )
+
+
+def _mean_hours(simulation: Simulation) -> float:
+    """From submission to end; a job that did not end counts as long as the run lasted."""
+    most_s = simulation.settings.most_s
+    return float(np.mean([min(one.completion_s, most_s - one.submitted) for one in simulation.outcomes])) / 3600.0
 
 
 def _next_seen(simulation: Simulation) -> Observation:
@@ -157,38 +171,36 @@ def _drawn_round(
 
 
 def _taught_round(
-    increments: Increments, wanted: Sequence[Mapping[str, object]], plays: Plays,
+    increments: Increments, wanted: Sequence[Decision], plays: Plays,
     params: Mapping[str, Floats] | None, student: Bools, book: _Book, base: int, rng: np.random.Generator,
 ) -> None:  # fmt: skip
     """The teacher's actions are noted; where ``student`` holds, the network's best ones are carried out."""
     layers = layer_count(params) if params is not None else 0
     while increments.active.any():
         inputs, mask = increments.inputs(), increments.mask()
-        void = KINDS * plays.window
-        taught = np.array(
-            [
-                towards(increments, at, one) if increments.active[at] else void  # type: ignore[arg-type]
-                for at, one in enumerate(wanted)
-            ]
-        )
-        _keep(book, increments, inputs, mask, taught, np.zeros(len(taught)), base, plays.kept, rng)
-        actions = taught
+        taught = np.array([towards(increments, at, one) for at, one in enumerate(wanted)])
+        # in any order: the network is to find its way from whatever was given first
+        actions = (taught * rng.random(taught.shape)).argmax(axis=1)
+        kept = _keep(book, increments, inputs, mask, actions, np.zeros(len(taught)), base, plays.kept, rng)
+        book.taught.append(taught[kept])
         if params is not None and student.any():
             own = np.where(mask, mlp(params, inputs, layers), FORBIDDEN).argmax(axis=1)
-            actions = np.where(student, own, taught)
+            actions = np.where(student, own, actions)
         increments.give(actions)
 
 
 def _keep(
     book: _Book, increments: Increments, inputs: Floats, mask: Bools, actions: Ints,
     log_p: NDArray[np.float64], base: int, kept: float, rng: np.random.Generator,
-) -> None:  # fmt: skip
+) -> Ints:  # fmt: skip
+    """Notes a share of the runs that are active; which."""
     rows = np.nonzero(increments.active & (rng.random(len(actions)) < kept))[0]
     book.inputs.append(inputs[rows])
     book.masks.append(mask[rows])
     book.actions.append(actions[rows])
-    book.log_p.append(log_p[rows])
+    book.log_p.append(log_p[rows].astype(np.float32))
     book.slots.append(base + rows)
+    return rows
 
 
 def log_softmax(logits: Floats) -> Floats:

@@ -1,10 +1,11 @@
-"""Trains ``jobs-sets``: it imitates ``marginal``, then evolution strategies on what is reported, the mean completion time.
+"""Trains ``jobs-sets``: it imitates ``marginal``, then evolution strategies on what is reported, the mean completion
+time.
 
-Why no actor-critic here: the network is asked once a decision, has a thousand weights, and a decision's worth shows hours
-later in all jobs at once. Evolution strategies (Salimans et al. 2017) need no credit for single decisions: each generation
-plays pairs of networks, theta + sigma e and theta - sigma e, on the same few workloads, and theta goes along the e of
-those that did better, by rank. Common workloads and pairs take most of the noise away. The weights kept are those with
-the best validation (seeds 100-109), the imitating ones included. A run is a function of its settings.
+Why no actor-critic here: the network is asked once a decision, has a thousand weights, and a decision's worth shows
+hours later in all jobs at once. Evolution strategies (Salimans et al. 2017) need no credit for single decisions: each
+generation plays pairs of networks, theta + sigma e and theta - sigma e, on the same few workloads, and theta goes
+along the e of those that did better, by rank. Common workloads and pairs take most of the noise away. The weights kept
+are those with the best validation (seeds 100-109), the imitating ones included. A run is a function of its settings.
 
 Scalars: ``train/completion_h`` and ``train/spread_h`` (over the population), ``validation/completion_h``.
 """
@@ -146,12 +147,12 @@ class SetsRun:
         for update in range(s.taught_updates):
             for group in optimiser.param_groups:
                 group["lr"] = s.taught_rate * (1.0 - 0.9 * update / s.taught_updates)
-            at = self._rng.integers(len(noted), size=min(64, len(noted)))
-            shown = torch.from_numpy(present[at])
-            error = self._network(torch.from_numpy(inputs[at]), shown) - torch.from_numpy(wanted[at])
+            some = self._rng.integers(len(noted), size=min(64, len(noted)))
+            shown = torch.from_numpy(present[some])
+            error = self._network(torch.from_numpy(inputs[some]), shown) - torch.from_numpy(wanted[some])
             loss = (error.pow(2).sum(-1) * shown).sum() / shown.sum()
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
         self.theta = flat_of(self._network.arrays())
 

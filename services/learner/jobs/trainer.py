@@ -18,12 +18,12 @@ from shared.jobs.policies.learned.dl2 import NAME as DL2
 from shared.jobs.policies.learned.sets import NAME as SETS
 
 VERSION = 1
-TEACHER = "optimus"
+TEACHER = "drf"
 DATA = "none: Twin A's workloads (shared/experiments/jobs/twin_a.py), drawn from seeds of 100,000,000 and above"
 LIMITS = {
     DL2: [
         "trained on Twin A alone: a synthetic cluster with parameter servers; for jobs without them it is untrained",
-        "sees the 30 jobs that came first; later ones wait; models that are not on the card have no type",
+        "sees the 60 jobs that came first; later ones wait; models that are not on the card have no type",
     ],
     SETS: [
         "trained on Twin A alone, where a change costs nothing; it needs to know how fast jobs run, as marginal does",

@@ -1,7 +1,7 @@
 """A recorded schedule as a policy: what some scheduler gave each job when, to be imitated.
 
-Rows are those of ``schedules``; of jobs with parameter servers they have the column ``servers``. Played on the workload that
-was recorded, at the moments at which that scheduler decided, it decides the same again.
+Rows are those of ``schedules``; of jobs with parameter servers they have the column ``servers``. Played on the
+workload that was recorded, at the moments at which that scheduler decided, it decides the same again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GIVES = ("start", "move", "batch", "stop")
 REMEDY = "give a schedule of conclave evaluate --schedule"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recorded:
     """One seed's schedule. ``given``: by job, (time, what it had from then on), in order of time."""
 
@@ -61,9 +61,7 @@ def parse_schedule(text: str, file: str) -> dict[int, Recorded]:
             raise ConfigError(f"{file}, line {line}: {error}; {REMEDY}") from None
     if not found:
         raise ConfigError(f"{file}: no row follows the header; {REMEDY}")
-    return {
-        seed: Recorded({name: tuple(rows) for name, rows in jobs.items()}) for seed, jobs in found.items()
-    }
+    return {seed: Recorded({name: tuple(rows) for name, rows in jobs.items()}) for seed, jobs in found.items()}
 
 
 def _allocation(row: Mapping[str, str]) -> Allocation:
@@ -72,6 +70,4 @@ def _allocation(row: Mapping[str, str]) -> Allocation:
         node, _, count = part.rpartition(":")
         placement[node] = int(count)
     servers = row.get(SERVERS)
-    return Allocation(
-        workers=sum(placement.values()), placement=placement, servers=int(servers) if servers else None
-    )
+    return Allocation(workers=sum(placement.values()), placement=placement, servers=int(servers) if servers else None)

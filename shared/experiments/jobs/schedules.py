@@ -21,4 +21,7 @@ def schedule_rows(seed: int, changes: Iterable[Change], *, servers: bool = False
     for change in changes:
         nodes = "|".join(f"{node}:{count}" for node, count in change.placement.items())
         gpus = sum(change.placement.values())
-        yield f"{seed},{change.time:.6f},{change.job},{change.event},{nodes},{gpus},{change.batch}" + f",{change.servers}" * servers
+        yield (
+            f"{seed},{change.time:.6f},{change.job},{change.event},{nodes},{gpus},{change.batch}"
+            + f",{change.servers}" * servers
+        )

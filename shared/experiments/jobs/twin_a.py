@@ -1,18 +1,20 @@
-"""Twin A: a cluster of DL2's shape (Peng et al., TPDS 2021): parameter servers, time slots, and a best number of workers.
+"""Twin A: a cluster of DL2's shape (Peng et al., TPDS 2021): parameter servers, time slots, and a best number of
+workers.
 
 DL2's measured table, its trace and its simulator's code are not to be had under a licence, so this twin is synthetic:
 
-- **Cluster**: the smaller of DL2's settings: 48 nodes of 8 cores and 8 GPU slots; a worker takes 2 cores and 4 slots, a
-  parameter server 2 cores. So a node holds 2 workers, and 4 workers and servers together.
-- **Speeds**: Optimus' formula (``shared.twin.training.servers``). What DL2 tells of its table is kept: resnet-50 is fastest
-  with 2 workers (67.8 samples/s at 20 servers, 62.1 with one worker, 33.0 with 12), dssm with 5, vgg-16 with 1. The
-  other five models lie between and beyond these.
-- **Jobs**: their time, each on its best numbers of both, is lognormal with DL2's mean of 147 minutes (median 90 minutes,
-  10 minutes to 24 hours). Users ask for 2, 4 or 8 workers.
-- **Arrivals**: Poisson, with a day's rhythm. Their rate was chosen so that Optimus with oracle speed is about as much
-  below DRF as DL2 reports (32 %), on seeds 100-109, before any policy of ours was played.
+- **Cluster**: the smaller of DL2's settings: 48 nodes of 8 cores and 8 GPU slots; a worker takes 2 cores and 4 slots,
+  a parameter server 2 cores. So a node holds 2 workers, and 4 workers and servers together.
+- **Speeds**: Optimus' formula (``shared.twin.training.servers``). What DL2 tells of its table is kept: resnet-50 is
+  fastest with 2 workers (67.8 samples/s at 20 servers, 62.1 with one worker, 33.0 with 12), dssm with 5, vgg-16 with
+  one. The other five lie between these.
+- **Jobs**: their time, run as their users ask for (2, 4 or 8 workers, a server each), is lognormal with the mean of
+  DL2's trace, 147 minutes (median 90 minutes, 10 minutes to 24 hours). They come at the beginning of a slot.
+- **Arrivals**: Poisson, with a day's rhythm. Their rate was chosen so that Optimus with oracle speed is as much below
+  DRF as DL2 reports (32 %), on seeds 100-109.
 
-Slots are 20 minutes; changes between slots cost nothing, as in DL2's simulator (its own scaling takes under a second).
+Even if every job had its best numbers from the moment it came, the mean would be 48 % below DRF's: that is all there is
+to gain. Slots are 20 minutes; changes between slots cost nothing, as in DL2's simulator.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ GAP_S = 225.0
 """Mean time between arrivals: see above."""
 RHYTHM, DAY_S = 0.5, 24 * HOUR_S
 MEDIAN_S, SPREAD = 90 * 60.0, 0.99
-"""Of a job's time: exp(0.99^2 / 2) times the median is 147 minutes."""
+"""Of a job's time as its user runs it: exp(0.99^2 / 2) times the median is 147 minutes."""
 SHORTEST_S, LONGEST_S = 600.0, 24 * HOUR_S
 LONGEST_RUN_S = 7 * DAY_S
 EPOCH_S = 240.0

@@ -12,8 +12,9 @@ from shared.jobs.policies.elastic import Elastic
 
 
 class Covered:
-    """``inner`` decides about jobs whose speed is known. Others hold what they have; those that wait get their minimum,
-    and what they may grow to, of the room that ``inner`` leaves."""
+    """``inner`` decides about jobs whose speed is known. Others hold what they have; those that wait get their minimum
+    before ``inner`` deals, and what they may grow to of the room that it leaves. (Every job's speed is unknown until it
+    has run: without that none would start while ``inner`` has a use for all GPUs.)"""
 
     def __init__(self, inner: Policy) -> None:
         self.name = inner.name
@@ -44,8 +45,30 @@ def _without(seen: Observation, known: tuple[JobObservation, ...], unknown: tupl
     for job in unknown:
         for node, count in job.placement.items():
             held[node] = held.get(node, 0.0) + count * job.gpus_per_worker
-    nodes = tuple(replace(node, gpus=max(0, int(node.gpus - held[node.name]))) for node in seen.nodes)
+    left = {node.name: node.gpus - held[node.name] for node in seen.nodes}
+    kept = _minima(known, unknown, sum(left.values()))
+    idle = dict(left)
+    for job in known:
+        for name, count in job.placement.items():
+            idle[name] = idle.get(name, 0.0) - count * job.gpus_per_worker
+    for one in sorted(seen.nodes, key=lambda one: (not one.open, -idle[one.name], one.name)):
+        taken = min(kept, max(0.0, left[one.name]))
+        left[one.name] -= taken
+        kept -= taken
+    nodes = tuple(replace(one, gpus=max(0, int(left[one.name]))) for one in seen.nodes)
     return Observation(now=seen.now, jobs=known, nodes=nodes)
+
+
+def _minima(known: tuple[JobObservation, ...], unknown: tuple[JobObservation, ...], gpus: float) -> float:
+    """GPUs for the minima of those that wait, the most important and oldest first, as far as the others' minima leave
+    room: nobody who runs is stopped for one that is not known."""
+    free = gpus - sum(min(job.workers, job.minimum) * job.gpus_per_worker for job in known)
+    kept = 0.0
+    for job in sorted(unknown, key=lambda one: (-one.priority, one.submitted, one.name)):
+        needs = job.minimum * job.gpus_per_worker + job.server_gpus
+        if not job.workers and needs <= free - kept:
+            kept += needs
+    return kept
 
 
 def _as_decided(job: JobObservation, decided: dict[str, Allocation]) -> JobObservation:

@@ -1,5 +1,5 @@
-"""GPUs dealt to jobs by what they are worth to each, and nodes for what was dealt: the part of ``marginal`` that any rule
-may use which says what a job's options are worth.
+"""GPUs dealt to jobs by what they are worth to each, and nodes for what was dealt: the part of ``marginal`` that any
+rule may use which says what a job's options are worth.
 
 GPUs go by the best gain for their cost over any number of further GPUs (the concave envelope of the worth), in whole
 nodes beyond one and of one type; a GPU of a faster type costs as much more. A job with parameter servers has an option
@@ -26,8 +26,8 @@ from shared.jobs.policies.placing import Free, free_of
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a job may have, none first: GPUs int64 [options], of which type (its index), parameter servers, and what they
-    cost: a GPU of a type costs as much as it is faster, over the jobs of the moment."""
+    """What a job may have, none first: GPUs int64 [options], of which type (its index), parameter servers, and what
+    they cost: a GPU of a type costs as much as it is faster, over the jobs of the moment."""
 
     counts: Ints
     kinds: Ints
@@ -53,7 +53,8 @@ def options_of(
 ) -> Options:
     """The options of a cluster; ``left_s`` of its jobs say what a GPU of each type is worth beside the first type.
 
-    ``most``: workers and servers that a job with parameter servers may have; their options come last, on the first type.
+    ``most``: workers and servers that a job with parameter servers may have; their options come last, on the first
+    type.
     """
     counts, kinds = [0], [0]
     for at, table in enumerate(tables.values()):

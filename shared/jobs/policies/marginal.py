@@ -7,9 +7,9 @@ For a job with work W (seconds on one GPU) that would be done after T(n) seconds
 
 ``size_weight`` 0 is the rule of least expected remaining time (the c-mu rule of queueing: who is done soonest counts
 most), 1 weighs throughput alone; age keeps large jobs from waiting for ever. The restart stands in T, so a short job is
-not moved near its end. GPUs, and parameter servers where their number may be chosen, are dealt by the best gain for their
-cost (``dealing``). Work left is integrated over the efficiency that a job will have. One that reports nothing is taken to
-need as long again as it had. Another rule for weight and offset overrides ``worth``: ``jobs-sets`` learns it.
+not moved near its end. GPUs, and parameter servers where their number may be chosen, are dealt by the best gain for
+their cost (``dealing``). Work left is integrated over the efficiency that a job will have. One that reports nothing is
+taken to need as long again as it had. Another rule for weight and offset overrides ``worth``: ``jobs-sets`` learns it.
 """
 
 from __future__ import annotations
@@ -170,7 +170,9 @@ class Marginal:
             if key not in self._served:
                 if len(self._served) >= MOST_KEPT:
                     self._served.clear()
-                rates = [job.speed.served(*pair, job.batch) for pair in zip(workers.tolist(), servers.tolist(), strict=True)]
+                rates = [
+                    job.speed.served(*pair, job.batch) for pair in zip(workers.tolist(), servers.tolist(), strict=True)
+                ]
                 self._served[key] = (job.speed, np.array(rates))
             with np.errstate(divide="ignore"):
                 needed = job.remaining_samples / self._served[key][1]

@@ -4,8 +4,8 @@ Every job gets one worker in the order in which they came; then the worker that 
 seconds, goes to that job, until no GPU is left or no worker would shorten anything. Speeds are those of packed
 placements. Who keeps its count keeps its place.
 
-A job with parameter servers begins with one of them, and its next step is a worker or a server: whichever saves more for
-what it takes of its dominant resource (Optimus, section 4.1): a GPU of all GPUs, or a place of all places.
+A job with parameter servers begins with one of them, and its next step is a worker or a server: whichever saves more
+for what it takes of its dominant resource (Optimus, section 4.1): a GPU of all GPUs, or a place of all places.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Optimus:
             left, places = left - step[0], places - 1
             queue(at)
         workers = {name: pair[0] for name, pair in has.items()}
-        return place_kept(seen.jobs, seen.nodes, workers, servers_of(seen, {name: pair[1] for name, pair in has.items()}))
+        return place_kept(
+            seen.jobs, seen.nodes, workers, servers_of(seen, {name: pair[1] for name, pair in has.items()})
+        )
 
     def _gain(self, job: JobObservation, has: Pair, step: Pair, per_node: int) -> float:
         """Seconds that one step saves a job; 0.0: it may not take it, or its work is unknown."""

@@ -68,7 +68,5 @@ def place_kept(
         if job.name in kept:
             found[job.name] = Allocation(workers=count, placement=kept[job.name], servers=chosen.get(job.name))
         else:
-            found[job.name] = Allocation(
-                workers=count, placement=pack(free, count) or {}, servers=chosen.get(job.name)
-            )
+            found[job.name] = Allocation(workers=count, placement=pack(free, count) or {}, servers=chosen.get(job.name))
     return found

@@ -325,7 +325,9 @@ class Simulation:
             wanted[name] = _Asked(packed, allocation.batch or state.batch, _servers(state, allocation))
         for name, asked in wanted.items():
             if asked.placement and self._step_s(self._here[name].job, asked)[1] == inf:
-                ring = "+".join(map(str, asked.placement.values())) + f" with {asked.servers} servers" * (asked.servers > 0)
+                ring = "+".join(map(str, asked.placement.values())) + f" with {asked.servers} servers" * (
+                    asked.servers > 0
+                )
                 model = self._here[name].job.model.name
                 return f"{name}: {model} was not measured on {ring} with batch {asked.batch}", {}
         return self._crammed(wanted), wanted

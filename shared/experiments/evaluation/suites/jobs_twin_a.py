@@ -1,4 +1,5 @@
-"""The suite jobs-twin-a (targets T4): DL2's shape of cluster, by the rules that it was compared with and by what learned.
+"""The suite jobs-twin-a (targets T4): DL2's shape of cluster, by the rules that it was compared with and by what
+learned.
 
 Beside the plain figures each policy is played with speeds that are up to 20 % off, and on workloads half of whose jobs
 train models that nothing was trained on. Seeds are workloads.
@@ -6,54 +7,60 @@ train models that nothing was trained on. Seeds are workloads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from shared.errors import ConfigError
 from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
-from shared.experiments.evaluation.suites.suites import SuiteInput
+from shared.experiments.evaluation.suites.suites import SuiteInput, check_used
 from shared.experiments.jobs.playing import Played
 from shared.experiments.jobs.twin_a import TwinOrder, play_twin
+from shared.jobs.observation import Policy
+from shared.jobs.policies.learned.dl2 import Dl2
+from shared.jobs.policies.learned.sets import Sets
 from shared.jobs.registry import entry_of
+from shared.policy.weights import WeightsFile
 from shared.twin.training.simulation import Settings
 
 NAME = "jobs-twin-a"
-DEFAULT = ("drf", "tetris", "srtf", "fifo", "optimus", "marginal", "jobs-dl2", "jobs-sets")
+DEFAULT = ("drf", "tetris", "srtf", "fifo", "optimus", "marginal", "jobs-sets")
+MAKERS: Mapping[str, Callable[[WeightsFile], Policy]] = {"jobs-dl2": Dl2, "jobs-sets": Sets}
+"""Those that play given weights."""
 OURS, LEARNED = "jobs-sets", ("jobs-dl2", "jobs-sets")
 BELOW_PERCENT: Mapping[str, float] = {"drf": 45.0, "optimus": 18.0}
 KPI = "avg_jct_h"
 PLAIN, MISTAKEN, UNSEEN = "", "speeds 20 % off/", "models never seen/"
 NOTES = (
-    "48 nodes of 2 GPUs, 120 jobs, slots of 20 minutes; speeds by a formula: docs/policies/jobs.md says what is assumed",
-    "hours from submission to end; every policy but fifo, srtf and tetris chooses workers, and optimus, marginal and the"
-    " learned ones parameter servers too",
+    "48 nodes of 2 GPUs, 120 jobs, slots of 20 minutes; speeds by a formula: docs/policies/jobs.md has what is assumed",
+    "fifo, srtf and tetris give what users ask for; the others choose workers, optimus and ours parameter servers too",
 )
 
 
 def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
-    """Every policy on every seed, in three worlds. ``ConfigError`` names an unknown one."""
-    policies = tuple(given.policies) or DEFAULT
+    """Every policy on every seed, in three worlds. ``ConfigError`` names an unknown one, or weights that nobody
+    plays."""
+    policies = tuple(given.policies) or (*DEFAULT, *(name for name in given.weights if name not in DEFAULT))
+    check_used(given.weights, [name for name in policies if name in MAKERS])
+    made: dict[str, Policy] = {name: MAKERS[name](weights) for name, weights in given.weights.items()}
     for name in policies:
-        entry_of(name)
-    if given.weights:
-        raise ConfigError(f"--weights: the suite {NAME} measures what is shipped; leave them out")
+        if name not in made:
+            entry_of(name)
     own = given.settings or Settings()
     plain = TwinOrder(policy="", seed=0, speed_error=own.speed_error, lag_rounds=own.lag_rounds, clock=given.clock)
     worlds = {PLAIN: plain}
     if own == Settings():
         worlds |= {MISTAKEN: replace(plain, speed_error=0.2), UNSEEN: replace(plain, unseen=True)}
     orders = [
-        (world, replace(order, policy=policy, seed=seed))
+        (world, policy, replace(order, policy=made.get(policy, policy), seed=seed))
         for world, order in worlds.items()
         for policy in policies
         for seed in given.seeds
     ]
     runs: dict[tuple[str, str], list[Played]] = {}
-    for done, ((world, order), played) in enumerate(
-        zip(orders, given.each(play_twin, [one for _, one in orders]), strict=True)
+    for done, ((world, policy, order), played) in enumerate(
+        zip(orders, given.each(play_twin, [one for *_, one in orders]), strict=True)
     ):
-        runs.setdefault((world, str(order.policy)), []).append(played)
-        progress(done + 1, len(orders), f"{order.policy}, seed {order.seed}")
+        runs.setdefault((world, policy), []).append(played)
+        progress(done + 1, len(orders), f"{world}{policy}, seed {order.seed}")
     found = {
         policy: {
             world + name: Metric.of([one.figures()[name] for one in runs[world, policy]])

@@ -1,13 +1,10 @@
 """``jobs-dl2``: DL2's network (Peng et al., TPDS 2021): an MLP over a window of jobs, asked again and again until void.
 
-Actions and state: ``increments``. The best allowed action is taken; nothing is drawn. Which models have an input of their
-own, and how long the window is, follow from the weights and their card.
+Actions and state: ``increments``. The best allowed action is taken; nothing is drawn. Which models have an input of
+their own, and how long the window is, follow from the weights and their card.
 """
 
 from __future__ import annotations
-
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -15,10 +12,9 @@ from shared.errors import ConfigError
 from shared.jobs.observation import Decision, Observation
 from shared.jobs.policies.learned.increments import KINDS, OF_JOB, Increments
 from shared.policy.networks import layer_count, mlp, mlp_fault
-from shared.policy.weights import WeightsFile, decode
+from shared.policy.weights import WeightsFile
 
 NAME = "jobs-dl2"
-DATA = Path(__file__).with_name(f"{NAME}.npz")
 TYPE = "type "
 """Before a model's name, among the card's features."""
 FORBIDDEN = np.float32(-1e9)
@@ -30,12 +26,11 @@ def features_of(types: list[str]) -> list[str]:
 
 
 class Dl2:
-    """See the module. ``weights`` None: those that are shipped. ``ConfigError``: weights of another shape."""
+    """See the module; no weights are shipped. ``ConfigError``: weights of another shape."""
 
     name = NAME
 
-    def __init__(self, weights: WeightsFile | None = None) -> None:
-        file = weights if weights is not None else _shipped()
+    def __init__(self, file: WeightsFile) -> None:
         self._params = file.arrays
         self._types = [one.removeprefix(TYPE) for one in file.card.features if one.startswith(TYPE)]
         self._layers = layer_count(file.arrays)
@@ -59,8 +54,3 @@ class Dl2:
             logits = mlp(self._params, increments.inputs(), self._layers)
             increments.give(np.where(increments.mask(), logits, FORBIDDEN).argmax(axis=1))
         return increments.decision(0)
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> WeightsFile:
-    return decode(DATA.read_bytes(), policy=NAME)

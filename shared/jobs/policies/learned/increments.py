@@ -1,8 +1,9 @@
-"""DL2's way to a decision (Peng et al., TPDS 2021, section 4): from nothing, one worker or server at a time, until void.
+"""DL2's way to a decision (Peng et al., TPDS 2021, section 4): from nothing, one worker or server at a time, until
+void.
 
-A window holds the jobs that came first. Action 3j gives job j a worker (its minimum at first), 3j + 1 a parameter server,
-3j + 2 both; the last one, *void*, ends the round. Several runs stand side by side, so that a learner asks its network
-once for all of them. DL2's state has no free room in it, nor has this; masks know it.
+A window holds the jobs that came first. Action 3j gives job j a worker (its minimum at first), 3j + 1 a parameter
+server, 3j + 2 both; the last one, *void*, ends the round. Several runs stand side by side, so that a learner asks its
+network once for all of them. DL2's state has no free room in it, nor has this; masks know it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from shared.jobs.policies.placing import place_kept, room_of, servers_of
 WORKER, SERVER, BOTH = 0, 1, 2
 KINDS = 3
 OF_JOB = ("slots run", "epochs left", "share", "workers", "servers")
-"""After a job's type, one-hot: log(1 + slots) / 4; log(1 + epochs) / 6; the part of its dominant resource that it is given,
-times 8; workers / 12; servers / 20."""
+"""After a job's type, one-hot: log(1 + slots) / 4; log(1 + epochs) / 6; the part of its dominant resource that it is
+given, times 8; workers / 3; servers / 5."""
 SLOT_S = 1200.0
 UNEVEN = 10.0
 """So many times more of one than of the other is a poor state (section 4.4)."""
@@ -35,7 +36,7 @@ class Increments:
 
     def __init__(self, seen: Sequence[Observation], *, window: int, types: Sequence[str]) -> None:
         shape = (len(seen), window)
-        self.window, self._seen, self._types = window, tuple(seen), len(types)
+        self.window, self.seen, self._types = window, tuple(seen), len(types)
         self.workers, self.servers = np.zeros(shape, int), np.zeros(shape, int)
         self._least, self._most, self._most_servers = (np.zeros(shape, int) for _ in range(3))
         self._gpus = np.array([float(sum(node.gpus for node in one.nodes)) for one in seen])
@@ -80,7 +81,8 @@ class Increments:
         at = poor.argmax(axis=1)
         runs = np.arange(len(w))
         mending = KINDS * at + np.where(lacks_server[runs, at], SERVER, WORKER)
-        return np.where(poor[runs, at] & self.mask()[runs, mending], mending, -1)
+        found: Ints = np.where(poor[runs, at] & self.mask()[runs, mending], mending, -1)
+        return found
 
     def give(self, actions: Ints) -> None:
         """Carry out one allowed action in each run that is active."""
@@ -97,12 +99,12 @@ class Increments:
         w, u = self.workers[runs, at], self.servers[runs, at]
         share = np.maximum(w / self._gpus[runs], (w + u) / self._places[runs])
         self._rows[runs, at, self._types + 2] = 8.0 * share
-        self._rows[runs, at, self._types + 3] = w / 12.0
-        self._rows[runs, at, self._types + 4] = u / 20.0
+        self._rows[runs, at, self._types + 3] = w / 3.0
+        self._rows[runs, at, self._types + 4] = u / 5.0
 
     def decision(self, run: int) -> Decision:
         """What was given, for all jobs of a run; who has no worker, or lacks a server that it needs, waits."""
-        one = self._seen[run]
+        one = self.seen[run]
         runs = (self.workers[run] > 0) & ((self.servers[run] > 0) | (self._most_servers[run] == 0))
         workers = {job.name: 0 for job in one.jobs}
         servers: dict[str, int] = {}
@@ -112,22 +114,23 @@ class Increments:
         return place_kept(one.jobs, one.nodes, workers, servers_of(one, servers))
 
 
-def towards(increments: Increments, run: int, wanted: Decision) -> int:
-    """The next action of a run on the way to a teacher's decision: the job that has least of what it is to have."""
-    one, window = increments._seen[run], increments.window  # noqa: SLF001  its other half
-    best, found = np.inf, KINDS * window
+def towards(increments: Increments, run: int, wanted: Decision) -> Bools:
+    """bool [3 · window + 1]: the actions that are on the way to a teacher's decision, one for each job that lacks
+    something; void alone, where none does."""
+    one, window = increments.seen[run], increments.window
     mask = increments.mask()[run]
+    found: Bools = np.zeros(len(mask), bool)
     for at, job in enumerate(one.jobs[:window]):
         allocation = wanted.get(job.name)
         workers = allocation.workers if allocation is not None else job.workers
+        servers = allocation.servers if allocation is not None else job.servers
         if not workers:
             continue
-        has, served = int(increments.workers[run, at]), int(increments.servers[run, at])
-        servers = job.servers if allocation is None else allocation.servers
         servers = min(workers, job.most_servers) if servers is None else servers
-        lacks = (has < workers, served < servers and job.most_servers > 0)
-        if any(lacks):
-            action = KINDS * at + (BOTH if all(lacks) else WORKER if lacks[0] else SERVER)
-            if has + served < best and mask[action]:
-                best, found = has + served, action
+        lacks_worker = increments.workers[run, at] < workers
+        lacks_server = increments.servers[run, at] < servers and job.most_servers > 0
+        if lacks_worker or lacks_server:
+            kind = BOTH if lacks_worker and lacks_server else WORKER if lacks_worker else SERVER
+            found[KINDS * at + kind] = mask[KINDS * at + kind]
+    found[-1] = not found.any()
     return found

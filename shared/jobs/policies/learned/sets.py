@@ -1,7 +1,8 @@
 """``jobs-sets``: ours by learning: what a second's less waiting of each job counts, by a network over the set of jobs.
 
-``marginal`` deals GPUs by ``weight / (T + offset)`` of each job, with a formula of four numbers for both. Here a network of
-Deep Sets layers (Zaheer et al., NeurIPS 2017, section 3.1) says them, job by job, seeing the job and the mean of all:
+``marginal`` deals GPUs by ``weight / (T + offset)`` of each job, with a formula of four numbers for both. Here a
+network of Deep Sets layers (Zaheer et al., NeurIPS 2017, section 3.1) says them, job by job, seeing the job and the
+mean of all:
 
     y_i = x_i W + mean(x) G + b
 
@@ -28,8 +29,8 @@ from shared.policy.weights import WeightsFile, decode
 NAME = "jobs-sets"
 DATA = Path(__file__).with_name(f"{NAME}.npz")
 FEATURES = ("work", "age", "attained", "progress", "runs", "crowd")
-"""Of a job: log of its work left in hours on one GPU, log(1 + hours since it came), log(1 + GPU-hours it had), progress,
-whether it runs, and log of jobs beside GPUs, the same for all. The first three and the last over 3."""
+"""Of a job: log of its work left in hours on one GPU, log(1 + hours since it came), log(1 + GPU-hours it had),
+progress, whether it runs, and log of jobs beside GPUs, the same for all. The first three and the last over 3."""
 OUTPUTS = 2
 """Logarithm of the weight; logarithm of the offset beside ``OFFSET_S``."""
 OFFSET_S = 300.0

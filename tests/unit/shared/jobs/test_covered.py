@@ -65,3 +65,16 @@ def test_nothing_is_taken_for_it_from_what_the_policy_gave():
 
 def test_where_every_speed_is_known_the_policy_decides_alone():
     assert decide(job("b", 0, speed=Steady()), job("c", 1, speed=Steady()))[0] == {"b": 4, "c": 0}
+
+
+def test_a_job_that_waits_has_its_minimum_kept_for_it_before_the_policy_deals():
+    known = job("b", 1, workers=8, maximum=8, placement={"n0": 8}, speed=Steady())
+    _, inner = decide(job("a", 0), known)
+    assert inner.seen[0].nodes[0].gpus == 6
+
+
+def test_nobody_who_runs_is_stopped_for_one_that_is_not_known():
+    known = job("b", 1, workers=4, placement={"n0": 4}, speed=Steady())
+    waiting = [job(f"w{number}", 2 + number) for number in range(9)]
+    _, inner = decide(*waiting, known)
+    assert inner.seen[0].nodes[0].gpus == 2, "its minimum"

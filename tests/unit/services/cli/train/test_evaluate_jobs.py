@@ -207,3 +207,20 @@ def test_processes_change_nothing(tmp_path):
         figures = from_json(json.loads(out.read_text())).policies["tiresias"]
         found.append({name: metric.values for name, metric in figures.items() if "decide" not in name})
     assert found[0] == found[1]
+
+
+def test_twin_a_is_a_workload_by_its_name_and_its_schedule_has_servers(tmp_path):
+    schedule = tmp_path / "s.csv"
+    flags = ["--workload", "twin-a", "--policy", "optimus", "--seeds", "42", "--schedule", str(schedule), "--quiet"]
+    assert run(["evaluate", "--suite", "jobs", *flags]) == 0
+    with schedule.open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    assert check_rows(rows)["42"].faults == []
+    assert max(int(row["servers"]) for row in rows) > 1
+
+
+@pytest.mark.parametrize("more", [["--batch", "fixed"], ["--interference", "0.5"], ["--events"]])
+def test_what_twin_a_says_itself_is_refused(more, capsys):
+    flags = ["--workload", "twin-a", "--policy", "drf", "--seeds", "42", *more]
+    assert run(["evaluate", "--suite", "jobs", *flags]) == 2
+    assert f"{more[0]}: Twin A says that itself; leave it out" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""Twin A: what is drawn, that its two published baselines stand to each other as DL2 reports, and recorded schedules."""
+"""Twin A: what is drawn, that its two published baselines stand to each other as DL2 reports, and recorded
+schedules."""
 
 from __future__ import annotations
 

@@ -107,13 +107,22 @@ def test_whatever_is_drawn_the_cluster_takes_it(seed):
         simulation.advance(simulation.next_moment())
 
 
+def test_without_its_mask_the_cluster_refuses_what_is_given():
+    simulation = Simulation(draw(1, jobs=30), cluster(8).nodes, settings(), 1)
+    increments = Increments([simulation.observe()], window=12, types=list(MODELS))
+    for _ in range(13):
+        increments.give(np.array([BOTH]))
+    assert not increments.mask()[0, BOTH]
+    assert "13 workers, it takes 1 to 12" in simulation.apply(increments.decision(0))
+
+
 def test_following_a_teacher_ends_at_its_decision():
     simulation = Simulation(draw(1, jobs=30), cluster().nodes, settings(), 1)
     seen = simulation.observe()
     wanted = Optimus().decide(seen)
-    increments = Increments([seen], window=30, types=list(MODELS))
+    increments, rng = Increments([seen], window=30, types=list(MODELS)), np.random.default_rng(0)
     while increments.active[0]:
-        increments.give(np.array([towards(increments, 0, wanted)]))
+        increments.give(rng.choice(np.nonzero(towards(increments, 0, wanted))[0], 1))
     found = increments.decision(0)
     assert {name: (one.workers, one.servers) for name, one in found.items()} == {
         name: (one.workers, one.servers) for name, one in wanted.items()

@@ -1,0 +1,129 @@
+"""Training on Twin A: small runs to their end, the same again from a checkpoint, and returns by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from services.learner.jobs import dl2_training, sets_training
+from services.learner.jobs.dl2_training import Dl2Run, Dl2Settings, TrainingDiverged
+from services.learner.jobs.networks import SetNetwork
+from services.learner.jobs.rollout import Rollout
+from services.learner.jobs.sets_training import SetsRun, SetsSettings, arrays_of, flat_of
+from services.learner.jobs.teachers import teacher_of
+from shared.errors import ConfigError
+from shared.experiments.jobs import twin_a
+from shared.jobs.policies.learned.sets import FEATURES, answer
+
+SMALL = Dl2Settings(
+    rounds=2, window=30, hidden=(8,), taught_episodes=2, corrected=1, taught_updates=3, episodes_per_round=2, updates=2,
+    batch_size=64, validate_every=1,
+)  # fmt: skip
+SETS = SetsSettings(rounds=2, hidden=(4,), taught_episodes=1, taught_updates=5, pairs=1, workloads=1, validate_every=1)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Small workloads, cut short: what is learned is not the point here."""
+    monkeypatch.setattr(twin_a, "LONGEST_RUN_S", 6 * twin_a.SLOT_S)
+    for module in (dl2_training, sets_training):
+        monkeypatch.setattr(module, "VALIDATION_SEEDS", (100,))
+        real = module.TwinOrder
+        monkeypatch.setattr(module, "TwinOrder", lambda real=real, **given: real(**{**given, "jobs": 6}))
+    real_plays = dl2_training.Plays
+    monkeypatch.setattr(dl2_training, "Plays", lambda **given: real_plays(**{**given, "jobs": 6}))
+
+
+def dl2(**changes):
+    return Dl2Run(replace(SMALL, **changes), teacher_of("optimus"))
+
+
+def sets():
+    return SetsRun(SETS)
+
+
+@pytest.mark.parametrize("start", [dl2, sets])
+def test_a_run_ends_with_weights_that_its_policy_takes(start):
+    run = start()
+    reports = list(run.run())
+    assert [report.step for report in reports] == [0, 1, 2]
+    assert run.finished
+    assert run.best_score <= run.warm_score
+    assert run.weights(trained={}).card.policy in ("jobs-dl2", "jobs-sets")
+
+
+def test_a_sets_run_that_went_on_from_a_checkpoint_is_the_same_run():
+    whole, first = sets(), sets()
+    list(whole.run())
+    part = first.run()
+    next(part), next(part)
+    second = sets()
+    second.set_state(first.get_state())
+    list(second.run())
+    assert np.array_equal(second.theta, whole.theta)
+
+
+@pytest.mark.parametrize("switch", ["critic", "explores", "replay"])
+def test_each_part_can_be_switched_off(switch):
+    run = dl2(**{switch: False})
+    list(run.run())
+    assert run.finished
+
+
+def test_without_replay_a_round_learns_from_its_own_samples_alone():
+    kept, alone = dl2(), dl2(replay=False)
+    list(kept.run())
+    list(alone.run())
+    assert len(kept._buffer.actions) > len(alone._buffer.actions)
+
+
+def rollout(rewards, runs):
+    inputs = np.zeros((len(rewards), 30 * 13), np.float16)
+    none = np.zeros((len(rewards), 91), bool)
+    at = np.arange(len(rewards))
+    rewards = np.array(rewards, np.float32)
+    return Rollout(inputs, none, at, at.astype(np.float32), at, inputs, rewards, np.array(runs), none)
+
+
+def test_returns_are_discounted_over_slots_and_end_with_their_run():
+    run = dl2(critic=False, discount=0.5)
+    assert run._returns(rollout([1.0, 2.0, 4.0], [0, 1, 0])).tolist() == [3.0, 2.0, 4.0]
+
+
+def test_a_bootstrap_takes_the_critics_value_of_the_next_slot():
+    run = dl2(discount=0.5, trace=0.0)
+    with torch.no_grad():
+        run.critic.biases[-1].fill_(10.0)
+        for weight in run.critic.weights:
+            weight.zero_()
+    assert run._returns(rollout([1.0, 2.0], [0, 0])).tolist() == [6.0, 2.0]
+
+
+def test_a_loss_that_is_no_number_ends_the_run():
+    run = dl2()
+    with pytest.raises(TrainingDiverged, match="the loss is nan"):
+        run._descend(torch.tensor(float("nan"), requires_grad=True), run._optimiser)
+
+
+def test_seeds_kept_for_tests_are_no_training_seeds():
+    with pytest.raises(ConfigError, match="kept for validation and tests"):
+        Dl2Settings(seed=42)
+
+
+def test_torch_and_numpy_give_the_same_answers_over_a_set():
+    network = SetNetwork((len(FEATURES), 8, 8, 2), seed=3)
+    x = np.random.default_rng(0).normal(size=(5, len(FEATURES)))
+    padded = torch.zeros((1, 7, len(FEATURES)))
+    padded[0, :5] = torch.from_numpy(x)
+    present = torch.tensor([[1.0] * 5 + [0.0] * 2])
+    found = network(padded, present)[0, :5].detach().numpy()
+    assert found == pytest.approx(answer(network.arrays(), x, 3), abs=1e-5)
+
+
+def test_weights_in_a_row_are_the_weights():
+    arrays = SetNetwork((3, 4, 2), seed=0).arrays()
+    again = arrays_of(flat_of(arrays), {name: array.shape for name, array in arrays.items()})
+    assert all(np.array_equal(arrays[name], again[name]) for name in arrays)
