@@ -72,6 +72,7 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option(
     "--no-rehearsal", is_flag=True, help="frag by its learned value alone, on traces too that FGD places better."
 )
+@click.option("--bound", is_flag=True, help="Of --suite openb: what no scheduler can exceed, beside the figures.")
 @click.option("--seeds", default="42-51", show_default=True, help="Numbers and ranges, as in 42-51,60.")
 @click.option("--json", "json_file", type=FILE, help="Write the figures here.")
 @click.option("--html", "html_file", type=FILE, help="Write the report here: one file that needs no other.")
@@ -95,6 +96,7 @@ def evaluate(
     policy: str | None,
     weights: tuple[Path, ...],
     no_rehearsal: bool,
+    bound: bool,
     seeds: str,
     json_file: Path | None,
     html_file: Path | None,
@@ -141,6 +143,7 @@ def evaluate(
         raise ConfigError("--weights: --behaviour watches what is shipped; leave one of them out")
     if no_rehearsal and suite != "openb" and (trace is None or policy != "frag"):
         raise ConfigError("--no-rehearsal: only frag rehearses, in --suite openb and on --trace; leave it out")
+    _check_fitting(suite == "openb", given={"--bound": bound or None}, belongs_to="--suite openb")
     _check_fitting(suite == "deepsets", given={"--reward": reward}, belongs_to="--suite deepsets")
     _check_fitting(reward is not None, given={"--signal": signals or None}, belongs_to="--reward")
     learned = read_weights(weights)
@@ -180,6 +183,7 @@ def evaluate(
                 clock=time.thread_time,
                 weights=learned,
                 rehearse=not no_rehearsal,
+                bound=bound,
                 each=each,
                 loads=parse_names("--loads", jobs.loads),
                 workloads=parse_seeds(jobs.workloads, flag="--workloads") if jobs.workloads is not None else (),

@@ -136,6 +136,18 @@ def test_the_suite_gives_each_policy_its_figures_per_trace():
     assert result.goals == ()
 
 
+def test_the_suite_tells_the_bound_when_asked_and_nobody_is_above_it():
+    seen = []
+    result = run_suite(suite(policies=("fgd",), bound=True), lambda done, total, doing: seen.append((done, total)))
+    found, bound = result.policies["fgd"], result.policies["bound"]
+    pairs = zip(found["default/allocated_130"].values, bound["default/allocated_130"].values, strict=True)
+    assert all(reached <= most + 1e-6 for reached, most in pairs)
+    assert set(bound) == {"default/allocated_130", "default/may_refuse_130"}
+    assert seen[-1] == (4, 4)
+    assert any(note.startswith("bound: ") for note in result.notes)
+    assert "bound" not in run_suite(suite(policies=("fgd",)), lambda *_: None).policies
+
+
 def test_the_suite_refuses_a_folder_without_its_lists():
     with pytest.raises(ConfigError, match=r"openb_node_list_gpu_node\.csv is missing"):
         read_traces({})
