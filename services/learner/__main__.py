@@ -52,6 +52,7 @@ def main() -> None:
 @click.option("--seeds", help="One run each, such as 1000-1002; default: those the shipped weights come from.")
 @click.option("--resume", is_flag=True, help="Go on from the state in --out.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes to train in.")
+@click.option("--ray", default="", help="Play episodes on the Ray cluster at this address, or local.")
 @click.option("--warm-up", default="", help="First imitate this policy, or the decisions recorded in this file.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
 @click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
@@ -65,6 +66,7 @@ def train(
     seeds: str | None,
     resume: bool,
     workers: int,
+    ray: str,
     warm_up: str,
     steps: int | None,
     mixture: str,
@@ -80,13 +82,15 @@ def train(
             raise ConfigError(f"--reward: {policy} learns from its own alone; leave it out, or train ee, el or lb")
         if mixture and TRAINERS[policy] is not train_hybrid:
             raise ConfigError(f"--mixture: {policy} is none; leave it out, or train hybrid")
+        if ray and TRAINERS[policy] not in (train_marl, train_karma):
+            raise ConfigError(f"--ray: {policy} plays one episode after the other; leave it out")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
         source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
             TRAINERS[policy](
-                TrainRequest(policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source)
+                TrainRequest(policy, out, chosen, resume, workers, warm_up, steps, mixture, reward, source, ray)
             )
     except ConclaveError as error:
         click.echo(f"error: {error}", err=True)

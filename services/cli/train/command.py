@@ -38,6 +38,7 @@ KUBE_DEFAULT = "kube-default"
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for weights, card and curves.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
 @click.option("--workers", type=click.IntRange(1, 64), help="Processes to train in; default 1.")
+@click.option("--ray", help="Play episodes on the Ray cluster at this address, or local; extra ray.")
 @click.option("--warm-up", help="First imitate kube-default, or the decisions recorded in FILE (a capture).")
 @click.option("--steps", type=click.IntRange(min=1), help="How long, in the trainer's own steps; default: as shipped.")
 @click.option("--mixture", help="hybrid: which policies are mixed: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
@@ -51,6 +52,7 @@ def train(
     out: Path | None,
     resume: bool,
     workers: int | None,
+    ray: str | None,
     warm_up: str | None,
     steps: int | None,
     mixture: str | None,
@@ -76,7 +78,8 @@ def train(
     if resume:
         flags.append("--resume")
     passed_on = {
-        "--workers": workers, "--steps": steps, "--mixture": mixture, "--reward": reward, "--prometheus": prometheus,
+        "--workers": workers, "--ray": ray, "--steps": steps, "--mixture": mixture, "--reward": reward,
+        "--prometheus": prometheus,
         "--prometheus-token-file": prometheus_token_file,
     }  # fmt: skip
     for flag, value in passed_on.items():

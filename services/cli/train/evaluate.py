@@ -29,7 +29,6 @@ from services.cli.train.evaluate_jobs import (
     evaluate_workload,
     jobs_options,
     parse_names,
-    runs_at_a_time,
     silent_libraries,
 )
 from services.cli.train.evaluate_reward import own_reward
@@ -41,6 +40,7 @@ from shared.experiments.evaluation.report.curves import Curves, parse_curves
 from shared.experiments.evaluation.results import SuiteResult
 from shared.experiments.evaluation.seeds import parse_seeds
 from shared.experiments.evaluation.suites.suites import SUITES, SuiteInput, find_suite
+from shared.runtime.process.workers import Workers
 
 if TYPE_CHECKING:
     from shared.experiments.evaluation.behaviour import Behaviour
@@ -85,6 +85,8 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--prometheus-token-file", "token_file", type=FILE, help="A bearer token for it.")
 @jobs_options
 @graph_options
+@click.option("--processes", type=click.IntRange(1, 64), default=1, help="Runs of a suite at a time; default 1.")
+@click.option("--ray", default="", help="Play the runs on the Ray cluster at this address, or local; extra ray.")
 @click.option("--require-goals", is_flag=True, help="Exit with 1 when a goal is not met.")
 @click.option("--quiet", is_flag=True, help="No progress, no table.")
 def evaluate(
@@ -107,6 +109,8 @@ def evaluate(
     signals: tuple[str, ...],
     prometheus: str,
     token_file: Path | None,
+    processes: int,
+    ray: str,
     require_goals: bool,
     quiet: bool,
     **of_suites: Any,
@@ -160,16 +164,17 @@ def evaluate(
         own_reward(reward, signals, prometheus, token_file) as own,
         RunProgress(quiet=quiet) as progress,
         silence,
-        runs_at_a_time(jobs.processes) as each,
+        Workers(processes, ray=ray) as workers,
     ):
         if jobs.workload is not None:
             tables = _trace_files(JOBS, jobs.tables)
+            each = workers.map
             result = evaluate_workload(
                 jobs, policy=policy, seeds=chosen, tables=tables, command=_command(), each=each, progress=progress
             )
         elif graphs:
             named = (*wanted, *_names("--policy", policy))
-            given = SuiteInput(chosen, _command(), named, clock=time.thread_time, weights=learned, each=each)
+            given = SuiteInput(chosen, _command(), named, clock=time.thread_time, weights=learned, each=workers.map)
             result = evaluate_services(graph_flags, trace, given, progress)
         elif suite is not None:
             if suite == JOBS and trace_dir is not None:
@@ -184,7 +189,7 @@ def evaluate(
                 weights=learned,
                 rehearse=not no_rehearsal,
                 bound=bound,
-                each=each,
+                each=workers.map,
                 loads=parse_names("--loads", jobs.loads),
                 workloads=parse_seeds(jobs.workloads, flag="--workloads") if jobs.workloads is not None else (),
                 own=own,

@@ -8,8 +8,9 @@ import click
 
 from services.learner.autoscaling.training import ROUNDS, VALIDATION_SEEDS, KarmaRun, KarmaSettings
 from services.learner.training.run_files import write_weights
-from services.learner.training.runner import TrainRequest, Workers, train_seeds, trained_as
+from services.learner.training.runner import TrainRequest, train_seeds, trained_as
 from shared.errors import ConfigError
+from shared.runtime.process.workers import Workers
 
 VERSION = 1
 LIMITS = [
@@ -24,7 +25,7 @@ def train_karma(request: TrainRequest) -> None:
     if request.warm_up:
         raise ConfigError("--warm-up: karma begins with the rule by demand by itself; leave it out")
     settings = [KarmaSettings(seed, request.steps or ROUNDS) for seed in request.seeds]
-    with Workers(request.workers) as workers:
+    with Workers(request.workers, ray=request.ray) as workers:
         finished = train_seeds(request, [partial(KarmaRun, one, workers) for one in settings])
     best = max(finished, key=lambda run: run.best_score)
     scores = {str(run.settings.seed): round(run.best_score, 2) for run in finished}

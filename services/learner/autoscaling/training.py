@@ -23,7 +23,7 @@ from torch import Tensor
 
 from services.learner.autoscaling.rollout import Prices, Rollout, play
 from services.learner.marl.networks import Arrays, LinearStack
-from services.learner.training.runner import FIRST_TRAINING_SEED, Report, Workers, check_seed
+from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from shared.autoscaling.networks.features import FEATURES, STEPS
 from shared.autoscaling.networks.karma import NAME, KarmaPolicy
 from shared.autoscaling.roles.organisation import Organisation, organisation_of
@@ -31,6 +31,7 @@ from shared.errors import ConclaveError, ConfigError
 from shared.experiments.autoscaling.episode import Setup
 from shared.experiments.autoscaling.episode import play as judge
 from shared.policy.weights import Card, WeightsFile
+from shared.runtime.process.workers import Workers
 from shared.twin.services.scenarios import intensity_of
 from shared.twin.services.topology import default_topology
 

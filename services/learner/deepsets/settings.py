@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from services.learner.deepsets.heads import Head
 from services.learner.training.dqn import DqnSettings
 from services.learner.training.dqn_run import DqnRunSettings
 from services.learner.training.runner import FIRST_TRAINING_SEED
@@ -44,8 +45,19 @@ class DeepSetsSettings(DqnRunSettings):
 
     reward: str = ""
     """A reward of the user's own, as an expression or a plug-in's name, in place of the shipped one."""
+    against_best: bool = False
+    """Learn from the reward less the best that any feasible node would have earned at that moment. What the reward says
+    of the cluster and not of the choice is the same for all nodes; a network that sees nodes alone cannot foresee it,
+    so it is noise to it (an input-dependent baseline: Mao et al. 2019)."""
+    averaging: float = 0.0
+    """The weights that are judged and kept are an exponential mean over gradient steps, with this factor (Polyak and
+    Juditsky 1992); 0: the last ones."""
+    head: Head = ""
+    """What the last layer gives (``heads.py``); "": a Q per node. Others are there to be compared."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.averaging < 1:
+            raise ConfigError(f"averaging: {self.averaging} is no share of 0 up to 1; give 0 for the last weights")
         if self.policy not in DEEP_SETS_POLICIES:
             raise ConfigError(f"policy: {self.policy!r} is not trained here; choose one of {list(DEEP_SETS_POLICIES)}")
         DqnRunSettings.__post_init__(self)

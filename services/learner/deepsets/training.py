@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.learner.deepsets.network import DeepSetsQ
+from services.learner.deepsets.heads import learner_of
 from services.learner.deepsets.settings import DeepSetsSettings
-from services.learner.training.dqn import DqnLearner, UpdateStats, epsilon_greedy
+from services.learner.training.dqn import UpdateStats, epsilon_greedy
 from services.learner.training.dqn_run import DqnRun, LinearSchedule
 from services.learner.training.replay import transition_fields
 from services.learner.training.runner import Report
 from shared.experiments.environments.own_reward import OwnReward
 from shared.experiments.environments.placement import PlacementEnv, Scenario
-from shared.experiments.environments.placement_rewards import REWARDS, Reward, place_and_judge
+from shared.experiments.environments.placement_rewards import REWARDS, Reward, place_and_judge, worths
 from shared.experiments.environments.placement_scenarios import (
     MOST_TRAINING_NODES,
     moving_latency,
@@ -44,20 +44,21 @@ Arrays = dict[str, NDArray[np.float32]]
 class DeepSetsRun(DqnRun):
     """One training run and all its state; its steps are placements."""
 
-    kept = ("decisions", "episode", "best_regret", "best")
+    kept = ("decisions", "episode", "best_regret", "best", "averaged")
     unit = "placements"
 
     def __init__(self, settings: DeepSetsSettings, own: OwnReward | None = None) -> None:
         """``own``: the reward that ``settings`` names, where they name one."""
         self.settings = settings
-        network = DeepSetsQ((FEATURE_COUNT, *settings.hidden, 1), seed=settings.seed)
+        learner, network = learner_of(settings.head, (FEATURE_COUNT, *settings.hidden), settings.dqn, settings.seed)
         observation = (MOST_TRAINING_NODES, FEATURE_COUNT)
         fields = transition_fields(observation, actions=MOST_TRAINING_NODES, members=MOST_TRAINING_NODES)
-        super().__init__(settings.seed, DqnLearner(network, settings.dqn), fields, settings.replay_capacity)
+        super().__init__(settings.seed, learner, fields, settings.replay_capacity)
         self.decisions = 0
         self.episode = 0
         self.best_regret = float("inf")
         self.best: Arrays = network.export()
+        self.averaged: Arrays = self.best
         self._network = network
         self._own = own
         self._reward: Reward = REWARDS[settings.policy] if own is None else own
@@ -112,22 +113,22 @@ class DeepSetsRun(DqnRun):
         self.episode += 1
         rewards: list[float] = []
         update: UpdateStats | None = None
-        state, mask = _observe(env)
+        state, mask = observe(env)
         while mask.any():
             if self._own is not None:
                 self._own.judged = self.decisions
             q = self.learner.q_values(state[None], mask[None])
             action = int(epsilon_greedy(q, mask[None], self._epsilon(self.decisions), self._rng)[0])
-            _, worth = place_and_judge(env, action, self._reward)
-            rewards.append(worth.reward)
+            reward, terminated = reward_less_best(env, action, self._reward, settings.against_best)
+            rewards.append(reward)
             self.decisions += 1
             if env.finished:  # cut, not ended: what would have come next is not known
                 break
-            next_state, next_mask = _observe(env)
+            next_state, next_mask = observe(env)
             self.replay.add(
                 {
-                    "s_tm1": state, "a_tm1": action, "r_t": worth.reward * settings.reward_scale,
-                    "discount_t": 0.0 if worth.terminated else settings.discount, "s_t": next_state,
+                    "s_tm1": state, "a_tm1": action, "r_t": reward * settings.reward_scale,
+                    "discount_t": 0.0 if terminated else settings.discount, "s_t": next_state,
                     "mask_tm1": mask, "mask_t": next_mask, "present_tm1": mask, "present_t": next_mask,
                 }
             )  # fmt: skip
@@ -135,23 +136,43 @@ class DeepSetsRun(DqnRun):
             if self.decisions > settings.learning_starts and self.decisions % settings.train_every == 0:
                 self.learner.learning_rate = self._rate(self.decisions)
                 update = self.learner.update(self.replay.sample(settings.dqn.batch_size))
+                self._average()
         return float(np.mean(rewards)) if rewards else 0.0, update
+
+    def _average(self) -> None:
+        """After a gradient step: the mean of the weights follows."""
+        new = self._network.export()
+        keep = np.float32(self.settings.averaging) if self.learner.updates > 1 else np.float32(0)
+        self.averaged = {name: keep * self.averaged[name] + (1 - keep) * array for name, array in new.items()}
 
     def _validate(self) -> float:
         """Mean regret to the oracle on the validation seeds, of a reward of the user's own minus its mean; keeps the
         weights when they are the best so far."""
-        arrays = self._network.export()
-        policy = DeepSetsPolicy(WeightsFile(arrays, Card(policy=self.settings.policy, version=1, features=[*FEATURES])))
-        regret = validation_regret(policy) if self._own is None else -validation_reward(policy, self._own)
+        arrays = self.averaged
+        regret = validated(self.settings.policy, arrays, self._own)
         if regret < self.best_regret:
             self.best_regret, self.best = regret, arrays
         return regret
+
+
+def reward_less_best(env: PlacementEnv, action: int, reward: Reward, against_best: bool) -> tuple[float, bool]:
+    """Place the pod: its reward, with ``against_best`` less the best it could have earned; whether that ended."""
+    rows = env.rows()
+    best = max(one.reward for one in worths(env, reward, rows, range(len(rows)))) if against_best else 0.0
+    _, worth = place_and_judge(env, action, reward)
+    return worth.reward - best, worth.terminated
 
 
 def training_env(settings: DeepSetsSettings, stream: int, episode: int) -> tuple[np.random.Generator, PlacementEnv]:
     """An episode's scenario, and the generator that drew it; streams 4, 7 and 8: learning, imitation, calibration."""
     rng = np.random.default_rng((settings.seed, stream, episode))
     return rng, PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
+
+
+def validated(name: str, arrays: Arrays, own: OwnReward | None = None) -> float:
+    """Mean regret of these weights on the validation seeds; of a reward of the user's own minus its mean."""
+    policy = DeepSetsPolicy(WeightsFile(arrays, Card(policy=name, version=1, features=[*FEATURES])))
+    return validation_regret(policy) if own is None else -validation_reward(policy, own)
 
 
 def validation_regret(policy: DeepSetsPolicy) -> float:
@@ -188,7 +209,7 @@ def _validation(name: str) -> tuple[tuple[Scenario, int, float], ...]:
     return tuple(found)
 
 
-def _observe(env: PlacementEnv) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def observe(env: PlacementEnv) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """(features, feasibility), padded to ``MOST_TRAINING_NODES``; rows that are not feasible are zero."""
     state = np.zeros((MOST_TRAINING_NODES, FEATURE_COUNT), np.float32)
     mask = np.zeros(MOST_TRAINING_NODES, np.bool_)

@@ -72,20 +72,16 @@ class Bound:
     """No scheduler that places every pod for which some node has room allocates more."""
 
 
-def bounds(
-    nodes: GpuNodes, pods: GpuPods, seeds: Sequence[int], prefix: str = "", *, tick: Callable[[], None] = lambda: None
-) -> dict[str, Metric]:
+def metrics_of_bounds(found: Sequence[Bound], prefix: str = "") -> dict[str, Metric]:
     """The figures of ``BOUND``, one value per seed: ``allocated_130`` and ``may_refuse_130``, percent of all GPUs."""
-    programme = GpuProgramme(nodes, pods.classes)
-    found = [gpu_bound(programme, pods, seed, tick=tick) for seed in seeds]
     return {
         f"{prefix}allocated_130": Metric.of([one.places_all for one in found]),
         f"{prefix}may_refuse_130": Metric.of([one.may_refuse for one in found]),
     }
 
 
-def gpu_bound(programme: GpuProgramme, pods: GpuPods, seed: int, *, tick: Callable[[], None] = lambda: None) -> Bound:
-    """The bounds for the pods that ``seed`` submits. ``tick``: called before each solve. Raises ``BoundFailed``."""
+def gpu_bound(programme: GpuProgramme, pods: GpuPods, seed: int) -> Bound:
+    """The bounds for the pods that ``seed`` submits. Raises ``BoundFailed``."""
     of = pods.of[submission(pods, programme.nodes.capacity, seed)]
     submitted = np.bincount(of, minlength=len(pods.classes))
     free = programme.solve(submitted)
@@ -96,7 +92,6 @@ def gpu_bound(programme: GpuProgramme, pods: GpuPods, seed: int, *, tick: Callab
 
     def optimum(first: int, last: int) -> float:
         """Over all schedulers that first turn the probe away at a moment in ``first``..``last``."""
-        tick()
         most = np.where(covered, np.bincount(of[:last], minlength=len(covered)), submitted)
         least = np.where(np.arange(len(covered)) == probe, np.bincount(of[:first], minlength=len(covered)), 0)
         return programme.solve(most, least)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from shared.errors import ConfigError
-from shared.experiments.evaluation.bounds.gpu_bound import BOUND, bounds
+from shared.experiments.evaluation.bounds.gpu_bound import BOUND, GpuProgramme, gpu_bound, metrics_of_bounds
 from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
 from shared.experiments.evaluation.seeds import TEST_SEEDS
 from shared.experiments.evaluation.suites.rehearsal import rehearse
@@ -87,15 +87,20 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
                 )
                 placed_by = rehearsal.policy
                 notes.append(f"{name}: {rehearsal.told()}")
+            played = given.each(partial(play, trace, placed_by, weights=weights), given.seeds)
             for seed in given.seeds:
-                tick = partial(progress, done, total, f"{policy} on {name}, seed {seed}")
-                episodes.append(play(trace, placed_by, seed, weights=weights, tick=tick))
+                progress(done, total, f"{policy} on {name}, seed {seed}")
+                episodes.append(next(played))
                 done += 1
             found[policy] |= metrics_of(episodes, f"{name}/")
         if given.bound:
-            told = partial(progress, done, total, f"bound of {name}")
-            found.setdefault(BOUND, {}).update(bounds(trace.nodes, trace.pods, given.seeds, f"{name}/", tick=told))
-            done += len(given.seeds)
+            programme = GpuProgramme(trace.nodes, trace.pods.classes)
+            bounded, bounds = given.each(partial(gpu_bound, programme, trace.pods), given.seeds), []
+            for seed in given.seeds:
+                progress(done, total, f"bound of {name}, seed {seed}")
+                bounds.append(next(bounded))
+                done += 1
+            found.setdefault(BOUND, {}).update(metrics_of_bounds(bounds, f"{name}/"))
     progress(total, total, "done")
     return SuiteResult(
         suite="openb",
