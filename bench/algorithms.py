@@ -52,8 +52,8 @@ class Row:
 
 
 def plain(settings: DeepSetsSettings) -> DeepSetsSettings:
-    """The settings of ``lb`` as published here, for every algorithm."""
-    return replace(settings, against_best=False, averaging=0.0, reward_scale=0.5 if settings.policy == "el" else 0.1)
+    """Deep Q-learning, whatever the policy is trained by."""
+    return replace(settings, ppo=None)
 
 
 Deciders = Mapping[str, Callable[[DeepSetsSettings], DeepSetsRun | PpoRun]]
@@ -62,8 +62,7 @@ DECIDERS: Deciders = {
     "Double DQN": lambda s: DeepSetsRun(plain(s)),
     "duelling, double": lambda s: DeepSetsRun(replace(plain(s), head="duelling")),
     "distributional (QR), double": lambda s: DeepSetsRun(replace(plain(s), head="quantile")),
-    "PPO": lambda s: PpoRun(plain(s)),
-    "as shipped": DeepSetsRun,
+    "PPO": PpoRun,
 }
 Agents = Mapping[str, Callable[[int, int], MarlRun | MappoRun]]
 

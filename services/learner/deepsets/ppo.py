@@ -1,9 +1,11 @@
 """Proximal policy optimisation for ``ee``, ``lb`` and ``el``: the same episodes, rewards, network and validation as
-``training.py``, so that the two can be compared. Not what ships."""
+deep Q-learning has (``training.py``). Actions are drawn by the policy itself, nothing else explores. It is ``el``'s.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,11 @@ from torch import Tensor, nn
 
 from services.learner.deepsets.network import ABSENT, DeepSetsQ
 from services.learner.deepsets.settings import DeepSetsSettings
-from services.learner.deepsets.training import observe, reward_less_best, training_env, validated
+from services.learner.deepsets.training import PlacementRun, observe, training_env
 from services.learner.training.ppo import PpoLearner, PpoSettings
 from services.learner.training.runner import Report
-from shared.experiments.environments.placement_rewards import REWARDS
-from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES
-from shared.policy.weights import Card, WeightsFile
+from shared.experiments.environments.own_reward import OwnReward
+from shared.policy.deepsets.features import FEATURE_COUNT
 
 
 class SetValue(nn.Module):
@@ -37,42 +38,46 @@ class SetValue(nn.Module):
         return torch.where(present.any(-1), value, torch.zeros_like(value))
 
 
-class PpoRun:
-    """One training run: ``settings`` as of ``DeepSetsRun``, of which discount, scale, reward and lengths count."""
+class PpoRun(PlacementRun):
+    """One run of proximal policy optimisation and all its state."""
 
-    def __init__(self, settings: DeepSetsSettings, ppo: PpoSettings | None = None) -> None:
-        self.settings = settings
+    kept = ("decisions", "episode", "best_regret", "best")
+
+    def __init__(self, settings: DeepSetsSettings, own: OwnReward | None = None) -> None:
+        """``own``: the reward that ``settings`` names, where they name one."""
         sizes = (FEATURE_COUNT, *settings.hidden)
-        self._actor = DeepSetsQ((*sizes, 1), seed=settings.seed)
-        self._learner = PpoLearner(self._actor, SetValue(sizes, seed=settings.seed + 1), ppo or PpoSettings())
+        self.actor = DeepSetsQ((*sizes, 1), seed=settings.seed)
+        super().__init__(settings, own, self.actor.export())
+        critic = SetValue(sizes, seed=settings.seed + 1)
+        self._learner = PpoLearner(self.actor, critic, settings.ppo or PpoSettings())
         self._rng = np.random.default_rng((settings.seed, 3))
-        self.decisions = self.episode = 0
-        self.best_regret = float("inf")
-        self.best = self._actor.export()
 
     def run(self) -> Iterator[Report]:
-        """Roll-out by roll-out to the end; a report after each."""
-        while self.decisions < self.settings.decisions:
-            before, due = self.decisions, self.settings.validate_every
-            parts: list[dict[str, Any]] = []
+        """Roll-out by roll-out to the end; stop at any report and go on later."""
+        while not self.finished:
+            before = self.decisions
+            steps: list[dict[str, Any]] = []
             while self.decisions < before + self._learner.settings.horizon:
-                parts += self._episode()
-            rolled = {name: np.array([part[name] for part in parts]) for name in parts[0]}
-            scalars = self._learner.update(rolled, self._rng).scalars()
-            validated_now = ""
-            if before // due != self.decisions // due or self.decisions >= self.settings.decisions:
-                arrays = self._actor.export()
-                regret = validated(self.settings.policy, arrays)
-                validated_now = f"validation regret {regret:.4f}"
-                if regret < self.best_regret:
-                    self.best_regret, self.best = regret, arrays
-            yield Report(self.decisions, scalars, validated_now, saveable=False)
+                steps += self._episode()
+            rolled = {name: np.array([step[name] for step in steps]) for name in steps[0]}
+            scalars = {"train/reward": float(rolled["r_t"].mean()) / self.settings.reward_scale}
+            scalars |= self._learner.update(rolled, self._rng).scalars()
+            yield self.report(before, scalars, self.actor.export)
 
-    def weights(self, **card: Any) -> WeightsFile:
-        """The best validated weights, with what the caller adds to their card."""
-        return WeightsFile(self.best, Card(policy=self.settings.policy, features=list(FEATURES), **card))
+    def get_state(self) -> dict[str, Any]:
+        """Everything but the settings."""
+        kept = {name: copy.copy(getattr(self, name)) for name in self.kept}
+        return {"learner": self._learner.get_state(), "rng": self._rng.bit_generator.state, **kept}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``get_state``'s answer."""
+        self._learner.set_state(state["learner"])
+        self._rng.bit_generator.state = state["rng"]
+        for name in self.kept:
+            setattr(self, name, copy.copy(state[name]))
 
     def _episode(self) -> list[dict[str, Any]]:
+        """Its transitions; the last placement has none, for what came next is not known."""
         settings = self.settings
         _, env = training_env(settings, 4, self.episode)
         self.episode += 1
@@ -80,15 +85,14 @@ class PpoRun:
         state, mask = observe(env)
         while mask.any():
             action = self._learner.act(state, mask, self._rng)
-            reward, terminated = reward_less_best(env, action, REWARDS[settings.policy], settings.against_best)
-            self.decisions += 1
-            if env.finished:  # cut, not ended: what would have come next is not known
+            worth = self.place(env, action)
+            if env.finished:
                 break
             following, following_mask = observe(env)
             found.append(
                 {
-                    "s_tm1": state, "a_tm1": np.int64(action), "r_t": np.float32(reward * settings.reward_scale),
-                    "discount_t": np.float32(0.0 if terminated else settings.discount), "s_t": following,
+                    "s_tm1": state, "a_tm1": np.int64(action), "r_t": np.float32(worth.reward * settings.reward_scale),
+                    "discount_t": np.float32(0.0 if worth.terminated else settings.discount), "s_t": following,
                     "mask_tm1": mask, "mask_t": following_mask, "last": False,
                 }
             )  # fmt: skip

@@ -102,7 +102,8 @@ def play(episode: Episode, params: Params) -> Played:
         state, mask = state_of(episode.kind, session), session.mask
         wanted = gains(episode.kind, params, state)[None]
         if episode.sampled:
-            wanted = wanted + rng.gumbel(size=wanted.shape)  # the greatest is then a draw of the softmax
+            # the greatest is then a draw of the softmax
+            wanted = wanted + rng.gumbel(size=wanted.shape).astype(np.float32)
         action = int(epsilon_greedy(wanted, mask[None], episode.epsilon, rng)[0])
         states.append(state)
         masks.append(mask)

@@ -147,7 +147,7 @@ class DqnLearner:
         assert chosen.shape == wanted.shape
         loss = self._loss_of(chosen, wanted)
         self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         norm = nn.utils.clip_grad_norm_(self.online.parameters(), self.settings.gradient_norm)
         stats = UpdateStats(float(loss.detach()), float(chosen.detach().mean()), float(norm))
         if not (np.isfinite(stats.loss) and np.isfinite(stats.gradient_norm)):

@@ -14,7 +14,7 @@ from services.learner.training.replay import Field, ReplayBuffer
 from services.learner.training.runner import check_seed
 from shared.errors import ConfigError
 
-LATER = ("warm_up", "reward", "averaging", "against_best", "head")
+LATER = ("warm_up", "reward", "head", "ppo")
 """Settings that runs did not always have: left out where they are off, so that checkpoints and cards stay as they
 were."""
 

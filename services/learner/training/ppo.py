@@ -1,7 +1,7 @@
 """Proximal policy optimisation with masks: advantages, and some epochs of clipped steps over one roll-out.
 
 The policy is a softmax over the allowed actions. Sources: Schulman et al. 2017 (PPO), Schulman et al. 2016 (GAE), Huang
-and Ontanon 2022 (masks). Here to be compared with deep Q-learning; what ships is learned by ``dqn.py``.
+and Ontanon 2022 (masks).
 """
 
 from __future__ import annotations
@@ -91,6 +91,20 @@ class PpoLearner:
                 )
         return stats
 
+    def get_state(self) -> dict[str, Any]:
+        """Both networks and the optimiser."""
+        return {
+            "actor": self.actor.state_dict(),
+            "critic": self.critic.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``get_state``'s answer."""
+        self.actor.load_state_dict(state["actor"])
+        self.critic.load_state_dict(state["critic"])
+        self._optimiser.load_state_dict(state["optimiser"])
+
     def _step(self, t: Mapping[str, Tensor], before: Tensor, better: Tensor, wanted: Tensor) -> UpdateStats:
         settings = self.settings
         log_chance = self._log_chance(t["s_tm1"], t["mask_tm1"])
@@ -101,7 +115,7 @@ class PpoLearner:
         value = nn.functional.mse_loss(self.critic(t["s_tm1"], t["mask_tm1"]), wanted)
         loss = policy + settings.value_weight * value - settings.entropy * entropy
         self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         norm = float(nn.utils.clip_grad_norm_(self._parameters, settings.gradient_norm))
         if not (np.isfinite(float(loss.detach())) and np.isfinite(norm)):
             raise TrainingDiverged(f"ppo: loss {float(loss.detach())}, gradient norm {norm}; lower learning_rate")

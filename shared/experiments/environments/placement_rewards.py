@@ -14,7 +14,6 @@ never pays more for energy than for the step from one latency limit to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -133,25 +132,15 @@ def place_and_judge(env: PlacementEnv, row: int, reward: Reward) -> tuple[Placed
     chosen = int(np.searchsorted(rows, row))
     if chosen == len(rows) or rows[chosen] != row:
         return env.place(row), INFEASIBLE
-    (worth,) = worths(env, reward, rows, [chosen])
+    load = node_load(env.table, rows)
+    pods = env.pods.copy()
+    pods[row] += 1
+    latency_us = int(env.table.latency_us[row])
+    pod, total = env.pod_class, 0.0
+    if pod.latency_soft_us or pod.latency_hard_us:  # only ``el`` asks for it
+        total = float(node_load(env.table, env.table.live_rows()).sum()) + float(env.steps[row])
+    worth = reward(Placement(load, chosen, pods, latency_us, pod.latency_soft_us, pod.latency_hard_us, total))
     return env.place(row), worth
-
-
-def worths(env: PlacementEnv, reward: Reward, rows: NDArray[np.int64], chosen: Iterable[int]) -> list[Worth]:
-    """What the current pod would be worth on each of ``chosen``, indices into the feasible ``rows``; nothing moves."""
-    load, pod, total = node_load(env.table, rows), env.pod_class, 0.0
-    limited = pod.latency_soft_us or pod.latency_hard_us
-    if limited:  # only ``el`` asks for it
-        total = float(node_load(env.table, env.table.live_rows()).sum())
-    found = []
-    for index in chosen:
-        row = int(rows[index])
-        pods = env.pods.copy()
-        pods[row] += 1
-        after = total + float(env.steps[row]) if limited else 0.0
-        latency_us = int(env.table.latency_us[row])
-        found.append(reward(Placement(load, index, pods, latency_us, pod.latency_soft_us, pod.latency_hard_us, after)))
-    return found
 
 
 REWARDS: dict[str, Reward] = {"ee": ee_reward, "lb": lb_reward, "el": el_bounded_reward}

@@ -46,8 +46,8 @@ class Workers:
     def map(self, function: Callable[[T], U], items: Iterable[T], /) -> Iterator[U]:
         """The results in the items' order."""
         if self._ray is not None:
-            remote = self._ray.remote(function)
-            return map(self._ray.get, [remote.remote(item) for item in items])
+            called, held = self._ray.remote(_called), self._ray.put(function)
+            return map(self._ray.get, [called.remote(held, item) for item in items])
         return map(function, items) if self._pool is None else self._pool.map(function, items)
 
     def __enter__(self) -> Self:
@@ -76,6 +76,10 @@ def _joined(address: str) -> Any:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(f"--ray: {address}: {str(error).splitlines()[0]}; give the address of a cluster") from None
     return ray
+
+
+def _called(function: Callable[[T], U], item: T) -> U:
+    return function(item)
 
 
 def _in_child() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -12,10 +11,8 @@ from click.testing import CliRunner
 
 from services.learner.__main__ import TRAINERS, main
 from services.learner.deepsets.settings import DeepSetsSettings
-from services.learner.deepsets.training import DeepSetsRun, reward_less_best, training_env
+from services.learner.deepsets.training import DeepSetsRun
 from shared.errors import ConfigError
-from shared.experiments.environments.placement_rewards import REWARDS
-from shared.experiments.evaluation.deciders.placement_oracles import ORACLES
 from shared.experiments.evaluation.report.curves import parse_curves
 from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.weights import decode, encode
@@ -99,35 +96,3 @@ def test_an_interrupted_run_promises_no_checkpoint_that_is_not_there(tmp_path, m
     ended = CliRunner().invoke(main, ["train", "lb", "--out", str(tmp_path)])
     assert ended.exit_code == 130
     assert told in ended.output
-
-
-def test_against_the_best_only_worse_choices_earn_less_than_nothing():
-    rewards = {}
-    for oracle in (True, False):
-        _, env = training_env(DeepSetsSettings("el"), 4, 3)
-        earned = []
-        for rows in env.offers():
-            scores = ORACLES["el"](env, rows).score
-            row = int(rows[scores.argmax() if oracle else scores.argmin()])
-            earned.append(reward_less_best(env, row, REWARDS["el"], against_best=True)[0])
-        rewards[oracle] = earned
-    assert max(abs(reward) for reward in rewards[True]) < 1e-9
-    assert min(rewards[False]) < -0.01
-    assert max(rewards[False]) <= 0
-
-
-def test_weights_that_are_judged_are_a_mean_over_the_steps_where_that_is_asked_for():
-    settings = DeepSetsSettings("lb", decisions=140, learning_starts=60, hidden=(4,), validate_every=10**6)
-    plain, mean = (DeepSetsRun(replace(settings, averaging=share)) for share in (0.0, 0.9))
-    for run in (plain, mean):
-        list(run.run())
-    last = plain.learner.online.export()
-    assert all((plain.best[name] == last[name]).all() for name in last)
-    assert any((mean.best[name] != last[name]).any() for name in last)
-    assert all(abs(mean.best[name] - last[name]).max() < 0.5 for name in last)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_a_share_that_would_never_learn_is_refused(share):
-    with pytest.raises(ConfigError, match="averaging: "):
-        DeepSetsSettings("el", averaging=share)

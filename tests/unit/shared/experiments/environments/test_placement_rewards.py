@@ -15,7 +15,6 @@ from shared.experiments.environments.placement_rewards import (
     el_reward,
     lb_reward,
     place_and_judge,
-    worths,
 )
 
 
@@ -122,13 +121,3 @@ def test_rank_is_judged_among_feasible_nodes_only():
     env.place(1)
     _, worth = place_and_judge(env, 1, ee_reward)  # node 0 is fuller but full
     assert worth == Worth(3.0, False)
-
-
-def test_what_every_node_would_be_worth_is_what_placing_there_is_worth_and_moves_nothing():
-    scenario = Scenario((NodeSize(), NodeSize(cpu_millis=4000)), pods=4, decisions=4, latency_soft_us=1000)
-    for row in (0, 1):
-        env = PlacementEnv(scenario, 7)
-        env.place(0)
-        foreseen = worths(env, el_bounded_reward, env.rows(), range(2))
-        assert env.pods.tolist() == [1, 0]
-        assert foreseen[row] == place_and_judge(env, row, el_bounded_reward)[1]

@@ -1,4 +1,4 @@
-"""However many workers there are, and wherever they are, the results are the same and in order; nothing stays behind."""
+"""However many workers there are, and wherever they are, the results are the same and in order; nobody stays behind."""
 
 from __future__ import annotations
 
