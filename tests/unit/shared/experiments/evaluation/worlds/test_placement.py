@@ -17,6 +17,7 @@ from shared.experiments.evaluation.worlds.trace_run import PLACEMENTS_HEADER, pl
 from shared.policy.frag.features import FEATURES
 from shared.policy.frag.value import SHAPES
 from shared.policy.weights import Card, WeightsFile
+from tests.elsewhere import elsewhere
 from tests.placements_check import recompute
 from tests.small_trace import node_list, pod_list, small_trace
 
@@ -172,3 +173,10 @@ def test_a_figure_off_the_published_or_below_fgd_is_not_met():
     published = PUBLISHED["default"]
     found = figures(fgd=published["fgd"] - 0.4, frag=published["fgd"] - 0.6)
     assert not any(goal.met for goal in goals_of(found, ("default",), TEST_SEEDS))
+
+
+def test_runs_that_are_played_elsewhere_give_the_same_figures():
+    here, there = (
+        run_suite(suite(policies=("fgd",), bound=True, each=each), lambda *_: None) for each in (map, elsewhere)
+    )
+    assert here.to_json() == there.to_json()
