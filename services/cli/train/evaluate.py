@@ -148,6 +148,8 @@ def evaluate(
     if no_rehearsal and suite != "openb" and (trace is None or policy != "frag"):
         raise ConfigError("--no-rehearsal: only frag rehearses, in --suite openb and on --trace; leave it out")
     _check_fitting(suite == "openb", given={"--bound": bound or None}, belongs_to="--suite openb")
+    fanned_out = {"--processes": processes if processes > 1 else None, "--ray": ray or None}
+    _check_fitting(suite is not None, given=fanned_out, belongs_to="--suite")
     _check_fitting(suite == "deepsets", given={"--reward": reward}, belongs_to="--suite deepsets")
     _check_fitting(reward is not None, given={"--signal": signals or None}, belongs_to="--reward")
     learned = read_weights(weights)
@@ -159,7 +161,7 @@ def evaluate(
     for flag, file in outputs.items():
         check_writable(flag, file)
     learnt = [_curves(file) for file in curves]
-    silence = silent_libraries() if suite == JOBS else nullcontext()
+    silence = silent_libraries() if suite == JOBS or bound else nullcontext()
     with (
         own_reward(reward, signals, prometheus, token_file) as own,
         RunProgress(quiet=quiet) as progress,
