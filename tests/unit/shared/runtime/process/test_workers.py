@@ -44,7 +44,8 @@ def test_a_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch):
 
 @pytest.mark.process
 @pytest.mark.filterwarnings("default")  # of Ray's own making
-def test_a_ray_of_this_machine_gives_the_same_results():
+def test_a_ray_of_this_machine_gives_the_same_results(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it writes a token to the home folder
     pytest.importorskip("ray", reason="ray is not installed: the extra ray")
     with Workers(ray="local") as pool:
         assert list(pool.map(math.sqrt, ITEMS)) == [3, 2, 1, 4]
