@@ -282,7 +282,9 @@ async def lead(
         follow_objects(api, LATENCY_TARGET_KIND, desk.changed, saw=statuses.saw),
         target_writes.keep(
             api,
-            lambda now_s, now: statuses.due(core.variants.used, core.variants.limits.broken_now(), now_s, now),
+            lambda now_s, now: statuses.due(
+                core.variants.used, core.variants.limits.broken_now(), desk.tried, now_s, now
+            ),
             clock=boottime,
         ),
         following.run(),

@@ -18,7 +18,7 @@ from services.jobs.core.core import JobsCore
 from services.jobs.core.deciding import Deciding
 from services.jobs.core.state import State
 from services.jobs.io.report_server import ReportServer
-from services.jobs.io.rollouts import Rollouts
+from services.jobs.io.rollouts import ROLLOUT, Rollouts
 from services.jobs.io.watches import KINDS, followers, group_version, tell_unserved
 from services.jobs.policies import guarded
 from services.jobs.settings import JobsSettings
@@ -120,7 +120,7 @@ async def _lead(
     )
     make = partial(guarded, seed=settings.seed, deadline_s=settings.decide_deadline_s)
     judge = partial(Judge, most_gap_s=max(MOST_GAP_S, 2 * settings.decide_every_s))
-    core = JobsCore(state, Deciding(policy, make=make, judge=judge), kinds=KINDS)
+    core = JobsCore(state, Deciding(policy, make=make, judge=judge), kinds=(*KINDS, ROLLOUT))
     rollouts = Rollouts(runtime.store, runtime.keys, term)
     shell = Shell(core, api=api, leadership=leadership, clock=boottime, instance=runtime.id, rollouts=rollouts)
     admin.shell = shell

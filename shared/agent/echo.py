@@ -119,6 +119,6 @@ def may_be_probed(peer: Address) -> bool:
         address = ipaddress.ip_address(peer[0])
     except ValueError:
         return False
-    return 0 < peer[1] < 65536 and not (
-        address.is_multicast or address.is_unspecified or address.is_reserved or str(address) == "255.255.255.255"
-    )
+    if not 0 < peer[1] < 65536 or address.is_multicast or address.is_unspecified:
+        return False
+    return address.is_loopback or not address.is_reserved  # ::1 counts as reserved

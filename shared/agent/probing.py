@@ -1,6 +1,6 @@
 """Who is probed when, what an answer changes, and what is answered: one agent's part of the probing. Pure.
 
-    peers named by the coordinator --> neighbours <-- peers named in answers (gossip)
+    peers named by the coordinator --> neighbours <-- peers named in answers (gossip: of those that answered)
     due(now): at most ``per_s`` probes a second, to neighbours in turn of chance
     received(datagram): a probe --> an answer, within a rate;  an answer to an open probe --> a sample --> coordinate
 
@@ -173,7 +173,8 @@ class Probing:
             return None
         served.add(asked.nonce)
         self.counts.served += 1
-        known = [peer for peer in self._neighbours if peer != source]
+        # one that never answered us may be nobody: agents that told each other of it would probe it for ever
+        known = [peer for peer in self._neighbours if peer != source and self.vivaldi.known(peer) is not None]
         named = [known.pop(int(self._rng.random() * len(known))) for _ in range(min(PEERS, len(known)))]
         return source, answer(key, asked.nonce, held_us=held_us, coordinate=self.vivaldi.here, peers=named)
 

@@ -53,7 +53,12 @@ def entry_of(name: str) -> Entry:
 
 
 def make(name: str) -> Policy:
-    """A new policy of this name. ``ConfigError``: unknown."""
+    """A new policy of this name. ``ConfigError``: unknown, or its weights cannot be read."""
     entry = entry_of(name)
-    policy: Policy = getattr(import_module(entry.module), entry.maker)(**entry.settings)
+    maker = getattr(import_module(entry.module), entry.maker)
+    try:
+        policy: Policy = maker(**entry.settings)
+    except OSError as error:
+        told = f"its weights, {error.filename}, cannot be read ({error.strerror})"
+        raise ConfigError(f"policy: {name}: {told}; install them, or choose another") from None
     return policy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from shared.errors import ConfigError
 log = structlog.get_logger()
 
 TICK_S = 0.1
+MAPPED = "::ffff:"
 
 
 class Echo(asyncio.DatagramProtocol):
@@ -25,13 +27,16 @@ class Echo(asyncio.DatagramProtocol):
     def __init__(self, probing: Probing) -> None:
         self._probing = probing
         self._transport: asyncio.DatagramTransport | None = None
+        self._family = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.DatagramTransport", transport)  # uvloop's is not one by name
+        self._family = transport.get_extra_info("socket").family
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         now_s = time.monotonic()
-        source: Address = (str(addr[0]).partition("%")[0], int(addr[1]))  # a link's own addresses name the link
+        # a link's own addresses name the link; to a socket of both families those of IPv4 are mapped
+        source: Address = (str(addr[0]).partition("%")[0].removeprefix(MAPPED), int(addr[1]))
         if (back := self._probing.received(data, source, now_s)) is not None:
             self._send(back[0], back[1])
 
@@ -50,9 +55,15 @@ class Echo(asyncio.DatagramProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         try:
-            self._transport.sendto(datagram, peer)
+            self._transport.sendto(datagram, self._told(peer))
         except (OSError, ValueError) as error:  # no route, an address of another family
             log.debug("probe_unsent", error=error)
+
+    def _told(self, peer: Address) -> Address:
+        """The peer as the socket's family has it."""
+        if self._family == socket.AF_INET6 and ":" not in peer[0]:
+            return f"{MAPPED}{peer[0]}", peer[1]
+        return peer
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from services.cli.local.options import state_dir
-from services.cli.terminal.output_file import check_writable
+from services.cli.terminal.output_file import check_distinct, check_writable
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
 
@@ -122,6 +122,7 @@ def demo(
     configure("cli", level="error")
     check_used(here)
     _check_extra()
+    check_writable("--json", json_file)
     if picture is None:
         picture = json_file.with_suffix(".png") if json_file is not None else Path(PICTURE)
     speed = speed if speed is not None else SERVICES_SPEED if workload == "services" else DEFAULT_SPEED
@@ -135,8 +136,9 @@ def demo(
     load = load_workload(
         workload, seed=seed, nodes=nodes, trace_dir=trace_dir, pod_list=pod_list, many=gangs, largest=largest
     )
-    for flag, file in (("--json", json_file), ("--audit", audit_file), ("--picture", picture)):
+    for flag, file in (("--audit", audit_file), ("--picture", picture)):
         check_writable(flag, file)
+    check_distinct({"--json": json_file, "--audit": audit_file, "--picture": picture}, {})
     with state_dir("demo", keep) as folder:
         mesh = MeshSettings(
             etcd="",

@@ -1,7 +1,7 @@
 """Writes the status of LatencyTarget objects, one after the other; what it says is ``usage/target_status.py``'s.
 
-A write that fails is made again at a later look, since the watch does not show it. Where the role may not write, that
-is told once and tried rarely.
+A write that fails is made again at a later look, since the watch does not show it. Where the role may not write, or the
+definition in the cluster is of before there was a status, that is told once and tried rarely.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ async def keep(
 ) -> None:
     """Write what is due; eternal."""
     told, again_s = False, 0.0
+    unknown: set[str] = set()
+    """Uids of objects that the server did not know, since it last took a status."""
     while True:
         await asyncio.sleep(every_s)
         if clock() < again_s:
@@ -45,7 +47,11 @@ async def keep(
                 )  # fmt: skip
             except KubeRejected as error:
                 log.info("latency_target_status_failed", target=work.name, error=error)
-                if error.status in (403, 405):
+                # an object that was deleted is due no more; one that is unknown again has no status to write
+                missing = error.status == 404 and work.uid in unknown
+                if error.status == 404:
+                    unknown.add(work.uid)
+                if error.status in (403, 405) or missing:
                     again_s = clock() + REFUSED_S
                     if not told:
                         remedy = "apply k8s/base/latency-targets-crd.yaml and rbac.yaml of this version"
@@ -54,3 +60,5 @@ async def keep(
                     break
             except KubeError as error:
                 log.info("latency_target_status_failed", target=work.name, error=error)
+            else:
+                unknown.clear()

@@ -13,7 +13,7 @@ from it. Not its job: what a policy makes of it (``measured.py``).
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import islice
@@ -46,7 +46,7 @@ SILENCE_S = 30.0
 PEERS_TOLD = 4
 ELSEWHERE = "delay: probe_listen is not the address that the agent serves at; give it the host of listen"
 KEY_S = 60.0
-"""How long probes are signed with one key; longer where agents hear more rarely (``heard``)."""
+"""How long probes are signed with one key; longer, twice or four times, where agents hear more rarely."""
 
 
 class Rng(Protocol):
@@ -88,6 +88,7 @@ class ReadingsDesk:
         self._rng = rng
         self._term = term
         self._region_of = region_of
+        self._key_s = KEY_S
         self._targets: dict[str, LatencyTarget] = {}
         self._heard: dict[str, _Heard] = {}
         self._waiting: dict[str, tuple[float, Readings]] = {}
@@ -102,6 +103,11 @@ class ReadingsDesk:
     def targets(self) -> Mapping[str, LatencyTarget]:
         """What users named, by name."""
         return self._targets
+
+    @property
+    def tried(self) -> Collection[str]:
+        """Names of those that agents are told of."""
+        return self._named().keys()
 
     def changed(self, events: Iterable[ClusterEvent]) -> None:
         """LatencyTarget objects as the watch shows them."""
@@ -151,9 +157,12 @@ class ReadingsDesk:
         )
 
     def _keys(self, now_s: float, every_s: float) -> list[bytes]:
-        """This minute's key and the next: an agent that has not heard of the change yet opens what others sign."""
-        number = int(now_s // max(KEY_S, 2 * every_s))
-        return [hmac.digest(self._secret, b"%d" % one, "sha256") for one in (number, number + 1)]
+        """This minute's key and the next: an agent that has not heard of the change yet opens what others sign. Their
+        time is doubled, rarely and never back: one that followed the number of agents gave each of them other keys."""
+        while self._key_s < 2 * every_s:
+            self._key_s *= 2
+        number = int(now_s // self._key_s)
+        return [hmac.digest(self._secret, f"{self._key_s:g} {one}".encode(), "sha256") for one in (number, number + 1)]
 
     def flush(self, now_s: float) -> NodesMeasured | None:
         """Everything that came since, as one event; None where nothing did. Where agents fell silent an empty one comes

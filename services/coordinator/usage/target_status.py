@@ -2,13 +2,14 @@
 
     objects as the watch shows them, what nodes measured, broken limits --wanted--> status, when it is worth a write
 
-A condition that changes is written at the next look, one object at most once in ``AGAIN_S``; figures that waver at most
-once in ``FIGURES_S``.
+A condition that changes is written at the next look, one object at most once in ``AGAIN_S``; figures and messages that
+waver at most once in ``FIGURES_S``. A new leader knows nothing yet: what the one before it wrote stands for
+``SETTLE_S``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -22,6 +23,8 @@ from shared.kube.resources import Deleted, Upserted
 from shared.wire.readings import MAX_TARGETS
 
 AGAIN_S, FIGURES_S = 5.0, 30.0
+SETTLE_S = 60.0
+"""In that time all agents have told a new leader what they measure, of up to 6,000 (``desk.MESSAGES_PER_S``)."""
 NAMED = 5
 """Nodes, or pods, that a message names."""
 
@@ -35,6 +38,12 @@ class _Known:
     status: Mapping[str, Any]
     tried_s: float = NEVER_S
     """When a write of it was asked for last."""
+    told: bool = False
+    """It stands in its status how it fares, of the spec that it has."""
+
+    def as_told(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """The same fields as they stand; the API server leaves out those that are None."""
+        return {field: self.status.get(field) for field in wanted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,8 @@ class TargetStatuses:
     """One term's. ``saw`` takes batches of the watch; ``due`` what is to be written now."""
 
     _known: dict[str, _Known] = field(default_factory=dict)
+    _began_s: float | None = None
+    """When it was first asked what is due."""
 
     def saw(self, batch: Sequence[Any]) -> None:
         """Objects as the watch shows them, those that cannot be used too: they are told why."""
@@ -60,6 +71,7 @@ class TargetStatuses:
                 before = self._known.get(item.metadata.name)
                 status = item.status if isinstance(item.status, dict) else {}
                 known = _Known(item.metadata, _problem(item), status)
+                known.told = bool(_conditions(status)) and status.get("observedGeneration") == item.metadata.generation
                 if before is not None and before.meta.uid == item.metadata.uid:
                     known.tried_s = before.tried_s
                 self._known[item.metadata.name] = known
@@ -67,9 +79,16 @@ class TargetStatuses:
                 self._known.pop(event.object.metadata.name, None)
 
     def due(
-        self, nodes: Mapping[str, MeasuredNode], broken: Iterable[Broken], now_s: float, now: str
+        self,
+        nodes: Mapping[str, MeasuredNode],
+        broken: Iterable[Broken],
+        tried: Collection[str],
+        now_s: float,
+        now: str,
     ) -> list[TellTarget]:
-        """What to write at ``now_s`` of a clock that never goes back, ``now`` as RFC 3339."""
+        """What to write at ``now_s`` of a clock that never goes back, ``now`` as RFC 3339. ``tried``: the targets that
+        agents are told of."""
+        began_s = self._began_s = now_s if self._began_s is None else self._began_s
         if not self._known:
             return []
         mine: dict[str, list[Broken]] = {}
@@ -77,12 +96,13 @@ class TargetStatuses:
             mine.setdefault(one.target, []).append(one)
         found = []
         sensing = {name: node for name, node in nodes.items() if node.told_s != NEVER_S}
-        for place, (name, known) in enumerate(self._known.items()):
-            problem = known.problem or (f"only {MAX_TARGETS} targets are tried" if place >= MAX_TARGETS else "")
+        for name, known in self._known.items():
+            if now_s - began_s < SETTLE_S and known.told and known.tried_s == NEVER_S:
+                continue
+            problem = known.problem or ("" if name in tried else f"only {MAX_TARGETS} targets are tried")
             wanted = _status(name, known, problem, sensing, mine.get(name, ()), now)
             new = _conditions(wanted) != _conditions(known.status)
-            changed = any(known.status.get(field) != value for field, value in wanted.items() if field != "conditions")
-            if (new or changed) and now_s - known.tried_s >= (AGAIN_S if new else FIGURES_S):
+            if (new or wanted != known.as_told(wanted)) and now_s - known.tried_s >= (AGAIN_S if new else FIGURES_S):
                 known.tried_s = now_s
                 found.append(TellTarget(name, known.meta.uid, wanted))
         return found

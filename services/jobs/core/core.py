@@ -153,7 +153,9 @@ class JobsCore:
                 self._count(take_report(self.state, event, now))
                 yield event.key
             case RolloutSeen(rollout, revision):
-                self.deciding.follow(rollout, revision)
+                again = self.deciding.read(rollout, revision)
+                if again is not None:
+                    self._out.append(WriteRollout(again, revision))
                 self._decide_soon(now)
             case Tick():
                 pass
@@ -331,7 +333,7 @@ class JobsCore:
             self.stats.rollouts_back += 1
             self._log("warning", "rollout_back", candidate=before.candidate, stage=before.stage, reason=rollout.reason)
         self._out.append(WriteRollout(rollout, self.deciding.revision))
-        self.deciding.follow(rollout, self.deciding.revision)  # also while etcd does not answer
+        self.deciding.became(rollout)
 
     def _take_decision(self, key: str, shown: Observation, refused: str, change: Allocation | None) -> Iterator[str]:
         job = self.state.jobs[key]

@@ -17,7 +17,7 @@ from shared.jobs.bounds import Allowed, allow
 from shared.jobs.guard import Answer, Guard
 from shared.jobs.observation import Observation
 from shared.jobs.online.lanes import joined, of_lane
-from shared.jobs.online.stages import Judge, Rollout, Stage, back, in_canary
+from shared.jobs.online.stages import Judge, Rollout, Stage, back, in_canary, same_step
 from shared.jobs.online.worth import compared
 
 
@@ -46,11 +46,28 @@ class Deciding:
         self._new_judge = judge
         self._make = make if make is not None else _none
         self._refused = ""
+        self._gone: tuple[Rollout, Rollout] | None = None
+        """The rollout that this term took back last, and what became of it."""
 
-    def follow(self, rollout: Rollout, revision: int) -> None:
-        """The record was read. Another candidate or stage is judged anew."""
+    def read(self, rollout: Rollout, revision: int) -> Rollout | None:
+        """The record was read. One that was taken back stays so: what of it is read is from before, or a window's
+        figures that came to etcd first. Returned: what is then to be written over it."""
+        if self._gone is None or not rollout.on or not same_step(rollout, self._gone[0]):
+            self._follow(rollout, revision)
+            return None
+        self._follow(self._gone[1], revision)
+        return self._gone[1]
+
+    def became(self, rollout: Rollout) -> None:
+        """What is being written holds at once, also while etcd does not answer."""
+        if self.rollout.on and not rollout.on:
+            self._gone = (self.rollout, rollout)
+        self._follow(rollout, self.revision)
+
+    def _follow(self, rollout: Rollout, revision: int) -> None:
+        """Another candidate or stage is judged anew."""
         before, self.rollout, self.revision = self.rollout, rollout, revision
-        if (before.candidate, before.stage, before.since) == (rollout.candidate, rollout.stage, rollout.since):
+        if same_step(before, rollout):
             return
         self.judge, self._refused = self._new_judge(), ""
         if not rollout.on:
@@ -60,6 +77,9 @@ class Deciding:
                 self.candidate = self._make(rollout.candidate)
             except ConfigError as error:
                 self.candidate, self._refused = None, str(error)
+            except Exception as error:  # noqa: BLE001  whatever is wrong with it: the next leader would make it too
+                told = f"{rollout.candidate}: {type(error).__name__}: {error}"[:256]
+                self.candidate, self._refused = None, told
 
     def decide(self, state: State, seen: Seen, now: float) -> Decided:
         """What is carried out. Where a policy fails, everything stays as it was decided last."""

@@ -35,7 +35,8 @@ def watch_places(state: State, seen: JobState, now: float) -> None:
     job, pods, wall = seen.job, state.pods_of(seen.job), state.wall(now)
     target, holds_gpus = job.status.target, job.gpu_milli or (job.ps and job.ps_gpu_milli)
     placed = standing(job, pods)
-    if not target or placed >= target or not holds_gpus or job.queue or job.problem or has_succeeded(pods):
+    other = job.queue or job.problem or has_succeeded(pods)
+    if not target or placed >= min(target, job.maximum) or not holds_gpus or other:
         seen.unplaced_since = 0.0
         return
     begins = max(job.status.changed, job.status.retry_at)

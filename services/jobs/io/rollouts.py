@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from services.jobs.core.events import Event, RolloutSeen
+from services.jobs.core.events import Event, Listed, RolloutSeen
 from services.jobs.core.instructions import WriteRollout
 from shared.ports import Store
 from shared.runtime.records.jobs import follow_rollout, write_rollout
@@ -14,6 +14,9 @@ from shared.runtime.records.prefix_watch import until_known
 from shared.wire.keys import Keys
 
 log = structlog.get_logger()
+
+ROLLOUT = "rollout"
+"""Beside the kinds of the API server: a leader that decides before it has read the record decides by the wrong policy."""
 
 
 class Rollouts:
@@ -28,6 +31,7 @@ class Rollouts:
         """Eternal."""
         async for rollout, revision in follow_rollout(self._store, self._keys):
             post(RolloutSeen(rollout, revision))
+            post(Listed(ROLLOUT))
 
     async def write(self, wanted: WriteRollout) -> None:
         """Until etcd has answered. Where somebody changed the record meanwhile, the core goes on by theirs."""

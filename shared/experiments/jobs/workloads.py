@@ -17,7 +17,7 @@ from shared.errors import ConfigError
 from shared.experiments.jobs.tables import Models, count, model_of, positive
 from shared.experiments.traces.cells import Cell, rows, unique
 from shared.twin.training.models import TrainingModel
-from shared.twin.training.simulation import TrainingJob
+from shared.twin.training.simulation import Settings, TrainingJob
 
 T = TypeVar("T")
 WORKLOADS_FILE = "pollux_workloads.csv"
@@ -68,7 +68,7 @@ def parse_workloads(text: str, file: str, models: Models) -> dict[tuple[str, int
         found.setdefault(key, []).append(
             Row(
                 name,
-                positive(row[when], least=0.0),
+                _submitted(row[when]),
                 model,
                 count(row["num_replicas"]),
                 _batch(row["batch_size"], model),
@@ -78,6 +78,14 @@ def parse_workloads(text: str, file: str, models: Models) -> dict[tuple[str, int
     if not found:
         raise ConfigError(f"{file}, line 2, column 1 ({names[0]}): no job follows the header; give at least one")
     return {key: tuple(sorted(jobs, key=lambda one: one.submitted)) for key, jobs in found.items()}
+
+
+def _submitted(cell: Cell) -> float:
+    """Before the run is given up: a job that comes later would count as one that took less than no time."""
+    at, most_s = positive(cell, least=0.0), Settings().most_s
+    if at >= most_s:
+        raise cell.bad(f"a run lasts {most_s:g} s at most; give seconds from the workload's begin")
+    return at
 
 
 def _batch(cell: Cell, model: TrainingModel) -> int:

@@ -30,6 +30,9 @@ NOISE_SD = 0.1
 """Of the logarithm of one way of running: reports of a job scatter by some 10 %."""
 NEWS = 0.05
 """A way's median must move by so much, relatively, before the speed is learned anew: policies keep tables per speed."""
+MOST_LOG = 50.0
+"""Of a speed that is predicted, either way: reports of 1e-300 and 1e9 samples per second are both accepted, and what
+follows from them for 64 workers is no number any more."""
 KEPT, WAYS = 5, 64
 """Reports kept of each way of running, and ways kept, the newest."""
 
@@ -59,7 +62,9 @@ class LearnedSpeed:
     def samples_per_s(self, placement: tuple[int, ...], batch: int, gpu_type: str) -> float:  # noqa: ARG002
         """The median of the prediction. Types of GPUs are not told apart."""
         workers, nodes = sum(placement), sum(count > 0 for count in placement)
-        return exp(float(self._row(workers, nodes, batch) @ self._mean)) if workers > 0 else 0.0
+        if workers <= 0:
+            return 0.0
+        return exp(min(MOST_LOG, max(-MOST_LOG, float(self._row(workers, nodes, batch) @ self._mean))))
 
     def efficiency(self, batch: int, progress: float) -> float:  # noqa: ARG002
         """Nobody reports what a sample is worth at a larger batch, so it is taken for as much less as there are more:

@@ -71,6 +71,11 @@ class Rollout(Struct, frozen=True, kw_only=True):
         return self.stage is not Stage.NONE
 
 
+def same_step(one: Rollout, other: Rollout) -> bool:
+    """Whether it is the same stage of the same candidate, whatever its figures."""
+    return (one.candidate, one.stage, one.since) == (other.candidate, other.stage, other.since)
+
+
 def in_canary(uid: str, percent: int) -> bool:
     """Whether the candidate decides for the job: the same jobs whoever leads, and more of them as the share grows."""
     return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4], "big") % 100 < percent

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shared.errors import ConfigError, Conflict, InvalidValue
-from shared.jobs.online.stages import NEXT, Rollout, Stage
+from shared.jobs.online.stages import NEXT, Rollout, Stage, same_step
 from shared.jobs.registry import entry_of
 from shared.ports import Compare, CreateRevisionIs, KeyValue, ModRevisionIs, Put, Store
 from shared.runtime.records.control import CAS_TRIES, clean, rfc3339
@@ -92,11 +92,17 @@ async def change_rollout(
 ) -> Rollout:
     """By the coordinator that leads the term: the record after ``change(held, time)``.
 
-    ``Conflict``: another change, or another coordinator, came first; unknown: ``StoreUnknown``. To repeat is safe.
+    Made again where the jobs service wrote figures meanwhile, and not over another step than the one that was asked
+    for: else two promotions at once, or one whose answer was lost, go from shadow to all jobs. ``Conflict``: another
+    step, or another coordinator, came first; unknown: ``StoreUnknown``.
     """
+    first: Rollout | None = None
     for _ in range(CAS_TRIES):
         kv = await store.get(keys.jobs_rollout)
         held = rollout_in(kv)
+        first = held if first is None else first
+        if not same_step(held, first):
+            break
         wanted = change(held, rfc3339(now))
         if wanted == held:
             return held

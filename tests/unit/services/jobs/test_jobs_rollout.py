@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 
 import pytest
 
 from services.jobs.core import events as ev
 from services.jobs.core.instructions import WriteRollout
+from services.jobs.io.rollouts import ROLLOUT
 from shared.errors import ConfigError
 from shared.jobs.guard import Guard
 from shared.jobs.observation import Allocation, Observation
+from shared.jobs.online.learned import Way
 from shared.jobs.online.stages import Judge, Rollout, Stage, in_canary
 from shared.jobs.policies.elastic import Elastic
 from shared.model.training_job import Phase
@@ -40,6 +42,8 @@ class Broken(Tight):
 def make(name: str) -> Guard:
     if name == "missing":
         raise ConfigError("policy: missing needs torch, which is not installed here; choose another")
+    if name == "corrupt":
+        raise ValueError("not a zip file")
     return Guard({"tight": Tight, "broken": Broken, "same": Elastic}[name]())
 
 
@@ -119,10 +123,11 @@ def test_one_that_fails_again_and_again_goes_back_and_no_job_is_touched():
     assert (world.status("default/j0").target, world.status("default/j0").restarts) == (4, 0)
 
 
-def test_one_that_cannot_be_had_here_goes_back_with_the_remedy():
-    world = world_with(Stage.SHADOW, "missing")
+@pytest.mark.parametrize(("name", "told"), [("missing", "needs torch"), ("corrupt", "ValueError: not a zip file")])
+def test_one_that_cannot_be_had_here_goes_back_and_says_why(name: str, told: str):
+    world = world_with(Stage.SHADOW, name)
     decides(world)
-    assert "needs torch" in written(world)[0].rollout.reason
+    assert told in written(world)[0].rollout.reason
 
 
 def test_a_good_window_is_written_and_judging_goes_on():
@@ -144,3 +149,38 @@ def test_a_new_leader_goes_on_with_the_candidate_as_etcd_says():
     follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
     decides(world, 2)
     assert world.status("default/j0").target == 2
+
+
+def test_figures_of_a_window_that_come_to_etcd_first_do_not_bring_back_what_went_back():
+    """The write of a good window and that of going back compare the same revision: only one of them holds."""
+    world = world_with(Stage.ACTIVE, percent=100)
+    decides(world, 12)
+    (back,) = written(world)
+    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active", good=1), 8)
+    again = written(world)[-1]
+    assert (again.rollout, again.revision) == (back.rollout, 8)
+    decides(world, 2)
+    assert world.status("default/j0").target == 4
+    follow(world, Rollout(stage=Stage.SHADOW, candidate="tight", since="later"), 9)
+    assert world.core.deciding.rollout.on, "who sets it again is heard"
+
+
+def test_a_new_leader_decides_nothing_before_it_has_read_the_record():
+    world = world_with(Stage.ACTIVE, most_worse=inf)
+    decides(world, 2)
+    world.die()
+    world.core.missing.add(ROLLOUT)
+    world.settle()
+    assert world.status("default/j0").target == 2, "the policy of the settings would have made it 4"
+    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
+    world.turn(ev.Listed(ROLLOUT))
+    decides(world, 2)
+    assert (world.status("default/j0").target, world.status("default/j0").restarts) == (2, 1)
+
+
+def test_a_job_whose_speeds_cannot_be_compared_stops_no_decision():
+    world = world_with(Stage.SHADOW, most_worse=inf)
+    for workers, speed in ((1, 1e-300), (2, 1e9)):
+        world.core.state.jobs["default/j0"].speeds.add(Way(workers, 1, 1), speed)
+    decides(world, 2)
+    assert isfinite(world.core.deciding.judge.window.short)

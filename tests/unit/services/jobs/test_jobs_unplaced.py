@@ -121,3 +121,14 @@ def test_jobs_that_hold_no_gpus_wait_as_long_as_they_like():
     world.put_job(a_job(maximum=2))
     passes(world, 200)
     assert (world.phase(), world.status().target) == (Phase.STARTING, 2)
+
+
+def test_a_maximum_that_is_lowered_when_the_wait_ends_holds():
+    world = World(settings=QUICK, nodes=2)
+    world.unfit = {"a-worker-3"}
+    world.put_job(a_job(gpu_milli=1000, maximum=4, requested=4, checkpoint="/ckpt"))
+    world.settle(rounds=10)
+    world.put_job(replace(world.jobs["default/a"], maximum=2, requested=2))
+    world.now += 70
+    world.settle(rounds=10)
+    assert (world.status().target, world.status().unplaced) == (2, 0)

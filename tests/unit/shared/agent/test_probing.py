@@ -38,13 +38,50 @@ def asked(a: Probing, b: Probing, now_s: float = 10.0) -> tuple[bytes, bytes]:
 def test_a_probe_and_its_answer_are_one_sample() -> None:
     a, b = agent(A, 1), agent(B, 2)
     b.meet([C])
+    b.vivaldi.take(C, 5.0, Coordinate())
+    standing = b.coordinate
     _, answer = asked(a, b)
     assert a.coordinate is None
     assert a.received(answer, B, 10.020) is None
     assert a.coordinate is not None
     assert a.vivaldi.known(B) == pytest.approx(20.0)
     assert C in a.neighbours, "an answer names peers of its sender"
-    assert b.coordinate is None, "whoever is asked learns nothing"
+    assert b.coordinate == standing, "whoever is asked learns nothing"
+
+
+def test_nobody_is_named_to_others_who_never_answered() -> None:
+    a, b = agent(A, 1), agent(B, 2)
+    b.meet([C])
+    _, answer = asked(a, b)
+    assert a.received(answer, B, 10.020) is None
+    assert a.neighbours == [B]
+
+
+def test_an_address_that_nobody_has_is_soon_probed_no_more() -> None:
+    """Agents that told each other of what they only heard of would keep it alive for ever."""
+    places = [(f"10.0.1.{number}", 9000) for number in range(12)]
+    mesh = {here: agent(here, number) for number, here in enumerate(places)}
+    for one in mesh.values():
+        one.meet(places)
+    mesh[places[0]].meet([C])
+    now_s = 0.0
+    for step in range(1200):
+        now_s = step * 0.25
+        for here, one in mesh.items():
+            for to, datagram in one.due(now_s):
+                back = mesh[to].received(datagram, here, now_s) if to in mesh else None
+                if back is not None:
+                    one.received(back[1], to, now_s + 0.01)
+    assert [here for here, one in mesh.items() if C in one.neighbours] == []
+    assert all(one.coordinate is not None for one in mesh.values())
+
+
+@pytest.mark.parametrize(
+    ("host", "may"), [("::1", True), ("127.0.0.1", True), ("fd00::7", True), ("240.0.0.1", False), ("ff02::1", False),
+                      ("255.255.255.255", False), ("::", False), ("::ffff:10.0.0.1", False), ("shop.example", False)],
+)  # fmt: skip
+def test_an_address_that_may_be_probed_is_one_hosts(host: str, may: bool) -> None:
+    assert echo.may_be_probed((host, 9000)) is may
 
 
 @pytest.mark.parametrize("spoil", ["key", "bit", "short", "long", "kind", "empty"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shared.errors import ConfigError
-from shared.jobs.registry import POLICIES, make
+from shared.jobs.registry import POLICIES, Entry, make
 from tests.training_jobs import observation, seen_job
 
 
@@ -20,3 +22,14 @@ def test_every_policy_can_be_made_and_divides_gpus(name):
 def test_an_unknown_policy_is_named_with_those_there_are():
     with pytest.raises(ConfigError, match="'gold' is not known for training jobs; choose one of drf, "):
         make("gold")
+
+
+def unshipped() -> bytes:
+    """A policy of which only the code was installed."""
+    return Path("/nowhere/weights.npz").read_bytes()
+
+
+def test_a_policy_whose_weights_are_missing_is_named_with_the_file(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(POLICIES, "unshipped", Entry(__name__, "unshipped"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"unshipped: its weights, /nowhere/weights\.npz, cannot be read"):
+        make("unshipped")

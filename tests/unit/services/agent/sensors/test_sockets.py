@@ -43,6 +43,21 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_agents_of_both_families_find_each_other_by_ipv4_addresses() -> None:
+    a, b = probing(1), probing(2)
+    try:
+        async with opened_echo(a, "::", 0) as (echo_a, at_a), opened_echo(b, "127.0.0.1", 0) as (echo_b, at_b):
+            a.here, b.here = ("127.0.0.1", at_a[1]), at_b
+            a.meet([b.here])
+            b.meet([a.here])
+            running = [asyncio.create_task(one.run()) for one in (echo_a, echo_b)]
+            await until(lambda: a.coordinate is not None and b.coordinate is not None)
+            for task in running:
+                task.cancel()
+    except ConfigError:
+        pytest.skip("this machine has no IPv6")
+
+
 async def test_two_agents_find_each_other_over_udp_and_a_forged_datagram_gets_no_answer() -> None:
     a, b = probing(1), probing(2)
     async with opened_echo(a, "127.0.0.1", 0) as (echo_a, at_a), opened_echo(b, "127.0.0.1", 0) as (_, at_b):

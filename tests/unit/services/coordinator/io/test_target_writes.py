@@ -26,7 +26,7 @@ class Api:
             raise error
 
 
-async def kept(api: Api, *, looks: int, clock: list[float]) -> int:
+async def kept(api: Api, *, looks: int, clock: list[float], uids: tuple[str, ...] = ("u1",)) -> int:
     """Look so many times; how often it was asked what is due."""
     asked, enough = 0, asyncio.Event()
 
@@ -34,7 +34,7 @@ async def kept(api: Api, *, looks: int, clock: list[float]) -> int:
         nonlocal asked
         asked += 1
         assert now.endswith("Z")
-        return [TellTarget("shop", "u1", {"nodesMeasuring": 1})]
+        return [TellTarget("shop", uid, {"nodesMeasuring": 1}) for uid in uids]
 
     def time() -> float:
         clock[0] += 1.0
@@ -67,3 +67,13 @@ async def test_a_write_that_fails_ends_nothing() -> None:
 async def test_where_the_role_may_not_write_it_is_tried_rarely() -> None:
     api = Api(*[KubeRejected("forbidden", status=403)] * 100)
     assert await kept(api, looks=int(REFUSED_S) + 20, clock=[0.0]) == 2
+
+
+async def test_where_the_definition_has_no_status_yet_it_is_tried_rarely() -> None:
+    api = Api(*[KubeRejected("not found", status=404)] * 100)
+    assert await kept(api, looks=int(REFUSED_S) + 20, clock=[0.0], uids=("u1", "u2")) == 3
+
+
+async def test_objects_that_were_deleted_meanwhile_keep_no_other_from_being_told() -> None:
+    api = Api(*[KubeRejected("not found", status=404), None] * 100)
+    assert await kept(api, looks=40, clock=[0.0], uids=("u1", "u2")) > 10

@@ -146,6 +146,29 @@ def test_where_agents_hear_rarely_a_key_lasts_until_they_have_heard_twice() -> N
     assert all(set(before) & set(after) for before, after in pairwise(keys))
 
 
+def test_agents_have_the_same_keys_while_their_number_changes() -> None:
+    one, now_s = desk(), 1e6
+    told = [one.heard(message(0), agents(count), now_s).keys for count in (4000, 4001, 4100, 3999, 2000)]
+    assert all(keys == told[0] for keys in told)
+
+
+def test_a_key_is_never_made_again_when_keys_last_longer() -> None:
+    """What was recorded under it would be good once more."""
+    one, early = desk(), 8 * KEY_S
+    before = one.heard(message(0), agents(), early).keys
+    one.heard(message(0), agents(4000), early)
+    after = one.heard(message(0), agents(4000), early * 2).keys
+    assert not set(before) & set(after)
+
+
+def test_the_targets_that_are_tried_are_those_that_agents_are_told_of() -> None:
+    one = desk()
+    one.changed(ObjectChanged("latencytargets", f"t{number}", LatencyTarget(f"t{number}", "h", 1))
+                for number in range(MAX_TARGETS + 1))  # fmt: skip
+    assert set(one.tried) == {target.name for target in one.heard(message(0), agents(), 1.0).targets}
+    assert len(one.tried) == MAX_TARGETS
+
+
 def test_nobody_is_sent_to_probe_an_address_that_is_not_its_agents() -> None:
     one = desk()
     ack = one.heard(message(1, probed_at=ProbePeer("10.9.9.9", 53)), agents(), 1.0)

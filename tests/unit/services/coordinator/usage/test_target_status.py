@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from services.coordinator.usage import target_status
 from services.coordinator.usage.latency_limits import Broken
 from services.coordinator.usage.measured import MeasuredNode
-from services.coordinator.usage.target_status import AGAIN_S, FIGURES_S, TargetStatuses
+from services.coordinator.usage.target_status import AGAIN_S, FIGURES_S, SETTLE_S, TargetStatuses
 from shared.kube.latency_targets import LatencyTargetObject, LatencyTargetSpec
 from shared.kube.objects import ObjectMeta
 from shared.kube.resources import Deleted, Upserted
+from shared.wire.readings import MAX_TARGETS
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 GOOD = LatencyTargetSpec(host="shop.example", port=443)
@@ -35,7 +37,7 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
 
 
 def told(statuses: TargetStatuses, known: dict[str, MeasuredNode], *broken: Broken, at_s: float = 0.0) -> Any:
-    found = statuses.due(known, broken, at_s, NOW)
+    found = statuses.due(known, broken, {"shop"}, at_s, NOW)
     return found[0].status if found else None
 
 
@@ -98,7 +100,7 @@ def test_a_condition_that_changes_is_written_soon_and_keeps_the_times_of_the_oth
     statuses = TargetStatuses()
     statuses.saw(shown())
     statuses.saw(shown(told(statuses, nodes(n0=10))))
-    [work] = statuses.due(nodes(n0=None), (), AGAIN_S, LATER)
+    [work] = statuses.due(nodes(n0=None), (), {"shop"}, AGAIN_S, LATER)
     times = {one["type"]: one["lastTransitionTime"] for one in work.status["conditions"]}
     assert times == {"Accepted": NOW, "Reachable": LATER, "LimitsKept": NOW}
     assert (work.name, work.uid) == ("shop", "u1")
@@ -123,3 +125,53 @@ def test_one_that_is_gone_is_told_nothing() -> None:
     statuses.saw(shown())
     statuses.saw([Deleted(shown()[0].object)])
     assert told(statuses, nodes(n0=10)) is None
+
+
+def test_whether_a_target_is_tried_is_what_agents_are_told_and_not_its_place_among_objects() -> None:
+    """Objects that cannot be used take nobody's place."""
+    statuses = TargetStatuses()
+    for number in range(MAX_TARGETS):
+        bad = ObjectMeta(name=f"bad{number}", uid=f"u{number}", generation=1)
+        statuses.saw([Upserted(LatencyTargetObject(bad, LatencyTargetSpec(), None))])
+    statuses.saw(shown())
+    found = {work.name: conditions(work.status)["Accepted"] for work in statuses.due({}, (), {"shop"}, 0.0, NOW)}
+    assert found["shop"][0] == "True"
+    untried = TargetStatuses()
+    untried.saw(shown())
+    [work] = untried.due({}, (), set(), 0.0, NOW)
+    assert conditions(work.status)["Accepted"] == ("False", "InvalidSpec", f"only {MAX_TARGETS} targets are tried")
+
+
+def test_a_message_that_names_others_is_written_though_all_counts_are_the_same() -> None:
+    statuses = TargetStatuses()
+    statuses.saw(shown())
+    statuses.saw(shown(told(statuses, nodes(n0=10, n1=None))))
+    assert told(statuses, nodes(n0=None, n1=10), at_s=FIGURES_S - 1) is None
+    status = told(statuses, nodes(n0=None, n1=10), at_s=FIGURES_S)
+    assert conditions(status)["Reachable"][2].endswith("not n0")
+
+
+def test_a_new_leader_that_has_heard_nobody_yet_leaves_what_the_one_before_it_wrote() -> None:
+    before = TargetStatuses()
+    before.saw(shown())
+    status = told(before, nodes(n0=50), Broken("default/p0", "n0", "shop"))
+    statuses = TargetStatuses()
+    statuses.saw(shown(status))
+    assert told(statuses, {}, at_s=1000.0) is None
+    assert told(statuses, {}, at_s=1000.0 + SETTLE_S - 1) is None
+    assert conditions(told(statuses, {}, at_s=1000.0 + SETTLE_S))["Reachable"][1] == "NoSensors"
+
+
+def test_without_that_time_each_new_leader_would_take_back_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_status, "SETTLE_S", 0.0)
+    before, statuses = TargetStatuses(), TargetStatuses()
+    before.saw(shown())
+    statuses.saw(shown(told(before, nodes(n0=50), Broken("default/p0", "n0", "shop"))))
+    assert conditions(told(statuses, {}, at_s=1000.0))["LimitsKept"][0] == "True"
+
+
+def test_an_object_whose_spec_is_new_is_told_by_a_new_leader_at_once() -> None:
+    before, statuses = TargetStatuses(), TargetStatuses()
+    before.saw(shown())
+    statuses.saw(shown(told(before, nodes(n0=50)) | {"observedGeneration": 0}))
+    assert told(statuses, nodes(n0=50))["observedGeneration"] == 1

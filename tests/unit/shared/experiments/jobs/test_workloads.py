@@ -45,6 +45,7 @@ def test_several_workloads_in_one_file_are_told_apart():
         pytest.param("a,0,small,1,16", "measured with batches from 32 to 256", id="batch"),
         pytest.param("a,0,small,16,32", "small with batch 32 was not measured so", id="request"),
         pytest.param("a,-1,small,1,32", "column submit_time_s.*give a number from 0 on", id="time"),
+        pytest.param("a,1507532515,small,1,32", "column submit_time_s.*seconds from the workload's begin", id="epoch"),
         pytest.param("a,0,small,0,32", "column num_replicas.*give a whole number from 1 on", id="none"),
         pytest.param("a,0,small,1,32\na,1,small,1,32", "the same name is on line 2", id="twice"),
     ],

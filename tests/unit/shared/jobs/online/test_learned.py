@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log, nan
+from math import inf, log, nan
 from random import Random
 
 import pytest
@@ -80,3 +80,12 @@ def test_what_is_kept_is_bounded():
     for number in range(1000):
         reports.add(Way(1 + number, 1, 64), 10.0)
     assert len(reports._seen) == 64
+
+
+def test_however_wild_the_reports_what_follows_for_any_number_of_workers_is_a_number():
+    reports = Reports()
+    for workers, speed in ((1, 1e-300), (2, 1e9)):
+        reports.add(Way(workers, 1, 1), speed)
+    found = reports.speed(1)
+    assert found is not None
+    assert all(0.0 < found.samples_per_s((count,), 1, "") < inf for count in (1, 64, 1024))

@@ -113,3 +113,28 @@ async def test_what_cannot_be_read_counts_as_none():
     store, _, _ = store_of()
     await store.txn([], [Put(KEYS.jobs_rollout, b"[7]")])
     assert rollout_in(await store.get(KEYS.jobs_rollout)) == Rollout()
+
+
+async def test_two_promotions_at_once_go_one_stage():
+    """The second is not made again over what the first one made of it; figures that came between do not matter."""
+    store, term, jobs = store_of()
+    await change_rollout(store, KEYS, lambda *_: SHADOW, term=term, now=NOW)
+    came: list[Rollout] = [replace(SHADOW, good=1), promote(SHADOW, force=True)]
+
+    def force(held: Rollout, now: str) -> Rollout:
+        return promote(held, force=True, now=now)
+
+    get = store.get
+
+    async def overtaken(key: str) -> object:
+        kv = await get(key)
+        if came and kv is not None:
+            await write_rollout(store, KEYS, came.pop(0), revision=kv.mod_revision, term=jobs)
+        return kv
+
+    store.get = overtaken  # type: ignore[method-assign,assignment]
+    with pytest.raises(Conflict, match="look again"):
+        await change_rollout(store, KEYS, force, term=term, now=NOW)
+    assert (await read_rollout(store, KEYS)).stage is Stage.CANARY
+    came.append(replace(await read_rollout(store, KEYS), good=1))
+    assert (await change_rollout(store, KEYS, force, term=term, now=NOW)).stage is Stage.ACTIVE
