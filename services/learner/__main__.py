@@ -61,6 +61,7 @@ def main() -> None:
 @click.option("--seeds", help="One run each, such as 1000-1002; default: those the shipped weights come from.")
 @click.option("--resume", is_flag=True, help="Go on from the state in --out.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes to train in.")
+@click.option("--ray", default="", help="Play episodes on the Ray cluster at this address, or local.")
 @click.option("--warm-up", default="", help="First imitate this policy, or what this file recorded.")
 @click.option("--steps", type=click.IntRange(min=1), help="How long; default: as the shipped weights.")
 @click.option("--mixture", default="", help="Of hybrid: POLICY=WEIGHT,POLICY=WEIGHT or a definition's file.")
@@ -84,6 +85,7 @@ def train(
     seeds: str | None,
     resume: bool,
     workers: int,
+    ray: str,
     warm_up: str,
     steps: int | None,
     mixture: str,
@@ -109,6 +111,8 @@ def train(
         if (variant != Variant() or trials) and TRAINERS[policy] is not train_karma:
             own = "--agents, --roles, --missions, --start, --episode-seconds, --trials"
             raise ConfigError(f"{own}: not for {policy}; leave them out")
+        if ray and TRAINERS[policy] not in (train_marl, train_karma, train_baseline):
+            raise ConfigError(f"--ray: {policy} plays one episode after the other; leave it out")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")
         if series and TRAINERS[policy] is not train_services_twin:
@@ -132,6 +136,7 @@ def train(
                     mixture=mixture,
                     reward=reward,
                     signals=source,
+                    ray=ray,
                     variant=variant,
                     trials=trials or 0,
                     series=series,

@@ -41,6 +41,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for weights, card and curves.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in --out.")
 @click.option("--workers", type=click.IntRange(1, 64), help="Processes to train in; default 1.")
+@click.option("--ray", help="Play episodes on the Ray cluster at this address, or local; extra ray.")
 @click.option(
     "--warm-up", help="First imitate kube-default, or FILE (a capture). jobs-dl2: a rule for jobs, or a schedule."
 )
@@ -68,6 +69,7 @@ def train(
     out: Path | None,
     resume: bool,
     workers: int | None,
+    ray: str | None,
     warm_up: str | None,
     steps: int | None,
     mixture: str | None,
@@ -99,9 +101,9 @@ def train(
     if resume:
         flags.append("--resume")
     passed_on = {
-        "--workers": workers, "--steps": steps, "--mixture": mixture, "--reward": reward, "--prometheus": prometheus,
-        "--prometheus-token-file": prometheus_token_file, "--series": series, "--topology": topology, "--trace": trace,
-        "--twin": twin,
+        "--workers": workers, "--ray": ray, "--steps": steps, "--mixture": mixture, "--reward": reward,
+        "--prometheus": prometheus, "--prometheus-token-file": prometheus_token_file, "--series": series,
+        "--topology": topology, "--trace": trace, "--twin": twin,
     }  # fmt: skip
     passed_on |= {f"--{name.replace('_', '-')}": value for name, value in of_karma.items()}
     for flag, value in passed_on.items():

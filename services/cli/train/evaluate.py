@@ -29,7 +29,6 @@ from services.cli.train.evaluate_jobs import (
     evaluate_workload,
     jobs_options,
     parse_names,
-    runs_at_a_time,
     silent_libraries,
 )
 from services.cli.train.evaluate_jobs import SUITE as JOBS
@@ -43,6 +42,7 @@ from shared.experiments.evaluation.report.curves import Curves, parse_curves
 from shared.experiments.evaluation.results import SuiteResult
 from shared.experiments.evaluation.seeds import parse_seeds
 from shared.experiments.evaluation.suites.suites import SUITES, SuiteInput, find_suite
+from shared.runtime.process.workers import Workers
 
 if TYPE_CHECKING:
     from shared.experiments.evaluation.behaviour import Behaviour
@@ -74,6 +74,7 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option(
     "--no-rehearsal", is_flag=True, help="frag by its learned value alone, on traces too that FGD places better."
 )
+@click.option("--bound", is_flag=True, help="Of --suite openb: what no scheduler can exceed, beside the figures.")
 @click.option("--seeds", default="42-51", show_default=True, help="Numbers and ranges, as in 42-51,60.")
 @click.option("--json", "json_file", type=FILE, help="Write the figures here.")
 @click.option("--html", "html_file", type=FILE, help="Write the report here: one file that needs no other.")
@@ -86,6 +87,8 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option("--prometheus-token-file", "token_file", type=FILE, help="A bearer token for it.")
 @jobs_options
 @graph_options
+@click.option("--processes", type=click.IntRange(1, 64), default=1, help="Runs of a suite at a time; default 1.")
+@click.option("--ray", default="", help="Play the runs on the Ray cluster at this address, or local; extra ray.")
 @click.option("--require-goals", is_flag=True, help="Exit with 1 when a goal is not met.")
 @click.option("--quiet", is_flag=True, help="No progress, no table.")
 def evaluate(
@@ -97,6 +100,7 @@ def evaluate(
     policy: str | None,
     weights: tuple[Path, ...],
     no_rehearsal: bool,
+    bound: bool,
     seeds: str,
     json_file: Path | None,
     html_file: Path | None,
@@ -107,6 +111,8 @@ def evaluate(
     signals: tuple[str, ...],
     prometheus: str,
     token_file: Path | None,
+    processes: int,
+    ray: str,
     require_goals: bool,
     quiet: bool,
     **of_suites: Any,
@@ -145,6 +151,9 @@ def evaluate(
         raise ConfigError("--weights: --behaviour watches what is shipped; leave one of them out")
     if no_rehearsal and suite != "openb" and (trace is None or policy != "frag"):
         raise ConfigError("--no-rehearsal: only frag rehearses, in --suite openb and on --trace; leave it out")
+    _check_fitting(suite == "openb", given={"--bound": bound or None}, belongs_to="--suite openb")
+    fanned_out = {"--processes": processes if processes > 1 else None, "--ray": ray or None}
+    _check_fitting(suite is not None, given=fanned_out, belongs_to="--suite")
     _check_fitting(suite == "deepsets", given={"--reward": reward}, belongs_to="--suite deepsets")
     _check_fitting(reward is not None, given={"--signal": signals or None}, belongs_to="--reward")
     learned = read_weights(weights)
@@ -156,21 +165,27 @@ def evaluate(
     for flag, file in outputs.items():
         check_writable(flag, file)
     learnt = [_curves(file) for file in curves]
-    silence = silent_libraries() if suite == JOBS else nullcontext()
+    silence = silent_libraries() if suite == JOBS or bound else nullcontext()
     with (
         own_reward(reward, signals, prometheus, token_file) as own,
         RunProgress(quiet=quiet) as progress,
         silence,
-        runs_at_a_time(jobs.processes) as each,
+        Workers(processes, ray=ray) as workers,
     ):
         if jobs.workload is not None:
             tables = {} if jobs.workload == Path("twin-a") else _trace_files(JOBS, jobs.tables)
             result = evaluate_workload(
-                jobs, policy=policy, seeds=chosen, tables=tables, command=_command(), each=each, progress=progress
+                jobs,
+                policy=policy,
+                seeds=chosen,
+                tables=tables,
+                command=_command(),
+                each=workers.map,
+                progress=progress,
             )
         elif graphs:
             named = (*wanted, *_names("--policy", policy))
-            given = SuiteInput(chosen, _command(), named, clock=time.thread_time, weights=learned, each=each)
+            given = SuiteInput(chosen, _command(), named, clock=time.thread_time, weights=learned, each=workers.map)
             result = evaluate_services(suite or SERVICES, graph_flags, trace, given, progress)
         elif suite is not None:
             if suite == JOBS and trace_dir is not None:
@@ -184,7 +199,8 @@ def evaluate(
                 clock=time.thread_time,
                 weights=learned,
                 rehearse=not no_rehearsal,
-                each=each,
+                bound=bound,
+                each=workers.map,
                 loads=parse_names("--loads", jobs.loads),
                 workloads=parse_seeds(jobs.workloads, flag="--workloads") if jobs.workloads is not None else (),
                 own=own,

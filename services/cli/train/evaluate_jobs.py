@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
-import multiprocessing
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +26,6 @@ from shared.errors import ConclaveError, ConfigError
 from shared.experiments.evaluation.results import Metric, Progress, SuiteResult
 from shared.experiments.evaluation.suites.suites import Each
 from shared.experiments.jobs.clusters import POLLUX, Cluster, parse_cluster
-from shared.runtime.process.linux import end_with_parent
 
 if TYPE_CHECKING:
     from shared.experiments.jobs.playing import Played
@@ -67,7 +64,6 @@ class JobFlags:
     events: bool
     second_set: bool
     learned_speeds: bool
-    processes: int | None
 
     def given(self) -> dict[str, object]:
         """What was given, by flag; None: not."""
@@ -116,26 +112,10 @@ def jobs_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--second-set", is_flag=True, help="Of --suite jobs: NCF replaced by CIFAR10, on 64 GPUs of three types."
         ),
         click.option("--learned-speeds", is_flag=True, help="Policies know no tables, only what jobs report."),
-        click.option("--processes", type=click.IntRange(1, 64), help="Runs of --suite jobs at a time; default 1."),
     )
     for option in reversed(options):
         command = option(command)
     return command
-
-
-@contextmanager
-def runs_at_a_time(processes: int | None) -> Iterator[Each]:
-    """``map``, or the same over processes, which end with the block."""
-    if not processes or processes == 1:
-        yield map
-        return
-    # spawn: the terminal's progress has a thread of its own
-    with multiprocessing.get_context("spawn").Pool(processes, initializer=_in_child) as pool:
-
-        def each(function: Callable[[T], U], items: Iterable[T], /) -> Iterator[U]:
-            return pool.imap(function, items)
-
-        yield each
 
 
 @contextmanager
@@ -153,11 +133,6 @@ def silent_libraries() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def _in_child() -> None:
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends us
 
 
 def parse_names(flag: str, text: str | None) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from services.learner.autoscaling.graphs import drawn_graph
 from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, normalised, surrogate
 from services.learner.autoscaling.rollout import drawn
 from services.learner.marl.networks import LinearStack
-from services.learner.training.runner import FIRST_TRAINING_SEED, Report, Workers, check_seed
+from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from shared.autoscaling.networks.aware import MEMORY, NAME, TOLD, MetaEyes, gru
 from shared.autoscaling.networks.features import STEPS
 from shared.errors import ConfigError
@@ -43,6 +43,7 @@ from shared.experiments.autoscaling.episode import Setup
 from shared.experiments.autoscaling.policies import BASELINE, make
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import Card, WeightsFile
+from shared.runtime.process.workers import Workers
 
 ROUNDS = 16
 ACTION_STREAM = 34

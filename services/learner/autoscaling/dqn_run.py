@@ -30,7 +30,7 @@ from services.learner.marl.networks import SingleNetwork
 from services.learner.training.dqn import DqnLearner, DqnSettings, epsilon_greedy
 from services.learner.training.dqn_run import DqnRun, DqnRunSettings, LinearSchedule
 from services.learner.training.replay import transition_fields
-from services.learner.training.runner import Report, Workers
+from services.learner.training.runner import Report
 from shared.autoscaling.networks.dqn import AGENTS, NAME
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes
@@ -38,6 +38,7 @@ from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup, World
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import Card, WeightsFile
+from shared.runtime.process.workers import Workers
 
 ROUNDS = 16
 EXPLORE_STREAM = 32

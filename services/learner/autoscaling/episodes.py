@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.learner.training.runner import Workers
 from shared.experiments.autoscaling.episode import Setup, play
 from shared.experiments.autoscaling.metrics import GOOD
 from shared.experiments.autoscaling.policies import make
 from shared.policy.weights import WeightsFile
+from shared.runtime.process.workers import Workers
 from shared.twin.services.scenarios import intensity_of
 from shared.twin.services.topology import default_topology
 from shared.twin.services.world import Seconds

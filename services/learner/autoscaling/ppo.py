@@ -13,15 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shared.errors import ConclaveError
+from services.learner.training.dqn import TrainingDiverged
 
 FORBIDDEN = -1e9
-
-
-class TrainingDiverged(ConclaveError):
-    """A loss is no number any more."""
-
-    code = "training_diverged"
 
 
 def advantages(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import click
 
 from services.learner.autoscaling.training import KarmaRun, KarmaSettings
-from services.learner.training.runner import Workers
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup
+from shared.runtime.process.workers import Workers
 
 if TYPE_CHECKING:
     import optuna

@@ -24,13 +24,14 @@ from services.learner.autoscaling.training import (
     envelope_of,
 )
 from services.learner.training.run_files import ending_by_signal, write_weights
-from services.learner.training.runner import Run, TrainRequest, Variant, Workers, train_seeds, trained_as
+from services.learner.training.runner import Run, TrainRequest, Variant, train_seeds, trained_as
 from shared.autoscaling.networks import aware, dqn, karma
 from shared.autoscaling.networks.agents import Agents
 from shared.autoscaling.roles.organisation import BINDINGS
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup
 from shared.policy.weights import WeightsFile
+from shared.runtime.process.workers import Workers
 from shared.runtime.twins import digest_of, read_load, read_topology, read_twin
 from shared.twin.learned.world import check_graph
 
@@ -84,7 +85,7 @@ def train_karma(request: TrainRequest) -> None:
         replace(karma_settings(request.policy, request.variant, seed, request.steps), files=files)
         for seed in request.seeds
     ]
-    with Workers(request.workers) as workers:
+    with Workers(request.workers, ray=request.ray) as workers:
         if request.trials:
             with ending_by_signal():
                 found = chosen_settings(settings[0], request.trials, request.out, workers, world=world)
@@ -102,7 +103,7 @@ def train_baseline(request: TrainRequest) -> None:
     """The same for ``dqn`` and ``aware``."""
     _refuse_warm_up(request)
     kind = BASELINES[request.policy]
-    with Workers(request.workers) as workers:
+    with Workers(request.workers, ray=request.ray) as workers:
         starts = [partial(kind.start, seed, request.steps, workers) for seed in request.seeds]
         finished = train_seeds(request, starts)
     _write(request, request.policy, finished, kind.limits)

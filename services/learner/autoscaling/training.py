@@ -35,7 +35,7 @@ from services.learner.autoscaling.episodes import (
 from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, flat, normalised, surrogate
 from services.learner.autoscaling.rollout import Rollout, play
 from services.learner.marl.networks import LinearStack
-from services.learner.training.runner import FIRST_TRAINING_SEED, Report, Workers, check_seed
+from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from shared.autoscaling.networks.agents import Agents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
 from shared.autoscaling.networks.karma import NAMES, KarmaPolicy, SinglePolicy
@@ -45,6 +45,7 @@ from shared.experiments.autoscaling.budget import EPISODES_PER_ROUND, TAUGHT_EPI
 from shared.experiments.autoscaling.envelope import envelope
 from shared.experiments.autoscaling.episode import Setup
 from shared.policy.weights import Card, WeightsFile
+from shared.runtime.process.workers import Workers
 
 ROUNDS = 30
 ENVELOPE_EPISODES = 32

@@ -49,12 +49,15 @@ class DeepSetsQ(nn.Module):
 
     def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:
         """float32 ``[batch, nodes, features]`` and bool ``[batch, nodes]`` to Q ``[batch, nodes]``."""
+        q: Tensor = self.layers[-1](self.hidden(s, present), present).squeeze(-1)
+        return q
+
+    def hidden(self, s: Tensor, present: Tensor | None) -> Tensor:
+        """What the last layer is given: float32 ``[batch, nodes, width]``."""
         x = s
-        for index, layer in enumerate(self.layers):
-            x = layer(x, present)
-            if index < len(self.layers) - 1:
-                x = torch.relu(x)
-        return x.squeeze(-1)
+        for layer in self.layers[:-1]:
+            x = torch.relu(layer(x, present))
+        return x
 
     def export(self) -> dict[str, NDArray[np.float32]]:
         """The arrays under the names that ``shared.policy.networks`` reads: ``l0.w``, ``l0.g``, ``l0.b``, ..."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import click
 
+from services.learner.deepsets.ppo import PpoRun
 from services.learner.deepsets.settings import settings_for
 from services.learner.deepsets.training import VALIDATION_SEEDS, DeepSetsRun
 from services.learner.deepsets.warm_up import warm_up
@@ -36,7 +38,9 @@ def train_deep_sets(request: TrainRequest) -> None:
     if request.reward:
         settings = [replace(one, reward=request.reward) for one in settings]
     with own_reward(request, FEATURES, REWARDS[request.policy]) as own:
-        runs = [partial(DeepSetsRun, one, own) for one in settings]
+        runs: list[Callable[[], DeepSetsRun | PpoRun]] = [
+            partial(DeepSetsRun if one.ppo is None else PpoRun, one, own) for one in settings
+        ]
         finished = train_seeds(request, runs, warm_up=warm_up, beside=own is None)
     if own is not None and own.faults:
         told = "; ".join(f"{fault} ({count})" for fault, count in own.faults.most_common(3))

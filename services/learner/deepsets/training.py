@@ -9,22 +9,22 @@ that are saved with it. The weights kept are the best on the validation seeds (5
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from services.learner.deepsets.network import DeepSetsQ
+from services.learner.deepsets.heads import learner_of
 from services.learner.deepsets.settings import DeepSetsSettings
-from services.learner.training.dqn import DqnLearner, UpdateStats, epsilon_greedy
+from services.learner.training.dqn import UpdateStats, epsilon_greedy
 from services.learner.training.dqn_run import DqnRun, LinearSchedule
 from services.learner.training.replay import transition_fields
 from services.learner.training.runner import Report
 from shared.experiments.environments.own_reward import OwnReward
 from shared.experiments.environments.placement import PlacementEnv, Scenario
-from shared.experiments.environments.placement_rewards import REWARDS, Reward, place_and_judge
+from shared.experiments.environments.placement_rewards import REWARDS, Reward, Worth, place_and_judge
 from shared.experiments.environments.placement_scenarios import (
     MOST_TRAINING_NODES,
     moving_latency,
@@ -41,32 +41,21 @@ VALIDATION_SEEDS = range(500, 510)
 Arrays = dict[str, NDArray[np.float32]]
 
 
-class DeepSetsRun(DqnRun):
-    """One training run and all its state; its steps are placements."""
+class PlacementRun:
+    """What every run of ``ee``, ``lb`` or ``el`` has, whatever it learns by; its steps are placements."""
 
-    kept = ("decisions", "episode", "best_regret", "best")
     unit = "placements"
+    settings: DeepSetsSettings
 
-    def __init__(self, settings: DeepSetsSettings, own: OwnReward | None = None) -> None:
-        """``own``: the reward that ``settings`` names, where they name one."""
+    def __init__(self, settings: DeepSetsSettings, own: OwnReward | None, arrays: Arrays) -> None:
+        """``own``: the reward that ``settings`` names, where they name one. ``arrays``: the weights to begin with."""
         self.settings = settings
-        network = DeepSetsQ((FEATURE_COUNT, *settings.hidden, 1), seed=settings.seed)
-        observation = (MOST_TRAINING_NODES, FEATURE_COUNT)
-        fields = transition_fields(observation, actions=MOST_TRAINING_NODES, members=MOST_TRAINING_NODES)
-        super().__init__(settings.seed, DqnLearner(network, settings.dqn), fields, settings.replay_capacity)
         self.decisions = 0
         self.episode = 0
         self.best_regret = float("inf")
-        self.best: Arrays = network.export()
-        self._network = network
+        self.best = arrays
         self._own = own
         self._reward: Reward = REWARDS[settings.policy] if own is None else own
-        self._epsilon = LinearSchedule(
-            settings.epsilon_begin, settings.epsilon_end, 0, int(settings.decisions * settings.exploration_share)
-        )
-        self._rate = LinearSchedule(
-            settings.dqn.learning_rate, settings.final_learning_rate, settings.learning_starts, settings.decisions
-        )
 
     @property
     def done(self) -> int:
@@ -83,28 +72,64 @@ class DeepSetsRun(DqnRun):
         """Whether all placements have been made."""
         return self.decisions >= self.settings.decisions
 
+    def weights(self, **card: Any) -> WeightsFile:
+        """The best validated weights, with what the caller adds to their card."""
+        return WeightsFile(self.best, Card(policy=self.settings.policy, features=list(FEATURES), **card))
+
+    def report(self, before: int, scalars: dict[str, float], export: Callable[[], Arrays]) -> Report:
+        """After the placements from ``before`` on; where a validation is due, the weights are kept if they are the best
+        so far."""
+        due = self.settings.validate_every
+        if before // due == self.decisions // due and not self.finished:
+            return Report(self.decisions, scalars)
+        arrays = export()
+        regret = validated(self.settings.policy, arrays, self._own)
+        if regret < self.best_regret:
+            self.best_regret, self.best = regret, arrays
+        if self._own is not None:
+            scalars["validation/reward"] = -regret
+            return Report(self.decisions, scalars, f"validation reward {-regret:.4f}")
+        scalars["validation/regret"] = regret
+        return Report(self.decisions, scalars, f"validation regret {regret:.4f}")
+
+    def place(self, env: PlacementEnv, row: int) -> Worth:
+        """Place the pod, and what that was worth."""
+        if self._own is not None:
+            self._own.judged = self.decisions
+        _, worth = place_and_judge(env, row, self._reward)
+        self.decisions += 1
+        return worth
+
+
+class DeepSetsRun(PlacementRun, DqnRun):
+    """One run of deep Q-learning and all its state."""
+
+    kept = ("decisions", "episode", "best_regret", "best")
+
+    def __init__(self, settings: DeepSetsSettings, own: OwnReward | None = None) -> None:
+        """``own``: the reward that ``settings`` names, where they name one."""
+        learner, network = learner_of(settings.head, (FEATURE_COUNT, *settings.hidden), settings.dqn, settings.seed)
+        observation = (MOST_TRAINING_NODES, FEATURE_COUNT)
+        fields = transition_fields(observation, actions=MOST_TRAINING_NODES, members=MOST_TRAINING_NODES)
+        PlacementRun.__init__(self, settings, own, network.export())
+        DqnRun.__init__(self, settings.seed, learner, fields, settings.replay_capacity)
+        self._network = network
+        self._epsilon = LinearSchedule(
+            settings.epsilon_begin, settings.epsilon_end, 0, int(settings.decisions * settings.exploration_share)
+        )
+        self._rate = LinearSchedule(
+            settings.dqn.learning_rate, settings.final_learning_rate, settings.learning_starts, settings.decisions
+        )
+
     def run(self) -> Iterator[Report]:
         """Episode by episode to the end; stop at any report and go on later."""
         while not self.finished:
-            before, due = self.decisions, self.settings.validate_every
+            before = self.decisions
             reward, update = self._episode()
             scalars = {"train/reward": reward, "train/epsilon": self._epsilon(self.decisions)}
             if update is not None:
                 scalars |= update.scalars()
-            if before // due == self.decisions // due and not self.finished:
-                yield Report(self.decisions, scalars)
-                continue
-            regret = self._validate()
-            if self._own is not None:
-                scalars["validation/reward"] = -regret
-                yield Report(self.decisions, scalars, f"validation reward {-regret:.4f}")
-                continue
-            scalars["validation/regret"] = regret
-            yield Report(self.decisions, scalars, f"validation regret {regret:.4f}")
-
-    def weights(self, **card: Any) -> WeightsFile:
-        """The best validated weights, with what the caller adds to their card."""
-        return WeightsFile(self.best, Card(policy=self.settings.policy, features=list(FEATURES), **card))
+            yield self.report(before, scalars, self._network.export)
 
     def _episode(self) -> tuple[float, UpdateStats | None]:
         settings = self.settings
@@ -112,18 +137,15 @@ class DeepSetsRun(DqnRun):
         self.episode += 1
         rewards: list[float] = []
         update: UpdateStats | None = None
-        state, mask = _observe(env)
+        state, mask = observe(env)
         while mask.any():
-            if self._own is not None:
-                self._own.judged = self.decisions
             q = self.learner.q_values(state[None], mask[None])
             action = int(epsilon_greedy(q, mask[None], self._epsilon(self.decisions), self._rng)[0])
-            _, worth = place_and_judge(env, action, self._reward)
+            worth = self.place(env, action)
             rewards.append(worth.reward)
-            self.decisions += 1
             if env.finished:  # cut, not ended: what would have come next is not known
                 break
-            next_state, next_mask = _observe(env)
+            next_state, next_mask = observe(env)
             self.replay.add(
                 {
                     "s_tm1": state, "a_tm1": action, "r_t": worth.reward * settings.reward_scale,
@@ -137,21 +159,17 @@ class DeepSetsRun(DqnRun):
                 update = self.learner.update(self.replay.sample(settings.dqn.batch_size))
         return float(np.mean(rewards)) if rewards else 0.0, update
 
-    def _validate(self) -> float:
-        """Mean regret to the oracle on the validation seeds, of a reward of the user's own minus its mean; keeps the
-        weights when they are the best so far."""
-        arrays = self._network.export()
-        policy = DeepSetsPolicy(WeightsFile(arrays, Card(policy=self.settings.policy, version=1, features=[*FEATURES])))
-        regret = validation_regret(policy) if self._own is None else -validation_reward(policy, self._own)
-        if regret < self.best_regret:
-            self.best_regret, self.best = regret, arrays
-        return regret
-
 
 def training_env(settings: DeepSetsSettings, stream: int, episode: int) -> tuple[np.random.Generator, PlacementEnv]:
     """An episode's scenario, and the generator that drew it; streams 4, 7 and 8: learning, imitation, calibration."""
     rng = np.random.default_rng((settings.seed, stream, episode))
     return rng, PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
+
+
+def validated(name: str, arrays: Arrays, own: OwnReward | None = None) -> float:
+    """Mean regret of these weights on the validation seeds; of a reward of the user's own minus its mean."""
+    policy = DeepSetsPolicy(WeightsFile(arrays, Card(policy=name, version=1, features=[*FEATURES])))
+    return validation_regret(policy) if own is None else -validation_reward(policy, own)
 
 
 def validation_regret(policy: DeepSetsPolicy) -> float:
@@ -188,7 +206,7 @@ def _validation(name: str) -> tuple[tuple[Scenario, int, float], ...]:
     return tuple(found)
 
 
-def _observe(env: PlacementEnv) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def observe(env: PlacementEnv) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """(features, feasibility), padded to ``MOST_TRAINING_NODES``; rows that are not feasible are zero."""
     state = np.zeros((MOST_TRAINING_NODES, FEATURE_COUNT), np.float32)
     mask = np.zeros(MOST_TRAINING_NODES, np.bool_)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from services.learner.deepsets.network import DeepSetsQ, SetLayer
+from services.learner.deepsets.ppo import PpoRun
 from services.learner.deepsets.settings import DeepSetsSettings
 from services.learner.deepsets.training import DeepSetsRun, training_env
 from services.learner.training.imitation import (
@@ -47,10 +48,15 @@ def decisions_to_imitate(source: str, settings: DeepSetsSettings) -> Decisions:
     return collect(examples, members=MOST_TRAINING_NODES, rng=rng, source=source)
 
 
-def warm_up(run: DeepSetsRun, source: str, settings: ImitationSettings | None = None) -> Iterator[ImitationReport]:
-    """Teach the run's network; its target network follows at the end. Iterate to the end."""
+def warm_up(
+    run: DeepSetsRun | PpoRun, source: str, settings: ImitationSettings | None = None
+) -> Iterator[ImitationReport]:
+    """Teach the run's network; of deep Q-learning the target network follows at the end. Iterate to the end."""
     decisions = decisions_to_imitate(source, run.settings)
     rng = np.random.default_rng((run.settings.seed, 6))
+    if isinstance(run, PpoRun):  # what imitation teaches are the logits of a policy already
+        yield from imitate(run.actor, decisions, settings or ImitationSettings(), rng)
+        return
     yield from imitate(run.learner.online, decisions, settings or ImitationSettings(), rng)
     level, spread = worth(run.settings)
     assert isinstance(run.learner.online, DeepSetsQ)

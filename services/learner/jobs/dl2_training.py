@@ -24,13 +24,14 @@ from torch import Tensor
 from services.learner.jobs.rollout import Plays, Rollout, play
 from services.learner.jobs.teachers import Teacher
 from services.learner.marl.networks import Arrays, LinearStack
-from services.learner.training.runner import FIRST_TRAINING_SEED, Report, Workers, check_seed
+from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from shared.errors import ConclaveError
 from shared.experiments.jobs.twin_a import KINDS as MODELS
 from shared.experiments.jobs.twin_a import TwinOrder, play_twin
 from shared.jobs.policies.learned.dl2 import NAME, Dl2, features_of
 from shared.jobs.policies.learned.increments import KINDS, OF_JOB
 from shared.policy.weights import Card, WeightsFile
+from shared.runtime.process.workers import Workers
 
 VALIDATION_SEEDS = tuple(range(100, 110))
 EPISODES_OF_A_SEED = 100_000

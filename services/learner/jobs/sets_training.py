@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from services.learner.jobs.networks import SetNetwork
 from services.learner.marl.networks import Arrays
-from services.learner.training.runner import FIRST_TRAINING_SEED, Report, Workers, check_seed
+from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from shared.experiments.jobs.twin_a import TwinOrder, play_twin
 from shared.jobs.observation import Observation
 from shared.jobs.policies.goodput import Floats
 from shared.jobs.policies.learned.sets import FEATURES, NAME, OFFSET_S, OUTPUTS, Sets, features
 from shared.jobs.policies.marginal import Marginal
 from shared.policy.weights import Card, WeightsFile
+from shared.runtime.process.workers import Workers
 
 VALIDATION_SEEDS = tuple(range(100, 110))
 EPISODES_OF_A_SEED = 100_000

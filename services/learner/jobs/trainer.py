@@ -12,10 +12,11 @@ from services.learner.jobs.dl2_training import ROUNDS, VALIDATION_SEEDS, Dl2Run,
 from services.learner.jobs.sets_training import SetsRun, SetsSettings
 from services.learner.jobs.teachers import teacher_of
 from services.learner.training.run_files import write_weights
-from services.learner.training.runner import TrainRequest, Workers, train_seeds, trained_as
+from services.learner.training.runner import TrainRequest, train_seeds, trained_as
 from shared.errors import ConfigError
 from shared.jobs.policies.learned.dl2 import NAME as DL2
 from shared.jobs.policies.learned.sets import NAME as SETS
+from shared.runtime.process.workers import Workers
 
 VERSION = 1
 TEACHER = "drf"

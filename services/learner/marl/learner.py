@@ -1,8 +1,9 @@
 """One gradient step of the agents: each learns what accepting and rejecting is worth to it, or all learn one sum.
 
 ``independent``: every agent has its own target from its own reward (Tan 1993). ``sum``: value decomposition, the
-agents' values add up to the team's and only the sum has a target (Sunehag et al. 2018). Of all agents exactly one gets
-the pod, so in both the next state is valued at the joint action that will be taken, the feasible node of the highest
+agents' values add up to the team's and only the sum has a target (Sunehag et al. 2018). ``monotonic``: QMIX, where
+weights that the cluster's state gives mix them (Rashid et al. 2018). Of all agents exactly one gets
+the pod, so in all the next state is valued at the joint action that will be taken, the feasible node of the highest
 gain, not at each agent's own best wish, which not all can have. ``own`` bootstraps as the thesis writes it: each
 agent's best of accept (where feasible) and reject.
 """
@@ -26,8 +27,8 @@ from shared.policy.marl.policy import ACCEPT, REJECT
 class AgentsSettings:
     """How the agents' targets are made."""
 
-    mixing: Literal["independent", "sum"] = "independent"
-    """Whose error is reduced: every agent's, or that of their mean."""
+    mixing: Literal["independent", "sum", "monotonic"] = "independent"
+    """Whose error is reduced: every agent's, that of their mean, or that of their mixture."""
     bootstrap: Literal["joint", "own"] = "joint"
     """What the next state is worth: under the joint action that follows, or under each agent's own best."""
 
@@ -50,6 +51,10 @@ class AgentsLearner(DqnLearner):
         with torch.no_grad():
             value = self._next_value(t["s_t"], t["mask_t"] if self.settings.mask_bootstrap else None)
             wanted = t["r_t"] + t["discount_t"][:, None] * value
+            if self.agents.mixing == "monotonic":
+                wanted = t["r_t"].mean(dim=1) + t["discount_t"] * self.target.mixed(value, t["s_t"])
+        if self.agents.mixing == "monotonic":
+            chosen = self.online.mixed(chosen, t["s_tm1"])
         if self.agents.mixing == "sum":
             chosen, wanted = chosen.mean(dim=1), wanted.mean(dim=1)
         return self._step(chosen, wanted)

@@ -64,12 +64,42 @@ class LinearStack(nn.Module):
                 bias.copy_(torch.from_numpy(np.array(arrays[f"l{index}.b"])))
 
 
-class AgentsNetwork(nn.Module):
-    """Two values per agent: all agents share one network, or with ``nodes`` each has its own."""
+class MonotonicMixer(nn.Module):
+    """QMIX (Rashid et al. 2018): the team's value rises with every agent's, by weights that are functions
+    of the state, here the mean of the agents' inputs. For exactly ``agents`` agents."""
 
-    def __init__(self, sizes: Sequence[int], *, nodes: int | None = None, seed: int = 0) -> None:
+    def __init__(self, agents: int, features: int, *, width: int = 16, seed: int = 0) -> None:
+        super().__init__()
+        self.first = LinearStack((features, agents * width), seed=seed + 1)
+        self.first_bias = LinearStack((features, width), seed=seed + 2)
+        self.last = LinearStack((features, width), seed=seed + 3)
+        self.last_bias = LinearStack((features, width, 1), seed=seed + 4)
+
+    def forward(self, q: Tensor, s: Tensor) -> Tensor:
+        """``q`` [batch, agents] and ``s`` [batch, agents, features] to [batch]."""
+        state = s.mean(dim=1)
+        weights = self.first(state).abs().view(len(q), q.shape[1], -1)
+        hidden = nn.functional.elu(torch.einsum("ba,baw->bw", q, weights) + self.first_bias(state))
+        mixed: Tensor = (hidden * self.last(state).abs()).sum(dim=1) + self.last_bias(state).squeeze(1)
+        return mixed
+
+
+class AgentsNetwork(nn.Module):
+    """Two values per agent: all agents share one network, or with ``nodes`` each has its own. ``mixed``: so many agents
+    are mixed into a team's value; None: they are not."""
+
+    def __init__(
+        self, sizes: Sequence[int], *, nodes: int | None = None, mixed: int | None = None, seed: int = 0
+    ) -> None:
         super().__init__()
         self.stack = LinearStack(sizes, copies=nodes, seed=seed)
+        self.mixer = None if mixed is None else MonotonicMixer(mixed, sizes[0], seed=seed)
+
+    def mixed(self, q: Tensor, s: Tensor) -> Tensor:
+        """The team's value [batch] of the agents' ``q`` [batch, nodes] in ``s`` [batch, nodes, features]."""
+        assert self.mixer is not None
+        found: Tensor = self.mixer(q, s)
+        return found
 
     def per_agent(self, s: Tensor) -> Tensor:
         """``s`` [batch, nodes, features] to [batch, nodes, 2]."""

@@ -40,6 +40,8 @@ class Episode:
     metrics: bool = True
     epsilon: float = 0.0
     discount: float = 0.9
+    sampled: bool = False
+    """The node is drawn by the softmax of what the nodes are wanted, as policy gradients need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ def play(episode: Episode, params: Params) -> Played:
     while not session.over:
         state, mask = state_of(episode.kind, session), session.mask
         wanted = gains(episode.kind, params, state)[None]
+        if episode.sampled:
+            # the greatest is then a draw of the softmax
+            wanted = wanted + rng.gumbel(size=wanted.shape).astype(np.float32)
         action = int(epsilon_greedy(wanted, mask[None], episode.epsilon, rng)[0])
         states.append(state)
         masks.append(mask)

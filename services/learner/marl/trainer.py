@@ -12,7 +12,8 @@ from services.learner.marl.training import VALIDATION_SEEDS, MarlRun
 from services.learner.marl.warm_up import warm_up
 from services.learner.training.imitation import spelled
 from services.learner.training.run_files import write_weights
-from services.learner.training.runner import TrainRequest, Workers, train_seeds, trained_as
+from services.learner.training.runner import TrainRequest, train_seeds, trained_as
+from shared.runtime.process.workers import Workers
 
 VERSION = 1
 LIMITS = [
@@ -29,7 +30,7 @@ def train_marl(request: TrainRequest) -> None:
     if request.warm_up:
         taught = spelled(request.warm_up)
         settings = [replace(one, warm_up=taught, epsilon_begin=one.epsilon_end) for one in settings]
-    with Workers(request.workers) as workers:
+    with Workers(request.workers, ray=request.ray) as workers:
         finished = train_seeds(request, [partial(MarlRun, one, workers) for one in settings], warm_up=warm_up)
     best = min(finished, key=lambda run: run.best_imbalance)
     imbalances = {str(run.settings.seed): round(run.best_imbalance, 5) for run in finished}

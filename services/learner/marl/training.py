@@ -9,7 +9,7 @@ exploration included), ``train/epsilon``, ``train/loss`` (Huber), ``train/q_mean
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,12 @@ from services.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
 from services.learner.training.dqn import DqnLearner, UpdateStats
 from services.learner.training.dqn_run import DqnRun, LinearSchedule
 from services.learner.training.replay import Field, transition_fields
-from services.learner.training.runner import Report, Workers
+from services.learner.training.runner import Report
 from shared.experiments.environments.thesis import ThesisSettings
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.single_dqn import feature_names
 from shared.policy.weights import Card, WeightsFile
+from shared.runtime.process.workers import Workers
 
 VALIDATION_SEEDS = range(500, 510)
 WORKLOADS = ("uniform", "random")
@@ -75,7 +76,7 @@ class MarlRun(DqnRun):
         """Round by round to the end; stop at any report and go on later."""
         while not self.finished:
             epsilon = self._epsilon(self.rounds)
-            played = self._play(self._episodes(epsilon), self._stack.arrays())
+            played = self._play(episodes_of(self.settings, self.rounds, epsilon, self._rng), self._stack.arrays())
             self.replay.add_many(merged(played))
             update = self._learn()
             self.rounds += 1
@@ -96,28 +97,6 @@ class MarlRun(DqnRun):
         """The best validated weights, with what the caller adds to their card."""
         return WeightsFile(self.best, Card(policy=self.settings.policy, features=self.features, **card))
 
-    def _episodes(self, epsilon: float) -> list[Episode]:
-        s = self.settings
-        first = s.seed * EPISODES_OF_A_SEED + self.rounds * s.episodes_per_round
-        return [
-            Episode(
-                seed=first + number,
-                kind=s.kind,
-                reward=s.reward,
-                workload=WORKLOADS[int(self._rng.integers(len(WORKLOADS)))],
-                settings=ThesisSettings(
-                    nodes=s.nodes,
-                    lag_s=float(self._rng.choice(s.lags_s)),
-                    noise=float(self._rng.choice(s.noises)),
-                    readings=True,
-                ),
-                metrics=bool(self._rng.random() >= s.blind_share),
-                epsilon=epsilon,
-                discount=s.discount,
-            )
-            for number in range(s.episodes_per_round)
-        ]
-
     def _play(self, episodes: list[Episode], params: Arrays) -> list[Played]:
         return list(self._workers.map(_play_one, [(episode, params) for episode in episodes]))
 
@@ -134,12 +113,7 @@ class MarlRun(DqnRun):
     def _validate(self) -> float:
         """Mean imbalance of the averaged weights, greedy; keeps them when they are the best so far."""
         s = self.settings
-        episodes = [
-            Episode(seed, s.kind, s.reward, workload, ThesisSettings(nodes=s.nodes, readings=True))
-            for seed in VALIDATION_SEEDS
-            for workload in WORKLOADS
-        ]
-        imbalance = float(np.mean([p.imbalance for p in self._play(episodes, self.averaged)]))
+        imbalance = mean_imbalance(s, self.averaged, self._workers)
         self.stale += 1
         if imbalance < self.best_imbalance:
             self.stale = 0
@@ -147,12 +121,46 @@ class MarlRun(DqnRun):
         return imbalance
 
 
+def episodes_of(s: MarlSettings, rounds: int, epsilon: float, rng: np.random.Generator) -> list[Episode]:
+    """The episodes of the round after ``rounds``."""
+    first = s.seed * EPISODES_OF_A_SEED + rounds * s.episodes_per_round
+    return [
+        Episode(
+            seed=first + number,
+            kind=s.kind,
+            reward=s.reward,
+            workload=WORKLOADS[int(rng.integers(len(WORKLOADS)))],
+            settings=ThesisSettings(
+                nodes=s.nodes,
+                lag_s=float(rng.choice(s.lags_s)),
+                noise=float(rng.choice(s.noises)),
+                readings=True,
+            ),
+            metrics=bool(rng.random() >= s.blind_share),
+            epsilon=epsilon,
+            discount=s.discount,
+        )
+        for number in range(s.episodes_per_round)
+    ]
+
+
+def mean_imbalance(s: MarlSettings, arrays: Arrays, workers: Workers, seeds: Sequence[int] | None = None) -> float:
+    """Of these weights on both workloads, greedy. ``seeds`` None: those of validation."""
+    jobs = [
+        (Episode(seed, s.kind, s.reward, workload, ThesisSettings(nodes=s.nodes, readings=True)), arrays)
+        for seed in (VALIDATION_SEEDS if seeds is None else seeds)
+        for workload in WORKLOADS
+    ]
+    return float(np.mean([played.imbalance for played in workers.map(_play_one, jobs)]))
+
+
 def _networks(settings: MarlSettings, inputs: int) -> tuple[DqnLearner, LinearStack]:
     if settings.kind == "single":
         single = SingleNetwork((inputs, *settings.hidden, settings.nodes), seed=settings.seed)
         return DqnLearner(single, settings.dqn), single.stack
     copies = settings.nodes if settings.kind == "per-node" else None
-    agents = AgentsNetwork((inputs, *settings.hidden, 2), nodes=copies, seed=settings.seed)
+    mixed = settings.nodes if settings.agents.mixing == "monotonic" else None
+    agents = AgentsNetwork((inputs, *settings.hidden, 2), nodes=copies, mixed=mixed, seed=settings.seed)
     return AgentsLearner(agents, settings.dqn, settings.agents), agents.stack
 
 

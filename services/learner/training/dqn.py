@@ -145,9 +145,9 @@ class DqnLearner:
     def _step(self, chosen: Tensor, wanted: Tensor) -> UpdateStats:
         """One step of ``chosen`` (with gradients) towards ``wanted``. Raises ``TrainingDiverged``."""
         assert chosen.shape == wanted.shape
-        loss = self._loss(chosen, wanted)
+        loss = self._loss_of(chosen, wanted)
         self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         norm = nn.utils.clip_grad_norm_(self.online.parameters(), self.settings.gradient_norm)
         stats = UpdateStats(float(loss.detach()), float(chosen.detach().mean()), float(norm))
         if not (np.isfinite(stats.loss) and np.isfinite(stats.gradient_norm)):
@@ -160,6 +160,10 @@ class DqnLearner:
         if self.updates % self.settings.target_period == 0:
             self.target.load_state_dict(self.online.state_dict())
         return stats
+
+    def _loss_of(self, chosen: Tensor, wanted: Tensor) -> Tensor:
+        loss: Tensor = self._loss(chosen, wanted)
+        return loss
 
     def _value(self, tensors: Mapping[str, Tensor]) -> Tensor:
         s_t, present_t = tensors["s_t"], tensors.get("present_t")

@@ -14,6 +14,10 @@ from services.learner.training.replay import Field, ReplayBuffer
 from services.learner.training.runner import check_seed
 from shared.errors import ConfigError
 
+LATER = ("warm_up", "reward", "head", "ppo")
+"""Settings that runs did not always have: left out where they are off, so that checkpoints and cards stay as they
+were."""
+
 
 @dataclass(frozen=True, slots=True)
 class DqnRunSettings:
@@ -27,12 +31,7 @@ class DqnRunSettings:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON values: what a checkpoint's digest is taken of."""
-        found = asdict(self)
-        if not found.get("warm_up"):
-            found.pop("warm_up", None)  # as in runs from before there was a warm-up: their checkpoints stay usable
-        if not found.get("reward"):
-            found.pop("reward", None)
-        return found
+        return {name: value for name, value in asdict(self).items() if value or name not in LATER}
 
 
 @dataclass(frozen=True, slots=True)

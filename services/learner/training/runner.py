@@ -10,13 +10,11 @@ from __future__ import annotations
 import multiprocessing
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 import torch
@@ -28,11 +26,8 @@ from shared.errors import ConclaveError, ConfigError
 from shared.experiments.evaluation.seeds import spelled_seeds
 from shared.runtime.process.linux import end_with_parent
 
-T = TypeVar("T")
-U = TypeVar("U")
 FIRST_TRAINING_SEED = 1000
 """Seeds below are for validation and tests."""
-MAX_WORKERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +82,8 @@ class TrainRequest:
     """A reward of the user's own, in place of the shipped one; "": that one."""
     signals: SignalSource = SignalSource()
     """What such a reward reads beside the features."""
+    ray: str = ""
+    """A Ray cluster that plays episodes instead of processes, by its address."""
     variant: Variant = Variant()
     trials: int = 0
     """Of ``karma``: so many short trainings look for settings first."""
@@ -265,34 +262,3 @@ def _train_alone(request: TrainRequest, start: Callable[[], R], warm_up: WarmUp[
         _train_seed(request, start, warm_up)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-class Workers:
-    """Maps a function of a module's top level over items, in processes where there are several workers.
-
-    The results come in the items' order, the same however many workers there are. Use as a context; leaving it ends the
-    processes. One worker is this process.
-    """
-
-    def __init__(self, workers: int = 1) -> None:
-        if not 1 <= workers <= MAX_WORKERS:
-            raise ConfigError(f"workers: {workers} is out of range; give 1 to {MAX_WORKERS}")
-        # spawn: torch's threads and a forked child do not go together
-        self._pool = (
-            ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=end_with_parent)
-            if workers > 1
-            else None
-        )
-
-    def map(self, function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
-        """The results in the items' order."""
-        return map(function, items) if self._pool is None else self._pool.map(function, items)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)

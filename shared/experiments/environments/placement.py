@@ -109,7 +109,7 @@ class PlacementEnv:
 
     ``table``: the true cluster; ``seen``: what the decider may look at (the same object without lag and noise).
     ``pods``: int64 ``[nodes]``, pods per node. ``held``, ``active`` and ``spread``: per creation and deletion, the pods
-    there are, the nodes that have any, the greatest difference of pods between two nodes.
+    there are, the nodes that have any, the greatest difference of pods between two nodes. ``moved``: the node of each.
     """
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
@@ -129,6 +129,7 @@ class PlacementEnv:
         self.held: list[int] = []
         self.active: list[int] = []
         self.spread: list[int] = []
+        self.moved: list[int] = []
         self._order: deque[int] = deque()
         self._history: deque[tuple[IntArray, IntArray, IntArray]] = deque(maxlen=scenario.lag + 1)
         self.segment = -1
@@ -201,6 +202,7 @@ class PlacementEnv:
         self.held.append((self.held[-1] if self.held else 0) + sign)
         self.active.append(int(np.count_nonzero(self.pods)))
         self.spread.append(int(self.pods.max() - self.pods.min()))
+        self.moved.append(row)
 
     def _before_decision(self) -> None:
         """Pods leave, latencies change, and what is seen catches up."""

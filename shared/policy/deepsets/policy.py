@@ -93,7 +93,7 @@ class DeepSetsPolicy:
         self.network = DeepSetsNetwork(weights)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
-        """Q per candidate, rounded; ``el`` rejects what breaks the pod's hard latency limit."""
+        """Q per candidate (``el``: the logit of taking it), rounded; ``el`` rejects what breaks the hard limit."""
         rows, pod_class = observation.rows, observation.pod_class
         if not len(rows):
             return Verdicts(np.empty(0))

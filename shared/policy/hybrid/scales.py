@@ -13,7 +13,7 @@ from collections.abc import Mapping
 SCALES: Mapping[str, tuple[float, float]] = {
     "best-fit": (14, 82),
     "ee": (-0.11, 1.2),
-    "el": (0.003, 3.1),
+    "el": (-4.2, 2.9),
     "fgd": (18, 53),
     "frag": (-97, 17),
     "lb": (-0.2, 5.1),

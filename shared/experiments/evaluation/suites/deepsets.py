@@ -32,6 +32,7 @@ from shared.experiments.evaluation.worlds.placement_rollout import Decider, Roll
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated
 from shared.policy.observation import Policy
+from shared.policy.weights import WeightsFile
 
 SUITE = "deepsets"
 SIZES = (3, 10, 100, 1_000)
@@ -61,7 +62,7 @@ COUNTERPART: Mapping[str, str] = {"ee": "most-allocated", "lb": "least-allocated
 
 ALWAYS = ("reward", "regret", "infeasible", "unplaceable")
 TOLD: Mapping[str, tuple[str, ...]] = {
-    "ee": (*ALWAYS, "active_nodes", "active_ratio"),
+    "ee": (*ALWAYS, "active_nodes", "active_ratio", "joules", "joules_flat"),
     "lb": (*ALWAYS, "balanced", "worst_spread"),
     "el": (*ALWAYS, "within_soft", "hard_avoidable", "decisions_to_move", "latency_ms", "active_nodes"),
 }
@@ -145,29 +146,28 @@ def run_suite(
         if name not in DEEP_SETS_POLICIES:
             raise ConfigError(f"--policies: {name!r} is not compared here; choose from {', '.join(DEEP_SETS_POLICIES)}")
     files = given.learned(names)
-    policies = {name: DeepSetsPolicy(file) for name, file in files.items()}
     if planned is None:
-        planned = experiments(objectives=[name for name in DEEP_SETS_POLICIES if name in policies])
+        planned = experiments(objectives=[name for name in DEEP_SETS_POLICIES if name in files])
     total = sum(len(experiment.deciders) for experiment in planned) * len(seeds)
     values: dict[str, dict[str, list[float]]] = {}
     done = decisions = 0
+    runs = [(one, name, seed, files.get(name)) for one in planned for name in one.deciders for seed in seeds]
+    played = given.each(_play, runs if given.own is None else [])
     for experiment in planned:
         rewards: dict[str, list[float]] = {}
         for name in experiment.deciders:
             for seed in seeds:
                 progress(done, total, f"{experiment.objective}/{experiment.name} {name} seed {seed}")
-                decider = experiment.oracle if name == "oracle" else _decider(name, policies, seed)
                 if given.own is not None:
+                    decider = experiment.oracle if name == "oracle" else _decider(name, files.get(name), seed)
                     both = Beside(experiment.reward, given.own.anew())
                     found = roll_out(experiment.scenario, seed, decider, both)
                     key = f"{experiment.objective}/{experiment.name}/own_reward"
                     values.setdefault(name, {}).setdefault(key, []).append(both.mean)
-                elif name == "oracle":
-                    found = _best(experiment, seed)
                 else:
-                    found = roll_out(experiment.scenario, seed, decider, experiment.reward)
+                    found = next(played)
                 done += 1
-                decisions += found.decisions if name in policies else 0
+                decisions += found.decisions if name in files else 0
                 rewards.setdefault(name, []).append(found.reward)
                 for metric, value in asdict(found).items():
                     if metric in TOLD[experiment.objective]:
@@ -211,9 +211,18 @@ def _best(experiment: Experiment, seed: int) -> Rollout:
     return roll_out(experiment.scenario, seed, experiment.oracle, experiment.reward)
 
 
-def _decider(name: str, policies: Mapping[str, DeepSetsPolicy], seed: int) -> Decider:
+def _play(run: tuple[Experiment, str, int, WeightsFile | None]) -> Rollout:
+    """One run of an experiment: who decides, the seed, and the weights of one that learned."""
+    experiment, name, seed, weights = run
+    if name == "oracle":
+        return _best(experiment, seed)
+    return roll_out(experiment.scenario, seed, _decider(name, weights, seed), experiment.reward)
+
+
+def _decider(name: str, weights: WeightsFile | None, seed: int) -> Decider:
     heuristics: dict[str, Policy] = {policy.name: policy for policy in (*HEURISTICS, GreedyLatency())}
-    return policy_decider(policies[name] if name in policies else heuristics[name], np.random.default_rng((seed, 2)))
+    policy = heuristics[name] if weights is None else DeepSetsPolicy(weights)
+    return policy_decider(policy, np.random.default_rng((seed, 2)))
 
 
 def _regret(reward: float, best: float) -> float:

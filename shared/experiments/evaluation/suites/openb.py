@@ -1,7 +1,8 @@
 """The openb suite (targets T1): FGD's placement experiment on every trace that is given, by heuristics and ``frag``.
 
 Gate 0 comes first: random, best fit and FGD must come near the published means on every trace that has some; what the
-learned policy promises counts only beside that. Goals on published means and promises are stated for the test seeds
+learned policy promises counts only beside that. With ``bound`` what no scheduler can exceed stands beside them
+(``gpu_bound``). Goals on published means and promises are stated for the test seeds
 42-51 alone, since that is what was published; with other seeds only ``frag`` against FGD is a goal.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from shared.errors import ConfigError
+from shared.experiments.evaluation.bounds.gpu_bound import BOUND, GpuProgramme, gpu_bound, metrics_of_bounds
 from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
 from shared.experiments.evaluation.seeds import TEST_SEEDS
 from shared.experiments.evaluation.suites.rehearsal import rehearse
@@ -59,6 +61,10 @@ NOTES = (
     "kube-default scores CPU and memory alone; the device of a share is the fullest with room; ties fall at random",
     "allocated_130: percent of all GPU thousandths allocated when pods asking for 130 % had been submitted",
 )
+BOUND_NOTE = (
+    "bound: no scheduler that places every pod with room allocates more than allocated_130 there; may_refuse_130: none "
+    "at all, knowing all pods in advance and turning away whom it likes"
+)
 
 
 def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
@@ -69,9 +75,9 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         raise ConfigError(f"--policies: {unknown[0]!r} does not place GPU traces; choose of {', '.join(POLICIES)}")
     traces = read_traces(given.files)
     weights = given.learned([FRAG] if FRAG in policies else []).get(FRAG)
-    total, done = len(traces) * len(policies) * len(given.seeds), 0
+    total, done = len(traces) * (len(policies) + given.bound) * len(given.seeds), 0
     found: dict[str, dict[str, Metric]] = {policy: {} for policy in policies}
-    notes = list(NOTES)
+    notes = [*NOTES, BOUND_NOTE] if given.bound else [*NOTES]
     for name, trace in traces.items():
         for policy in policies:
             episodes, placed_by = [], policy
@@ -81,11 +87,20 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
                 )
                 placed_by = rehearsal.policy
                 notes.append(f"{name}: {rehearsal.told()}")
+            played = given.each(partial(play, trace, placed_by, weights=weights), given.seeds)
             for seed in given.seeds:
-                tick = partial(progress, done, total, f"{policy} on {name}, seed {seed}")
-                episodes.append(play(trace, placed_by, seed, weights=weights, tick=tick))
+                progress(done, total, f"{policy} on {name}, seed {seed}")
+                episodes.append(next(played))
                 done += 1
             found[policy] |= metrics_of(episodes, f"{name}/")
+        if given.bound:
+            programme = GpuProgramme(trace.nodes, trace.pods.classes)
+            bounded, bounds = given.each(partial(gpu_bound, programme, trace.pods), given.seeds), []
+            for seed in given.seeds:
+                progress(done, total, f"bound of {name}, seed {seed}")
+                bounds.append(next(bounded))
+                done += 1
+            found.setdefault(BOUND, {}).update(metrics_of_bounds(bounds, f"{name}/"))
     progress(total, total, "done")
     return SuiteResult(
         suite="openb",
@@ -139,5 +154,5 @@ def goals_of(found: Mapping[str, Mapping[str, Metric]], traces: tuple[str, ...],
 def _paired(found: Mapping[str, Mapping[str, Metric]], traces: tuple[str, ...], seeds: int) -> list[Paired]:
     if FRAG not in found or seeds < 2:
         return []
-    others = [policy for policy in found if policy != FRAG]
+    others = [policy for policy in found if policy not in (FRAG, BOUND)]
     return [Paired.of(f"{trace}/{KPI}", found, a=FRAG, b=other) for trace in traces for other in others]

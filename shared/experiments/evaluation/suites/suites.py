@@ -54,6 +54,8 @@ class SuiteInput:
     """Of the jobs suite: policies know no tables, only what jobs report."""
     own: OwnReward | None = None
     """A reward of the user's own, measured beside the shipped ones; of the deepsets suite."""
+    bound: bool = False
+    """Beside the figures, what no scheduler can exceed; of the openb suite."""
 
     def learned(self, policies: Sequence[str]) -> dict[str, WeightsFile]:
         """The weights of each of these policies: what was given, else what is shipped.

@@ -46,10 +46,17 @@ LEARNED: Mapping[str, Callable[[WeightsFile, UtilisationStore], Policy]] = {
     SINGLE: SingleDqn,
     PUBLISHED: MarlDqn,
 }
+
+
+def _blind(policy: Callable[[], Policy], store: UtilisationStore) -> Policy:  # noqa: ARG001
+    """A policy that does not look at use."""
+    return policy()
+
+
 HEURISTICS: Mapping[str, Make] = {
-    "kube-default": lambda store: KubeDefault(),  # noqa: ARG005
-    "least-allocated": lambda store: LeastAllocated(),  # noqa: ARG005
-    "random": lambda store: Random(),  # noqa: ARG005
+    "kube-default": partial(_blind, KubeDefault),
+    "least-allocated": partial(_blind, LeastAllocated),
+    "random": partial(_blind, Random),
 }
 BOUNDS: Mapping[str, Decider] = {"greedy": greedy, "clairvoyant": clairvoyant}
 POLICIES = (*LEARNED, *HEURISTICS, *BOUNDS)
@@ -105,7 +112,8 @@ def run_suite(
     infeasible: dict[str, list[int]] = {name: [0] * len(seeds) for name in wanted}
     for done, (condition, workload, name) in enumerate(jobs):
         progress(done, len(jobs), f"{name}, {workload}, {condition.name.rstrip('/') or 'as fixed'}")
-        episodes = [episode(name, workload, seed, condition, clock, makers=makers) for seed in seeds]
+        one = partial(episode, name, workload, condition=condition, clock=clock, makers=makers)
+        episodes = list(given.each(one, seeds))
         found[name] |= _metrics(workload, condition, episodes, timed=clock is not None)
         for index, (_, tally) in enumerate(episodes):
             infeasible[name][index] += tally.infeasible + tally.unusable

@@ -6,13 +6,15 @@ random by the run's own generator. Nothing explores. What is counted is the true
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from shared.experiments.environments.own_reward import DECISION_S
 from shared.experiments.environments.placement import PlacementEnv, Scenario
 from shared.experiments.environments.placement_rewards import Reward, place_and_judge
+from shared.experiments.environments.power import FLAT_WATTS, WATTS, watts_at
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.scheduling.state.node_table import IntArray
 
@@ -44,6 +46,11 @@ class Rollout:
     was feasible; 0: no change asked for it."""
     latency_ms: float
     """Mean true latency of the nodes taken; NaN where none is known."""
+    joules: float
+    """Mean energy from one creation to the next, ``DECISION_S`` seconds, each server an IBM x3550 M3, using what its
+    pods request; a node without pods is off."""
+    joules_flat: float
+    """The same where each is an HP ML110 G5, which draws most of its power when idle."""
     infeasible: int
     """Choices that no filter allowed."""
     unplaceable: int
@@ -67,6 +74,28 @@ def choose(verdicts: Verdicts, rng: np.random.Generator) -> int:
         score = np.where(verdicts.accept, score, -np.inf)
     ties = np.flatnonzero(score == score.max())
     return int(ties[0] if len(ties) == 1 else ties[rng.integers(len(ties))])
+
+
+def joules(env: PlacementEnv, curve: Sequence[float]) -> float:
+    """Mean energy per creation of a run that has ended, by ``curve``: watts of all nodes that have pods, for
+    ``DECISION_S``."""
+    pod, pods = env.scenario.pod_cpu_millis, [0] * len(env.pods)
+    most = max(size.cpu_millis // max(pod, 1) for size in env.scenario.sizes)
+    drawn = {
+        size: [0.0, *watts_at(np.arange(1, most + 1) * pod / size.cpu_millis, curve).tolist()]
+        for size in set(env.scenario.sizes)
+    }
+    watts = total = 0.0
+    created = 0
+    for row, sign in zip(env.moved, np.diff(env.held, prepend=0).tolist(), strict=True):
+        table = drawn[env.scenario.sizes[row]]
+        watts -= table[pods[row]]
+        pods[row] += sign
+        watts += table[pods[row]]
+        if sign > 0:
+            total += watts
+            created += 1
+    return total / max(created, 1) * DECISION_S
 
 
 def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) -> Rollout:
@@ -114,6 +143,8 @@ def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) ->
         hard_avoidable=avoidable,
         decisions_to_move=longest,
         latency_ms=float(known_latencies.mean() / 1000) if (known_latencies >= 0).all() else float("nan"),
+        joules=joules(env, WATTS),
+        joules_flat=joules(env, FLAT_WATTS),
         infeasible=env.infeasible,
         unplaceable=env.unplaceable,
         decisions=env.decided,

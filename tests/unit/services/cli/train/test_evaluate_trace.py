@@ -59,6 +59,17 @@ def test_no_rehearsal_is_refused_where_nobody_rehearses(capsys, asked):
     assert "--no-rehearsal: only frag rehearses" in capsys.readouterr().err
 
 
+def test_a_bound_is_told_of_the_openb_suite_alone(capsys):
+    assert run(["evaluate", "--suite", "thesis", "--bound"]) == 2
+    assert "--bound: only --suite openb uses it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--processes", "2"], ["--ray", "local"]])
+def test_one_trace_is_played_here_and_says_so(capsys, flags):
+    assert run(["evaluate", "--trace", "p.csv", "--nodes", "n.csv", "--policy", "fgd", *flags]) == 2
+    assert f"{flags[0]}: only --suite uses it" in capsys.readouterr().err
+
+
 def test_a_bad_cell_leaves_no_placements(lists):
     (lists / "pods.csv").write_text(pod_list().replace(",LS,Running,0,1,0\n", ",LS,Running,0,1\n", 1))
     with pytest.raises(ConfigError, match=r"pods.csv, line 2, column scheduled_time"):

@@ -13,13 +13,13 @@ from services.learner.autoscaling.aware_run import AwareRun, AwareRunSettings, R
 from services.learner.autoscaling.dqn_run import ScalerDqnRun, ScalerDqnSettings, explore
 from services.learner.autoscaling.episodes import Best, Prices, default_world, validation_setup
 from services.learner.autoscaling.graphs import drawn_graph
-from services.learner.training.runner import Workers
 from shared.autoscaling.networks.aware import MEMORY, TOLD, AwarePolicy, gru
 from shared.autoscaling.networks.features import STEPS
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup
 from shared.policy.networks import mlp
 from shared.policy.weights import Card, WeightsFile, decode, encode
+from shared.runtime.process.workers import Workers
 from shared.twin.services.topology import default_topology
 
 SHORT = Setup(default_topology(), "mixed", 1.0, seconds=200)

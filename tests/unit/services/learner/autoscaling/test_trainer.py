@@ -14,9 +14,10 @@ from services.learner.autoscaling.episodes import default_world
 from services.learner.autoscaling.study import LOOKED_FOR, chosen_settings
 from services.learner.autoscaling.trainer import karma_settings
 from services.learner.autoscaling.training import KarmaSettings
-from services.learner.training.runner import Variant, Workers
+from services.learner.training.runner import Variant
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup
+from shared.runtime.process.workers import Workers
 
 
 @pytest.mark.parametrize(

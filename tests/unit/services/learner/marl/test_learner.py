@@ -12,15 +12,16 @@ from click.testing import CliRunner
 from services.learner.__main__ import main
 from services.learner.marl import training as marl_training
 from services.learner.marl.learner import AgentsLearner, AgentsSettings
-from services.learner.marl.networks import AgentsNetwork, SingleNetwork
+from services.learner.marl.networks import AgentsNetwork, MonotonicMixer, SingleNetwork
+from services.learner.marl.ppo import MappoRun
 from services.learner.marl.rollout import Episode, gains, play, reward_of
 from services.learner.marl.settings import MarlSettings, settings_for
 from services.learner.marl.training import MarlRun
 from services.learner.training.dqn import DqnSettings
-from services.learner.training.runner import Workers
 from shared.errors import ConfigError
 from shared.policy.marl.features import FEATURES
 from shared.policy.networks import mlp
+from shared.runtime.process.workers import Workers
 
 INPUTS = len(FEATURES)
 SMALL = MarlSettings("marl-dqn", rounds=2, episodes_per_round=2, updates_per_round=4, hidden=(8,), validate_every=50)
@@ -210,3 +211,39 @@ def test_shipped_shapes_run_in_the_agents_own_inference() -> None:
     network = AgentsNetwork((INPUTS, 8, 2), seed=1)
     state = np.zeros((4, INPUTS), np.float32)
     assert mlp(network.stack.arrays(), state, 2).shape == (4, 2)
+
+
+def test_the_mixture_rises_with_every_agents_value() -> None:
+    mixer, rng = MonotonicMixer(3, 5, seed=1), np.random.default_rng(1)
+    state = torch.from_numpy(rng.normal(size=(50, 3, 5)).astype(np.float32))
+    q = torch.from_numpy(rng.normal(size=(50, 3)).astype(np.float32)).requires_grad_()
+    (gradient,) = torch.autograd.grad(mixer(q, state).sum(), q)
+    assert bool((gradient >= 0).all())
+    assert bool((gradient > 0).any(dim=0).all())
+
+
+def test_mixed_agents_learn_a_reward_that_the_team_gets() -> None:
+    network = AgentsNetwork((5, 16, 2), mixed=3, seed=1)
+    learner = AgentsLearner(network, DqnSettings(learning_rate=0.01), AgentsSettings("monotonic"))
+    given = batch() | {"discount_t": np.zeros(16, np.float32)}
+    losses = [learner.update(given).loss for _ in range(150)]
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_agents_that_draw_their_nodes_try_others_than_those_that_take_the_most_wanted() -> None:
+    params = AgentsNetwork((INPUTS, 8, 2), seed=1).stack.arrays()
+    drawn = play(Episode(1000, sampled=True), params).transitions["a_tm1"]
+    taken = play(Episode(1000), params).transitions["a_tm1"]
+    assert len(set(drawn.tolist())) == 4
+    assert drawn.tolist() != taken.tolist()
+
+
+def test_mappo_is_a_function_of_its_seed_and_judged_like_the_others() -> None:
+    def trained(seed: int) -> MappoRun:
+        run = MappoRun(MarlSettings("marl-dqn", seed, rounds=1, episodes_per_round=1, hidden=(8,), validate_every=1))
+        assert [report.validated.split()[0] for report in run.run()] == ["validation"]
+        return run
+
+    once, again, other = trained(1000), trained(1000), trained(1001)
+    assert once.best_imbalance == again.best_imbalance != other.best_imbalance
+    assert once.weights(version=1).card.policy == "marl-dqn"

@@ -78,6 +78,7 @@ def test_a_binding_that_is_not_there_is_refused():
 
 
 def test_the_shipped_weights_know_what_they_were_trained_on_and_what_they_see_is_told_by_name():
+    assert set(make_policy("karma-single").envelope) == set(FEATURES)
     policy = KarmaPolicy()
     assert set(policy.envelope) == set(FEATURES)
     policy.reset(7)

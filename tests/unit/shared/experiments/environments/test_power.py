@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.experiments.environments.power import energy_wh, watts_at
+from shared.experiments.environments.power import FLAT_WATTS, energy_wh, watts_at
 
 # SPECpower_ssj2008 result power_ssj2008-20110406-00368: average active power at each target load
 PUBLISHED = {
@@ -45,3 +45,7 @@ def test_energy_is_the_area_under_the_curve() -> None:
 def test_an_empty_server_that_is_off_draws_nothing() -> None:
     empty = np.array([[True, True], [False, False]])
     assert energy_wh([[0, 0], [0, 0]], [0, 3600], empty=empty) == pytest.approx(58.4)
+
+
+def test_a_server_that_is_idle_draws_what_its_own_curve_says() -> None:
+    assert watts_at([0.0, 1.0], FLAT_WATTS).tolist() == [93.7, 135]

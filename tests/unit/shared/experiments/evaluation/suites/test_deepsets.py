@@ -14,6 +14,7 @@ from shared.experiments.evaluation.suites.suites import SuiteInput, find_suite
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES
 from shared.policy.networks import deep_sets_shapes
 from shared.policy.weights import Card, WeightsFile
+from tests.elsewhere import elsewhere
 
 
 def untrained(name: str) -> WeightsFile:
@@ -68,3 +69,19 @@ def test_a_policy_that_is_not_compared_is_refused_by_name():
 
 def test_the_suite_is_found_by_its_name():
     assert find_suite("deepsets") is run_suite
+
+
+def test_runs_that_are_played_elsewhere_give_the_same_figures():
+    asked = SuiteInput((42, 43), "", ("el",), weights={"el": untrained("el")})
+    planned = experiments((3,), share=0.01, objectives=["el"])[:1]
+    here, there = (run_suite(one, planned=planned) for one in (asked, replace(asked, each=elsewhere)))
+    assert here.to_json() == there.to_json()
+
+
+def test_energy_is_told_in_joules_for_ee_alone():
+    weights = {name: untrained(name) for name in ("ee", "lb")}
+    planned = [one for one in experiments((3,), share=0.01, objectives=["ee", "lb"]) if one.name == "test2-3"]
+    found = run_suite(SuiteInput((42, 43), "", ("ee", "lb"), weights=weights), planned=planned).policies
+    packed, spread = (found[name]["ee/test2-3/joules"].mean for name in ("most-allocated", "kube-default"))
+    assert packed < 0.7 * spread
+    assert not [name for name in found["lb"] if "joules" in name]

@@ -13,6 +13,7 @@ from shared.experiments.evaluation.suites.thesis import CONDITIONS, POLICIES, Co
 from shared.experiments.evaluation.worlds.thesis_session import Session
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Rng, Verdicts
+from tests.elsewhere import elsewhere
 
 AS_FIXED = CONDITIONS[:1]
 SEEDS = (42, 43, 44)
@@ -112,3 +113,11 @@ def test_a_policy_that_is_not_compared_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="--policies: 'gold'"):
         run_suite(SuiteInput(SEEDS, "test", ("gold",)))
     assert "marl-dqn" in POLICIES
+
+
+def test_runs_that_are_played_elsewhere_give_the_same_figures() -> None:
+    names = ("marl-dqn", "kube-default", "greedy")
+    here, there = (
+        run_suite(SuiteInput(SEEDS[:2], "", names, each=each), conditions=AS_FIXED) for each in (map, elsewhere)
+    )
+    assert here.to_json() == there.to_json()

@@ -17,6 +17,7 @@ from shared.experiments.evaluation.worlds.trace_run import PLACEMENTS_HEADER, pl
 from shared.policy.frag.features import FEATURES
 from shared.policy.frag.value import SHAPES
 from shared.policy.weights import Card, WeightsFile
+from tests.elsewhere import elsewhere
 from tests.placements_check import recompute
 from tests.small_trace import node_list, pod_list, small_trace
 
@@ -136,6 +137,18 @@ def test_the_suite_gives_each_policy_its_figures_per_trace():
     assert result.goals == ()
 
 
+def test_the_suite_tells_the_bound_when_asked_and_nobody_is_above_it():
+    seen = []
+    result = run_suite(suite(policies=("fgd",), bound=True), lambda done, total, doing: seen.append((done, total)))
+    found, bound = result.policies["fgd"], result.policies["bound"]
+    pairs = zip(found["default/allocated_130"].values, bound["default/allocated_130"].values, strict=True)
+    assert all(reached <= most + 1e-6 for reached, most in pairs)
+    assert set(bound) == {"default/allocated_130", "default/may_refuse_130"}
+    assert seen[-1] == (4, 4)
+    assert any(note.startswith("bound: ") for note in result.notes)
+    assert "bound" not in run_suite(suite(policies=("fgd",)), lambda *_: None).policies
+
+
 def test_the_suite_refuses_a_folder_without_its_lists():
     with pytest.raises(ConfigError, match=r"openb_node_list_gpu_node\.csv is missing"):
         read_traces({})
@@ -160,3 +173,10 @@ def test_a_figure_off_the_published_or_below_fgd_is_not_met():
     published = PUBLISHED["default"]
     found = figures(fgd=published["fgd"] - 0.4, frag=published["fgd"] - 0.6)
     assert not any(goal.met for goal in goals_of(found, ("default",), TEST_SEEDS))
+
+
+def test_runs_that_are_played_elsewhere_give_the_same_figures():
+    here, there = (
+        run_suite(suite(policies=("fgd",), bound=True, each=each), lambda *_: None) for each in (map, elsewhere)
+    )
+    assert here.to_json() == there.to_json()

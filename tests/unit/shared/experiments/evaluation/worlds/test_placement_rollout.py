@@ -109,3 +109,26 @@ def test_the_same_seed_gives_the_same_figures():
     runs = [roll_out(moving_latency(5, 60), 43, ORACLES["el"], REWARDS["el"]) for _ in range(2)]
     assert runs[0] == runs[1]
     assert runs[0] != roll_out(moving_latency(5, 60), 44, ORACLES["el"], REWARDS["el"])
+
+
+def packed(env: PlacementEnv, rows: np.ndarray) -> Verdicts:
+    return Verdicts(-rows.astype(float))
+
+
+def spread(env: PlacementEnv, rows: np.ndarray) -> Verdicts:
+    return Verdicts(-env.pods[rows].astype(float))
+
+
+def test_joules_are_the_published_watts_of_the_nodes_in_use_for_the_time_of_a_placement():
+    size = NodeSize(cpu_millis=1000)
+    scenario = Scenario((size, size), pod_cpu_millis=500, pods=2, decisions=2)
+    found = {decider: roll_out(scenario, 1, decider, REWARDS["ee"]) for decider in (packed, spread)}
+    half, full = 140, 222
+    assert found[packed].joules == pytest.approx((half + full) / 2 * 4)
+    assert found[spread].joules == pytest.approx((half + 2 * half) / 2 * 4)
+    assert found[packed].joules_flat == pytest.approx((116 + 135) / 2 * 4)
+
+
+def test_joules_follow_every_wave_back_to_nothing():
+    scenario = Scenario((NodeSize(cpu_millis=1000),) * 2, pod_cpu_millis=500, pods=2, decisions=6)
+    assert roll_out(scenario, 1, packed, REWARDS["ee"]).joules == pytest.approx((140 + 222) / 2 * 4)

@@ -1,0 +1,1 @@
+"""Upper bounds: what no scheduler could have exceeded, beside what was reached."""
