@@ -16,7 +16,7 @@ from shared.wire.keys import Keys
 log = structlog.get_logger()
 
 ROLLOUT = "rollout"
-"""Beside the kinds of the API server: a leader that decides before it has read the record decides by the wrong policy."""
+"""Beside the kinds of the API server: a leader that decides before it read the record decides by the wrong policy."""
 
 
 class Rollouts:
