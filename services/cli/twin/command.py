@@ -282,7 +282,7 @@ def _capture_services(settings: SeriesSettings, out: Path, *, quiet: bool) -> No
 def series(out: Path, topology: Path | None, scenarios: tuple[str, ...], seeds: str, quiet: bool) -> None:
     """Record series for 'conclave train services-twin' from a service graph whose true parameters are hidden.
 
-    Each scenario is played by four policies on every seed. For those of a live cluster: 'twin capture --services'.
+    Each scenario is played by six policies on every seed. For those of a live cluster: 'twin capture --services'.
     """
     from services.cli.terminal.output_file import check_writable, whole_file
     from services.cli.terminal.progress import RunProgress

@@ -29,7 +29,7 @@ from shared.twin.learned.series import Series
 from shared.twin.services.topology import Topology
 
 NAME = "services-twin"
-EPOCHS = 8
+EPOCHS = 10
 FEWEST = 200
 """Recorded steps below which nothing is learned."""
 
@@ -42,7 +42,7 @@ class TwinSettings:
     epochs: int = EPOCHS
     members: int = 5
     hidden: tuple[int, ...] = (128, 128, 128)
-    batch_size: int = 512
+    batch_size: int = 128
     learning_rate: float = 2e-3
     final_learning_rate: float = 1e-4
     weight_decay: float = 1e-5

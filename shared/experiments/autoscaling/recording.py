@@ -1,13 +1,14 @@
 """Series of a service graph from the ground truth (``shared.twin.services.hidden``), for a learned twin to learn from.
 
-Those who decide while it is recorded are HPA as it comes, a KEDA-like rule, the rule by demand, and a wanderer, who
-follows that rule and strays: what was never tried cannot be learned. HPA at its best and ``karma`` never record: they
-are strangers to a twin that is tested with them. Seeds are of training (from 1000 on).
+Those who decide while it is recorded are HPA as it comes, a KEDA-like rule, the rule by demand, a wanderer, who follows
+that rule and strays, an eager HPA of drawn settings, and one who holds many replicas whatever happens: what was never
+tried cannot be learned. HPA at its best and ``karma`` never record: they are strangers to a twin that is tested with
+them. Seeds are of training (from 1000 on).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -25,8 +26,9 @@ FIRST_SEED = 1000
 """Seeds below are for choosing and reporting."""
 RECORDED = (CALM, *SCENARIOS)
 WANDERER = "wanderer"
-RECORDERS = (DEFAULT_HPA, "keda", "demand", WANDERER)
-WANDER_STREAM = 71
+EAGER, HOLDER = "eager", "holder"
+RECORDERS = (DEFAULT_HPA, "keda", "demand", WANDERER, EAGER, HOLDER)
+WANDER_STREAM, EAGER_STREAM, HOLD_STREAM = 71, 72, 73
 
 
 class Wanderer:
@@ -57,9 +59,59 @@ class Wanderer:
         return wanted
 
 
+class Eager:
+    """HPA of a target and a window that are drawn anew for each episode: it asks for much, and replaces nothing."""
+
+    name = EAGER
+    TARGETS = (30, 60)
+    """Percent of the cpu request; HPA at its best aims at 40."""
+    WINDOWS_S = (120.0, 300.0)
+
+    def __init__(self) -> None:
+        self.reset(0)
+
+    def reset(self, seed: int) -> None:
+        """Begin anew, as another HPA."""
+        rng = np.random.default_rng([seed, EAGER_STREAM])
+        settings = {"target": int(rng.integers(*self.TARGETS)), "down_window_s": float(rng.uniform(*self.WINDOWS_S))}
+        self._rule = make_policy("hpa", settings)
+        self._rule.reset(seed)
+
+    def decide(self, seen: Observation) -> Decision:
+        """What that HPA wants."""
+        return self._rule.decide(seen)
+
+
+class Holder:
+    """So many replicas of each service as are drawn, for minutes at a time; it looks at nothing."""
+
+    name = HOLDER
+    CHANGES = 0.02
+    """Probability per decision and service of another number."""
+
+    def __init__(self) -> None:
+        self.reset(0)
+
+    def reset(self, seed: int) -> None:
+        """Begin anew."""
+        self._rng = np.random.default_rng([seed, HOLD_STREAM])
+        self._held: dict[str, int] = {}
+
+    def decide(self, seen: Observation) -> Decision:
+        """What it holds: between half of what there may be and all of it."""
+        for name, one in seen.services.items():
+            if name not in self._held or self._rng.random() < self.CHANGES:
+                most = one.bounds.maximum
+                self._held[name] = one.bounds.clamp(int(self._rng.integers((most + 1) // 2, most + 1)))
+        return dict(self._held)
+
+
+MADE: Mapping[str, Callable[[], Policy]] = {WANDERER: Wanderer, EAGER: Eager, HOLDER: Holder}
+
+
 def recorder(name: str) -> Policy:
     """Who decides while it is recorded. ``ConfigError``: the policy is not known."""
-    return Wanderer() if name == WANDERER else make(name)
+    return MADE[name]() if name in MADE else make(name)
 
 
 def ground_truth(topology: Topology, scenario: str, *, seconds: int = 1800, step_s: int = 10) -> Setup:

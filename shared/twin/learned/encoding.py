@@ -32,11 +32,13 @@ MOST_PENDING = 6
 CHANGES, PENDINGS, LEVELS = 2 * MOST_CHANGE + 1, MOST_PENDING + 1, 24
 OUTPUTS = CHANGES + PENDINGS + len(SIGNALS) * LEVELS
 """Of one service: logits of the change of ready replicas, of pending ones, and of each signal's levels."""
-OF_SERVICE = 29
+STUCK = 4
+"""So many of the replicas that are not Ready are told apart by how long they have not been."""
+OF_SERVICE = 28 + STUCK
 """Inputs that a service has."""
 KEEP = 0.9
 """Share of its memory that a running mean keeps in one step."""
-LONGEST_STEPS = 60
+LONGEST_STEPS = 100
 YOUTH = 0.7
 HIGHEST = 6.0
 """Inputs are cut here."""
@@ -81,9 +83,10 @@ class Units:
 class State:
     """A moment. ``counts`` int [batch, services, 4] (``series.COUNTS``), ``signals`` [batch, services, 6], where a
     missing one keeps its last value; ``missing`` bool [batch, services]: no reading came. Memory: ``before`` int
-    [batch, services, 2] ready and pending a step ago, ``means`` [batch, services, 4], ``waited`` [batch, services]
-    steps for which a pod has been on a node and not Ready, ``young`` [batch, services] replicas asked for lately, those
-    of a step ago counted ``YOUTH``."""
+    [batch, services, 2] ready and pending a step ago, ``means`` [batch, services, 4], ``waited`` [batch, services,
+    STUCK] steps for which pods have been on a node and not Ready, the longest first (which of them are Ready again is
+    not seen: the latest are taken to be), ``young`` [batch, services] replicas asked for lately, those of a step ago
+    counted ``YOUTH``."""
 
     counts: Ints
     signals: Floats
@@ -111,7 +114,7 @@ def first(counts: Ints, signals: Floats) -> State:
     filled = np.where(np.isnan(signals), EMPTY, signals)
     return State(
         counts, filled, missing, counts[..., [READY, PENDING]], _trends(counts, filled),
-        (counts[..., STARTING] > 0).astype(np.float64), np.zeros(counts.shape[:-1]),
+        _waited(counts, counts, np.zeros((*counts.shape[:-1], STUCK))), np.zeros(counts.shape[:-1]),
     )  # fmt: skip
 
 
@@ -124,9 +127,16 @@ def follow(state: State, counts: Ints, signals: Floats) -> State:
         np.isnan(signals[..., ARRIVALS]),
         state.counts[..., [READY, PENDING]],
         KEEP * state.means + (1.0 - KEEP) * _trends(counts, filled),
-        np.where(counts[..., STARTING] > 0, np.minimum(state.waited + 1.0, LONGEST_STEPS), 0.0),
+        _waited(state.counts, counts, state.waited),
         YOUTH * state.young + np.maximum(counts[..., REPLICAS] - state.counts[..., REPLICAS], 0),
     )
+
+
+def _waited(before: Ints, counts: Ints, waited: Floats) -> Floats:
+    """``State.waited`` a step later."""
+    number = np.arange(STUCK)
+    went_on = np.where(number < before[..., [STARTING]], np.minimum(waited + 1.0, LONGEST_STEPS), 1.0)
+    return np.where(number < counts[..., [STARTING]], went_on, 0.0)
 
 
 def _trends(counts: Ints, signals: Floats) -> Floats:
@@ -187,7 +197,7 @@ def _own_inputs(state: State, replicas: Ints, most: Ints, levels: Levels) -> Flo
             levels.of_signals(state.signals) / LEVELS,  # tells apart where values lie close together
             state.missing[..., None].astype(np.float64),
             state.means,
-            state.waited[..., None] / LONGEST_STEPS,
+            np.sqrt(state.waited / LONGEST_STEPS),
             state.young[..., None],
             (ready == 0).astype(np.float64),
             np.minimum(state.signals[..., [FINISHED]] / np.maximum(ready, 1), HIGHEST),

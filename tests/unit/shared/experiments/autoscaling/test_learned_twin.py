@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from shared.autoscaling.observation import Policy
 from shared.errors import ConfigError
 from shared.experiments.autoscaling.learned_twin import TWIN, accuracy, run_suite
-from shared.experiments.autoscaling.recording import Wanderer, ground_truth, record
+from shared.experiments.autoscaling.recording import RECORDERS, Eager, Holder, Wanderer, ground_truth, record
 from shared.experiments.autoscaling.suite import experiments_in
 from shared.experiments.autoscaling.suite import run_suite as run_autoscaling
 from shared.experiments.evaluation.suites.suites import SuiteInput
@@ -53,6 +56,36 @@ def test_who_wanders_strays_from_the_rule_within_bounds():
         world.apply(wanted)
         world.run(10)
     assert len(tried) > 5
+
+
+def decided(policy: Policy, seed: int) -> list[dict[str, int]]:
+    policy.reset(seed)
+    world = ground_truth(TOPOLOGY, "failures", seconds=300).world(1)
+    found = []
+    while not world.over:
+        found.append(dict(policy.decide(world.observe())))
+        world.apply(found[-1])
+        world.run(10)
+    return found
+
+
+def test_who_holds_keeps_at_least_half_of_the_most_and_changes_seldom():
+    found = decided(Holder(), 1)
+    for one in found:
+        for name, count in one.items():
+            most = TOPOLOGY.bounds(name).maximum
+            assert most / 2 <= count <= most
+    assert sum(before != after for before, after in pairwise(found)) < len(found) / 2
+
+
+@pytest.mark.parametrize("kind", [Eager, Holder])
+def test_who_records_is_another_for_each_seed_and_the_same_for_one(kind):
+    assert decided(kind(), 1) == decided(kind(), 1)
+    assert len({str(decided(kind(), seed)) for seed in (1, 2, 3, 4)}) > 1
+
+
+def test_those_a_twin_is_tested_with_as_strangers_never_record():
+    assert not {"hpa", "karma"} & set(RECORDERS)
 
 
 def test_accuracy_is_the_smaller_over_the_larger():

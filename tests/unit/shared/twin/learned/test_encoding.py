@@ -68,5 +68,26 @@ def test_memory_goes_on_within_a_stretch_and_begins_anew_in_the_next():
     np.testing.assert_array_equal(found.state.before[after], before[..., [code.READY, code.PENDING]])
 
 
+def test_how_long_replicas_are_not_ready_is_told_for_each_the_longest_first():
+    def counts(starting: int) -> code.Ints:
+        return np.array([[[5, 5 - starting, starting, 0]]])
+
+    signals = np.ones((1, 1, len(code.SIGNALS)))
+    state = code.first(counts(1), signals)
+    assert state.waited.tolist() == [[[1.0, 0.0, 0.0, 0.0]]]
+    seen = []
+    for starting in (1, 3, 3, 1, 0, 1):
+        state = code.follow(state, counts(starting), signals)
+        seen.append(state.waited[0, 0].tolist())
+    assert seen == [
+        [2.0, 0.0, 0.0, 0.0],
+        [3.0, 1.0, 1.0, 0.0],
+        [4.0, 2.0, 2.0, 0.0],
+        [5.0, 0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0],
+        [1.0, 0.0, 0.0, 0.0],
+    ]
+
+
 def test_inputs_are_finite_whatever_was_missing():
     assert np.isfinite(lesson().inputs).all()
