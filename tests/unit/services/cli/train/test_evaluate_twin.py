@@ -62,7 +62,7 @@ def test_what_a_twin_cannot_be_asked_is_one_line(folder, flags, words, capsys):
 def test_series_are_recorded_whole_and_what_was_lost_in_them_is_told(tmp_path, capsys):
     out, figures = tmp_path / "series.csv", tmp_path / "lost.json"
     assert run(["twin", "series", "--out", str(out), "--scenario", "mixed", "--seeds", "1000", "--quiet"]) == 0
-    assert "4 episodes of 1 scenarios" in capsys.readouterr().out
+    assert "6 episodes of 1 scenarios" in capsys.readouterr().out
     assert run(["twin", "lost", str(out), "--json", str(figures)]) == 0
     assert "what helps" in capsys.readouterr().out
     assert {one["service"] for one in json.loads(figures.read_text())} <= {"a", "b", "c", "d"}
