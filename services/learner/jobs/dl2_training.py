@@ -21,15 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from services.learner.jobs.networks import JobsNetwork
 from services.learner.jobs.rollout import Plays, Rollout, play
 from services.learner.jobs.teachers import Teacher
-from services.learner.marl.networks import Arrays, LinearStack
+from services.learner.marl.networks import Arrays
 from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from shared.errors import ConclaveError
 from shared.experiments.jobs.twin_a import KINDS as MODELS
 from shared.experiments.jobs.twin_a import TwinOrder, play_twin
-from shared.jobs.policies.learned.dl2 import NAME, Dl2, features_of
-from shared.jobs.policies.learned.increments import KINDS, OF_JOB
+from shared.jobs.policies.learned.dl2 import NAME, OUTPUTS, Dl2, features_of
+from shared.jobs.policies.learned.increments import OF_JOB
 from shared.policy.weights import Card, WeightsFile
 from shared.runtime.process.workers import Workers
 
@@ -50,17 +51,17 @@ class Dl2Settings:
     explores: bool = True
     replay: bool = True
     window: int = 60
-    """As many jobs as DRF has on Twin A at once: behind a window of 30 it is at 3.2 h instead of 2.4 h."""
-    hidden: tuple[int, ...] = (128, 128)
+    """Jobs that are learned from: as many as DRF has on Twin A at once. The policy itself sees all."""
+    hidden: tuple[int, ...] = (32, 32)
     taught_episodes: int = 10
     corrected: int = 1
     """Times that the network acts in half of the rounds and the teacher says what it would do (DAgger)."""
-    taught_updates: int = 1500
+    taught_updates: int = 400
     episodes_per_round: int = 8
     updates: int = 24
     batch_size: int = 1024
     buffer: int = 65_536
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
     taught_rate: float = 2e-3
     clip: float = 0.2
     entropy: float = 0.002
@@ -86,7 +87,7 @@ class TrainingDiverged(ConclaveError):
 
 @dataclass(slots=True)
 class Samples:
-    """Inferences to learn from: inputs [n, inputs], masks, actions, log_p, and the slots' returns [n]."""
+    """Inferences to learn from: inputs [n, jobs, inputs], masks, actions, log_p, and the slots' returns [n]."""
 
     inputs: Tensor
     masks: Tensor
@@ -110,9 +111,9 @@ class Dl2Run:
     def __init__(self, settings: Dl2Settings, teacher: Teacher, workers: Workers | None = None) -> None:
         self.settings, self._teacher = settings, teacher
         self.types = tuple(MODELS)
-        inputs = settings.window * (len(self.types) + len(OF_JOB))
-        self.actor = LinearStack((inputs, *settings.hidden, KINDS * settings.window + 1), seed=settings.seed)
-        self.critic = LinearStack((inputs, *settings.hidden, 1), seed=settings.seed + 1)
+        inputs = len(self.types) + len(OF_JOB)
+        self.actor = JobsNetwork((inputs, *settings.hidden, OUTPUTS), seed=settings.seed)
+        self.critic = JobsNetwork((inputs, *settings.hidden, 1), seed=settings.seed + 1)
         self._optimiser = torch.optim.Adam(
             [*self.actor.parameters(), *self.critic.parameters()], lr=settings.learning_rate, eps=1e-5
         )
@@ -214,18 +215,14 @@ class Dl2Run:
             self._follow(samples, optimiser)
 
     def _follow(self, samples: Samples, optimiser: torch.optim.Optimizer) -> None:
-        """More probability to the increments on the way to the teacher's decision, whichever; slots are shuffled, so
-        that each learns from all jobs. The critic learns the teacher's returns beside."""
+        """More probability to the increments on the way to the teacher's decision, whichever. The critic learns the
+        teacher's returns beside."""
         s = self.settings
-        width = len(self.types) + len(OF_JOB)
         for update in range(s.taught_updates):
             for group in optimiser.param_groups:
                 group["lr"] = s.taught_rate * (1.0 - 0.9 * update / s.taught_updates)
-            at = torch.from_numpy(self._rng.integers(len(samples.actions), size=s.batch_size // 2))
-            order = torch.from_numpy(self._rng.permutation(s.window))
-            slots = samples.inputs[at].float().view(len(at), s.window, width)
-            inputs = slots[:, order].reshape(len(at), -1)
-            allowed, taught = (_reordered(one[at], order) for one in (samples.masks, samples.taught))
+            at = torch.from_numpy(self._rng.integers(len(samples.actions), size=s.batch_size // 4))
+            inputs, allowed, taught = samples.inputs[at].float(), samples.masks[at], samples.taught[at]
             log_all = torch.log_softmax(self.actor(inputs).masked_fill(~allowed, FORBIDDEN), dim=-1)
             self._descend(-torch.logsumexp(log_all.masked_fill(~taught, FORBIDDEN), dim=-1).mean(), optimiser)
             if s.critic and update % 4 == 0:
@@ -309,12 +306,6 @@ class Dl2Run:
 def weights_of(arrays: Arrays, types: tuple[str, ...], **card: Any) -> WeightsFile:
     """Weights with their card."""
     return WeightsFile(arrays, Card(policy=NAME, features=features_of(list(types)), **{"version": 1, **card}))
-
-
-def _reordered(actions: Tensor, order: Tensor) -> Tensor:
-    """[n, 3 · window + 1] with its slots in another order; void stays last."""
-    slots = actions[:, :-1].view(len(actions), len(order), KINDS)[:, order]
-    return torch.cat((slots.reshape(len(actions), -1), actions[:, -1:]), dim=1)
 
 
 def _play_one(job: tuple[Plays, Arrays | None]) -> Rollout:

@@ -28,6 +28,10 @@ class SetNetwork(nn.Module):
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
         """float32 [sets, members, features] and [sets, members] of 0 and 1 to [sets, members, outputs]."""
+        return self.unbounded(x, present).clamp(-MOST, MOST)
+
+    def unbounded(self, x: Tensor, present: Tensor) -> Tensor:
+        """The same, whatever it comes to."""
         count = present.sum(dim=1, keepdim=True).clamp_min(1.0)[..., None]
         last = len(self.own) - 1
         for at, (own, pooled, bias) in enumerate(zip(self.own, self.pooled, self.biases, strict=True)):
@@ -35,7 +39,7 @@ class SetNetwork(nn.Module):
             x = x @ own + mean @ pooled + bias
             if at < last:
                 x = torch.relu(x)
-        return x.clamp(-MOST, MOST)
+        return x
 
     def arrays(self) -> Arrays:
         """The parameters as numpy copies."""
@@ -45,3 +49,16 @@ class SetNetwork(nn.Module):
             found[f"l{at}.g"] = pooled.detach().numpy().copy()
             found[f"l{at}.b"] = bias.detach().numpy().copy()
         return found
+
+
+class JobsNetwork(SetNetwork):
+    """Of ``jobs-dl2``: what its layers say of each job, and the mean over the jobs of the last output (void; a critic's
+    value). ``inputs`` float32 [n, jobs, features] to [n, (outputs - 1) · jobs + 1]; there is a job where the last
+    feature is above 0."""
+
+    def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
+        """See the class."""
+        present = (inputs[..., -1] > 0).float()
+        x = self.unbounded(inputs, present)
+        mean = (x[..., -1] * present).sum(dim=1) / present.sum(dim=1).clamp_min(1.0)
+        return torch.cat((x[..., :-1].flatten(1), mean[:, None]), dim=1)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from shared.experiments.jobs.twin_a import GAP_S, JOBS, NODES, cluster, draw, settings
 from shared.jobs.observation import Decision, Observation, Policy
-from shared.jobs.policies.learned.dl2 import FORBIDDEN
+from shared.jobs.policies.learned.dl2 import FORBIDDEN, answer
 from shared.jobs.policies.learned.increments import KINDS, Bools, Floats, Increments, Ints, towards
-from shared.policy.networks import layer_count, mlp
+from shared.policy.networks import layer_count
 from shared.twin.training.simulation import Simulation
 
 ACTION_STREAM = 41
@@ -46,10 +46,10 @@ class Plays:
 class Rollout:
     """What was seen, as arrays: of inferences that were kept, and of slots.
 
-    ``inputs`` float16 [kept, inputs], ``masks`` bool [kept, actions], ``actions`` int64 [kept], ``log_p`` float32
-    [kept] by which they were taken, ``slots`` int64 [kept]: rows of the slots. ``firsts`` float16 [slots, inputs]: the
-    first inference of each, ``rewards`` float32 [slots], ``runs`` int64 [slots]; a run's slots are in order, and it
-    ends.
+    ``inputs`` float16 [kept, jobs, inputs], ``masks`` bool [kept, actions], ``actions`` int64 [kept], ``log_p`` float32
+    [kept] by which they were taken, ``slots`` int64 [kept]: rows of the slots. ``firsts`` float16 [slots, jobs,
+    inputs]: the first inference of each, ``rewards`` float32 [slots], ``runs`` int64 [slots]; a run's slots are in
+    order, and it ends.
     """
 
     inputs: NDArray[np.float16]
@@ -155,7 +155,7 @@ def _drawn_round(
     layers = layer_count(params)
     while increments.active.any():
         inputs, mask = increments.inputs(), increments.mask()
-        log_all = log_softmax(np.where(mask, mlp(params, inputs, layers), FORBIDDEN))
+        log_all = log_softmax(np.where(mask, answer(params, inputs, layers), FORBIDDEN))
         actions = (log_all + rng.gumbel(size=log_all.shape)).argmax(axis=1)
         rows = np.arange(len(actions))
         log_p = log_all[rows, actions]
@@ -184,7 +184,7 @@ def _taught_round(
         kept = _keep(book, increments, inputs, mask, actions, np.zeros(len(taught)), base, plays.kept, rng)
         book.taught.append(taught[kept])
         if params is not None and student.any():
-            own = np.where(mask, mlp(params, inputs, layers), FORBIDDEN).argmax(axis=1)
+            own = np.where(mask, answer(params, inputs, layers), FORBIDDEN).argmax(axis=1)
             actions = np.where(student, own, actions)
         increments.give(actions)
 

@@ -24,7 +24,7 @@ DATA = "none: Twin A's workloads (shared/experiments/jobs/twin_a.py), drawn from
 LIMITS = {
     DL2: [
         "trained on Twin A alone: a synthetic cluster with parameter servers; for jobs without them it is untrained",
-        "sees the 60 jobs that came first; later ones wait; models that are not on the card have no type",
+        "asked once for each worker or server that is given; models that are not on the card have no type",
     ],
     SETS: [
         "trained on Twin A alone, where a change costs nothing; it needs to know how fast jobs run, as marginal does",

@@ -1,32 +1,58 @@
-"""``jobs-dl2``: DL2's network (Peng et al., TPDS 2021): an MLP over a window of jobs, asked again and again until void.
+"""``jobs-dl2``: DL2's way (Peng et al., TPDS 2021), asked again and again until void, by a network that jobs share.
 
-Actions and state: ``increments``. The best allowed action is taken; nothing is drawn. Which models have an input of
-their own, and how long the window is, follow from the weights and their card.
+Actions and state: ``increments``. DL2's own network is an MLP over a window of jobs: what it learns of one place in the
+window it does not know of the others. Here Deep Sets layers (Zaheer et al., NeurIPS 2017, section 3.1) see each job and
+the mean of all, and say four numbers of each: a worker, a server, both, and its part of void, which is the mean of the
+parts. So any number of jobs is served. The best allowed action is taken; nothing is drawn.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from shared.errors import ConfigError
 from shared.jobs.observation import Decision, Observation
-from shared.jobs.policies.learned.increments import KINDS, OF_JOB, Increments
-from shared.policy.networks import layer_count, mlp, mlp_fault
+from shared.jobs.policies.learned.increments import KINDS, OF_JOB, Floats, Increments
+from shared.policy.networks import deep_sets_shapes, layer_count
 from shared.policy.weights import WeightsFile
 
 NAME = "jobs-dl2"
 TYPE = "type "
 """Before a model's name, among the card's features."""
 FORBIDDEN = np.float32(-1e9)
+OUTPUTS = KINDS + 1
+"""Of a job: its three actions, and its part of void."""
 
 
 def features_of(types: list[str]) -> list[str]:
-    """The names of a slot's inputs, in order, for the card."""
+    """The names of a job's inputs, in order, for the card."""
     return [f"{TYPE}{name}" for name in types] + list(OF_JOB)
 
 
+def shapes_of(types: int, hidden: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """The arrays of a network for so many types with these hidden layers."""
+    return deep_sets_shapes([types + len(OF_JOB), *hidden, OUTPUTS])
+
+
+def answer(params: Mapping[str, Floats], inputs: Floats, layers: int) -> Floats:
+    """float32 [runs, jobs, inputs] to the logits of the actions, float32 [runs, 3 · jobs + 1]."""
+    present = (inputs[..., -1:] > 0).astype(np.float32)
+    parts = present / np.maximum(present.sum(axis=1, keepdims=True), np.float32(1))
+    x = inputs
+    for at in range(layers):
+        pooled = (x * parts).sum(axis=1, keepdims=True)
+        x = x @ params[f"l{at}.w"] + (pooled @ params[f"l{at}.g"] + params[f"l{at}.b"])
+        if at < layers - 1:
+            x = np.maximum(x, np.float32(0))
+    void = (x[..., KINDS:] * parts).sum(axis=1)
+    found: Floats = np.concatenate((x[..., :KINDS].reshape(len(x), -1), void), axis=1)
+    return found
+
+
 class Dl2:
-    """See the module; no weights are shipped. ``ConfigError``: weights of another shape."""
+    """See the module. ``ConfigError``: weights of another shape."""
 
     name = NAME
 
@@ -34,23 +60,23 @@ class Dl2:
         self._params = file.arrays
         self._types = [one.removeprefix(TYPE) for one in file.card.features if one.startswith(TYPE)]
         self._layers = layer_count(file.arrays)
-        fault = mlp_fault(file.arrays)
-        if not fault:
-            outputs, inputs = file.arrays[f"l{self._layers - 1}.w"].shape[1], file.arrays["l0.w"].shape[0]
-            self._window = (outputs - 1) // KINDS
-            wanted = self._window * (len(self._types) + len(OF_JOB))
-            if inputs != wanted or outputs != KINDS * self._window + 1:
-                fault = f"{inputs} inputs and {outputs} actions are no window of {len(self._types)} types"
-        if fault:
-            raise ConfigError(f"weights of {file.title}: {fault}; train again")
+        hidden = tuple(file.arrays[f"l{at}.w"].shape[1] for at in range(self._layers - 1))
+        found = {name: array.shape for name, array in file.arrays.items()}
+        if found != shapes_of(len(self._types), hidden):
+            raise ConfigError(
+                f"weights of {file.title}: arrays {found} are no network over jobs of {len(self._types)} types; "
+                "train again"
+            )
 
     def reset(self, seed: int) -> None:
         """Nothing is remembered, nothing drawn."""
 
     def decide(self, seen: Observation) -> Decision:
-        """Increments until void."""
-        increments = Increments([seen], window=self._window, types=self._types)
+        """Increments until void, over all jobs that there are."""
+        increments = Increments([seen], window=max(len(seen.jobs), 1), types=self._types)
         while increments.active[0]:
-            logits = mlp(self._params, increments.inputs(), self._layers)
-            increments.give(np.where(increments.mask(), logits, FORBIDDEN).argmax(axis=1))
+            mask = increments.mask()
+            only_void = not mask[0, :-1].any()
+            logits = np.zeros(mask.shape) if only_void else answer(self._params, increments.inputs(), self._layers)
+            increments.give(np.where(mask, logits, FORBIDDEN).argmax(axis=1))
         return increments.decision(0)

@@ -3,7 +3,8 @@ void.
 
 A window holds the jobs that came first. Action 3j gives job j a worker (its minimum at first), 3j + 1 a parameter
 server, 3j + 2 both; the last one, *void*, ends the round. Several runs stand side by side, so that a learner asks its
-network once for all of them. DL2's state has no free room in it, nor has this; masks know it.
+network once for all of them. DL2's state has no free room in it, nor has this; masks know it. What a window's empty
+places tell DL2's network, how many jobs there are, is an input of every job here.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from shared.jobs.policies.placing import place_kept, room_of, servers_of
 
 WORKER, SERVER, BOTH = 0, 1, 2
 KINDS = 3
-OF_JOB = ("slots run", "epochs left", "share", "workers", "servers")
+OF_JOB = ("slots run", "epochs left", "share", "workers", "servers", "crowd")
 """After a job's type, one-hot: log(1 + slots) / 4; log(1 + epochs) / 6; the part of its dominant resource that it is
-given, times 8; workers / 3; servers / 5."""
+given, times 8; workers / 3; servers / 5; jobs for each GPU, which is above 0 where there is a job."""
 SLOT_S = 1200.0
 UNEVEN = 10.0
 """So many times more of one than of the other is a poor state (section 4.4)."""
@@ -47,6 +48,7 @@ class Increments:
         """Runs whose round goes on."""
         at_of = {name: at for at, name in enumerate(types)}
         for run, one in enumerate(seen):
+            self._rows[run, : len(one.jobs), -1] = len(one.jobs) / max(self._gpus[run], 1.0)
             for at, job in enumerate(one.jobs[:window]):
                 self._least[run, at], self._most[run, at] = job.minimum, job.maximum
                 self._most_servers[run, at] = job.most_servers
@@ -56,8 +58,8 @@ class Increments:
                 self._rows[run, at, len(types) : len(types) + 2] = known
 
     def inputs(self) -> Floats:
-        """float32 [runs, window · (types + 5)]; a copy."""
-        return self._rows.reshape(len(self._rows), -1).copy()
+        """float32 [runs, window, types + 6]; a copy. Rows without a job are 0."""
+        return self._rows.copy()
 
     def mask(self) -> Bools:
         """bool [runs, 3 · window + 1]: which actions are allowed; void always is."""

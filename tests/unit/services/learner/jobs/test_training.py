@@ -10,12 +10,14 @@ import torch
 
 from services.learner.jobs import dl2_training, sets_training
 from services.learner.jobs.dl2_training import Dl2Run, Dl2Settings, TrainingDiverged
-from services.learner.jobs.networks import SetNetwork
+from services.learner.jobs.networks import JobsNetwork, SetNetwork
 from services.learner.jobs.rollout import Rollout
 from services.learner.jobs.sets_training import SetsRun, SetsSettings, arrays_of, flat_of
 from services.learner.jobs.teachers import teacher_of
+from services.learner.training.checkpoint import load_checkpoint, save_checkpoint
 from shared.errors import ConfigError
 from shared.experiments.jobs import twin_a
+from shared.jobs.policies.learned import dl2 as dl2_policy
 from shared.jobs.policies.learned.sets import FEATURES, answer
 
 SMALL = Dl2Settings(
@@ -55,6 +57,23 @@ def test_a_run_ends_with_weights_that_its_policy_takes(start):
     assert run.weights(trained={}).card.policy in ("jobs-dl2", "jobs-sets")
 
 
+def test_a_dl2_run_goes_on_from_its_checkpoints_file_with_the_weights_it_had(tmp_path):
+    first = dl2()
+    part = first.run()
+    next(part), next(part)
+    save_checkpoint(tmp_path / "seed.ckpt", first.get_state(), digest="d")
+    second = dl2()
+    second.set_state(load_checkpoint(tmp_path / "seed.ckpt", digest="d"))
+    assert (second.rounds, second.warm_score) == (1, first.warm_score)
+    for kept, had in (
+        (second.warm, first.warm),
+        (second.best, first.best),
+        (second.actor.arrays(), first.actor.arrays()),
+    ):
+        assert all(np.array_equal(kept[name], had[name]) for name in had)
+    assert [report.step for report in second.run()] == [2]
+
+
 def test_a_sets_run_that_went_on_from_a_checkpoint_is_the_same_run():
     whole, first = sets(), sets()
     list(whole.run())
@@ -81,7 +100,8 @@ def test_without_replay_a_round_learns_from_its_own_samples_alone():
 
 
 def rollout(rewards, runs):
-    inputs = np.zeros((len(rewards), 30 * 13), np.float16)
+    inputs = np.zeros((len(rewards), 30, 14), np.float16)
+    inputs[..., -1] = 0.5
     none = np.zeros((len(rewards), 91), bool)
     at = np.arange(len(rewards))
     rewards = np.array(rewards, np.float32)
@@ -97,7 +117,7 @@ def test_a_bootstrap_takes_the_critics_value_of_the_next_slot():
     run = dl2(discount=0.5, trace=0.0)
     with torch.no_grad():
         run.critic.biases[-1].fill_(10.0)
-        for weight in run.critic.weights:
+        for weight in (*run.critic.own, *run.critic.pooled):
             weight.zero_()
     assert run._returns(rollout([1.0, 2.0], [0, 0])).tolist() == [6.0, 2.0]
 
@@ -121,6 +141,15 @@ def test_torch_and_numpy_give_the_same_answers_over_a_set():
     present = torch.tensor([[1.0] * 5 + [0.0] * 2])
     found = network(padded, present)[0, :5].detach().numpy()
     assert found == pytest.approx(answer(network.arrays(), x, 3), abs=1e-5)
+
+
+def test_torch_and_numpy_give_the_same_answers_of_jobs():
+    network = JobsNetwork((14, 8, 8, dl2_policy.OUTPUTS), seed=3)
+    x = np.random.default_rng(0).normal(size=(2, 7, 14)).astype(np.float32)
+    x[..., -1] = 0.5
+    x[0, 5:] = 0.0
+    found = network(torch.from_numpy(x)).detach().numpy()
+    assert found == pytest.approx(dl2_policy.answer(network.arrays(), x, 3), abs=1e-5)
 
 
 def test_weights_in_a_row_are_the_weights():

@@ -7,10 +7,10 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.experiments.jobs.twin_a import cluster, draw, settings
+from shared.jobs.policies.learned import dl2 as dl2_policy
 from shared.jobs.policies.learned.dl2 import Dl2, features_of
-from shared.jobs.policies.learned.increments import OF_JOB
+from shared.jobs.policies.learned.increments import Increments
 from shared.jobs.policies.learned.sets import FEATURES, OUTPUTS, Sets, answer, features, shapes_of
-from shared.policy.networks import mlp_shapes
 from shared.policy.weights import Card, WeightsFile
 from shared.twin.training.simulation import Simulation
 from tests.training_jobs import make_nodes, observation, seen_job
@@ -23,9 +23,8 @@ def drawn(shapes, seed=0):
     return {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def dl2(window=4, types=("resnet-50", "dssm"), outputs=None):
-    inputs = window * (len(types) + len(OF_JOB))
-    arrays = drawn(mlp_shapes([inputs, *HIDDEN, outputs or 3 * window + 1]))
+def dl2(types=("resnet-50", "dssm"), of=None):
+    arrays = drawn(dl2_policy.shapes_of(len(types) if of is None else of, HIDDEN))
     return Dl2(WeightsFile(arrays, Card(policy="jobs-dl2", version=1, features=features_of(list(types)))))
 
 
@@ -41,13 +40,27 @@ def test_untrained_networks_ask_for_nothing_that_there_is_not():
             simulation.advance(simulation.next_moment())
 
 
-@pytest.mark.parametrize(("changes", "words"), [({"outputs": 12}, "no window of 2 types"), ({"types": ()}, None)])
-def test_dl2s_weights_must_fit_its_window(changes, words):
-    if words is None:
-        assert dl2(**changes).name == "jobs-dl2"
-        return
-    with pytest.raises(ConfigError, match=words):
-        dl2(**changes)
+def test_dl2s_weights_must_fit_its_types():
+    with pytest.raises(ConfigError, match="are no network over jobs of 2 types"):
+        dl2(of=3)
+
+
+def test_dl2_says_the_same_of_a_job_wherever_it_stands_and_however_long_its_window_is():
+    arrays = drawn(dl2_policy.shapes_of(0, (8, 8)))
+    seen = observation(*[seen_job(name, epochs_left=left) for name, left in (("a", 3.0), ("b", 40.0), ("c", 9.0))])
+    rows = Increments([seen], window=3, types=[]).inputs()
+    longer = Increments([seen], window=7, types=[]).inputs()
+    here, turned = (dl2_policy.answer(arrays, one, 3)[0] for one in (rows, rows[:, [2, 0, 1]]))
+    assert turned[:9].reshape(3, 3) == pytest.approx(here[:9].reshape(3, 3)[[2, 0, 1]], abs=1e-5)
+    assert turned[9] == pytest.approx(here[9], abs=1e-5)
+    padded = dl2_policy.answer(arrays, longer, 3)[0]
+    assert padded[[*range(9), -1]] == pytest.approx(here, abs=1e-5)
+
+
+def test_dl2_serves_any_number_of_jobs():
+    for count in (1, 3, 200):
+        simulation = Simulation(draw(1, jobs=count, gap_s=1.0), cluster(count).nodes, settings(), 1)
+        assert simulation.apply(dl2().decide(simulation.observe())) == ""
 
 
 def test_weights_of_another_network_are_refused_by_ours():
