@@ -16,6 +16,7 @@ import services.cli.__main__ as main
 import services.cli.autoscale.analyse as analysing
 import services.cli.autoscale.design as designing
 from shared.autoscaling.networks.shipped import DATA
+from shared.experiments.autoscaling import calibration, duel, envelope, learned_twin, recording, suite
 from shared.experiments.autoscaling.analysis import analysis
 from shared.experiments.autoscaling.episode import Setup
 from shared.twin.services.topology import DEFAULT
@@ -41,6 +42,8 @@ class Trainer:
 @pytest.fixture
 def trainer(monkeypatch):
     found = Trainer()
+    # loaded by now: a module that was loaded while Setup is another would keep that for the tests to come
+    assert all((calibration, duel, envelope, learned_twin, recording, suite))
     monkeypatch.setattr(designing, "run_child", found)
     monkeypatch.setattr(analysis, "TAUGHT_SEEDS", (100,))
     monkeypatch.setattr("shared.experiments.autoscaling.episode.Setup", lambda *given: Setup(*given, seconds=100))
