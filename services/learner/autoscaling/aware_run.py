@@ -11,7 +11,7 @@ Scalars: ``train/reward`` (mean per decision), ``train/entropy``, ``train/value_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -29,16 +29,15 @@ from services.learner.autoscaling.episodes import (
     default_world,
     team_reward,
     training_setup,
-    validation_setup,
 )
 from services.learner.autoscaling.graphs import drawn_graph
-from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, normalised, surrogate
+from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, normalised, slow_down, surrogate
 from services.learner.autoscaling.rollout import drawn
+from services.learner.autoscaling.rounds import RoundsRun, check_rounds
 from services.learner.marl.networks import LinearStack
-from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
+from services.learner.training.runner import FIRST_TRAINING_SEED, check_seed
 from shared.autoscaling.networks.aware import MEMORY, NAME, TOLD, MetaEyes, gru
 from shared.autoscaling.networks.features import STEPS
-from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup
 from shared.experiments.autoscaling.policies import BASELINE, make
 from shared.policy.networks import layer_count, mlp
@@ -77,8 +76,7 @@ class AwareRunSettings:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
-        if self.rounds < 1 or self.episodes > EPISODES_OF_A_SEED:
-            raise ConfigError(f"--steps: {self.rounds} rounds are out of range; give 1 or more, and fewer than 6000")
+        check_rounds(self.rounds, self.episodes)
 
     @property
     def episodes(self) -> int:
@@ -136,54 +134,29 @@ class Recurrent(nn.Module):
         }
 
 
-class AwareRun:
-    """One training run and all its state; its steps are rounds."""
+class AwareRun(RoundsRun):
+    """One training run and all its state. Validation is in the default world."""
 
-    unit = "rounds"
+    settings: AwareRunSettings
 
     def __init__(self, settings: AwareRunSettings, workers: Workers | None = None) -> None:
-        self.settings = settings
+        self.settings, self.world = settings, default_world()
         self.network = Recurrent(settings.hidden, settings.seed)
         self._optimiser = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate, eps=1e-5)
         self._rng = np.random.default_rng([settings.seed, 1])
-        self._workers = workers or Workers()
-        self.rounds = 0
+        self.workers = workers or Workers()
         self.best = Best(arrays=self.network.arrays())
 
-    @property
-    def done(self) -> int:
-        """Rounds so far."""
-        return self.rounds
-
-    @property
-    def length(self) -> int:
-        """How many there will be."""
-        return self.settings.rounds
-
-    @property
-    def finished(self) -> bool:
-        """Whether all rounds are done."""
-        return self.rounds >= self.length
-
-    def run(self) -> Iterator[Report]:
-        """Round by round to the end; stop at any report and go on later."""
+    def play_and_learn(self) -> dict[str, float]:
+        """Episodes by the policy of the moment, then updates."""
         s = self.settings
-        if not self.rounds:
-            self._bootstrap()
-        while not self.finished:
-            played = self._play(s.taught_episodes + self.rounds * s.episodes_per_round, s.episodes_per_round)
-            share = self.rounds / self.length
-            for group in self._optimiser.param_groups:
-                group["lr"] = s.learning_rate + share * (s.final_learning_rate - s.learning_rate)
-            scalars = {"train/reward": float(np.mean([one.rewards.mean() for one in played])), **self._learn(played)}
-            self.rounds += 1
-            if self.rounds % s.validate_every and not self.finished:
-                yield Report(self.rounds, scalars)
-                continue
-            judged = WeightsFile(self.network.arrays(), Card(policy=NAME, version=1))
-            figures = self.best.judge(judged, validation_setup(s.strength, default_world()), self._workers)
-            scalars |= {f"validation/{name}": value for name, value in figures.items()}
-            yield Report(self.rounds, scalars, f"validation score {figures['score']:.2f}, {figures['success']:.1f} %")
+        played = self._play(s.taught_episodes + self.rounds * s.episodes_per_round, s.episodes_per_round)
+        slow_down(self._optimiser, self.rounds / self.length, s.learning_rate, s.final_learning_rate)
+        return {"train/reward": float(np.mean([one.rewards.mean() for one in played])), **self._learn(played)}
+
+    def judged(self) -> WeightsFile:
+        """The network of the moment."""
+        return WeightsFile(self.network.arrays(), Card(policy=NAME, version=1))
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""
@@ -215,9 +188,10 @@ class AwareRun:
              s.seed * EPISODES_OF_A_SEED + number, params, s.prices)
             for number in range(first, first + count)
         ]  # fmt: skip
-        return list(self._workers.map(_play_one, jobs))
+        return list(self.workers.map(_play_one, jobs))
 
-    def _bootstrap(self) -> None:
+    def begin(self) -> None:
+        """Imitates the baseline."""
         s = self.settings
         played = self._play(0, s.taught_episodes, taught=True)
         rows, masks, taken = (_stacked([getattr(one, name) for one in played]) for name in ("rows", "masks", "taken"))

@@ -8,7 +8,6 @@ Scalars: ``train/reward`` (mean per decision), ``train/epsilon``, ``train/loss``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,17 +23,15 @@ from services.learner.autoscaling.episodes import (
     default_world,
     team_reward,
     training_setup,
-    validation_setup,
 )
+from services.learner.autoscaling.rounds import RoundsRun, check_rounds
 from services.learner.marl.networks import SingleNetwork
 from services.learner.training.dqn import DqnLearner, DqnSettings, epsilon_greedy
 from services.learner.training.dqn_run import DqnRun, DqnRunSettings, LinearSchedule
 from services.learner.training.replay import transition_fields
-from services.learner.training.runner import Report
 from shared.autoscaling.networks.dqn import AGENTS, NAME
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes
-from shared.errors import ConfigError
 from shared.experiments.autoscaling.episode import Setup, World
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import Card, WeightsFile
@@ -66,8 +63,7 @@ class ScalerDqnSettings(DqnRunSettings):
 
     def __post_init__(self) -> None:
         DqnRunSettings.__post_init__(self)
-        if self.rounds < 1 or self.episodes > EPISODES_OF_A_SEED:
-            raise ConfigError(f"--steps: {self.rounds} rounds are out of range; give 1 or more, and fewer than 6000")
+        check_rounds(self.rounds, self.episodes)
 
     @property
     def episodes(self) -> int:
@@ -85,76 +81,55 @@ class Experience:
     rewards: NDArray[np.float32]
 
 
-class ScalerDqnRun(DqnRun):
-    """One training run and all its state; its steps are rounds."""
+class ScalerDqnRun(RoundsRun, DqnRun):
+    """One training run and all its state."""
 
-    unit = "rounds"
+    settings: ScalerDqnSettings
     kept = ("rounds",)
 
     def __init__(self, settings: ScalerDqnSettings, workers: Workers | None = None) -> None:
         self.settings = settings
-        self._world = default_world()
-        services = len(self._world.topology.services)
+        self.world = default_world()
+        services = len(self.world.topology.services)
         inputs, actions = services * len(READINGS), services * len(STEPS)
         network = SingleNetwork((inputs, *settings.hidden, actions), seed=settings.seed)
         learner = DqnLearner(network, settings.learner)
         learner.name = NAME
-        super().__init__(settings.seed, learner, transition_fields((inputs,), actions=actions), settings.capacity)
+        DqnRun.__init__(self, settings.seed, learner, transition_fields((inputs,), actions=actions), settings.capacity)
         self._network = network
-        self._workers = workers or Workers()
+        self.workers = workers or Workers()
         last = max(round(settings.explore_share * settings.rounds), 1)
         self._epsilon = LinearSchedule(1.0, settings.epsilon_end, 0, last)
-        self.rounds = 0
         self.best = Best(arrays=network.stack.arrays())
 
-    @property
-    def done(self) -> int:
-        """Rounds so far."""
-        return self.rounds
-
-    @property
-    def length(self) -> int:
-        """How many there will be."""
-        return self.settings.rounds
-
-    @property
-    def finished(self) -> bool:
-        """Whether all rounds are done."""
-        return self.rounds >= self.length
-
-    def run(self) -> Iterator[Report]:
-        """Round by round to the end; stop at any report and go on later."""
+    def play_and_learn(self) -> dict[str, float]:
+        """Episodes that explore, then a gradient step for so many of their decisions."""
         s = self.settings
-        while not self.finished:
-            epsilon, arrays = self._epsilon(self.rounds), self._network.stack.arrays()
-            first = self.rounds * s.episodes_per_round
-            world = replace(self._world, seconds=s.seconds)
-            jobs = [
-                (training_setup(s.seed, number, s.strength, world), s.seed * EPISODES_OF_A_SEED + number, arrays,
-                 epsilon, s.prices)
-                for number in range(first, first + s.episodes_per_round)
-            ]  # fmt: skip
-            played = list(self._workers.map(_explore_one, jobs))
-            for one in played:
-                self._keep(one)
-            told = [
-                self.learner.update(self.replay.sample(s.learner.batch_size))
-                for _ in range(sum(len(one.taken) for one in played) // s.decisions_per_update)
-            ]
-            self.rounds += 1
-            scalars = {
-                "train/reward": float(np.mean([one.rewards.mean() for one in played])),
-                "train/epsilon": epsilon,
-                "train/loss": float(np.mean([one.loss for one in told])) if told else 0.0,
-                "train/q_mean": float(np.mean([one.q_mean for one in told])) if told else 0.0,
-            }
-            if self.rounds % s.validate_every and not self.finished:
-                yield Report(self.rounds, scalars)
-                continue
-            judged = WeightsFile(self._network.stack.arrays(), Card(policy=NAME, version=1))
-            figures = self.best.judge(judged, validation_setup(s.strength, self._world), self._workers)
-            scalars |= {f"validation/{name}": value for name, value in figures.items()}
-            yield Report(self.rounds, scalars, f"validation score {figures['score']:.2f}, {figures['success']:.1f} %")
+        epsilon, arrays = self._epsilon(self.rounds), self._network.stack.arrays()
+        first = self.rounds * s.episodes_per_round
+        world = replace(self.world, seconds=s.seconds)
+        jobs = [
+            (training_setup(s.seed, number, s.strength, world), s.seed * EPISODES_OF_A_SEED + number, arrays,
+             epsilon, s.prices)
+            for number in range(first, first + s.episodes_per_round)
+        ]  # fmt: skip
+        played = list(self.workers.map(_explore_one, jobs))
+        for one in played:
+            self._keep(one)
+        told = [
+            self.learner.update(self.replay.sample(s.learner.batch_size))
+            for _ in range(sum(len(one.taken) for one in played) // s.decisions_per_update)
+        ]
+        return {
+            "train/reward": float(np.mean([one.rewards.mean() for one in played])),
+            "train/epsilon": epsilon,
+            "train/loss": float(np.mean([one.loss for one in told])) if told else 0.0,
+            "train/q_mean": float(np.mean([one.q_mean for one in told])) if told else 0.0,
+        }
+
+    def judged(self) -> WeightsFile:
+        """The network of the moment."""
+        return WeightsFile(self._network.stack.arrays(), Card(policy=NAME, version=1))
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""

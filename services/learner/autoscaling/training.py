@@ -13,7 +13,7 @@ Scalars: ``train/reward`` (mean per decision), ``train/entropy``, ``train/clippe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -30,17 +30,16 @@ from services.learner.autoscaling.episodes import (
     Prices,
     default_world,
     training_setup,
-    validation_setup,
 )
-from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, flat, normalised, surrogate
+from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, flat, normalised, slow_down, surrogate
 from services.learner.autoscaling.rollout import Rollout, play
+from services.learner.autoscaling.rounds import RoundsRun, check_rounds
 from services.learner.marl.networks import LinearStack
-from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
+from services.learner.training.runner import FIRST_TRAINING_SEED, check_seed
 from shared.autoscaling.networks.agents import Agents
 from shared.autoscaling.networks.features import FEATURES, OF_THE_RULE, STEPS
 from shared.autoscaling.networks.karma import NAMES, KarmaPolicy, SinglePolicy
 from shared.autoscaling.roles.organisation import Organisation, organisation_of
-from shared.errors import ConfigError
 from shared.experiments.autoscaling.budget import EPISODES_PER_ROUND, TAUGHT_EPISODES
 from shared.experiments.autoscaling.envelope import envelope
 from shared.experiments.autoscaling.episode import Setup
@@ -93,8 +92,7 @@ class KarmaSettings:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
-        if self.rounds < 1 or self.episodes > EPISODES_OF_A_SEED:
-            raise ConfigError(f"--steps: {self.rounds} rounds are out of range; give 1 or more, and fewer than 6000")
+        check_rounds(self.rounds, self.episodes)
 
     @property
     def episodes(self) -> int:
@@ -119,10 +117,10 @@ class KarmaSettings:
         return found
 
 
-class KarmaRun:
-    """One training run and all its state; its steps are rounds. ``world``: what it is trained and validated in."""
+class KarmaRun(RoundsRun):
+    """One training run and all its state. ``world``: what it is trained and validated in."""
 
-    unit = "rounds"
+    settings: KarmaSettings
 
     def __init__(self, settings: KarmaSettings, workers: Workers | None = None, *, world: Setup | None = None) -> None:
         self.settings = settings
@@ -139,45 +137,32 @@ class KarmaRun:
             [*self.actor.parameters(), *self.critic.parameters()], lr=settings.learning_rate, eps=1e-5
         )
         self._rng = np.random.default_rng([settings.seed, 1])
-        self._workers = workers or Workers()
-        self.rounds = 0
+        self.workers = workers or Workers()
         self.best = Best(arrays=self.actor.arrays())
         self.organisation = organisation_of(settings.binding, missions=settings.missions)
-
-    @property
-    def done(self) -> int:
-        """Rounds so far."""
-        return self.rounds
 
     @property
     def length(self) -> int:
         """How many there will be."""
         return self.settings.all_rounds
 
-    @property
-    def finished(self) -> bool:
-        """Whether all rounds are done."""
-        return self.rounds >= self.length
-
-    def run(self) -> Iterator[Report]:
-        """Round by round to the end; stop at any report and go on later."""
-        s = self.settings
-        if not self.rounds and s.start == IMITATION:
+    def begin(self) -> None:
+        """Imitates the rule by demand, where it is told to."""
+        if self.settings.start == IMITATION:
             self._imitate()
-        while not self.finished:
-            played = self._play(s.taught_episodes + self.rounds * s.episodes_per_round, s.episodes_per_round)
-            share = self.rounds / self.length
-            for group in self._optimiser.param_groups:
-                group["lr"] = s.learning_rate + share * (s.final_learning_rate - s.learning_rate)
-            scalars = {"train/reward": float(np.mean([one.rewards.mean() for one in played])), **self._learn(played)}
-            self.rounds += 1
-            if self.rounds % s.validate_every and not self.finished:
-                yield Report(self.rounds, scalars)
-                continue
-            judged = self._file(self.actor.arrays())
-            figures = self.best.judge(judged, validation_setup(s.strength, self.world), self._workers)
-            scalars |= {f"validation/{name}": value for name, value in figures.items()}
-            yield Report(self.rounds, scalars, f"validation score {figures['score']:.2f}, {figures['success']:.1f} %")
+
+    def play_and_learn(self) -> dict[str, float]:
+        """Episodes by the policy of the moment, then updates."""
+        s = self.settings
+        played = self._play(s.taught_episodes + self.rounds * s.episodes_per_round, s.episodes_per_round)
+        slow_down(self._optimiser, self.rounds / self.length, s.learning_rate, s.final_learning_rate)
+        return {"train/reward": float(np.mean([one.rewards.mean() for one in played])), **self._learn(played)}
+
+    def judged(self) -> WeightsFile:
+        """The actor of the moment, under its roles."""
+        trained = {"settings": {"binding": self.settings.binding}}
+        card = Card(policy=self.settings.policy, version=1, features=list(FEATURES), trained=trained)
+        return WeightsFile(self.actor.arrays(), card)
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""
@@ -203,11 +188,6 @@ class KarmaRun:
         self.rounds = state["rounds"]
         self.best.set_state(state["best"])
 
-    def _file(self, arrays: Arrays) -> WeightsFile:
-        trained = {"settings": {"binding": self.settings.binding}}
-        card = Card(policy=self.settings.policy, version=1, features=list(FEATURES), trained=trained)
-        return WeightsFile(arrays, card)
-
     def _play(self, first: int, count: int, *, taught: bool = False) -> list[Rollout]:
         s = self.settings
         params = None if taught else self.actor.arrays()
@@ -215,7 +195,7 @@ class KarmaRun:
             (self.setup(number), s.seed * EPISODES_OF_A_SEED + number, params, self.organisation, s.prices, self.agents)
             for number in range(first, first + count)
         ]  # fmt: skip
-        return list(self._workers.map(_play_one, jobs))
+        return list(self.workers.map(_play_one, jobs))
 
     def setup(self, number: int) -> Setup:
         """What training episode ``number`` plays."""
