@@ -1,15 +1,9 @@
-"""From Kubernetes JSON structs to the model. Pure; a bad field spoils its object only (``ObjectError``).
-
-Requests follow kube-scheduler 1.36 (``component-helpers/resource``): containers plus sidecars, or the largest init
-step if greater; then pod-level requests replace what they name; then overhead is added. A container whose status
-carries resources counts the greater of spec and status while a resize is under way.
-"""
+"""From Kubernetes JSON structs to the model. Pure; a bad field spoils its object only (``ObjectError``)."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +19,7 @@ from shared.kube.convert_demands import (
     unsupported_fields,
 )
 from shared.kube.convert_relations import images_of, relations_of
+from shared.kube.convert_requests import amount_of, check_gpu, effective_requests, resize_infeasible, score_requests
 from shared.kube.pod_groups import group_of
 from shared.model.constraints import (
     CLASS_LABEL_PREFIX,
@@ -46,20 +41,14 @@ from shared.model.pod import (
     Pod,
 )
 from shared.model.relations import Relations
-from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, Resources, parse_amount
+from shared.model.resources import GPU_MILLI, Resources
 from shared.model.workload_key import workload_key
-
-DEFAULT_CPU_MILLIS = 100
-DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
-"""What scoring counts for a container without a request (kube-scheduler ``util/pod_resources.go``)."""
 
 PREEMPTED_REASON = "PreemptionByScheduler"
 """Reason of the DisruptionTarget condition that a preempting scheduler sets (``core/v1`` types)."""
 
 KEPT_RUNNING = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
 """Controllers whose pods do not end by themselves."""
-
-POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
 
 
 def pod_from_api(pod: api.Pod) -> Pod:
@@ -129,7 +118,7 @@ def node_from_api(node: api.Node) -> Node:
     allocatable = Resources()
     for name, quantity in (node.status.allocatable or {}).items():
         try:
-            allocatable[name] = _amount(f"status.allocatable[{name}]", name, quantity)
+            allocatable[name] = amount_of(f"status.allocatable[{name}]", name, quantity)
         except ObjectError as error:
             invalid = str(error)
     try:
@@ -192,7 +181,8 @@ def _template_of(pod: api.Pod) -> _Template:
             affinity.node_affinity if affinity is not None else None, spec.host_network, spec.host_users,
             bool(spec.node_name), annotations.get(LATENCY_SOFT_ANNOTATION), annotations.get(LATENCY_HARD_ANNOTATION),
             annotations.get(LATENCY_TARGET_ANNOTATION), _class_labels(pod.metadata),
-            status.container_statuses, status.init_container_statuses, _infeasible(status), bool(spec.resource_claims),
+            status.container_statuses, status.init_container_statuses, resize_infeasible(status),
+            bool(spec.resource_claims),
         )
     )  # fmt: skip
     found = _templates.get(read)
@@ -226,8 +216,8 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
     """
     spec = pod.spec
     requests = effective_requests(pod)
-    _check_gpu(requests.get(GPU_MILLI, 0))
-    cpu, memory = _score_requests(pod, requests, bound=bool(spec.node_name) and not incoming)
+    check_gpu(requests.get(GPU_MILLI, 0))
+    cpu, memory = score_requests(pod, requests, bound=bool(spec.node_name) and not incoming)
     required, preferred = _node_affinity(spec.affinity)
     soft_us, hard_us = latency_limits(pod.metadata)
     return PodClass(
@@ -257,131 +247,6 @@ def _class_labels(meta: api.ObjectMeta) -> tuple[tuple[str, str], ...]:
     if not labels or CLASS_LABEL_PREFIX not in " ".join(labels):
         return ()
     return tuple(sorted(item for item in labels.items() if item[0].startswith(CLASS_LABEL_PREFIX)))
-
-
-def effective_requests(pod: api.Pod) -> Resources:
-    """Amounts per resource that the pod counts on a node. Raises ``ObjectError`` naming the field."""
-    spec = pod.spec
-    running = {s.name: s for s in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))}
-    infeasible = _infeasible(pod.status)
-    steps = [
-        (c.restart_policy == "Always", _container_requests(c, f"spec.initContainers[{i}]", running, infeasible))
-        for i, c in enumerate(spec.init_containers or ())
-    ]
-    containers = [
-        _container_requests(c, f"spec.containers[{i}]", running, infeasible)
-        for i, c in enumerate(spec.containers or ())
-    ]
-    requests = _init_and_main(containers, steps)
-    if spec.resources is not None and spec.resources.requests:
-        for name, quantity in spec.resources.requests.items():
-            if name.startswith(POD_LEVEL_RESOURCES):
-                requests[name] = _amount(f"spec.resources.requests[{name}]", name, quantity)
-    for name, quantity in (spec.overhead or {}).items():
-        requests[name] = requests.get(name, 0) + _amount(f"spec.overhead[{name}]", name, quantity)
-    return requests
-
-
-def _infeasible(status: api.PodStatus) -> bool:
-    """Whether the kubelet has said that a resize cannot be."""
-    return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions or ())
-
-
-def _init_and_main(containers: Iterable[Resources], steps: Iterable[tuple[bool, Resources]]) -> Resources:
-    """Containers plus sidecars, or the largest init step: its own request plus the sidecars declared before it."""
-    main = Resources()
-    for amounts in containers:
-        _add(main, amounts)
-    sidecars, largest = Resources(), Resources()
-    for is_sidecar, amounts in steps:
-        if is_sidecar:
-            _add(sidecars, amounts)
-            step = sidecars
-        else:
-            step = sidecars.plus(amounts)
-        largest = largest.at_least(step)
-    _add(main, sidecars)
-    return main.at_least(largest) if largest else main
-
-
-def _add(into: Resources, amounts: Resources) -> None:
-    for name, amount in amounts.items():
-        into[name] = into.get(name, 0) + amount
-
-
-def _container_requests(
-    container: api.Container, where: str, running: dict[str, api.ContainerStatus], infeasible: bool
-) -> Resources:
-    asked = _amounts(container.resources, where)
-    status = running.get(container.name) if running else None
-    if status is None or status.resources is None:
-        return asked
-    actual = _amounts(status.resources, "status.containerStatuses")
-    for name, quantity in (status.allocated_resources or {}).items():
-        amount = _amount("status.containerStatuses.allocatedResources", name, quantity)
-        if amount > actual.get(name, 0):
-            actual[name] = amount
-    return actual if infeasible else asked.at_least(actual)
-
-
-def _amounts(resources: api.ResourceRequirements | None, where: str) -> Resources:
-    if resources is None or not resources.requests:
-        return Resources()
-    return Resources(
-        (name, _amount(f"{where}.resources.requests[{name}]", name, quantity))
-        for name, quantity in resources.requests.items()
-    )
-
-
-def _amount(field: str, name: str, quantity: str | float) -> int:
-    try:
-        amount = parse_amount(name, quantity)
-    except ValueError as error:
-        raise ObjectError(str(error), field=field) from error
-    if amount < 0:
-        raise ObjectError(f"{quantity!r} is negative; give an amount of 0 or more", field=field)
-    return amount
-
-
-def _check_gpu(milli: int) -> None:
-    if milli > MILLI_PER_DEVICE and milli % MILLI_PER_DEVICE:
-        raise ObjectError(
-            f"{milli} is neither a share of one device (below 1000) nor a multiple of 1000", field=GPU_MILLI
-        )
-
-
-def _score_requests(pod: api.Pod, requests: Resources, *, bound: bool) -> tuple[int, int]:
-    """(milli-cores, bytes) that least-allocated counts: requests with defaults for containers that name none.
-
-    Of a pod not yet bound, pod-level requests are ignored here; of a bound one they count where given
-    (kube-scheduler 1.36 ``noderesources/resource_allocation.go``; the oracle's ``leastallocated-podlevel``).
-    """
-    spec = pod.spec
-    level = spec.resources.requests if spec.resources is not None and spec.resources.requests else {}
-    if bound and level:
-        return (
-            requests.get(CPU, 0) if CPU in requests else DEFAULT_CPU_MILLIS,
-            requests.get(MEMORY, 0) if MEMORY in requests else DEFAULT_MEMORY_BYTES,
-        )
-
-    running = {s.name: s for s in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))}
-    infeasible = _infeasible(pod.status)
-
-    def with_defaults(container: api.Container, where: str) -> Resources:
-        amounts = _container_requests(container, where, running, infeasible)
-        return Resources({CPU: amounts.get(CPU, DEFAULT_CPU_MILLIS), MEMORY: amounts.get(MEMORY, DEFAULT_MEMORY_BYTES)})
-
-    steps = [
-        (c.restart_policy == "Always", with_defaults(c, f"spec.initContainers[{i}]"))
-        for i, c in enumerate(spec.init_containers or ())
-    ]
-    containers = [with_defaults(c, f"spec.containers[{i}]") for i, c in enumerate(spec.containers or ())]
-    amounts = _init_and_main(containers, steps)
-    for name in (CPU, MEMORY):
-        overhead = (spec.overhead or {}).get(name)
-        if overhead is not None:
-            amounts[name] = amounts.get(name, 0) + _amount(f"spec.overhead[{name}]", name, overhead)
-    return amounts.get(CPU, 0), amounts.get(MEMORY, 0)
 
 
 def _term(term: api.NodeSelectorTerm | None) -> SelectorTerm:

@@ -16,7 +16,7 @@ from msgspec import field
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
-from shared.kube.convert import effective_requests
+from shared.kube.convert_requests import effective_requests
 from shared.kube.objects import Json, ObjectMeta
 from shared.kube.pod_groups import GROUP_LABEL, PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2
 from shared.kube.resources import Resource

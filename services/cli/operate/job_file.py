@@ -16,7 +16,7 @@ import msgspec
 
 from shared.errors import ConfigError, ObjectError
 from shared.kube import objects
-from shared.kube.convert import effective_requests
+from shared.kube.convert_requests import effective_requests
 from shared.model.pod_group import GANG_ANNOTATION, GANG_MIN_COUNT_ANNOTATION
 from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import CPU

@@ -22,7 +22,7 @@ from shared.autoscaling.hpa.model import (
 )
 from shared.autoscaling.hpa.values import duration_s, milli, milli_of, needed_seconds, seconds
 from shared.errors import ObjectError
-from shared.kube.convert import POD_LEVEL_RESOURCES, effective_requests
+from shared.kube.convert_requests import POD_LEVEL_RESOURCES, effective_requests
 from shared.kube.objects import Container, Pod, PodSpec
 
 DEFAULT_WINDOW_S = 60.0
