@@ -7,7 +7,11 @@ from fractions import Fraction
 from typing import Any
 
 from shared.model.queue import Queue
+from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
+from shared.scheduling.queues.reclaim import lowered
+from shared.scheduling.queues.reclaim.search import Reclaim, reclaim
+from shared.scheduling.queues.reclaim.victims import Stock
 from shared.scheduling.queues.tree import QueueTree
 
 
@@ -119,3 +123,17 @@ def named(amounts: dict[str, int]) -> dict[str, int]:
 
 def queue(name: str, parent: str = "", weight: float | str = 1, **fields: Any) -> Queue:
     return Queue(name, parent, weight=Fraction(str(weight)), **fields)
+
+
+def ask(world: World, key: str, *, waited_s: float = 1e9, now: float = 1e6) -> Reclaim:
+    """As the coordinator asks: nodes are one pool here."""
+    tree = world.tree
+    unit = tree.units[key]
+    blocked = tree.blocked(unit.line, unit.amounts) if tree.structure else None
+    room = Pool(tree, unit.amounts)
+    return reclaim(tree, unit, now, room=room, waited_s=waited_s, blocked=blocked)
+
+
+def over_limit(world: World, name: str) -> Reclaim:
+    """What a limit of this queue that has fallen takes back."""
+    return in_one_go(lowered.over_limit(world.tree, name, Stock(world.tree, 1e6)))
