@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-IMAGES = ("agent", "coordinator", "binder", "twin", "cli", "etcd")
+IMAGES = ("agent", "coordinator", "binder", "autoscaler", "jobs", "twin", "cli", "etcd")
 SERVICES = ("agent", "binder", "coordinator", "learner", "twin")
 
 

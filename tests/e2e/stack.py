@@ -151,12 +151,11 @@ class Stack:
     def services(self) -> set[str]:
         """Those that go on running: neither one-shot nor of a profile that was not asked for."""
         profiles = {word for before, word in itertools.pairwise(self._command) if before == "--profile"}
-        named: set[str] = set()
+        wanted: dict[str, set[str]] = {}  # a further file names a service again without its profiles
         for file in self._files:
             for name, service in yaml.safe_load((COMPOSE / file).read_text())["services"].items():
-                if set(service.get("profiles", profiles)) <= profiles:
-                    named.add(name)
-        return named - {"secrets"}
+                wanted.setdefault(name, set()).update(service.get("profiles", ()))
+        return {name for name, named in wanted.items() if named <= profiles} - {"secrets"}
 
     async def healthy(self, *services: str) -> None:
         """Until these, or all, run and their health checks say so."""

@@ -28,7 +28,7 @@ print(json.dumps({
     "services": sorted(p.name for p in (packages / "services").glob("*") if p.is_dir() and p.name != "__pycache__"),
 }))
 """
-SERVICES = {"agent", "autoscaler", "binder", "coordinator", "learner", "twin"}
+SERVICES = {"agent", "autoscaler", "binder", "coordinator", "jobs", "learner", "twin"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)

@@ -30,10 +30,13 @@ ADDED = {
     "partition-agents+jobs": ("partition-agents", "jobs"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
     "daemonset-agents+agents-host-sensors": ("daemonset-agents", "agents-host-sensors"),
-    "partition-agents+shard": ("partition-agents", "binder-shard"),
-    "prod+shard+monitoring": (
-        "../base", "binder-shard", "agents-deployment", "etcd-internal", "certs-cert-manager", "peer-secret",
-        "etcd-roles", "peer-mtls", "monitoring", "monitoring-mtls",
+    "partition-agents+autoscaler+jobs+learner+shard": (
+        "partition-agents", "binder-shard", "autoscaler", "jobs", "learner",
+    ),
+    "prod+autoscaler+jobs+learner+shard+monitoring": (
+        "../base", "binder-shard", "agents-deployment", "autoscaler", "jobs", "learner", "plugins-pod-groups",
+        "etcd-internal", "certs-cert-manager", "peer-secret", "etcd-roles", "peer-mtls", "monitoring",
+        "monitoring-mtls",
     ),
 }  # fmt: skip
 """Overlays with components, as an operator's own overlay would add it; or the base with all components of it."""
@@ -43,7 +46,12 @@ KUBECTL = shutil.which("kubectl")
 NAMESPACE = "conclave-system"
 JOBS = {"conclave-make-peer-secret", "conclave-etcd-roles"}
 """Pods that run once: nothing reaches them."""
-MUTUAL_TLS = {"prod", "prod+monitoring", "prod+shard+monitoring", "etcd-internal+certs-plain-secret"}
+MUTUAL_TLS = {
+    "prod",
+    "prod+monitoring",
+    "prod+autoscaler+jobs+learner+shard+monitoring",
+    "etcd-internal+certs-plain-secret",
+}
 """Builds whose services know each other by certificate."""
 
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl (for kustomize) is not on PATH")

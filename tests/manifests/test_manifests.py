@@ -214,7 +214,7 @@ def test_every_secret_and_config_map_that_is_mounted_is_made_or_documented(build
         "dev": set(),
         "prod": set(),
         "prod+monitoring": set(),
-        "prod+shard+monitoring": set(),
+        "prod+autoscaler+jobs+learner+shard+monitoring": set(),
         "etcd-internal": {"conclave-etcd-server-tls", "conclave-etcd-peer-tls", *clients},
         "etcd-external": clients,
     }.get(build, set())

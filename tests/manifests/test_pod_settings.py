@@ -36,9 +36,6 @@ KINDS: dict[str, type[ProcessSettings]] = {
 if importlib.util.find_spec("services.learner.settings") is not None:
     KINDS["learner"] = importlib.import_module("services.learner.settings").LearnerSettings
 
-IMAGE_OF = {"conclave-jobs": "conclave-binder"}
-"""Services that run from another's image."""
-
 
 def settings_of(command: list[str], environ: dict[str, str]) -> tuple[str, ProcessSettings]:
     """The service that ``conclave run SERVICE FLAGS`` starts, and its settings. ``ConfigError``: it would not start."""
@@ -73,7 +70,7 @@ def told(build: str) -> dict[str, ProcessSettings]:
         container = template["spec"]["containers"][0]
         if container["command"][:2] != ["conclave", "run"]:
             continue
-        assert container["image"].split(":")[0] == IMAGE_OF.get(name, f"conclave-{role_of(name)}")
+        assert container["image"].split(":")[0] == f"conclave-{role_of(name)}"
         environ = environ_of(build, container)
         command = [expand(word, environ) for word in (*container["command"], *container["args"])]
         service, settings = settings_of(command, environ)
