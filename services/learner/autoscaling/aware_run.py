@@ -31,9 +31,10 @@ from services.learner.autoscaling.episodes import (
     training_setup,
 )
 from services.learner.autoscaling.graphs import drawn_graph
-from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, normalised, slow_down, surrogate
+from services.learner.autoscaling.ppo import FORBIDDEN, advantages, normalised, surrogate
+from services.learner.autoscaling.ppo_run import PpoRun
 from services.learner.autoscaling.rollout import drawn
-from services.learner.autoscaling.rounds import RoundsRun, check_rounds
+from services.learner.autoscaling.rounds import check_rounds
 from services.learner.marl.networks import LinearStack
 from services.learner.training.runner import FIRST_TRAINING_SEED, check_seed
 from shared.autoscaling.networks.aware import MEMORY, NAME, TOLD, MetaEyes, gru
@@ -134,7 +135,7 @@ class Recurrent(nn.Module):
         }
 
 
-class AwareRun(RoundsRun):
+class AwareRun(PpoRun[Trajectory]):
     """One training run and all its state. Validation is in the default world."""
 
     settings: AwareRunSettings
@@ -142,17 +143,9 @@ class AwareRun(RoundsRun):
     def __init__(self, settings: AwareRunSettings, workers: Workers | None = None) -> None:
         self.settings, self.world = settings, default_world()
         self.network = Recurrent(settings.hidden, settings.seed)
-        self._optimiser = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate, eps=1e-5)
-        self._rng = np.random.default_rng([settings.seed, 1])
+        super().__init__(NAME, settings.seed, {"network": self.network}, settings.learning_rate)
         self.workers = workers or Workers()
         self.best = Best(arrays=self.network.arrays())
-
-    def play_and_learn(self) -> dict[str, float]:
-        """Episodes by the policy of the moment, then updates."""
-        s = self.settings
-        played = self._play(s.taught_episodes + self.rounds * s.episodes_per_round, s.episodes_per_round)
-        slow_down(self._optimiser, self.rounds / self.length, s.learning_rate, s.final_learning_rate)
-        return {"train/reward": float(np.mean([one.rewards.mean() for one in played])), **self._learn(played)}
 
     def judged(self) -> WeightsFile:
         """The network of the moment."""
@@ -162,25 +155,8 @@ class AwareRun(RoundsRun):
         """The best validated weights, with what the caller adds to their card."""
         return WeightsFile(self.best.arrays, Card(policy=NAME, features=list(TOLD), **card))
 
-    def get_state(self) -> dict[str, Any]:
-        """Everything but the settings."""
-        return {
-            "network": self.network.state_dict(),
-            "optimiser": self._optimiser.state_dict(),
-            "rng": self._rng.bit_generator.state,
-            "rounds": self.rounds,
-            "best": self.best.get_state(),
-        }
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from ``get_state``'s answer."""
-        self.network.load_state_dict(state["network"])
-        self._optimiser.load_state_dict(state["optimiser"])
-        self._rng.bit_generator.state = state["rng"]
-        self.rounds = state["rounds"]
-        self.best.set_state(state["best"])
-
-    def _play(self, first: int, count: int, *, taught: bool = False) -> list[Trajectory]:
+    def play(self, first: int, count: int, *, taught: bool = False) -> list[Trajectory]:
+        """The training episodes from ``first`` on; ``taught``: by the baseline."""
         s = self.settings
         params = None if taught else self.network.arrays()
         jobs = [
@@ -193,14 +169,15 @@ class AwareRun(RoundsRun):
     def begin(self) -> None:
         """Imitates the baseline."""
         s = self.settings
-        played = self._play(0, s.taught_episodes, taught=True)
+        played = self.play(0, s.taught_episodes, taught=True)
         rows, masks, taken = (_stacked([getattr(one, name) for one in played]) for name in ("rows", "masks", "taken"))
         for _ in range(s.taught_epochs):
-            for at in self._batches(len(played)):
+            for at in self.batches(len(played), s.batch_episodes):
                 logits = self.network(rows[:, at])[0].masked_fill(~masks[:, at], FORBIDDEN)
-                self._descend(nn.functional.cross_entropy(logits.reshape(-1, len(STEPS)), taken[:, at].reshape(-1)))
+                self.descend(nn.functional.cross_entropy(logits.reshape(-1, len(STEPS)), taken[:, at].reshape(-1)))
 
-    def _learn(self, played: list[Trajectory]) -> dict[str, float]:
+    def learn(self, played: list[Trajectory]) -> dict[str, float]:
+        """Epochs of clipped updates, back through whole episodes."""
         s = self.settings
         rows, masks, taken, log_p = (
             _stacked([getattr(one, name) for one in played]) for name in ("rows", "masks", "taken", "log_p")
@@ -212,23 +189,13 @@ class AwareRun(RoundsRun):
         returns, advantage, log_p = gained + torch.from_numpy(values).float(), normalised(gained), log_p.float()
         told: list[tuple[float, float]] = []
         for _ in range(s.epochs):
-            for at in self._batches(len(played)):
+            for at in self.batches(len(played), s.batch_episodes):
                 logits, value = self.network(rows[:, at])
                 gain, entropy, _ = surrogate(logits, masks[:, at], taken[:, at], log_p[:, at], advantage[:, at], s.clip)
                 value_loss = (value - returns[:, at]).pow(2).mean()
-                self._descend(s.value_weight * value_loss - gain - s.entropy * entropy)
+                self.descend(s.value_weight * value_loss - gain - s.entropy * entropy)
                 told.append((float(entropy.detach()), float(value_loss.detach())))
         return dict(zip(("train/entropy", "train/value_loss"), np.mean(told, axis=0).tolist(), strict=True))
-
-    def _batches(self, episodes: int) -> list[Tensor]:
-        return list(torch.split(torch.from_numpy(self._rng.permutation(episodes)), self.settings.batch_episodes))
-
-    def _descend(self, loss: Tensor) -> None:
-        check_finite(loss, f"{NAME} seed {self.settings.seed}")
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.max_gradient)
-        self._optimiser.step()
 
 
 def play_told(setup: Setup, seed: int, params: Arrays | None, prices: Prices) -> Trajectory:

@@ -60,9 +60,3 @@ def check_finite(loss: Tensor, run: str) -> None:
     """Raises ``TrainingDiverged`` where a loss is no number."""
     if not bool(torch.isfinite(loss)):
         raise TrainingDiverged(f"{run}: the loss is {float(loss)}; lower the learning rate")
-
-
-def slow_down(optimiser: torch.optim.Optimizer, share: float, first: float, last: float) -> None:
-    """Set the learning rate for when ``share`` of all rounds is done: a straight line from ``first`` to ``last``."""
-    for group in optimiser.param_groups:
-        group["lr"] = first + share * (last - first)

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from services.learner.autoscaling.episodes import (
     EPISODES_OF_A_SEED,
@@ -31,9 +30,10 @@ from services.learner.autoscaling.episodes import (
     default_world,
     training_setup,
 )
-from services.learner.autoscaling.ppo import FORBIDDEN, advantages, check_finite, flat, normalised, slow_down, surrogate
+from services.learner.autoscaling.ppo import FORBIDDEN, advantages, flat, normalised, surrogate
+from services.learner.autoscaling.ppo_run import PpoRun
 from services.learner.autoscaling.rollout import Rollout, play
-from services.learner.autoscaling.rounds import RoundsRun, check_rounds
+from services.learner.autoscaling.rounds import check_rounds
 from services.learner.marl.networks import LinearStack
 from services.learner.training.runner import FIRST_TRAINING_SEED, check_seed
 from shared.autoscaling.networks.agents import Agents
@@ -117,7 +117,7 @@ class KarmaSettings:
         return found
 
 
-class KarmaRun(RoundsRun):
+class KarmaRun(PpoRun[Rollout]):
     """One training run and all its state. ``world``: what it is trained and validated in."""
 
     settings: KarmaSettings
@@ -133,10 +133,8 @@ class KarmaRun(RoundsRun):
         if settings.start == SCRATCH:
             for network in (self.actor, self.critic):
                 _cut(network)
-        self._optimiser = torch.optim.Adam(
-            [*self.actor.parameters(), *self.critic.parameters()], lr=settings.learning_rate, eps=1e-5
-        )
-        self._rng = np.random.default_rng([settings.seed, 1])
+        networks = {"actor": self.actor, "critic": self.critic}
+        super().__init__(settings.policy, settings.seed, networks, settings.learning_rate)
         self.workers = workers or Workers()
         self.best = Best(arrays=self.actor.arrays())
         self.organisation = organisation_of(settings.binding, missions=settings.missions)
@@ -151,13 +149,6 @@ class KarmaRun(RoundsRun):
         if self.settings.start == IMITATION:
             self._imitate()
 
-    def play_and_learn(self) -> dict[str, float]:
-        """Episodes by the policy of the moment, then updates."""
-        s = self.settings
-        played = self._play(s.taught_episodes + self.rounds * s.episodes_per_round, s.episodes_per_round)
-        slow_down(self._optimiser, self.rounds / self.length, s.learning_rate, s.final_learning_rate)
-        return {"train/reward": float(np.mean([one.rewards.mean() for one in played])), **self._learn(played)}
-
     def judged(self) -> WeightsFile:
         """The actor of the moment, under its roles."""
         trained = {"settings": {"binding": self.settings.binding}}
@@ -168,27 +159,8 @@ class KarmaRun(RoundsRun):
         """The best validated weights, with what the caller adds to their card."""
         return WeightsFile(self.best.arrays, Card(policy=self.settings.policy, features=list(FEATURES), **card))
 
-    def get_state(self) -> dict[str, Any]:
-        """Everything but the settings."""
-        return {
-            "actor": self.actor.state_dict(),
-            "critic": self.critic.state_dict(),
-            "optimiser": self._optimiser.state_dict(),
-            "rng": self._rng.bit_generator.state,
-            "rounds": self.rounds,
-            "best": self.best.get_state(),
-        }
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from ``get_state``'s answer."""
-        self.actor.load_state_dict(state["actor"])
-        self.critic.load_state_dict(state["critic"])
-        self._optimiser.load_state_dict(state["optimiser"])
-        self._rng.bit_generator.state = state["rng"]
-        self.rounds = state["rounds"]
-        self.best.set_state(state["best"])
-
-    def _play(self, first: int, count: int, *, taught: bool = False) -> list[Rollout]:
+    def play(self, first: int, count: int, *, taught: bool = False) -> list[Rollout]:
+        """The training episodes from ``first`` on; ``taught``: by the rule by demand."""
         s = self.settings
         params = None if taught else self.actor.arrays()
         jobs = [
@@ -204,14 +176,15 @@ class KarmaRun(RoundsRun):
 
     def _imitate(self) -> None:
         s = self.settings
-        played = self._play(0, s.taught_episodes, taught=True)
+        played = self.play(0, s.taught_episodes, taught=True)
         rows, masks, taught = (flat([getattr(one, name) for one in played]) for name in ("rows", "masks", "taught"))
         for _ in range(s.taught_epochs):
-            for at in self._batches(len(rows)):
+            for at in self.batches(len(rows), s.batch_size):
                 logits = self.actor(rows[at]).masked_fill(~masks[at], FORBIDDEN)
-                self._descend(torch.nn.functional.cross_entropy(logits, taught[at]))
+                self.descend(torch.nn.functional.cross_entropy(logits, taught[at]))
 
-    def _learn(self, played: list[Rollout]) -> dict[str, float]:
+    def learn(self, played: list[Rollout]) -> dict[str, float]:
+        """Epochs of clipped updates."""
         s = self.settings
         values = [self._values(one.rows) for one in played]
         gains = [advantages(one.rewards, value, s.discount, s.trace) for one, value in zip(played, values, strict=True)]
@@ -223,12 +196,12 @@ class KarmaRun(RoundsRun):
         advantage, log_p = normalised(flat([gain.astype(np.float32) for gain in gains])), log_p.float()
         told: list[tuple[float, float, float]] = []
         for _ in range(s.epochs):
-            for at in self._batches(len(rows)):
+            for at in self.batches(len(rows), s.batch_size):
                 gain, entropy, clipped = surrogate(
                     self.actor(rows[at]), masks[at], taken[at], log_p[at], advantage[at], s.clip
                 )
                 value_loss = (self.critic(both[at]).squeeze(-1) - returns[at]).pow(2).mean()
-                self._descend(s.value_weight * value_loss - gain - s.entropy * entropy)
+                self.descend(s.value_weight * value_loss - gain - s.entropy * entropy)
                 told.append((float(entropy.detach()), clipped, float(value_loss.detach())))
         means = np.mean(told, axis=0).tolist()
         return dict(zip(("train/entropy", "train/clipped", "train/value_loss"), means, strict=True))
@@ -237,18 +210,6 @@ class KarmaRun(RoundsRun):
         with torch.no_grad():
             found: NDArray[np.float64] = self.critic(torch.from_numpy(_with_mean(rows))).squeeze(-1).double().numpy()
         return found
-
-    def _batches(self, length: int) -> list[Tensor]:
-        order = torch.from_numpy(self._rng.permutation(length))
-        return list(torch.split(order, self.settings.batch_size))
-
-    def _descend(self, loss: Tensor) -> None:
-        check_finite(loss, f"{self.settings.policy} seed {self.settings.seed}")
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        for network in (self.actor, self.critic):
-            torch.nn.utils.clip_grad_norm_(network.parameters(), self.settings.max_gradient)
-        self._optimiser.step()
 
 
 def _play_one(
