@@ -17,7 +17,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ("agent", "coordinator", "binder", "autoscaler", "jobs", "twin", "cli", "etcd")
-SERVICES = ("agent", "binder", "coordinator", "learner", "twin")
 
 
 def pip(*words: str) -> None:
@@ -36,9 +35,9 @@ def measure(image: str, wheel: Path, folder: Path) -> int:
     pip("install", "--require-hashes", "--no-deps", "--no-compile", "-r", str(lock), "--target", str(folder))
     if image != "etcd":
         pip("install", "--no-deps", "--no-index", "--no-compile", "--upgrade", str(wheel), "--target", str(folder))
-    for other in SERVICES:
-        if other != image:
-            shutil.rmtree(folder / "services" / other, ignore_errors=True)
+    for other in (folder / "services").glob("*/"):
+        if other.name not in ("cli", image):
+            shutil.rmtree(other)
     for tests in [path for path in folder.rglob("tests") if path.is_dir()]:
         shutil.rmtree(tests, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=False, stdout=subprocess.DEVNULL)

@@ -31,7 +31,6 @@ from shared.jobs.guard import Guard
 from shared.jobs.online.stages import MOST_GAP_S, Judge
 from shared.jobs.tokens import KEY_BYTES
 from shared.ports import CreateRevisionIs, Put, Store
-from shared.runtime.http.listener import listen
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership, leader_of
 from shared.runtime.process.process import split_address
@@ -76,7 +75,7 @@ async def _take_reports(runtime: Runtime[JobsSettings], admin: Admin, stack: Asy
     server = ReportServer(runtime.metrics, leading=lambda: admin.shell, leader=leader)
     stack.push_async_callback(server.close)
     host, port = split_address(settings.report_listen, "report_listen")
-    listener = await listen(server.app, host=host, port=port, tls=None)
+    listener = await server.listen(host, port)
     stack.push_async_callback(listener.close)
     reached = listener.url
     if settings.advertise:

@@ -24,7 +24,7 @@ from shared.model.training_job import Report
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.guard import add_routes, guarded, read_body
 from shared.runtime.http.limits import Buckets, Places, Rate
-from shared.runtime.http.listener import LATE_HEADS
+from shared.runtime.http.listener import LATE_HEADS, Listener, listen
 from shared.runtime.http.refusals import Refused, answer_of, as_json
 from shared.runtime.observe.metrics import Metrics
 
@@ -58,6 +58,10 @@ class ReportServer:
         report = guarded(self._report, route=ROUTE, admit=self._admit, places=Places(IN_FLIGHT, OF_ONE))
         rows = [web.post(ROUTE, report), web.get("/healthz", healthz), web.route("*", "/{tail:.*}", unknown)]
         add_routes(self.app, rows)
+
+    async def listen(self, host: str, port: int) -> Listener:
+        """Take reports, from anywhere: each shows its job's token. ``ConfigError``: the port cannot be had."""
+        return await listen(self.app, host=host, port=port, own_tokens=True)
 
     async def close(self) -> None:
         """Release connections."""

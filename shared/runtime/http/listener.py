@@ -295,17 +295,20 @@ async def listen(
     host: str = "127.0.0.1",
     port: int = 0,
     tls: ssl.SSLContext | None = None,
+    own_tokens: bool = False,
     drain_s: float = 2.0,
     head_timeout_s: float = HEAD_TIMEOUT_S,
     handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
 ) -> Listener:
     """Serve ``app``. ``ConfigError``: the port is taken or not allowed, or the host would expose an open service.
 
+    ``own_tokens``: the app asks each caller for a token that it makes itself, so it needs no file of them.
     ``head_timeout_s``, ``handshake_timeout_s``: what a connection has to send a request's head, and before it to end
     the TLS handshake; whoever takes longer is cut.
     """
     authenticator = app.get(AUTHENTICATOR, Authenticator())
-    if not _is_loopback(host) and authenticator.tokens is None and not (authenticator.mutual_tls and tls is not None):
+    known = own_tokens or authenticator.tokens is not None or (authenticator.mutual_tls and tls is not None)
+    if not known and not _is_loopback(host):
         raise ConfigError(f"{host}: will not listen beyond loopback without a token file or mutual TLS; set one")
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=drain_s)
     await runner.setup()

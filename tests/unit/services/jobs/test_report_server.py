@@ -5,13 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from services.jobs.core import events as ev
 from services.jobs.io.report_server import ReportServer
 from shared.election.record import LeaderRecord
+from shared.errors import ConfigError
 from shared.jobs.tokens import report_token
+from shared.runtime.http import listener
 from shared.runtime.observe.metrics import Metrics
 from tests.unit.services.jobs.jobs_world import World, a_job
 
@@ -46,6 +49,22 @@ async def ask(server: ReportServer, path: str = PATH, **request: Any) -> tuple[i
         found = answer.status, await answer.json()
     await server.close()
     return found
+
+
+async def test_it_listens_beyond_loopback_where_workers_are(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listener, "_is_loopback", lambda _: False)
+    server = server_of(leading())
+    opened = await server.listen("127.0.0.1", 0)
+    async with aiohttp.ClientSession() as session:
+        async with session.post(opened.url + PATH, json={"steps": 3}, headers=TOKEN) as answer:
+            assert answer.status == 202
+        async with session.post(opened.url + PATH, json={"steps": 3}) as answer:
+            assert answer.status == 401
+    await opened.close()
+    await server.close()
+    # what stands in the way of an app that knows nobody's token
+    with pytest.raises(ConfigError, match="will not listen beyond loopback"):
+        await listener.listen(server_of(leading()).app, host="127.0.0.1")
 
 
 async def test_a_report_reaches_the_core_and_is_answered_by_what_was_decided():
