@@ -13,7 +13,7 @@ from tests.e2e.engine import BASE, IMAGES, TAG, build_images, call, inspect, mis
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ADDED_MB = {"agent": 180, "coordinator": 300, "binder": 300}
+ADDED_MB = dict.fromkeys(("agent", "coordinator", "binder", "autoscaler", "jobs"), 180)
 """What an image may add to its base, in 10^6 bytes."""
 PROBE = """
 import importlib.util, json, os, pathlib, shutil, sysconfig
