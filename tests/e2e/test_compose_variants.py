@@ -1,4 +1,4 @@
-"""The other ways to run compose/: three etcd members and a learner; a cluster outside instead of the twin.
+"""The other ways to run compose/: three etcd members and every service; a cluster outside instead of the twin.
 
 The second kind of docker compose is used where both are here, so that both have started every kind of file.
 """
@@ -37,16 +37,16 @@ async def members(stack: Stack, service: str) -> set[str]:
         return {member["name"] for member in (await response.json())["members"]}
 
 
-async def test_three_members_and_a_learner_outlive_the_loss_of_one_member() -> None:
+async def test_three_members_and_every_service_outlive_the_loss_of_one_member() -> None:
     variant = Stack(
         composes()[-1],
         files=(MAIN, "etcd-cluster.yaml"),
-        profiles=("learn",),
+        profiles=("autoscale", "jobs", "learn"),
         environ={"CONCLAVE_POLICY": "marl-dqn"},
     )
     async with variant as stack:
         await stack.healthy()
-        assert "learner" in stack.containers
+        assert {"autoscaler", "jobs", "learner"} <= stack.containers.keys()
         assert await members(stack, "etcd-3") == {"etcd", "etcd-2", "etcd-3"}
         async with stack.joined() as cluster:
             await cluster.add_node("n0")
