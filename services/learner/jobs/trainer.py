@@ -23,7 +23,8 @@ VERSION = {DL2: 1, SETS: 2}
 TEACHER = "drf"
 DATA = {
     DL2: "none: Twin A's workloads (shared/experiments/jobs/twin_a.py), drawn from seeds of 100,000,000 and above",
-    SETS: "Twin A's workloads, and Twin B's drawn from Philly's arrivals (validated on seeds 100-105), from seeds as high",
+    SETS: "Twin A's workloads, and Twin B's drawn from Philly's arrivals (validated on seeds 100-105), "
+    "from seeds as high",
 }
 LIMITS = {
     DL2: [
