@@ -51,6 +51,8 @@ EXTRA = ("jinja2", "matplotlib", "scipy")
 FILE = click.Path(path_type=Path)
 MOST_LINES = 80
 """Of figures on a terminal."""
+BOUNDED = ("openb", JOBS_A)
+"""Suites that know what no scheduler can exceed."""
 OF_WORKLOAD = ("--cluster", "--schedule", "--batch")
 """Flags that only a workload of the user's own uses."""
 DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
@@ -74,7 +76,7 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.option(
     "--no-rehearsal", is_flag=True, help="frag by its learned value alone, on traces too that FGD places better."
 )
-@click.option("--bound", is_flag=True, help="Of --suite openb: what no scheduler can exceed, beside the figures.")
+@click.option("--bound", is_flag=True, help="What no scheduler can exceed, beside openb's or jobs-twin-a's figures.")
 @click.option("--seeds", default="42-51", show_default=True, help="Numbers and ranges, as in 42-51,60.")
 @click.option("--json", "json_file", type=FILE, help="Write the figures here.")
 @click.option("--html", "html_file", type=FILE, help="Write the report here: one file that needs no other.")
@@ -151,7 +153,7 @@ def evaluate(
         raise ConfigError("--weights: --behaviour watches what is shipped; leave one of them out")
     if no_rehearsal and suite != "openb" and (trace is None or policy != "frag"):
         raise ConfigError("--no-rehearsal: only frag rehearses, in --suite openb and on --trace; leave it out")
-    _check_fitting(suite == "openb", given={"--bound": bound or None}, belongs_to="--suite openb")
+    _check_fitting(suite in BOUNDED, given={"--bound": bound or None}, belongs_to=f"--suite {' or '.join(BOUNDED)}")
     fanned_out = {"--processes": processes if processes > 1 else None, "--ray": ray or None}
     _check_fitting(suite is not None, given=fanned_out, belongs_to="--suite")
     _check_fitting(suite == "deepsets", given={"--reward": reward}, belongs_to="--suite deepsets")

@@ -9,7 +9,7 @@ For a job with work W (seconds on one GPU) that would be done after T(n) seconds
 most), 1 weighs throughput alone; age keeps large jobs from waiting for ever. The restart stands in T, so a short job is
 not moved near its end. GPUs, and parameter servers where their number may be chosen, are dealt by the best gain for
 their cost (``dealing``). Work left is integrated over the efficiency that a job will have. One that reports nothing is
-taken to need as long again as it had. Another rule for weight and offset overrides ``worth``: ``jobs-sets`` learns it.
+taken to need as long again as it had. Another rule for these numbers overrides ``worth``: ``jobs-sets`` learns it.
 """
 
 from __future__ import annotations
@@ -49,6 +49,16 @@ class MarginalSettings:
     """Per hour."""
 
 
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What time is worth to each job, float64 [jobs] each: n workers are worth ``weights / (T(n) + offsets_s)``, and
+    where n is another number T(n) has so many ``restarts`` in it. An infinite weight: it cannot run."""
+
+    weights: Floats
+    offsets_s: Floats
+    restarts: Floats
+
+
 class Marginal:
     """Keeps nothing but tables of speeds."""
 
@@ -77,10 +87,10 @@ class Marginal:
         left_s = [np.concatenate((self._seconds_left(job), self._served_left(job, pair))) for job in seen.jobs]
         options = options_of(self._tables, left_s, pair, places)
         work_s = np.array([float(np.min(seconds[1:] * options.costs[1:])) for seconds in left_s])
-        values = [
-            self._values(job, options, seconds, list(self._types).index(kind) if kind is not None else -1, *worth)
-            for job, seconds, kind, *worth in zip(seen.jobs, left_s, stands, *self.worth(seen, work_s), strict=True)
-        ]
+        soonest_s = np.array([float(np.min(seconds)) for seconds in left_s])
+        at_of = {kind: at for at, kind in enumerate(self._types)}
+        kinds = [at_of[kind] if kind is not None else -1 for kind in stands]
+        values = _values(seen, options, left_s, kinds, self.worth(seen, work_s, soonest_s))
         chosen = deal(values, options, [tables.workers for tables in self._tables.values()], places)
         if served:
             counts = {job.name: int(options.counts[at]) for job, at in zip(seen.jobs, chosen, strict=True)}
@@ -88,14 +98,15 @@ class Marginal:
             return place_kept(seen.jobs, seen.nodes, counts, servers_of(seen, servers))
         return self._placed(seen, options, chosen, stands)
 
-    def worth(self, seen: Observation, work_s: Floats) -> tuple[Floats, Floats]:
-        """(weight, offset in seconds) of each job, float64 [jobs] both: n workers are worth weight / (T(n) + offset).
-
-        ``work_s``: work left, seconds on one GPU; infinite where it cannot run.
+    def worth(self, seen: Observation, work_s: Floats, soonest_s: Floats) -> Worth:  # noqa: ARG002  for those that learn
+        """By the formula. ``work_s``: work left, seconds on one GPU; ``soonest_s``: until it could be done, with all
+        that it could use; float64 [jobs] both, infinite where it cannot run.
         """
+        settings = self._settings
         age_h = (seen.now - np.array([job.submitted for job in seen.jobs])) / 3600.0
-        weights = work_s**self._settings.size_weight * (1.0 + age_h * self._settings.age_weight)
-        return weights, np.full(len(weights), self._settings.offset_s)
+        weights = work_s**settings.size_weight * (1.0 + age_h * settings.age_weight)
+        count = len(weights)
+        return Worth(weights, np.full(count, settings.offset_s), np.full(count, settings.restart_weight))
 
     def _placed(
         self, seen: Observation, options: Options, chosen: Sequence[int], stands: Sequence[str | None]
@@ -125,17 +136,6 @@ class Marginal:
             kind: GoodputTables(Observation(now=seen.now, jobs=(), nodes=nodes), sizes_of(nodes))
             for kind, nodes in self._types.items()
         }
-
-    def _values(
-        self, job: JobObservation, options: Options, left_s: Floats, kind: int, weight: float, offset_s: float
-    ) -> Floats:
-        """float64 [options]: U of each; 0 for none, and where the job cannot run so. ``kind``: what it stands on."""
-        if not np.isfinite(weight):
-            return np.zeros(len(left_s))
-        same = (options.counts == job.workers) & (options.kinds == kind) & (options.servers == job.servers)
-        restart_s = np.where(same, 0.0, self._settings.restart_weight * job.restart_s)
-        values: Floats = weight / (left_s + restart_s + offset_s)
-        return values
 
     def _seconds_left(self, job: JobObservation) -> Floats:
         """float64 [options]: until the job is done; infinite for none, and where it may not run or cannot."""
@@ -183,6 +183,21 @@ class Marginal:
         workers, sizes = sum(placement.values()), self._tables[kind].sizes or ()
         batch = int(table.batch[sizes.index(workers)]) if workers and table is not None and job.batch_range else None
         return Allocation(workers=workers, placement=placement, batch=batch)
+
+
+def _values(
+    seen: Observation, options: Options, left_s: Sequence[Floats], kinds: Sequence[int], worth: Worth
+) -> list[Floats]:
+    """float64 [options] of each job: U; 0 for none, and where it cannot run so. ``kinds``: the types they stand on."""
+    found: list[Floats] = []
+    for at, (job, seconds) in enumerate(zip(seen.jobs, left_s, strict=True)):
+        if not np.isfinite(worth.weights[at]):
+            found.append(np.zeros(len(seconds)))
+            continue
+        same = (options.counts == job.workers) & (options.kinds == kinds[at]) & (options.servers == job.servers)
+        restart_s = np.where(same, 0.0, worth.restarts[at] * job.restart_s)
+        found.append(worth.weights[at] / (seconds + restart_s + worth.offsets_s[at]))
+    return found
 
 
 def _type_of(job: JobObservation, types: Mapping[str, Sequence[NodeObservation]]) -> str | None:

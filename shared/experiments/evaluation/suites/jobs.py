@@ -29,9 +29,9 @@ LOADS: Mapping[str, str] = {"0.5": "load0.5", "1.0": "tuned", "1.5": "load1.5", 
 """Set of workloads by load."""
 WORKLOADS = tuple(range(1, 9))
 GATED = ("tiresias", "optimus", "pollux")
-DEFAULT = (*GATED, "sia", "marginal", "marginal-fixed")
+DEFAULT = (*GATED, "sia", "marginal", "marginal-fixed", "jobs-sets")
 TOLERANCE_PERCENT = 10.0
-OURS, OURS_FIXED = "marginal", "marginal-fixed"
+OURS, OURS_FIXED, LEARNED = "marginal", "marginal-fixed", "jobs-sets"
 OURS_AT_MOST: Mapping[str, tuple[str, float]] = {
     "adaptive, mean hours": ("avg_jct_h", 0.72),
     "adaptive, p99 hours": ("p99_jct_h", 10.84),
@@ -42,7 +42,7 @@ KPI = "avg_jct_h"
 NOTES = (
     "a value is of one workload, its mean over the seeds: what is called a seed here is the number of a workload",
     "jobs come over 8 hours to 16 nodes of 4 GPUs; rounds of 60 s, each restart costs 30 s, jobs wait for rounds",
-    "pollux, sia and marginal choose batches; tiresias, optimus and marginal-fixed take the users' tuned ones",
+    "pollux, sia, marginal and jobs-sets choose batches; the others take the users' tuned ones",
 )
 SECOND_NOTES = (
     NOTES[0],
@@ -208,6 +208,7 @@ def _paired(found: Mapping[str, Mapping[str, Metric]], loads: Sequence[str], wor
     if workloads < 2:
         return []
     pairs = [(OURS, "pollux"), (OURS, "sia"), (OURS_FIXED, "tiresias"), (OURS_FIXED, "optimus")]
+    pairs += [(LEARNED, "pollux"), (LEARNED, "sia"), (LEARNED, OURS)]
     return [
         Paired.of(f"load {load}/{KPI}", found, a=ours, b=other)
         for load in loads

@@ -2,7 +2,8 @@
 learned.
 
 Beside the plain figures each policy is played with speeds that are up to 20 % off, and on workloads half of whose jobs
-train models that nothing was trained on. Seeds are workloads.
+train models that nothing was trained on. Seeds are workloads. With ``bound`` what no scheduler's mean is below, one
+that knows all jobs in advance included, stands beside them (``completion_bound``).
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from shared.experiments.evaluation.bounds.completion_bound import completion_bound
+from shared.experiments.evaluation.bounds.gpu_bound import BOUND
 from shared.experiments.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
 from shared.experiments.evaluation.suites.suites import SuiteInput, check_used
 from shared.experiments.jobs.playing import Played
-from shared.experiments.jobs.twin_a import TwinOrder, play_twin
+from shared.experiments.jobs.twin_a import HOUR_S, NODES, PLACES_PER_NODE, SLOT_S, TwinOrder, draw, play_twin
 from shared.jobs.observation import Policy
 from shared.jobs.policies.learned.dl2 import Dl2
 from shared.jobs.policies.learned.sets import Sets
@@ -55,12 +58,14 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         for policy in policies
         for seed in given.seeds
     ]
+    bounded = [(world, seed) for world in (PLAIN, UNSEEN) if given.bound and world in worlds for seed in given.seeds]
+    total = len(orders) + len(bounded)
     runs: dict[tuple[str, str], list[Played]] = {}
     for done, ((world, policy, order), played) in enumerate(
         zip(orders, given.each(play_twin, [one for *_, one in orders]), strict=True)
     ):
         runs.setdefault((world, policy), []).append(played)
-        progress(done + 1, len(orders), f"{world}{policy}, seed {order.seed}")
+        progress(done + 1, total, f"{world}{policy}, seed {order.seed}")
     found = {
         policy: {
             world + name: Metric.of([one.figures()[name] for one in runs[world, policy]])
@@ -69,6 +74,12 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         }
         for policy in policies
     }
+    bounds: dict[str, list[float]] = {}
+    for done, ((world, seed), hours) in enumerate(zip(bounded, given.each(bound_h, bounded), strict=True)):
+        bounds.setdefault(f"{world}{KPI}", []).append(hours)
+        progress(len(orders) + done + 1, total, f"bound, {world}seed {seed}")
+    if bounds:
+        found[BOUND] = {name: Metric.of(hours) for name, hours in bounds.items()}
     return SuiteResult(
         suite=NAME,
         command=given.command,
@@ -76,8 +87,30 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
         policies=found,
         paired=tuple(_paired(found)) if len(given.seeds) > 1 else (),
         goals=tuple(goals_of(found)) if own == Settings() else (),
-        notes=(*NOTES, *_refusals(runs)),
+        notes=(*NOTES, *possible(found), *_refusals(runs)),
     )
+
+
+def bound_h(order: tuple[str, int]) -> float:
+    """Mean hours that no scheduler is below in a world's workload of this seed."""
+    world, seed = order
+    jobs = draw(seed, unseen=world == UNSEEN)
+    return completion_bound(jobs, places=NODES * PLACES_PER_NODE, slot_s=SLOT_S) / HOUR_S
+
+
+def possible(found: Mapping[str, Mapping[str, Metric]]) -> list[str]:
+    """How far below each of the goals' policies any scheduler can be on these seeds; nothing without a bound."""
+    if BOUND not in found:
+        return []
+    least = found[BOUND][KPI].mean
+    notes = []
+    below = {name: 100.0 * (1.0 - least / found[name][KPI].mean) for name in BELOW_PERCENT if name in found}
+    if below:
+        most = " or ".join(f"{percent:.1f} % below {name}" for name, percent in below.items())
+        notes.append(f"bound: on these seeds no scheduler is more than {most}")
+    if OURS in found:
+        notes.append(f"{OURS} is {100.0 * (found[OURS][KPI].mean / least - 1.0):.1f} % above the bound")
+    return notes
 
 
 def goals_of(found: Mapping[str, Mapping[str, Metric]]) -> list[Goal]:

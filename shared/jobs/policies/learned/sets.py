@@ -1,8 +1,8 @@
-"""``jobs-sets``: ours by learning: what a second's less waiting of each job counts, by a network over the set of jobs.
+"""``jobs-sets``: ours by learning: what a second's less waiting of a job counts, by a network over the set of jobs.
 
-``marginal`` deals GPUs by ``weight / (T + offset)`` of each job, with a formula of four numbers for both. Here a
-network of Deep Sets layers (Zaheer et al., NeurIPS 2017, section 3.1) says them, job by job, seeing the job and the
-mean of all:
+``marginal`` deals GPUs by ``weight / (T + offset)`` of each job, with a formula of four numbers for these and for what
+a restart counts. Here a network of Deep Sets layers (Zaheer et al., NeurIPS 2017, section 3.1) says the three, job by
+job, seeing the job and the mean of all:
 
     y_i = x_i W + mean(x) G + b
 
@@ -22,18 +22,20 @@ from numpy.typing import NDArray
 from shared.errors import ConfigError
 from shared.jobs.observation import Observation
 from shared.jobs.policies.goodput import Floats
-from shared.jobs.policies.marginal import Marginal
+from shared.jobs.policies.marginal import Marginal, Worth
 from shared.policy.networks import deep_sets_shapes, layer_count
 from shared.policy.weights import WeightsFile, decode
 
 NAME = "jobs-sets"
 DATA = Path(__file__).with_name(f"{NAME}.npz")
-FEATURES = ("work", "age", "attained", "progress", "runs", "crowd")
-"""Of a job: log of its work left in hours on one GPU, log(1 + hours since it came), log(1 + GPU-hours it had),
-progress, whether it runs, and log of jobs beside GPUs, the same for all. The first three and the last over 3."""
-OUTPUTS = 2
-"""Logarithm of the weight; logarithm of the offset beside ``OFFSET_S``."""
-OFFSET_S = 300.0
+FEATURES = ("work", "soonest", "age", "attained", "progress", "runs", "restart", "crowd")
+"""Of a job: log of its work left in hours on one GPU, and of the hours it would take with all that it could use;
+log(1 + hours since it came), log(1 + GPU-hours it had), progress, whether it runs, log(1 + seconds of a restart), and
+log of jobs beside GPUs, the same for all. All logarithms over 3."""
+OUTPUTS = 3
+"""Logarithms: of the weight, of the offset beside ``OFFSET_S``, of the restarts that one is counted as beside
+``RESTARTS``."""
+OFFSET_S, RESTARTS = 300.0, 8.0
 MOST = 8.0
 """Outputs are kept within plus and minus so much: e^8 is 3,000 times."""
 HOUR_S = 3600.0
@@ -45,22 +47,23 @@ def shapes_of(hidden: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     return deep_sets_shapes([len(FEATURES), *hidden, OUTPUTS])
 
 
-def features(seen: Observation, work_s: Floats) -> Floats:
-    """float64 [jobs, len(FEATURES)]: see there. ``work_s`` float64 [jobs], finite."""
+def features(seen: Observation, work_s: Floats, soonest_s: Floats) -> Floats:
+    """float64 [jobs, len(FEATURES)]: see there. ``work_s``, ``soonest_s``: float64 [jobs], seconds, finite."""
     gpus = max(sum(node.gpus for node in seen.nodes), 1)
     crowd = np.log(max(len(seen.jobs), 1) / gpus) / 3.0
-    rows = [
-        (
-            np.log(max(work, 1.0) / HOUR_S) / 3.0,
-            np.log1p((seen.now - job.submitted) / HOUR_S) / 3.0,
-            np.log1p(job.attained_s / HOUR_S) / 3.0,
-            job.progress or 0.0,
-            float(job.workers > 0),
-            crowd,
-        )
-        for job, work in zip(seen.jobs, work_s.tolist(), strict=True)
-    ]
-    return np.array(rows, float).reshape(-1, len(FEATURES))
+    jobs = seen.jobs
+    age_h = (seen.now - np.array([job.submitted for job in jobs])) / HOUR_S
+    columns = (
+        np.log(np.maximum(work_s, 1.0) / HOUR_S) / 3.0,
+        np.log(np.maximum(soonest_s, 1.0) / HOUR_S) / 3.0,
+        np.log1p(age_h) / 3.0,
+        np.log1p(np.array([job.attained_s for job in jobs]) / HOUR_S) / 3.0,
+        np.array([job.progress or 0.0 for job in jobs]),
+        np.array([float(job.workers > 0) for job in jobs]),
+        np.log1p(np.array([job.restart_s for job in jobs])) / 3.0,
+        np.full(len(jobs), crowd),
+    )
+    return np.stack(columns, axis=1)
 
 
 def answer(arrays: Arrays, x: Floats, layers: int) -> Floats:
@@ -87,13 +90,14 @@ class Sets(Marginal):
         if found != shapes_of(hidden):
             raise ConfigError(f"weights of {file.title}: arrays {found} are no network over jobs; train again")
 
-    def worth(self, seen: Observation, work_s: Floats) -> tuple[Floats, Floats]:
-        """By the network; of a job that cannot run, an infinite weight, as there."""
+    def worth(self, seen: Observation, work_s: Floats, soonest_s: Floats) -> Worth:
+        """By the network."""
         if not seen.jobs:
-            return np.zeros(0), np.zeros(0)
+            return Worth(np.zeros(0), np.zeros(0), np.zeros(0))
         known = np.isfinite(work_s)
-        out = answer(self._arrays, features(seen, np.where(known, work_s, HOUR_S)), self._layers)
-        return np.where(known, np.exp(out[:, 0]), np.inf), OFFSET_S * np.exp(out[:, 1])
+        x = features(seen, np.where(known, work_s, HOUR_S), np.where(known, soonest_s, HOUR_S))
+        weights, offsets, restarts = np.exp(answer(self._arrays, x, self._layers)).T
+        return Worth(np.where(known, weights, np.inf), OFFSET_S * offsets, RESTARTS * restarts)
 
 
 @lru_cache(maxsize=1)

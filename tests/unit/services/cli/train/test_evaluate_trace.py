@@ -59,9 +59,9 @@ def test_no_rehearsal_is_refused_where_nobody_rehearses(capsys, asked):
     assert "--no-rehearsal: only frag rehearses" in capsys.readouterr().err
 
 
-def test_a_bound_is_told_of_the_openb_suite_alone(capsys):
+def test_a_bound_is_told_of_the_suites_that_have_one_alone(capsys):
     assert run(["evaluate", "--suite", "thesis", "--bound"]) == 2
-    assert "--bound: only --suite openb uses it" in capsys.readouterr().err
+    assert "--bound: only --suite openb or jobs-twin-a uses it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [["--processes", "2"], ["--ray", "local"]])

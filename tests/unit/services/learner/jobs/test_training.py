@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from services.learner.jobs import dl2_training, sets_training
+from services.learner.jobs import dl2_training, playgrounds
 from services.learner.jobs.dl2_training import Dl2Run, Dl2Settings, TrainingDiverged
 from services.learner.jobs.networks import JobsNetwork, SetNetwork
+from services.learner.jobs.playgrounds import Playground
 from services.learner.jobs.rollout import Rollout
 from services.learner.jobs.sets_training import SetsRun, SetsSettings, arrays_of, flat_of
 from services.learner.jobs.teachers import teacher_of
@@ -24,15 +25,16 @@ SMALL = Dl2Settings(
     rounds=2, window=30, hidden=(8,), taught_episodes=2, corrected=1, taught_updates=3, episodes_per_round=2, updates=2,
     batch_size=64, validate_every=1,
 )  # fmt: skip
-SETS = SetsSettings(rounds=2, hidden=(4,), taught_episodes=1, taught_updates=5, pairs=1, workloads=1, validate_every=1)
+SETS = SetsSettings(rounds=2, hidden=(4,), taught_updates=5, pairs=1, validate_every=1)
+TWIN_A = Playground("Twin A", workloads=2, taught=1, validation=(100,))
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     """Small workloads, cut short: what is learned is not the point here."""
     monkeypatch.setattr(twin_a, "LONGEST_RUN_S", 6 * twin_a.SLOT_S)
-    for module in (dl2_training, sets_training):
-        monkeypatch.setattr(module, "VALIDATION_SEEDS", (100,))
+    monkeypatch.setattr(dl2_training, "VALIDATION_SEEDS", (100,))
+    for module in (dl2_training, playgrounds):
         real = module.TwinOrder
         monkeypatch.setattr(module, "TwinOrder", lambda real=real, **given: real(**{**given, "jobs": 6}))
     real_plays = dl2_training.Plays
@@ -44,7 +46,7 @@ def dl2(**changes):
 
 
 def sets():
-    return SetsRun(SETS)
+    return SetsRun(SETS, [TWIN_A, replace(TWIN_A, name="again", workloads=1)])
 
 
 @pytest.mark.parametrize("start", [dl2, sets])
@@ -131,6 +133,35 @@ def test_a_loss_that_is_no_number_ends_the_run():
 def test_seeds_kept_for_tests_are_no_training_seeds():
     with pytest.raises(ConfigError, match="kept for validation and tests"):
         Dl2Settings(seed=42)
+
+
+def test_a_playground_whose_figures_scatter_more_does_not_drown_another(monkeypatch):
+    """Ranks are taken on each by itself: how large its differences are changes nothing."""
+
+    def learned(factor):
+        run = SetsRun(replace(SETS, rounds=1, pairs=3), [TWIN_A, replace(TWIN_A, name="wide")])
+        real = Playground.number
+
+        def number(self, policy, seed):
+            return 1.0 + factor * real(self, policy, seed) if self.name == "wide" else real(self, policy, seed)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Playground, "number", number)
+            list(run.run())
+        return run.theta
+
+    assert np.array_equal(learned(1.0), learned(50.0))
+
+
+def test_what_is_kept_is_the_best_of_both_playgrounds_beside_marginal(monkeypatch):
+    run = sets()
+    run._marginal = (2.0, 4.0)
+    monkeypatch.setattr(run, "_reached", lambda arrays: (1.0, 4.0))
+    assert run._validate() == {"validation/beside": 0.75, "validation/Twin A": 1.0, "validation/again": 4.0}
+    assert run.best_score == 0.75
+    monkeypatch.setattr(run, "_reached", lambda arrays: (2.0, 3.0))
+    run._validate()
+    assert run.best_score == 0.75
 
 
 def test_torch_and_numpy_give_the_same_answers_over_a_set():

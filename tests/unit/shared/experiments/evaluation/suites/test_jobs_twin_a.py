@@ -42,3 +42,11 @@ def test_weights_that_nobody_plays_are_refused():
     weights = {"karma": WeightsFile({}, Card(policy="karma", version=1))}
     with pytest.raises(ConfigError, match="of 'karma', which is not measured here"):
         suite("drf", weights=weights)
+
+
+def test_a_bound_stands_beside_the_figures_and_says_what_is_possible():
+    found = suite("drf", bound=True)
+    bound = found.policies["bound"]
+    assert set(bound) == {KPI, f"models never seen/{KPI}"}
+    assert bound[KPI].mean < found.policies["drf"][KPI].mean
+    assert any(note.startswith("bound: on these seeds no scheduler is more than") for note in found.notes)

@@ -92,5 +92,16 @@ def test_without_a_job_nothing_is_decided():
 
 
 def test_features_of_a_job_that_only_came_are_nothing_but_its_work():
-    row = features(observation(seen_job("a", submitted=600.0)), np.array([3600.0]))[0]
-    assert row[:5].tolist() == [0.0, 0.0, 0.0, 0.0, 0.0]
+    seen = observation(seen_job("a", submitted=600.0, restart_s=0.0))
+    row = features(seen, np.array([3600.0]), np.array([3600.0]))[0]
+    assert row[:-1].tolist() == [0.0] * 7
+
+
+def test_a_job_whose_restart_is_said_to_count_more_keeps_what_it_has():
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes_of((4,)).items()}
+    jobs = [seen_job(name, workers=1, placement={"n0": 1}, restart_s=60.0) for name in "ab"]
+    seen = observation(*jobs, nodes=make_nodes(2))
+    for counted, grows in ((-8.0, True), (8.0, False)):
+        arrays["l1.b"] = np.array([0.0, 0.0, counted], np.float32)
+        decided = Sets(WeightsFile(dict(arrays), Card(policy="jobs-sets", version=1))).decide(seen)
+        assert (sum(one.workers for one in decided.values()) > 2) is grows
