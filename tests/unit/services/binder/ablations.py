@@ -13,8 +13,9 @@ from services.binder.core.gangs import GangStage, InFlightGang
 from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.loans import Loans
 from services.binder.cycle import binding_cycle, check
+from services.binder.cycle.batch import Batch, Diagnosis
 from services.binder.cycle.binding_cycle import BindingCycle
-from services.binder.cycle.commit import Batch, Committer, Diagnosis
+from services.binder.cycle.commit import Committer
 from services.binder.cycle.gang_cycle import GangCycle
 from services.binder.cycle.line import Line
 from shared.ports import Compare
