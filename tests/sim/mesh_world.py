@@ -177,7 +177,7 @@ class MeshWorld(World):
             self.disobeyed.append("an offer while paused")
         if isinstance(instruction, wanted.SendPlan):
             opened = core.ledger.plans[instruction.plan.plan_id]
-            if opened.sends == 1 and not opened.again:
+            if opened.sends == 1 and not opened.again and not opened.lends_to:
                 self.disobeyed += partial(core, instruction.plan)
             for placement in instruction.plan.placements if opened.sends == 1 and not opened.again else ():
                 if core.state.drained.keys() & {placement.node, *placement.alternatives}:

@@ -1,4 +1,4 @@
-"""What intents of other shards hold on our nodes: each is its own shard's to finish or to withdraw, whoever owns the nodes.
+"""What intents of other shards hold on our nodes, or may: each is its own shard's to finish or to withdraw.
 
 Either the nodes were divided anew, and it was committed before; or a gang spans shards, and its home commits one intent
 for all of it, on rooms that each of the others *lends* (ADR 0044). Until its end is known, its pods on our nodes are
@@ -136,7 +136,7 @@ class Loans:
         self._asked.discard(uid)
 
     def step(self) -> None:
-        """Take back what is due; look whether intents are gone, less and less often: till then their room is nobody's."""
+        """Take back what is due; look whether intents are gone, ever less often: till then their room is nobody's."""
         now, lent = self._state.now, [held for held in self._of.values() if not self._closed(held)]
         if any(held.until <= now for held in lent):
             self._committer.move_fence()
