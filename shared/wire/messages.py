@@ -287,12 +287,13 @@ class Gang(Struct, frozen=True, array_like=True, gc=False):
 class Loan(Struct, frozen=True, array_like=True, gc=False):
     """Room on a node of one shard, kept by its binder for a pod that another shard's binder commits.
 
-    ``unit``: the placement's; ``shard``, ``term``, ``fence``: the lender's, and the mod_revision of its fence in etcd:
-    the transaction that rests on the loan compares both. ``resource_version``: of the pod that was judged; ``devices``:
-    GPU devices picked for it.
+    ``uid``: the pod's; ``shard``, ``term``, ``fence``: the lender's, and the mod_revision of its fence in etcd: the
+    transaction that rests on the loan compares both. ``resource_version``: of the pod that was judged; ``devices``: GPU
+    devices picked for it.
     """
 
-    unit: Count
+    uid: Text
+    node: Text
     shard: Text
     term: Count
     fence: Count

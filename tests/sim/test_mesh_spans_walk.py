@@ -37,7 +37,7 @@ class SpansWalk(GangsWalk):
         self.wanted = []
         self.zombies: list[Binder] = []
         self.asked: list[tuple[Binder, int, Placement]] = []
-        self.loans: list[tuple[Placement, Loan]] = []
+        self.loans: list[tuple[str, Loan]] = []
         self.counts: Counter[str] = Counter()
 
     def actions(self) -> list[tuple[float, Callable[[], None]]]:
@@ -52,7 +52,7 @@ class SpansWalk(GangsWalk):
             answer = binder.answers.get(request)
             if answer is not None:
                 self.asked.remove((binder, request, placement))
-                self.loans += [(placement, loan) for loan in answer.loans]
+                self.loans += [(placement.name, loan) for loan in answer.loans]
                 self.counts["lent"] += len(answer.loans)
 
     def create(self) -> None:
@@ -111,11 +111,10 @@ class SpansWalk(GangsWalk):
         binder = self.one()
         if not self.loans or binder.stopped:
             return
-        placement, loan = self.rng.choice(self.loans)
-        if f"default/{placement.name}" not in self.world.kube.pods:
-            return
-        plan = self.world.plan((placement.name, placement.node), term=self.world.coordinator.core.state.term)
-        self.world.send(binder, replace(plan, loans=[replace(loan, unit=plan.placements[0].unit)]))
+        name, loan = self.rng.choice(self.loans)
+        if f"default/{name}" in self.world.kube.pods:
+            plan = self.world.plan((name, loan.node), term=self.world.coordinator.core.state.term)
+            self.world.send(binder, replace(plan, loans=[loan]))
 
     def rest(self) -> None:
         world = self.world

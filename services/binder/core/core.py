@@ -310,14 +310,14 @@ class BinderCore:
             message = f"taking over: waiting for {', '.join(self.takeover.missing)}"
             state.emit(Refuse(event.request, "not_ready", message, 503, 1.0))
             return
-        if message := beyond(state, plan):
-            state.emit(Refuse(event.request, "wrong_shard", message, 421))
-            return
         if len({p.uid for p in plan.placements}) + len({p.unit for p in plan.placements}) != 2 * len(plan.placements):
             state.emit(Refuse(event.request, "wire_invalid", "a pod or unit is in the plan twice", 400))
             return
         if (wrong := unsound(plan)) or (plan.gangs and (wrong := self.gangs.malformed(plan))):
             state.emit(Refuse(event.request, "wire_invalid", wrong, 400))
+            return
+        if message := beyond(state, plan):
+            state.emit(Refuse(event.request, "wrong_shard", message, 421))
             return
         if len(state.in_flight) + len(state.arriving) + len(plan.placements) > state.settings.max_units:
             state.emit(Refuse(event.request, "overloaded", "too many units are on their way", 429, 1.0))

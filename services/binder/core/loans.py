@@ -90,7 +90,7 @@ class Loans:
         self._of[binding.uid] = Held(binding.entry(binding.unit), fence, until)
         self._pause = FIRST_LOOK_S
         self.look_at = min(self.look_at, until)
-        return Loan(binding.unit, state.shard, state.term, fence, binding.rv, list(binding.devices))
+        return Loan(binding.uid, binding.node, state.shard, state.term, fence, binding.rv, list(binding.devices))
 
     def recall(self, uid: str) -> None:
         """The pod is to be placed anew: find out at once whether what was lent for it is used."""
@@ -165,8 +165,8 @@ def lenders_of(bindings: Iterable[InFlightBinding]) -> Lenders:
 
 def with_loans(plan: Plan, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
     """The placements of a plan that lends, or rests on what others lent."""
-    loans = {loan.unit: loan for loan in plan.loans}
-    return (arrival._replace(lend=plan.lend, loan=loans.get(arrival.placement.unit)) for arrival in arrivals)
+    loans = {loan.uid: loan for loan in plan.loans}
+    return (arrival._replace(lend=plan.lend, loan=loans.get(arrival.placement.uid)) for arrival in arrivals)
 
 
 def divide(
@@ -189,9 +189,9 @@ def beyond(state: State, plan: Plan) -> str:
     """Which node of another shard the plan names, other than what that lent; "" where none."""
     if state.sole and not plan.loans:
         return ""
-    lent = {loan.unit: loan.shard for loan in plan.loans}
+    lent = {loan.uid: loan.shard for loan in plan.loans}
     for placement in plan.placements:
-        shard = lent.get(placement.unit, state.shard)
+        shard = lent.get(placement.uid, state.shard)
         for node in (placement.node, *placement.alternatives):
             if (owner := state.shards.of(node)) != shard:
                 return f"node {node[:64]} is of shard {owner}, this is {state.shard}"
@@ -202,7 +202,8 @@ def unsound(plan: Plan) -> str:
     """What is wrong with what the plan lends or rests on; "" where nothing is."""
     if plan.lend and (plan.gangs or plan.loans or plan.evictions):
         return "a plan that lends has gangs, loans or evictions"
-    units = [loan.unit for loan in plan.loans]
-    if len(set(units)) < len(units) or set(units) - {placement.unit for placement in plan.placements}:
-        return "loans are not of one placement each"
+    wanted = {placement.uid: (placement.node, *placement.alternatives) for placement in plan.placements}
+    lent = {loan.uid: (loan.node,) for loan in plan.loans}
+    if len(lent) < len(plan.loans) or any(wanted.get(uid) != nodes for uid, nodes in lent.items()):
+        return "loans are not of one placement each, on its node"
     return ""

@@ -11,8 +11,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from msgspec import structs
-
 from services.binder.core.instructions import Answer, Refuse
 from services.binder.core.state import NEVER, State
 from shared.wire.messages import (
@@ -119,10 +117,11 @@ class Plans:
                 self._close(opened)
 
     def _lend(self, opened: OpenPlan, placement: Placement) -> Outcome:
-        """What a plan hears of a unit that was lent: one that does not lend may try again."""
-        if not opened.plan.lend:
+        """What a plan hears of a unit that was lent: one that does not lend, or elsewhere, may try again."""
+        loan = self.lent[placement.uid]
+        if not opened.plan.lend or loan.node not in (placement.node, *placement.alternatives):
             return Outcome.CONFLICT
-        opened.loans.append(structs.replace(self.lent[placement.uid], unit=placement.unit))
+        opened.loans.append(loan)
         return Outcome.LENT
 
     def unheard(self, unit: tuple[int, int], outcome: Outcome, node: str, reason: str) -> None:

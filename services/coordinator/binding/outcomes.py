@@ -196,13 +196,12 @@ class Outcomes:
     def _loans(self, event: PlanAnswered, open_plan: OpenPlan, results: list[PlacementResult]) -> Iterator[None]:
         """A lender's answer, result by result; after the last lender's the plan that it lends to goes out."""
         plan, home = open_plan.plan, open_plan.lends_to
-        loans = {loan.unit: loan for loan in event.result.loans}
+        loans = {(loan.uid, loan.node): loan for loan in event.result.loans}
         for placement, result in zip(plan.placements, results, strict=True):
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == home:
-                if result.outcome == Outcome.LENT and result.unit in loans:
-                    placed.loan = loans[result.unit]
-                else:
+                placed.loan = loans.get((placement.uid, placement.node)) if result.outcome == Outcome.LENT else None
+                if placed.loan is None:
                     self._tell_of(plan.plan_id, placement, result)
                     self._not_lent(placed, result, open_plan)
             yield

@@ -112,8 +112,8 @@ class Ledger:
     # --- plans --------------------------------------------------------------------------------------------------
 
     def open(self, placements: list[Placing], follows: int, *, gangs: Sequence[Gang] = (), again: bool = False) -> None:
-        """A new plan for each shard, sent at once if its binder leads and nothing is to be borrowed. ``gangs``: which of
-        the placements stand or fall together; each is of one group (``shards.py``)."""
+        """A new plan for each shard, sent at once if its binder leads and nothing is to be borrowed. ``gangs``: which
+        of the placements stand or fall together; each is of one group (``shards.py``)."""
         shards = self.state.shards
         if not shards.several:
             self._open(placements, follows, gangs, shards.names[0], again)

@@ -77,7 +77,7 @@ def go(state: State, key: str, way: str) -> None:
 
 
 def widen(state: State, pod: Pod) -> bool:
-    """A lone member finds no node. True: its group was confined, and is not any more; the member is to be tried again."""
+    """A lone member finds no node. True: its group was confined, and is not any more, so it is to be tried again."""
     key = pod.group
     if not key or not state.shards.several or pod.nominated_node or _way_of(state, key) == TOGETHER:
         return False

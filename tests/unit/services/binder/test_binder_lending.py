@@ -39,16 +39,14 @@ def lend(world: World, lender: Binder, name: str = "p1") -> Loan:
     return loan
 
 
-def on_loan(world: World, *placements: tuple[str, str], loans: dict[str, Loan]) -> Plan:
+def on_loan(world: World, *placements: tuple[str, str], loans: list[Loan]) -> Plan:
     """A plan of one gang, all of which must stand."""
-    plan = world.gang(*placements, at_least=len(placements))
-    unit_of = {placement.name: placement.unit for placement in plan.placements}
-    return replace(plan, loans=[replace(loan, unit=unit_of[name]) for name, loan in loans.items()])
+    return replace(world.gang(*placements, at_least=len(placements)), loans=loans)
 
 
 def spanning(world: World, lender: Binder) -> Plan:
     """p0 on the home's node, p1 on the lender's."""
-    return on_loan(world, ("p0", HOME_NODE), ("p1", LENT_NODE), loans={"p1": lend(world, lender)})
+    return on_loan(world, ("p0", HOME_NODE), ("p1", LENT_NODE), loans=[lend(world, lender)])
 
 
 def takes(world: World, lender: Binder) -> int:
@@ -195,7 +193,7 @@ def test_devices_are_those_that_the_lender_picked() -> None:
     home, lender = world.start_binder("0"), world.start_binder("1")
     first, second = lend(world, lender, "a"), lend(world, lender, "b")
     assert {*first.devices, *second.devices} == {0, 1}
-    plan = on_loan(world, ("b", LENT_NODE), ("a", LENT_NODE), loans={"a": first, "b": second})
+    plan = on_loan(world, ("b", LENT_NODE), ("a", LENT_NODE), loans=[first, second])
     world.send(home, plan)
     world.run(home, Commit)
     [intent] = [intent for intent in world.intents().values() if intent is not None]
@@ -218,7 +216,7 @@ def committed_on_a_loan(world: World, home: Binder, lender: Binder) -> list[str]
     if request not in lender.answers:
         world.run(lender, Commit)
     [loan] = lender.answers[request].loans
-    world.send(home, on_loan(world, ("p0", HOME_NODE), ("p1", LENT_NODE), loans={"p1": loan}))
+    world.send(home, on_loan(world, ("p0", HOME_NODE), ("p1", LENT_NODE), loans=[loan]))
     world.run(home, Commit)
     return check_all(world)
 
@@ -236,27 +234,41 @@ def test_ablation_what_is_lent_at_once_overcommits_a_node(monkeypatch: pytest.Mo
     assert any(found.startswith(f"I2: {LENT_NODE}") for found in committed_on_a_loan(world, home, lender))
 
 
-def test_a_plan_for_nodes_of_another_shard_than_lent_them_is_refused() -> None:
+def test_a_node_of_another_shard_that_nobody_lent_is_refused() -> None:
+    world, home, lender = two_shards()
+    plan = on_loan(world, ("p0", LENT_NODE), ("p1", LENT_NODE), loans=[lend(world, lender)])
+    assert home.refusals[world.send(home, plan)].code == "wrong_shard"
+
+
+def test_a_loan_is_good_for_its_pod_on_its_node_alone() -> None:
     world, home, lender = two_shards()
     loan = lend(world, lender)
-    request = world.send(home, on_loan(world, ("p0", HOME_NODE), ("p1", LENT_NODE), loans={"p0": loan}))
-    assert home.refusals[request].code == "wrong_shard"
+    for plan in (world.plan(("p0", LENT_NODE)), world.plan(("p1", "n6")), world.plan(("p1", LENT_NODE, ["n6"]))):
+        assert home.refusals[world.send(home, replace(plan, loans=[loan]))].code == "wire_invalid"
 
 
-def test_a_plan_that_lends_and_commits_is_refused_and_so_is_a_loan_of_no_placement() -> None:
-    world, home, lender = two_shards()
+def test_room_that_is_asked_for_on_another_node_meanwhile_is_not_lent() -> None:
+    """The pod is on its way to be lent on one node, when a plan asks for it on another."""
+    world, _, lender = two_shards()
+    first = ask(world, lender, "p1")
+    second = world.send(lender, replace(world.plan(("p1", "n6")), lend=True))
+    world.run(lender, Commit)
+    assert outcome(lender, first).outcome == Outcome.LENT
+    assert outcome(lender, second).outcome == Outcome.CONFLICT
+    assert lender.answers[second].loans == []
+
+
+def test_a_plan_that_lends_commits_nothing() -> None:
+    world, _, lender = two_shards()
     request = world.send(lender, replace(world.gang(("p0", LENT_NODE), at_least=1), lend=True))
     assert lender.refusals[request].code == "wire_invalid"
-    plan = world.plan(("p0", HOME_NODE))
-    loan = Loan(plan.placements[0].unit + 1, "1", lender.term, 0, "1")
-    assert home.refusals[world.send(home, replace(plan, loans=[loan]))].code == "wire_invalid"
 
 
 def test_a_lone_pod_is_committed_on_a_loan_too() -> None:
     """A member that comes late, or anew, and finds its home full."""
     world, home, lender = two_shards()
     loan, plan = lend(world, lender), world.plan(("p1", LENT_NODE))
-    world.send(home, replace(plan, loans=[replace(loan, unit=plan.placements[0].unit)]))
+    world.send(home, replace(plan, loans=[loan]))
     world.settle(home)
     assert world.node_of("p1") == LENT_NODE
     assert check_all(world, home) == []

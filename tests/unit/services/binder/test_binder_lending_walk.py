@@ -47,7 +47,7 @@ class LendingWalk:
         self.lone: list[str] = []
         self.gangs: list[list[str]] = []
         self.asked: list[tuple[Binder, int, Placement]] = []
-        self.loans: dict[str, list[tuple[str, Loan]]] = {}
+        self.loans: dict[str, list[Loan]] = {}
         self.counts: Counter[str] = Counter()
 
     def step(self) -> None:
@@ -65,7 +65,7 @@ class LendingWalk:
                 self.asked.remove(one)
                 for loan in binder.answers[request].loans:
                     self.counts["lent"] += 1
-                    self.loans.setdefault(placement.name, []).append((placement.node, loan))
+                    self.loans.setdefault(placement.name, []).append(loan)
 
     # --- what is asked of binders -------------------------------------------------------------------------------
 
@@ -80,9 +80,8 @@ class LendingWalk:
         """A lone pod's Binding, by any binder, on anything that was lent for it once."""
         name, binder = self._pending([name for name in self.lone if name in self.loans]), self.one()
         if name and not binder.stopped:
-            node, loan = self._lent(name)
-            plan = self.world.plan((name, node))
-            self.world.send(binder, replace(plan, loans=[replace(loan, unit=plan.placements[0].unit)]))
+            loan = self._lent(name)
+            self.world.send(binder, replace(self.world.plan((name, loan.node)), loans=[loan]))
 
     def gang(self) -> None:
         """Some of a gang go to its home: each on a node of the home, or on one that was lent."""
@@ -95,15 +94,16 @@ class LendingWalk:
             return
         own = [node for node in NODES if binder.core.state.owns(node)]
         placements: list[tuple[str, str]] = []
-        loans: list[Loan | None] = []
+        kept: list[Loan] = []
         for name in names:
-            lent = self._lent(name) if name in self.loans and self.rng.random() < 0.8 else None
-            if lent is not None or own:
-                placements.append((name, lent[0] if lent is not None else self.rng.choice(own)))
-                loans.append(lent[1] if lent is not None else None)
+            if name in self.loans and self.rng.random() < 0.8:
+                kept.append(self._lent(name))
+                placements.append((name, kept[-1].node))
+            elif own:
+                placements.append((name, self.rng.choice(own)))
+        if not placements:
+            return
         plan = self.world.gang(*placements, at_least=self.rng.randint(1, len(placements)))
-        each = zip(plan.placements, loans, strict=True)
-        kept = [replace(loan, unit=placement.unit) for placement, loan in each if loan is not None]
         group = f"podgroup:default/g{number}"
         gangs = [Gang(gang.unit, group, gang.members, gang.min_count) for gang in plan.gangs]
         for _ in range(1 + (self.rng.random() < 0.2)):
@@ -215,7 +215,7 @@ class LendingWalk:
         there = [name for name in names if f"default/{name}" in pods and not self.world.node_of(name)]
         return self.rng.choice(there) if there else ""
 
-    def _lent(self, name: str) -> tuple[str, Loan]:
+    def _lent(self, name: str) -> Loan:
         """Mostly the newest."""
         found = self.loans[name]
         return found[-1] if self.rng.random() < 0.7 else self.rng.choice(found)

@@ -338,7 +338,7 @@ class Scene:
             if plan.lend:
                 shard = self.core.state.shards.of(fitting[0])
                 self.binder.assume(pod.uid, fitting[0], pod.pod_class, self.now)
-                loans.append(Loan(placement.unit, shard, 3, 4, pod.resource_version))
+                loans.append(Loan(pod.uid, fitting[0], shard, 3, 4, pod.resource_version))
                 results.append(PlacementResult(placement.unit, Outcome.LENT, fitting[0]))
                 continue
             self.bindings.append((pod.uid, fitting[0]))

@@ -105,7 +105,7 @@ def test_a_gang_of_which_some_were_planned_keeps_its_committer_and_borrows_elsew
     assert gang == set(NODES["1" if home == "0" else "0"])
     lending, committing = scene.plans[-2:]
     assert lending.lend
-    assert {loan.unit for loan in committing.loans} == set(committing.gangs[0].members)
+    assert {loan.uid for loan in committing.loans} == {placement.uid for placement in committing.placements}
 
 
 def spanning_scene(**flags: bool) -> Scene:
@@ -125,7 +125,7 @@ def test_a_gang_larger_than_any_shard_spans_them() -> None:
     assert lending.lend
     assert not lending.gangs
     assert {TWO.of(placement.node) for placement in lending.placements} == {"1" if TWO.of(KEY) == "0" else "0"}
-    assert {loan.unit for loan in committing.loans} == {placement.unit for placement in lending.placements}
+    assert {loan.uid for loan in committing.loans} == {placement.uid for placement in lending.placements}
     assert scene.core.validate() == []
 
 
