@@ -202,6 +202,8 @@ def unsound(plan: Plan) -> str:
     """What is wrong with what the plan lends or rests on; "" where nothing is."""
     if plan.lend and (plan.gangs or plan.loans or plan.evictions):
         return "a plan that lends has gangs, loans or evictions"
+    if not plan.loans:
+        return ""
     wanted = {placement.uid: (placement.node, *placement.alternatives) for placement in plan.placements}
     lent = {loan.uid: (loan.node,) for loan in plan.loans}
     if len(lent) < len(plan.loans) or any(wanted.get(uid) != nodes for uid, nodes in lent.items()):

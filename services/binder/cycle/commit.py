@@ -8,7 +8,7 @@ unknown outcome a read tells whether it was ours. Intents of settled units are d
 A transaction that got no answer may still be applied after the read, until the next one is: that one moves the *fence*,
 a key whose mod_revision every transaction compares. So transactions happen in the order they were made in, and between
 two of them memory knows what etcd holds. A gang rests on that: no transaction could compare the absence of the keys of
-all its pods. No other shard places them (ADR 0023), nothing else writes them here, the takeover has listed them, and
+all its pods. No other shard commits them (ADR 0044), nothing else writes them here, the takeover has listed them, and
 the committer itself puts an intent only when no other that names the pod is left or waits to be deleted or rewritten
 (``_free``). Each transaction compares the record of the shards too: under another, our nodes may be another binder's.
 
@@ -109,8 +109,9 @@ class Committer:
     def clear(self, key: str, now: float, *, first: bool = False) -> None:
         """The unit is settled: delete its intent, or do not put it any more. ``first``: before others."""
         self._renewals.pop(key, None)
-        self._passes.pop(key, None)
-        self._lenders.pop(key, None)
+        if self._passes or self._lenders:
+            self._passes.pop(key, None)
+            self._lenders.pop(key, None)
         if self._puts.pop(key, None) is not None and key in self._sends:
             self._ghosts[key] = None
         self._sends.pop(key, None)
@@ -310,7 +311,6 @@ class Committer:
     def _written(self, key: str, created: int, now: float) -> None:
         """A new intent is in etcd; if its unit has been settled meanwhile, it is deleted next."""
         self._sends.pop(key, None)
-        self._lenders.pop(key, None)
         self._created[key] = created
         if key in self._unwanted:
             self._unwanted.discard(key)
