@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from services.binder.core.events import IntentsListed
 from services.binder.core.instructions import Bind, Commit, ListIntents, LookUp, ReadPod
+from services.binder.core.loans import Loans
 from services.binder.core.state import CoreSettings
 from shared.ports import CreateRevisionIs, ModRevisionIs
 from shared.wire.messages import Loan, Outcome, Plan
@@ -147,9 +148,8 @@ def test_room_stays_lent_as_long_as_an_intent_names_the_pod() -> None:
     assert takes(world, lender) == Outcome.CONFLICT
 
 
-def test_a_list_from_before_the_fence_was_moved_does_not_end_a_loan() -> None:
-    """Between the list and the fence the home may have committed."""
-    world, home, lender = two_shards()
+def told_an_old_list(world: World, home: Binder, lender: Binder) -> None:
+    """Between a list and the move of the lender's fence the home commits; then the list comes."""
     plan = spanning(world, lender)
     before = IntentsListed(world.stored(), world.fence("1"), world.etcd.list_prefix(KEYS.intents_prefix).revision)
     world.send(home, plan)
@@ -157,8 +157,24 @@ def test_a_list_from_before_the_fence_was_moved_does_not_end_a_loan() -> None:
     world.pass_time(lender, 2.1)
     world.run(lender, Commit)
     world.tell(lender, before)
+
+
+def test_a_list_from_before_the_fence_was_moved_does_not_end_a_loan() -> None:
+    world, home, lender = two_shards()
+    told_an_old_list(world, home, lender)
     assert not any(isinstance(effect, ReadPod) for effect in lender.effects)
     assert len(lender.core.loans) == 1
+
+
+def test_ablation_any_list_ends_a_loan_and_a_node_is_overcommitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = Loans.listed
+    monkeypatch.setattr(Loans, "listed", lambda loans, intents, _: listed(loans, intents, 2**62))
+    world, home, lender = two_shards()
+    told_an_old_list(world, home, lender)
+    world.run(lender, ReadPod)
+    world.send(lender, world.plan(("p2", LENT_NODE)))
+    world.run(lender, Commit)
+    assert any(found.startswith(f"I2: {LENT_NODE}") for found in check_all(world))
 
 
 def test_a_pod_whose_room_is_asked_for_again_is_found_out_about_at_once() -> None:

@@ -11,6 +11,7 @@ from services.coordinator.core.events import BinderChanged, Event, PlanAnswered,
 from services.coordinator.core.instructions import Instruction, PatchCondition, SendPlan, StepDown
 from services.coordinator.core.state import WORK_PER_TURN, CoreSettings
 from services.coordinator.groups import failures
+from services.coordinator.inspect.explain import explain
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
@@ -175,6 +176,8 @@ def test_nothing_is_sent_to_the_home_before_all_is_lent() -> None:
     assert [plan.lend for plan in scene.held_plans] == [True]
     [waiting] = [opened for opened in scene.core.ledger.plans.values() if opened.borrows]
     assert waiting.shard == TWO.of(KEY)
+    told = explain(scene.core, scene.pods["uid-m0"], {}, scene.now)
+    assert "is asked to lend room" in str(told)
 
 
 def test_a_gang_that_is_lent_too_little_is_given_back_whole() -> None:
