@@ -297,9 +297,23 @@ def test_a_transaction_on_a_loan_carries_no_other_new_intent() -> None:
     world.send(home, world.plan(("p2", "n0")))
     world.send(home, gang)
     world.send(home, world.plan(("p3", "n1")))
-    written = []
-    while not written or len(written) < 3:
+    written: list[list[str]] = []
+    while len(written) < 3:
         before = len(world.commitments)
         world.run(home, Commit)
         written.append([entry.intent.group for entry in world.commitments[before:]])
     assert written == [[""], ["podgroup:default/g"], [""]]
+
+
+def test_a_pod_is_not_lent_while_an_earlier_read_of_it_is_under_way() -> None:
+    """Its answer would be taken for one that ends the loan."""
+    world, _, lender = two_shards()
+    world.kube.add_pod(make_pod("late").cpu("1"))
+    request = ask(world, lender, "late")
+    world.pass_time(lender, 0.3)
+    assert any(isinstance(effect, ReadPod) for effect in lender.effects)
+    world.watch(lender)
+    assert not any(isinstance(effect, Commit) for effect in lender.effects)
+    world.run(lender, ReadPod)
+    world.run(lender, Commit)
+    assert outcome(lender, request).outcome == Outcome.LENT
