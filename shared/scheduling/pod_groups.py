@@ -59,7 +59,9 @@ class Members:
     moved: float = 0.0
     """When a member came last, or came back."""
     home: str = ""
-    """To which shard of nodes the members are confined, where that is not the one that the key says."""
+    """Which shard's binder commits the members, where that is not the one that the key says."""
+    spans: bool = False
+    """The members are not confined to nodes of that shard."""
     planned: bool = False
     """Some of it were on their way already: its shard does not change any more."""
 

@@ -11,7 +11,8 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     coordinator/totals            what was counted over all terms
     binders/shards                which shards nodes are divided into; without it there is the one shard 0
     binders/<shard>/leader        the binder's record of one shard; its create_revision is that shard's term
-    binders/<shard>/fence         written after a transaction that got no answer, so that it cannot come later
+    binders/<shard>/fence         written after a transaction that got no answer, so that it cannot come later, and to
+                                  take back room that was lent to another shard
     agents/<agent_id>             one agent, under its lease
     members/<service>/<id>        every other process, under its lease
     partitions/current            which agent decides for which nodes

@@ -284,16 +284,37 @@ class Gang(Struct, frozen=True, array_like=True, gc=False):
     min_count: Count
 
 
+class Loan(Struct, frozen=True, array_like=True, gc=False):
+    """Room on a node of one shard, kept by its binder for a pod that another shard's binder commits.
+
+    ``uid``: the pod's; ``shard``, ``term``, ``fence``: the lender's, and the mod_revision of its fence in etcd: the
+    transaction that rests on the loan compares both. ``resource_version``: of the pod that was judged; ``devices``: GPU
+    devices picked for it.
+    """
+
+    uid: Text
+    node: Text
+    shard: Text
+    term: Count
+    fence: Count
+    resource_version: Text
+    devices: Annotated[list[Count], Meta(max_length=1024)] = []
+
+
 class Plan(Message, frozen=True, tag=5):
     """Coordinator to binder: commit and bind these. ``plan_id`` with the term makes it idempotent.
 
-    Every placement has a ``unit`` of its own; those named in ``gangs`` stand or fall together.
+    Every placement has a ``unit`` of its own; those named in ``gangs`` stand or fall together. ``lend``: commit none of
+    them, keep their room for the binder of another shard; ``loans``: what other shards' binders keep for placements of
+    this plan on their nodes, as they said it.
     """
 
     plan_id: Count
     placements: Annotated[list[Placement], Meta(max_length=MAX_UNITS)]
     evictions: Annotated[list[Eviction], Meta(max_length=MAX_UNITS)] = []
     gangs: Annotated[list[Gang], Meta(max_length=MAX_UNITS)] = []
+    lend: bool = False
+    loans: Annotated[list[Loan], Meta(max_length=MAX_UNITS)] = []
 
 
 class Outcome(IntEnum):
@@ -312,6 +333,8 @@ class Outcome(IntEnum):
     """Committed, but the outcome of the Binding is not known yet; the binder goes on; wait for the watch."""
     REFUSED = 5
     """The API server refuses the Binding for good, or volumes did not come in time (``reason``). Nothing is bound."""
+    LENT = 6
+    """Its room on ``node`` is kept for another shard's binder, as its ``Loan`` says. Nothing is committed."""
 
 
 class PlacementResult(Struct, frozen=True, array_like=True, gc=False):
@@ -347,12 +370,14 @@ class EvictionResult(Struct, frozen=True, array_like=True, gc=False):
 
 
 class PlanResult(Message, frozen=True, tag=6):
-    """Binder to coordinator, the answer to a plan. ``elapsed_us``: from arrival to this answer."""
+    """Binder to coordinator, the answer to a plan. ``elapsed_us``: from arrival to this answer; ``loans``: one for each
+    result that is LENT."""
 
     plan_id: Count
     results: Annotated[list[PlacementResult], Meta(max_length=MAX_UNITS)]
     elapsed_us: Count = 0
     evictions: Annotated[list[EvictionResult], Meta(max_length=MAX_UNITS)] = []
+    loans: Annotated[list[Loan], Meta(max_length=MAX_UNITS)] = []
 
 
 class Transition(Struct, frozen=True, array_like=True, gc=False):

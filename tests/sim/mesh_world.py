@@ -126,7 +126,7 @@ class MeshWorld(World):
             seen.IntentsListed(intents),
             self.control,
             seen.AgentsChanged(tuple(self.records.values())),
-            *(seen.BinderChanged(f"b{b.term}", b.term, b.shard) for b in self.binders.values() if not b.stopped),
+            *(self.leads(binder) for binder in self.binders.values() if not binder.stopped),
         )
         return coordinator
 
@@ -143,13 +143,23 @@ class MeshWorld(World):
         if old is not None:
             self.late += [e for e in old.effects if isinstance(e, Bind | Commit | MarkPod)]
             old.stopped = "killed"
-        for key, waiting in list(self.waiting.items()):
-            if waiting.binder is old:
-                del self.waiting[key]
-                self.inform(waiting.coordinator, seen.PlanFailed(waiting.plan_id, "peer_unknown", refused=False))
+        if old is not None:
+            self.hang_up(old)
         binder = self.binders[shard] = self.start_binder(shard, ready=False)
         self.sync(binder)
-        self.inform(self.coordinator, seen.BinderChanged(f"b{binder.term}", binder.term, shard))
+        self.inform(self.coordinator, self.leads(binder))
+
+    def hang_up(self, binder: Binder) -> None:
+        """Whoever waits for this binder's answers hears that none will come."""
+        for key, waiting in list(self.waiting.items()):
+            if waiting.binder is binder:
+                del self.waiting[key]
+                self.inform(waiting.coordinator, seen.PlanFailed(waiting.plan_id, "peer_unknown", refused=False))
+
+    @staticmethod
+    def leads(binder: Binder) -> seen.BinderChanged:
+        """That this binder leads its shard."""
+        return seen.BinderChanged(f"b{binder.term}", binder.term, binder.shard)
 
     def agents_changed(self) -> None:
         self.inform(self.coordinator, seen.AgentsChanged(tuple(self.records.values())))
@@ -177,7 +187,7 @@ class MeshWorld(World):
             self.disobeyed.append("an offer while paused")
         if isinstance(instruction, wanted.SendPlan):
             opened = core.ledger.plans[instruction.plan.plan_id]
-            if opened.sends == 1 and not opened.again:
+            if opened.sends == 1 and not opened.again and not opened.lends_to:
                 self.disobeyed += partial(core, instruction.plan)
             for placement in instruction.plan.placements if opened.sends == 1 and not opened.again else ():
                 if core.state.drained.keys() & {placement.node, *placement.alternatives}:

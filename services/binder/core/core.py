@@ -40,7 +40,7 @@ from services.binder.core.events import (
 from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.inherit import Inheritance
 from services.binder.core.instructions import Instruction, Refuse
-from services.binder.core.loans import Loans, beyond, divide
+from services.binder.core.loans import Loans, beyond, divide, unsound, with_loans
 from services.binder.core.lookups import SHARDS_CHANGED, LookUps
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
@@ -56,7 +56,7 @@ from shared.model.pod import Pod
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.object_changes import drop_object, put_object
 from shared.wire.keys import Keys
-from shared.wire.messages import Outcome, Placement
+from shared.wire.messages import Loan, Outcome, Placement
 from shared.wire.records import gang_part
 
 EVENTS_PER_TURN = 1000
@@ -83,9 +83,9 @@ class BinderCore:
         self.plans = Plans(self.state)
         self.takeover = Takeover(self.state, kinds)
         self.reconciler = Reconciler(self.state)
-        self.loans = Loans(self.state)
+        self.loans = Loans(self.state, self.committer)
         self.coordinator_term = 0
-        self.cycle = BindingCycle(self.state, self.committer, self.plans, self.takeover, self.reconciler)
+        self.cycle = BindingCycle(self.state, self.committer, self.plans, self.takeover, self.reconciler, self.loans)
         self.gangs = GangCycle(self.state, self.committer, self.cycle)
         self.lookups = LookUps(self.state, self.committer, self.plans, self.cycle, self.gangs)
         self.inheritance = Inheritance(self.state, self.committer, self.cycle, self.takeover)
@@ -191,10 +191,12 @@ class BinderCore:
                 self._plan(event)
             case Committed():
                 self.lookups.written(self.committer.succeeded(event.batch, event.revision, self.state.now))
+                self.loans.fence_moved()
             case CommitRefused() | CommitUnknown():
                 self.lookups.commit_failed(event)
             case LookedUp():
                 self.coordinator_term, foreign = self.lookups.looked_up(event, self.coordinator_term)
+                self.loans.fence_moved()
                 for key, stored in foreign.items():
                     self._foreign(key, stored)
             case LookUpFailed():
@@ -308,14 +310,14 @@ class BinderCore:
             message = f"taking over: waiting for {', '.join(self.takeover.missing)}"
             state.emit(Refuse(event.request, "not_ready", message, 503, 1.0))
             return
-        if message := beyond(state, plan):
-            state.emit(Refuse(event.request, "wrong_shard", message, 421))
-            return
         if len({p.uid for p in plan.placements}) + len({p.unit for p in plan.placements}) != 2 * len(plan.placements):
             state.emit(Refuse(event.request, "wire_invalid", "a pod or unit is in the plan twice", 400))
             return
-        if plan.gangs and (wrong := self.gangs.malformed(plan)):
+        if (wrong := unsound(plan)) or (plan.gangs and (wrong := self.gangs.malformed(plan))):
             state.emit(Refuse(event.request, "wire_invalid", wrong, 400))
+            return
+        if message := beyond(state, plan):
+            state.emit(Refuse(event.request, "wrong_shard", message, 421))
             return
         if len(state.in_flight) + len(state.arriving) + len(plan.placements) > state.settings.max_units:
             state.emit(Refuse(event.request, "overloaded", "too many units are on their way", 429, 1.0))
@@ -324,7 +326,8 @@ class BinderCore:
         if opened is None:
             return
         arriving = self.gangs.open(plan) if plan.gangs else zip(plan.placements, repeat(""))
-        state.arriving.extend(Arrival(plan.term, plan.plan_id, placement, gang) for placement, gang in arriving)
+        arrivals: Iterable[Arrival] = (Arrival(plan.term, plan.plan_id, one, gang) for one, gang in arriving)
+        state.arriving.extend(with_loans(plan, arrivals) if plan.lend or plan.loans else arrivals)
         self._take_up()
         if plan.evictions:
             self.evictions.add((plan.term, plan.plan_id), plan.evictions)
@@ -342,11 +345,14 @@ class BinderCore:
         self.lookups.drop_older(term)
         self.evictions.drop_older(term)
 
-    def _place(self, term: int, plan_id: int, placement: Placement, gang_key: str) -> None:
+    def _place(
+        self, term: int, plan_id: int, placement: Placement, gang_key: str, lend: bool, loan: Loan | None
+    ) -> None:
         state, uid = self.state, placement.uid
         account = state.cache.accounts.get(uid)
         binding, gang = state.in_flight.get(uid), self.gangs.arrived(gang_key, plan_id) if gang_key else None
         if uid in self.loans:
+            self.loans.recall(uid)
             self.plans.settle(uid, Outcome.CONFLICT, reason="another shard's binder has not given it up yet")
             return
         if binding is None and account is not None:
@@ -377,7 +383,10 @@ class BinderCore:
             arrived=state.now,
             gang=gang_key,
             placement=placement,
+            lend=lend,
         )
+        if loan is not None:
+            binding.loan, binding.rv, binding.devices = loan, loan.resource_version, tuple(loan.devices)
         if gang is not None:
             gang.members[uid] = binding
         state.story.add(uid, "plan {} wants it on {} as unit {}", plan_id, placement.node, binding.cause_id)
@@ -393,7 +402,7 @@ class BinderCore:
             self.loans.list(others)
             return
         if self.loans:
-            self.loans.listed(others)
+            self.loans.listed(others, event.revision)
         if self.loans.looked():
             return
         idle = {key: stored for key, stored in own.items() if not self.inheritance.known(key)}

@@ -24,10 +24,12 @@ class StoredIntent(Struct, frozen=True):
 
 
 class IntentsListed(Struct, frozen=True):
-    """All intents there are, by unit key. The first list is the takeover's. ``fence``: as in ``LookedUp``."""
+    """All intents there are, by unit key, as of ``revision``. The first list is the takeover's. ``fence``: as in
+    ``LookedUp``."""
 
     intents: Mapping[str, StoredIntent]
     fence: int = 0
+    revision: int = 0
 
 
 class ShardsSeen(Struct, frozen=True):
@@ -66,7 +68,8 @@ class LookedUp(Struct, frozen=True):
     """What etcd holds, read linearizably after a batch that did not succeed. Terms are 0 where nobody leads.
 
     ``intents``: only the keys that exist. ``fence``, ``shards``: mod_revision of the shard's fence and of the record of
-    the shards, 0 where there is none.
+    the shards, 0 where there is none. ``lenders``: term and fence of each shard that was asked for, read before the
+    intents.
     """
 
     batch: int
@@ -75,6 +78,7 @@ class LookedUp(Struct, frozen=True):
     intents: Mapping[str, StoredIntent]
     fence: int = 0
     shards: int = 0
+    lenders: Mapping[str, tuple[int, int]] = {}
 
 
 class LookUpFailed(Struct, frozen=True):

@@ -6,8 +6,8 @@ The key of an in-flight binding is the pod's uid, also the key of its intent in 
     plan --> AWAITED --(pod known)--> CHECKED --(intent committed)--> COMMITTED --> BINDING --> settled
                 |  checked, assumed       |                             ^  |  409, unknown |
                 v                         v                             |  v               v
-             settled                   settled              RENEWING <--+ READING <--------+
-          (no candidate)            (refused, stale)     (newer resourceVersion)   |
+             settled              settled (lent,            RENEWING <--+ READING <--------+
+          (no candidate)            refused, stale)      (newer resourceVersion)   |
                                                                                    v
     takeover --> COMMITTED (inherited)                                          MARKING --> READING --> settled
 
@@ -29,7 +29,7 @@ from shared.model.node import Node
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
 from shared.model.unit import cause_id
 from shared.ports import BindRequest
-from shared.wire.messages import Outcome, Placement
+from shared.wire.messages import Loan, Outcome, Placement
 from shared.wire.records import Intent, IntentPod
 
 
@@ -62,7 +62,7 @@ TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
     cluster_events.PodDeleted: _ENDS,
     cluster_events.NodeUpserted: _RECALLED,
     cluster_events.NodeDeleted: _RECALLED,
-    events.Committed: {_CHECKED: {_COMMITTED}, _RENEWING: {_COMMITTED}},
+    events.Committed: {_CHECKED: {_COMMITTED, _SETTLED}, _RENEWING: {_COMMITTED}},
     events.LookedUp: {**_INHERITED, _CHECKED: {_COMMITTED, _SETTLED}, _RENEWING: {_COMMITTED}},
     events.IntentsListed: _INHERITED,
     events.BindingAccepted: {_BINDING: {_SETTLED}},
@@ -111,6 +111,10 @@ class InFlightBinding:
     gang: str = ""
     """The unit key of the gang that it is a member of."""
     placement: Placement | None = None
+    lend: bool = False
+    """It is to be lent: its room is kept for another shard's binder, and it is not committed here."""
+    loan: Loan | None = None
+    """What another shard's binder keeps for it, where its node is of that shard."""
     devices: tuple[int, ...] = ()
     pod_class: PodClass | None = None
     checked_node: Node | None = None

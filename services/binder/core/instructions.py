@@ -24,10 +24,12 @@ class Commit(Struct, frozen=True):
 
 
 class LookUp(Struct, frozen=True):
-    """Read both leaders' keys, the shards and these intents; answer ``LookedUp`` or ``LookUpFailed``."""
+    """Read both leaders' keys, the shards, leader and fence of each of ``lenders``, and then these intents; answer
+    ``LookedUp`` or ``LookUpFailed``."""
 
     batch: int
     unit_keys: tuple[str, ...]
+    lenders: tuple[str, ...] = ()
 
 
 class Bind(Struct, frozen=True, gc=False):

@@ -1,35 +1,57 @@
-"""What intents of other shards hold when a leader begins: after the nodes were divided anew, some are of nodes of ours.
+"""What intents of other shards hold on our nodes, or may: each is its own shard's to finish or to withdraw.
 
-An intent is its own shard's to finish or to withdraw, whoever owns its nodes by now. Until that has happened its pods
-on our nodes are counted as if they ran there, and no plan may place any of its pods here::
+Either the nodes were divided anew, and it was committed before; or a gang spans shards, and its home commits one intent
+for all of it, on rooms that each of the others *lends* (ADR 0044). Until its end is known, its pods on our nodes are
+counted as if they ran there, and no plan may place any of its pods here::
 
-    listed at the takeover --the watch shows it bound, finished or gone--> over
-                           --no intent names it any more--> read --on no node--> over: what it held is free
+    listed at the takeover ---------------------------+
+                                                      v
+    lent --our fence is moved, later than lent--> no intent names it any more --> read --on no node--> over: free again
+      |                                               |
+      +-------the watch shows the pod bound, finished or gone--> over
 
-Only the first list brings any: since the record of the shards that we compare, nobody else commits to our nodes. A pod
-is read after its intent was seen to be gone, and an intent goes only when no Binding of it can succeed any more.
+Who commits on a loan compares our term and our fence as they were when it was told. So nobody can any more once we have
+moved the fence; a list of the intents that is not older tells what was committed before. The fence is moved when a loan
+is not seen to be used for ``lend_s``, or when the pod's room is asked for again: time decides when to ask, never what
+is so. A pod is read after its intent was seen to be gone, and an intent goes only when no Binding of it can succeed any
+more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from services.binder.core.events import StoredIntent
+from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.instructions import ListIntents, ReadPod
-from services.binder.core.state import NEVER, State
+from services.binder.core.state import NEVER, Arrival, State
+from services.binder.cycle.batch import Lenders
+from services.binder.cycle.commit import Committer
 from shared.model.pod import Pod
-from shared.wire.messages import Plan
+from shared.wire.messages import Loan, Plan
 from shared.wire.records import IntentPod, gang_part
 
 FIRST_LOOK_S = 0.5
 
 
-class Loans:
-    """Pods that intents of other shards name, by uid."""
+@dataclass(slots=True)
+class Held:
+    """A pod that an intent of another shard names, or may. ``fence``: ours when it was lent, which its commit compares
+    (None: it was not lent); ``until``: when it is taken back, if that has not happened."""
 
-    def __init__(self, state: State) -> None:
+    pod: IntentPod
+    fence: int | None = None
+    until: float = 0.0
+
+
+class Loans:
+    """Pods that intents of other shards name, or may name, by uid."""
+
+    def __init__(self, state: State, committer: Committer) -> None:
         self._state = state
-        self._of: dict[str, IntentPod] = {}
+        self._committer = committer
+        self._of: dict[str, Held] = {}
         self._asked: set[str] = set()
         self._pause = FIRST_LOOK_S
         self._looks = 0
@@ -46,13 +68,13 @@ class Loans:
         """The intents of other shards there were when this leader won."""
         for stored in intents.values():
             if stored.intent is not None:
-                self._of.update((pod.uid, pod) for pod in stored.intent.pods)
+                self._of.update((pod.uid, Held(pod)) for pod in stored.intent.pods)
 
     def count(self) -> None:
         """All is listed: those that are pending hold what they are to get, if it is ours."""
         state = self._state
-        for uid, loan in list(self._of.items()):
-            account, pod = state.cache.accounts.get(uid), state.pending.get(uid)
+        for uid, held in list(self._of.items()):
+            account, pod, loan = state.cache.accounts.get(uid), state.pending.get(uid), held.pod
             if account is not None:
                 self.over(uid)
             elif pod is not None and state.owns(loan.node):
@@ -60,6 +82,25 @@ class Loans:
                 state.hold_volumes(pod, loan.node)
         if self._of:
             self.look_at = state.now + self._pause
+
+    def lend(self, binding: InFlightBinding) -> Loan:
+        """What the unit holds is kept for another shard's binder."""
+        state, fence = self._state, self._committer.fence
+        until = state.now + state.settings.lend_s
+        self._of[binding.uid] = Held(binding.entry(binding.unit), fence, until)
+        self._pause = FIRST_LOOK_S
+        self.look_at = min(self.look_at, until)
+        return Loan(binding.uid, binding.node, state.shard, state.term, fence, binding.rv, list(binding.devices))
+
+    def recall(self, uid: str) -> None:
+        """The pod is to be placed anew: find out at once whether what was lent for it is used."""
+        self._of[uid].until = self._state.now
+        self.look_at = self._state.now
+
+    def fence_moved(self) -> None:
+        """Perhaps it has: what was lent before can be committed no more, and is looked at at once."""
+        if any(held.fence is not None and self._closed(held) for held in self._of.values()):
+            self.look_at = self._state.now
 
     def over(self, uid: str) -> None:
         """The watch has shown what became of the pod."""
@@ -70,13 +111,14 @@ class Loans:
         if not self._of:
             self.look_at = NEVER
 
-    def listed(self, intents: Mapping[str, StoredIntent]) -> None:
-        """A later list: pods that no intent of another shard names any more are read."""
+    def listed(self, intents: Mapping[str, StoredIntent], revision: int) -> None:
+        """The intents of other shards at a later ``revision``: pods that none names, or can name any more, are read."""
         named = {pod.uid for stored in intents.values() if stored.intent is not None for pod in stored.intent.pods}
         for uid in self._of.keys() - named - self._asked:
-            loan = self._of[uid]
-            self._asked.add(uid)
-            self._state.emit(ReadPod(uid, loan.ns, loan.name))
+            held = self._of[uid]
+            if held.fence is None or (self._closed(held) and revision >= self._committer.fence):
+                self._asked.add(uid)
+                self._state.emit(ReadPod(uid, held.pod.ns, held.pod.name))
 
     def read(self, uid: str, pod: Pod | None) -> bool:
         """A pod was read; whether it was asked for here."""
@@ -94,18 +136,37 @@ class Loans:
         self._asked.discard(uid)
 
     def step(self) -> None:
-        """Look whether their intents are gone, less and less often: until then their room is nobody's."""
-        if self._state.now >= self.look_at:
+        """Take back what is due; look whether intents are gone, ever less often: till then their room is nobody's."""
+        now, lent = self._state.now, [held for held in self._of.values() if not self._closed(held)]
+        if any(held.until <= now for held in lent):
+            self._committer.move_fence()
+        self.look_at = now + self._pause
+        if len(lent) < len(self._of):
             self._pause = min(2 * self._pause, self._state.settings.sweep_every_s)
-            self.look_at = self._state.now + self._pause
             self._looks += 1
             self._state.emit(ListIntents())
+        self.look_at = min([self.look_at, *(held.until for held in lent if held.until > now)])
 
     def looked(self) -> bool:
         """Whether a list that came counts as asked for here: it is not one more of the sweep's, which are far apart."""
         asked = self._looks > 0
         self._looks -= asked
         return asked
+
+    def _closed(self, held: Held) -> bool:
+        """Whether nothing can be committed on it any more."""
+        return held.fence != self._committer.fence
+
+
+def lenders_of(bindings: Iterable[InFlightBinding]) -> Lenders:
+    """Who keeps room for the intent that names these."""
+    return frozenset((loan.shard, loan.term, loan.fence) for one in bindings if (loan := one.loan) is not None)
+
+
+def with_loans(plan: Plan, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+    """The placements of a plan that lends, or rests on what others lent."""
+    loans = {loan.uid: loan for loan in plan.loans}
+    return (arrival._replace(lend=plan.lend, loan=loans.get(arrival.placement.uid)) for arrival in arrivals)
 
 
 def divide(
@@ -125,9 +186,26 @@ def divide(
 
 
 def beyond(state: State, plan: Plan) -> str:
-    """Which node of another shard the plan names; "" where all are ours."""
-    if state.sole:
+    """Which node of another shard the plan names, other than what that lent; "" where none."""
+    if state.sole and not plan.loans:
         return ""
-    nodes = (node for placement in plan.placements for node in (placement.node, *placement.alternatives))
-    node = next((node for node in nodes if not state.owns(node)), "")
-    return f"node {node[:64]} is of shard {state.shards.of(node)}, this is {state.shard}" if node else ""
+    lent = {loan.uid: loan.shard for loan in plan.loans}
+    for placement in plan.placements:
+        shard = lent.get(placement.uid, state.shard)
+        for node in (placement.node, *placement.alternatives):
+            if (owner := state.shards.of(node)) != shard:
+                return f"node {node[:64]} is of shard {owner}, this is {state.shard}"
+    return ""
+
+
+def unsound(plan: Plan) -> str:
+    """What is wrong with what the plan lends or rests on; "" where nothing is."""
+    if plan.lend and (plan.gangs or plan.loans or plan.evictions):
+        return "a plan that lends has gangs, loans or evictions"
+    if not plan.loans:
+        return ""
+    wanted = {placement.uid: (placement.node, *placement.alternatives) for placement in plan.placements}
+    lent = {loan.uid: (loan.node,) for loan in plan.loans}
+    if len(lent) < len(plan.loans) or any(wanted.get(uid) != nodes for uid, nodes in lent.items()):
+        return "loans are not of one placement each, on its node"
+    return ""

@@ -21,6 +21,7 @@ from shared.wire.records import Intent, gang_part
 TERM_OVER = "the coordinator's term is over"
 SHARDS_CHANGED = "the nodes are divided into other shards: all is listed anew"
 NOT_TAKEN = "etcd does not take the intent"
+TAKEN_BACK = "another shard's binder has taken back the room that it lent"
 
 
 class LookUps:
@@ -37,13 +38,13 @@ class LookUps:
         self._cycle = cycle
         self._gangs = gangs
 
-    def written(self, intents: Mapping[str, Intent]) -> None:
-        """These are in etcd."""
+    def written(self, intents: Mapping[str, Intent | None]) -> None:
+        """These are in etcd, or (None) waited for a transaction alone."""
         for key, intent in intents.items():
             binding = self._state.in_flight.get(key)
             if binding is not None:
                 self._cycle.to_binding(binding)
-            elif gang_part(key) is not None:
+            elif intent is not None and gang_part(key) is not None:
                 self._gangs.written(key, intent)
 
     def commit_failed(self, event: CommitRefused | CommitUnknown) -> None:
@@ -71,7 +72,8 @@ class LookUps:
         self.again_at = None
         batch = self._committer.sent
         if batch is not None:
-            self._state.emit(LookUp(batch.number, batch.keys))
+            lenders = tuple(sorted({shard for shard, _, _ in batch.lenders}))
+            self._state.emit(LookUp(batch.number, batch.keys, lenders))
 
     def looked_up(self, event: LookedUp, coordinator_term: int) -> tuple[int, Mapping[str, StoredIntent]]:
         """What etcd holds; the coordinator's term as known from now on, and intents that somebody else wrote."""
@@ -89,6 +91,7 @@ class LookUps:
             coordinator_term = event.coordinator_term or coordinator_term
             self._stale(diagnosis.stale, batch.coordinator_term)
         self._drop(diagnosis.exhausted, NOT_TAKEN)
+        self._drop(diagnosis.recalled, TAKEN_BACK)
         return coordinator_term, diagnosis.foreign
 
     def stop(self, reason: str) -> None:

@@ -17,6 +17,7 @@ from shared.wire.messages import (
     VERSION,
     EvictionOutcome,
     EvictionResult,
+    Loan,
     Outcome,
     Placement,
     PlacementResult,
@@ -45,6 +46,7 @@ class OpenPlan:
     arrived: float
     requests: list[int]
     results: dict[int, PlacementResult] = field(default_factory=dict)
+    loans: list[Loan] = field(default_factory=list)
     waiting: dict[str, Placement] = field(default_factory=dict)
     evicting: dict[str, EvictionResult | None] = field(default_factory=dict)
 
@@ -60,9 +62,11 @@ class Plans:
     def __init__(self, state: State) -> None:
         self.ends: OrderedDict[tuple[int, int], tuple[Outcome, str, str]] = OrderedDict()
         """As what units were given back before their plan asked: outcome, node, reason."""
+        self.lent: dict[str, Loan] = {}
+        """What units that end LENT were lent as, by uid, until their plans have heard of it."""
         self._state = state
         self._open: dict[PlanKey, OpenPlan] = {}
-        self._answered: OrderedDict[PlanKey, tuple[list[PlacementResult], list[EvictionResult], float]] = OrderedDict()
+        self._answered: OrderedDict[PlanKey, OpenPlan] = OrderedDict()
         self._by_uid: dict[str, list[PlanKey]] = {}
         self._message_id = 0
 
@@ -80,7 +84,7 @@ class Plans:
         remembered = self._answered.get(key)
         if remembered is not None:
             self._state.stats.plans_repeated += 1
-            self._answer(request, plan, *remembered)
+            self._answer(request, remembered)
             return None
         self._state.stats.plans += 1
         self._state.stats.placements += len(plan.placements)
@@ -102,12 +106,23 @@ class Plans:
             placement = opened.waiting.pop(uid, None) if opened is not None else None
             if opened is None or placement is None:
                 continue
+            ended = outcome
+            if outcome is Outcome.LENT:
+                ended = self._lend(opened, placement)
             opened.results[placement.unit] = PlacementResult(
-                placement.unit, int(outcome), node, reason[:REASON_CHARS], bind_us, conflicts,
+                placement.unit, int(ended), node, reason[:REASON_CHARS], bind_us, conflicts,
                 max(1, round((self._state.now - opened.arrived) * 1e6)),
             )  # fmt: skip
             if opened.done:
                 self._close(opened)
+
+    def _lend(self, opened: OpenPlan, placement: Placement) -> Outcome:
+        """What a plan hears of a unit that was lent: one that does not lend, or elsewhere, may try again."""
+        loan = self.lent[placement.uid]
+        if not opened.plan.lend or loan.node not in (placement.node, *placement.alternatives):
+            return Outcome.CONFLICT
+        opened.loans.append(loan)
+        return Outcome.LENT
 
     def unheard(self, unit: tuple[int, int], outcome: Outcome, node: str, reason: str) -> None:
         """A unit (coordinator's term and number) was given back, and no plan waits for it: the next one hears of it.
@@ -189,27 +204,22 @@ class Plans:
 
     def _close(self, opened: OpenPlan) -> None:
         del self._open[opened.key]
-        results = [opened.results[placement.unit] for placement in opened.plan.placements]
-        evictions = [result for result in opened.evicting.values() if result is not None]
-        self._answered[opened.key] = (results, evictions, opened.arrived)
+        self._answered[opened.key] = opened
         while len(self._answered) > REMEMBERED:
             self._answered.popitem(last=False)
         for request in opened.requests:
-            self._answer(request, opened.plan, results, evictions, opened.arrived)
+            self._answer(request, opened)
 
-    def _answer(
-        self,
-        request: int,
-        plan: Plan,
-        results: list[PlacementResult],
-        evictions: list[EvictionResult],
-        arrived: float,
-    ) -> None:
+    def _answer(self, request: int, opened: OpenPlan) -> None:
+        plan = opened.plan
+        results = [opened.results[placement.unit] for placement in plan.placements]
+        evictions = [result for result in opened.evicting.values() if result is not None]
         self._message_id += 1
-        elapsed_us = max(0, round((self._state.now - arrived) * 1e6))
+        elapsed_us = max(0, round((self._state.now - opened.arrived) * 1e6))
         result = PlanResult(
-            VERSION, self._message_id, plan.message_id, plan.term, plan.plan_id, results, elapsed_us, evictions
-        )
+            VERSION, self._message_id, plan.message_id, plan.term, plan.plan_id, results, elapsed_us, evictions,
+            opened.loans,
+        )  # fmt: skip
         self._state.emit(Answer(request, result))
 
     def _forget(self, uid: str, key: PlanKey) -> None:

@@ -22,7 +22,7 @@ from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.story import Story
-from shared.wire.messages import Outcome, Placement
+from shared.wire.messages import Loan, Outcome, Placement
 from shared.wire.records import Intent, IntentPod
 
 NEVER = float("inf")
@@ -58,6 +58,9 @@ class CoreSettings:
     """Longest such pause."""
     clear_linger_s: float = 0.05
     """How long finished intents wait for a transaction to ride in before one is made for them alone."""
+    lend_s: float = 2.0
+    """What was lent to another shard's binder, and is not seen to be bound after so long, is taken back, if it was not
+    committed: a loan is used within milliseconds."""
     takeover_grace_s: float = 5.0
     """Plans are accepted after so long though some inherited intents are still open: those are accounted for, and
     their keys cannot be committed twice; one pod that cannot be resolved must not stop the others."""
@@ -107,6 +110,8 @@ class Stats:
     """Units whose pod was deleted, recreated or finished."""
     elsewhere: int = 0
     """Units that somebody else had bound."""
+    lent: int = 0
+    """Units whose room was lent to another shard's binder."""
     refused: int = 0
     """Units given back for good: the API server's refusal, or volumes not bound in time."""
     unresolved: int = 0
@@ -153,17 +158,22 @@ class Stats:
                 self.gone += 1
             case Outcome.ELSEWHERE:
                 self.elsewhere += 1
+            case Outcome.LENT:
+                self.lent += 1
             case _:
                 self.refused += 1
 
 
 class Arrival(NamedTuple):
-    """A placement of a plan, and the unit key of the gang it is a member of ("": of none)."""
+    """A placement of a plan, and the unit key of the gang it is a member of ("": of none). ``lend``, ``loan``: as in
+    ``InFlightBinding``."""
 
     term: int
     plan_id: int
     placement: Placement
     gang: str
+    lend: bool = False
+    loan: Loan | None = None
 
 
 class Heir(NamedTuple):

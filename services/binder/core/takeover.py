@@ -146,7 +146,10 @@ def judge(state: State, binding: InFlightBinding) -> tuple[Outcome, str] | None:
     if pod is None:
         return Outcome.GONE, "not in the list"
     verdict = may_bind(state, pod)
-    reason = verdict.reason if verdict is not None else still_fits(state, binding, pod)
+    if verdict is None and pod.resource_version != binding.rv and not state.owns(binding.node):
+        reason = f"{binding.node}: the pod has changed, and the node is another shard's to judge"
+    else:
+        reason = verdict.reason if verdict is not None else still_fits(state, binding, pod)
     # Counted in any case: until the pod is marked, its old leader's Binding may still come.
     hold(state, binding, pod)
     return (Outcome.CONFLICT, reason) if reason else None

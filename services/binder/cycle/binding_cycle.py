@@ -20,11 +20,13 @@ from services.binder.core.events import BindingAccepted, BindingRefused, Binding
 from services.binder.core.gangs import LET_GO, GangStage
 from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.instructions import Bind, MarkPod, ReadPod
+from services.binder.core.loans import Loans, lenders_of
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
 from services.binder.core.state import State, newer
 from services.binder.core.takeover import Takeover
-from services.binder.cycle.check import choose, hold, may_bind, outdated, still_fits
+from services.binder.cycle.batch import NO_LENDERS
+from services.binder.cycle.check import borrow, choose, hold, may_bind, outdated, still_fits
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.line import Line
 from services.binder.cycle.validate import problems
@@ -38,7 +40,7 @@ class BindingCycle:
     """Carries each unit in flight from check to settled."""
 
     def __init__(
-        self, state: State, committer: Committer, plans: Plans, takeover: Takeover, reconciler: Reconciler
+        self, state: State, committer: Committer, plans: Plans, takeover: Takeover, reconciler: Reconciler, loans: Loans
     ) -> None:
         self.line = Line(state.settings.max_bindings)
         self._state = state
@@ -46,11 +48,14 @@ class BindingCycle:
         self._plans = plans
         self._takeover = takeover
         self._reconciler = reconciler
+        self._loans = loans
 
     def check_if_known(self, binding: InFlightBinding) -> None:
         """Check and assume the unit if its pod is known at the plan's resourceVersion or a newer one; else wait."""
         state = self._state
         pod = state.pending.get(binding.uid)
+        if binding.lend and binding.asking:
+            return  # an answer from before must not be taken for one to what is asked later
         if pod is None or newer(binding.rv, pod.resource_version):
             if binding.uid not in state.paused:
                 state.stats.pods_awaited += 1
@@ -60,15 +65,18 @@ class BindingCycle:
 
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
         self._state.paused.pop(binding.uid, None)
-        verdict = may_bind(self._state, pod) or choose(self._state, binding, pod)
+        verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:
             self.settle(binding, verdict.outcome, node=verdict.node, reason=verdict.reason)
             return
         self._state.move(binding, Stage.CHECKED)
         if binding.gang:
             self._state.touch(binding.gang)
+        elif binding.lend:
+            self._committer.pass_by(binding.uid)
         else:
-            self._committer.put(binding.uid, binding.intent(self._state.term, self._state.shard))
+            lenders = lenders_of((binding,)) if binding.loan is not None else NO_LENDERS
+            self._committer.put(binding.uid, binding.intent(self._state.term, self._state.shard), lenders)
 
     def queue(self, binding: InFlightBinding) -> None:
         """Bind the unit, whose intent is committed, as soon as there is room and its gang lets it go."""
@@ -78,8 +86,12 @@ class BindingCycle:
             self.line.add(binding.uid, binding.gang)
 
     def to_binding(self, binding: InFlightBinding) -> None:
-        """The unit's intent is committed, or renewed."""
-        if binding.stage in (Stage.CHECKED, Stage.RENEWING):
+        """The unit's intent is committed, or renewed; one that is lent waited for the others' alone."""
+        if binding.lend:
+            self._plans.lent[binding.uid] = self._loans.lend(binding)
+            self.end(binding, Outcome.LENT, node=binding.node)
+            del self._plans.lent[binding.uid]
+        elif binding.stage in (Stage.CHECKED, Stage.RENEWING):
             self._state.move(binding, Stage.COMMITTED)
             self.queue(binding)
 
@@ -254,6 +266,8 @@ class BindingCycle:
             self.withdraw(binding, f"not bound after {binding.attempts} Bindings: {binding.reason}"[:512])
         elif (verdict := may_bind(state, pod)) is not None:
             self._refuse(binding, verdict.reason)
+        elif pod.pod_class != binding.pod_class and not state.owns(binding.node):
+            self.withdraw(binding, f"{binding.node}: the pod has changed since another shard lent its room")
         elif pod.pod_class != binding.pod_class:  # it asks for something else than what was checked
             state.cluster.forget(binding.uid)
             reason = still_fits(state, binding, pod)
@@ -383,7 +397,7 @@ class BindingCycle:
             if node not in state.cache.table.row_of:
                 state.stats.ghost_bindings += 1
                 state.log("ghost_binding", level="warning", pod_uid=uid, node=node, cause_id=binding.cause_id)
-        elif outcome is not Outcome.ELSEWHERE:
+        elif outcome not in (Outcome.ELSEWHERE, Outcome.LENT):
             state.cluster.forget(uid)
         if outcome in (Outcome.BOUND, Outcome.GONE):
             state.pending.pop(uid, None)

@@ -102,6 +102,21 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     return Verdict(Outcome.CONFLICT, candidates[0], binding.reason)
 
 
+def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
+    """Assume the pod on the node of another shard that was lent for it; None when that is done.
+
+    Its owner has checked the room and keeps it. Here only what is seen of the node is looked at, and that the pod is
+    the very one that was judged there.
+    """
+    assert binding.loan is not None
+    if pod.resource_version != binding.loan.resource_version:
+        return Verdict(Outcome.CONFLICT, reason="the pod has changed since room was lent for it")
+    if reason := still_fits(state, binding, pod):
+        return Verdict(Outcome.CONFLICT, binding.node, reason)
+    hold(state, binding, pod)
+    return None
+
+
 def still_fits(state: State, binding: InFlightBinding, pod: Pod) -> str:
     """Whether the node takes the pod on the devices the intent names, nothing of it being assumed: "" or why not.
 

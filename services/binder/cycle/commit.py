@@ -8,9 +8,14 @@ unknown outcome a read tells whether it was ours. Intents of settled units are d
 A transaction that got no answer may still be applied after the read, until the next one is: that one moves the *fence*,
 a key whose mod_revision every transaction compares. So transactions happen in the order they were made in, and between
 two of them memory knows what etcd holds. A gang rests on that: no transaction could compare the absence of the keys of
-all its pods. No other shard places them (ADR 0023), nothing else writes them here, the takeover has listed them, and
+all its pods. No other shard commits them (ADR 0044), nothing else writes them here, the takeover has listed them, and
 the committer itself puts an intent only when no other that names the pod is left or waits to be deleted or rewritten
 (``_free``). Each transaction compares the record of the shards too: under another, our nodes may be another binder's.
+
+An intent may rest on *loans*: rooms on nodes of other shards, which their binders keep. Its transaction compares each
+lender's leader and fence as they were when it lent, and carries no other new intent. The other way round, what is lent
+here is told only after a transaction made later than everything that was given up: until then a late one could still
+claim the room (``pass_by``). To take a loan back is to move the fence (``move_fence``).
 
 A gang's intent is one value, or several: links first, each as an intent of its own, the head last (``gangs.py``). One
 transaction takes ``size`` pods at most, so that it stays below etcd's 1.5 MiB.
@@ -21,15 +26,15 @@ Not its job: talk to etcd, decide what becomes of a unit (``core.py``).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 
-from services.binder.core.events import LookedUp, StoredIntent
+from services.binder.core.events import LookedUp
 from services.binder.core.instructions import Commit
+from services.binder.cycle.batch import NO_LENDERS, Batch, Diagnosis, Lenders, same, steps_of
 from shared.ports import Compare, CreateRevisionIs, Delete, ModRevisionIs, Op, Put
 from shared.wire.keys import Keys
-from shared.wire.records import GANG, Intent, encode_record, gang_part
+from shared.wire.records import Intent, encode_record, gang_part
 
 MAX_OPS = 120
 """Below etcd's limit of 128 operations, with room for the compares of the terms."""
@@ -37,41 +42,11 @@ MAX_OPS = 120
 MAX_GHOSTS = 40
 """Keys that one transaction compares to be absent beside those it writes; etcd's limit holds for compares too."""
 
+MAX_LENDER_COMPARES = 32
+"""Compares that are left for lenders where an intent rests on loans: two for each of 16 shards."""
+
 MAX_SENDS = 5
 """Transactions one unit's intent may be part of before it is given back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The transaction in flight: intents put for the first time, renewed, and deleted (with their creation)."""
-
-    number: int
-    coordinator_term: int
-    puts: Mapping[str, Intent]
-    renewals: Mapping[str, Intent]
-    clears: Mapping[str, int]
-    fences: bool = False
-    """It moves the fence: none that was made before it can come after it."""
-    ghosts: frozenset[str] = frozenset()
-    """Keys of intents that were given up while a transaction with them may still have come: compared to be absent."""
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Every key that it touches or compares."""
-        return (*self.puts, *self.renewals, *self.clears, *self.ghosts)
-
-
-@dataclass(slots=True)
-class Diagnosis:
-    """What a batch that did not succeed means, unit key by unit key. ``fenced``: somebody else leads the shard;
-    ``moved``: the record of the shards has changed."""
-
-    fenced: bool = False
-    moved: bool = False
-    committed: dict[str, Intent] = field(default_factory=dict)
-    stale: list[str] = field(default_factory=list)
-    foreign: dict[str, StoredIntent] = field(default_factory=dict)
-    exhausted: list[str] = field(default_factory=list)
 
 
 class Committer:
@@ -86,8 +61,12 @@ class Committer:
         self._fence_key = keys.binder_fence(shard)
         self._shards_key = keys.binder_shards
         self._shards = shards
-        self._fence = 0
+        self.fence = 0
+        """Its mod_revision, as far as is known."""
         self._fence_next = False
+        self._at_once = False
+        self._lenders: dict[str, Lenders] = {}
+        self._passes: dict[str, None] = {}
         self._term = term
         self._linger_s = linger_s
         self._puts: OrderedDict[str, Intent] = OrderedDict()
@@ -100,9 +79,20 @@ class Committer:
         self._sends: dict[str, int] = {}
         self._numbers = 0
 
-    def put(self, key: str, intent: Intent) -> None:
-        """Commit a unit's intent with the next batch that has room."""
+    def put(self, key: str, intent: Intent, lenders: Lenders = NO_LENDERS) -> None:
+        """Commit a unit's intent with the next batch that has room; ``lenders``: who keeps room for it."""
         self._puts[key] = intent
+        if lenders:
+            self._lenders[key] = lenders
+
+    def pass_by(self, key: str) -> None:
+        """Tell (``succeeded``) when everything that was given up until now cannot come any more."""
+        self._passes[key] = None
+        self._at_once = True
+
+    def move_fence(self) -> None:
+        """Make a transaction that lets none of before come after it, of ours or that rests on what we lent."""
+        self._fence_next = self._at_once = True
 
     def renew(self, key: str, intent: Intent) -> None:
         """Replace a committed intent (a newer resourceVersion)."""
@@ -114,11 +104,14 @@ class Committer:
 
     def fenced_at(self, revision: int) -> None:
         """The fence's mod_revision when this leader won; nobody else moves it."""
-        self._fence = revision
+        self.fence = revision
 
     def clear(self, key: str, now: float, *, first: bool = False) -> None:
         """The unit is settled: delete its intent, or do not put it any more. ``first``: before others."""
         self._renewals.pop(key, None)
+        if self._passes or self._lenders:
+            self._passes.pop(key, None)
+            self._lenders.pop(key, None)
         if self._puts.pop(key, None) is not None and key in self._sends:
             self._ghosts[key] = None
         self._sends.pop(key, None)
@@ -140,6 +133,8 @@ class Committer:
         """Whether the key is in, or waits for, a transaction."""
         batch = self.sent
         if batch is not None and (key in batch.puts or key in batch.renewals or key in batch.clears):
+            return True
+        if key in self._passes or (batch is not None and key in batch.passes):
             return True
         return key in self._puts or key in self._renewals or key in self._clears
 
@@ -163,6 +158,7 @@ class Committer:
         ]
         for key in stale:
             del self._puts[key]
+            self._lenders.pop(key, None)
         return stale
 
     @property
@@ -176,14 +172,15 @@ class Committer:
 
     def next_commit(self, now: float) -> Commit | None:
         """The next transaction, if there is something to do and none is in flight."""
-        if self.sent is not None or not (self._puts or self._renewals or self._clears):
+        if self.sent is not None or not (self._puts or self._renewals or self._clears or self._at_once):
             return None
-        if not self._puts and not self._renewals and now < self._clear_since + self._linger_s:
+        if not (self._puts or self._renewals or self._at_once) and now < self._clear_since + self._linger_s:
             return None
-        most = max(MAX_OPS // 2, MAX_OPS - len(self._puts) - len(self._renewals))
+        ops = MAX_OPS - MAX_LENDER_COMPARES if self._lenders else MAX_OPS
+        most = max(ops // 2, ops - len(self._puts) - len(self._renewals))
         clears = dict(list(self._clears.items())[:most])
         ghosts = frozenset(islice(self._ghosts, MAX_GHOSTS))
-        room = MAX_OPS - len(clears) - len(ghosts)
+        room = ops - len(clears) - len(ghosts)
         renewals: dict[str, Intent] = {}
         pods = 0
         for key, intent in self._renewals.items():
@@ -193,9 +190,13 @@ class Committer:
             pods += len(intent.pods)
         coordinator_term = next((intent.coordinator_term for intent in self._puts.values()), 0)
         puts: dict[str, Intent] = {}
+        rests_on = NO_LENDERS
         for key, intent in self._puts.items() if self._free(len(clears), len(renewals), len(ghosts)) else ():
             if len(puts) + len(renewals) >= room or (pods and pods + len(intent.pods) > self.size):
                 break
+            lenders = self._lenders.get(key, NO_LENDERS) if self._lenders else NO_LENDERS
+            if lenders and puts:
+                continue  # when it is first: who took a loan back must not hold up the others
             # etcd refuses one key twice in a transaction: a key that is being deleted is put with the next
             if intent.coordinator_term != coordinator_term or key in self._clears:
                 continue
@@ -203,8 +204,13 @@ class Committer:
                 continue
             puts[key] = intent
             pods += len(intent.pods)
-        if not puts and not renewals and not clears and not ghosts:
+            if lenders:
+                rests_on = lenders
+                break
+        if not (puts or renewals or clears or ghosts or self._at_once):
             return None
+        given_up = len(clears) < len(self._clears) or len(ghosts) < len(self._ghosts)
+        passes = () if given_up else tuple(self._passes)
         for key in clears:
             del self._clears[key]
         for key in renewals:
@@ -212,9 +218,14 @@ class Committer:
         for key in puts:
             del self._puts[key]
             self._sends[key] = self._sends.get(key, 0) + 1
+        for key in passes:
+            del self._passes[key]
+        self._at_once = bool(self._passes)
         self._clear_since = now
         self._numbers += 1
-        self.sent = Batch(self._numbers, coordinator_term, puts, renewals, clears, self._fence_next, ghosts)
+        self.sent = Batch(
+            self._numbers, coordinator_term, puts, renewals, clears, self._fence_next, ghosts, rests_on, passes
+        )
         return self._transaction(self.sent)
 
     def _free(self, clears: int, renewals: int, ghosts: int) -> bool:
@@ -224,19 +235,19 @@ class Committer:
         left = next(islice(self._clears, clears, None), "")  # those of gangs are first
         return gang_part(left) is None
 
-    def succeeded(self, batch: int, revision: int, now: float) -> Mapping[str, Intent]:
-        """The batch was applied: what is committed or renewed by it; nothing where it is told twice."""
+    def succeeded(self, batch: int, revision: int, now: float) -> Mapping[str, Intent | None]:
+        """The batch was applied: what is committed or renewed, and what has passed by (None); told twice, nothing."""
         done = self.sent
         if done is None or done.number != batch:
             return {}
         self.sent = None
         if done.fences:
-            self._fence, self._fence_next = revision, False
+            self.fence, self._fence_next = revision, False
         for key in done.ghosts:
             self._ghosts.pop(key, None)
         for key in done.puts:
             self._written(key, revision, now)
-        return {**done.puts, **done.renewals}
+        return {**done.puts, **done.renewals, **dict.fromkeys(done.passes)}
 
     def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
         """The batch was refused or got no answer, and ``seen`` is what etcd holds. Requeues what goes again."""
@@ -247,14 +258,17 @@ class Committer:
         if diagnosis.fenced or diagnosis.moved:
             return diagnosis
         self.sent = None
-        if seen.fence != self._fence:
-            self._fence, self._fence_next = seen.fence, False  # ours: it moved the fence, and is what etcd holds
+        if seen.fence != self.fence:
+            self.fence, self._fence_next = seen.fence, False  # ours: it moved the fence, and is what etcd holds
         else:
             self._fence_next = True
         stale = seen.coordinator_term != batch.coordinator_term
+        recalled = any(seen.lenders.get(shard) != (term, fence) for shard, term, fence in batch.lenders)
+        self._passes = dict.fromkeys((*batch.passes, *self._passes))
+        self._at_once |= bool(self._passes)
         for key, intent in reversed(tuple(batch.puts.items())):
             found = seen.intents.get(key)
-            if found is not None and found.intent is not None and _same(found.intent, intent):
+            if found is not None and found.intent is not None and same(found.intent, intent):
                 self._written(key, found.created, now)
                 diagnosis.committed[key] = intent
             elif key in self._unwanted:
@@ -265,6 +279,8 @@ class Committer:
                 diagnosis.foreign[key] = found
             elif stale:
                 diagnosis.stale.append(key)
+            elif recalled:
+                diagnosis.recalled.append(key)
             elif self._sends.get(key, 0) >= MAX_SENDS:
                 diagnosis.exhausted.append(key)
                 self._ghosts[key] = None
@@ -303,6 +319,8 @@ class Committer:
     def _transaction(self, batch: Batch) -> Commit:
         names = {key: self._keys.intent(key) for key in batch.keys}
         compares = self._terms_and_absence(batch, names) + self._order() + self._layout()
+        if batch.lenders:
+            compares += self._loans(batch)
         compares += self._creations(batch, names)
         ops: list[Op] = [
             Put(names[key], encode_record(intent))
@@ -315,7 +333,7 @@ class Committer:
         units = tuple(
             (intent.coordinator_term, pod.unit or intent.unit) for intent in batch.puts.values() for pod in intent.pods
         )
-        return Commit(batch.number, tuple(compares), tuple(ops), units, _steps(batch, names))
+        return Commit(batch.number, tuple(compares), tuple(ops), units, steps_of(batch, names))
 
     def _terms_and_absence(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         """That we lead, that the plans' coordinator does, and that no new intent has a predecessor."""
@@ -327,33 +345,21 @@ class Committer:
 
     def _order(self) -> list[Compare]:
         """That no transaction made before this one is applied after one made later."""
-        return [ModRevisionIs(self._fence_key, self._fence)]
+        return [ModRevisionIs(self._fence_key, self.fence)]
 
     def _layout(self) -> list[Compare]:
         """That the nodes are divided as they were when this leader won."""
         return [ModRevisionIs(self._shards_key, self._shards)]
 
+    def _loans(self, batch: Batch) -> list[Compare]:
+        """That each lender leads, and has not taken back what it lent."""
+        compares: list[Compare] = []
+        for shard, term, fence in sorted(batch.lenders):
+            compares.append(CreateRevisionIs(self._keys.binder_leader(shard), term))
+            compares.append(ModRevisionIs(self._keys.binder_fence(shard), fence))
+        return compares
+
     def _creations(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         """That what is renewed or deleted is still the same intent."""
         compares: list[Compare] = [CreateRevisionIs(names[key], self._created[key]) for key in batch.renewals]
         return compares + [CreateRevisionIs(names[key], created) for key, created in batch.clears.items()]
-
-
-def _steps(batch: Batch, keys: Iterable[str]) -> tuple[str, ...]:
-    """Which steps of a gang the transaction makes, by the names of their failpoints."""
-    if not [key for key in keys if key.startswith(GANG)]:
-        return ()
-    parts = [part for key in batch.puts if (part := gang_part(key)) is not None]
-    steps = ["gang_link"] if any(link for _, link in parts) else []
-    steps += ["gang_head"] if any(not link for _, link in parts) else []
-    steps += ["gang_rewrite"] if any(gang_part(key) is not None for key in batch.renewals) else []
-    return (*steps, "gang_clear") if any(gang_part(key) is not None for key in batch.clears) else tuple(steps)
-
-
-def _same(found: Intent, wanted: Intent) -> bool:
-    """Whether the intent in etcd is the one we wanted to write, by plan and unit."""
-    return (found.coordinator_term, found.plan_id, found.unit) == (
-        wanted.coordinator_term,
-        wanted.plan_id,
-        wanted.unit,
-    )

@@ -18,6 +18,7 @@ from itertools import islice
 
 from services.binder.core.gangs import GANG_TRANSITIONS, GangStage, InFlightGang
 from services.binder.core.in_flight import InFlightBinding, Stage
+from services.binder.core.loans import lenders_of
 from services.binder.core.state import State
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.check import surely_fit
@@ -94,7 +95,7 @@ class GangCycle:
             return
         gang.unwritten.discard(key)
         if gang.unwritten == {gang.key}:
-            self._committer.put(gang.key, gang.intent(0, self._state.term, self._state.shard))
+            self._commit_head(gang)
         elif not gang.unwritten:
             self._state.stats.gangs_committed += 1
             self._move(gang, GangStage.COMMITTED)
@@ -168,8 +169,15 @@ class GangCycle:
         gang.divide(self._committer.size)
         self._move(gang, GangStage.COMMITTING)
         links = list(enumerate(gang.keys))[1:]
-        for number, key in links or [(0, gang.key)]:
+        for number, key in links:
             self._committer.put(key, gang.intent(number, self._state.term, self._state.shard))
+        if not links:
+            self._commit_head(gang)
+
+    def _commit_head(self, gang: InFlightGang) -> None:
+        """The value that decides for all of it; it rests on whatever was lent for any member."""
+        lenders = lenders_of(gang.members.values())
+        self._committer.put(gang.key, gang.intent(0, self._state.term, self._state.shard), lenders)
 
     def _enough(self, gang: InFlightGang) -> bool:
         """Whether the minimum could be bound now; once somebody is bound, everybody goes on."""

@@ -94,7 +94,8 @@ class StoreCalls:
         try:
             own = await self._store.get(self._keys.binder_leader(self._shard))
             coordinator = await self._store.get(self._keys.coordinator_leader)
-            fence, shards = await self._fence(), await self._store.get(self._keys.binder_shards)
+            fence, shards = await self._fence(self._shard), await self._store.get(self._keys.binder_shards)
+            lenders = {shard: await self._lender(shard) for shard in look_up.lenders}
             if len(look_up.unit_keys) > FEW_KEYS:
                 listing = await self._store.list_prefix(self._keys.intents_prefix)
                 found: list[KeyValue | None] = list(listing.items)
@@ -108,7 +109,7 @@ class StoreCalls:
         wanted = {key: intents[key] for key in look_up.unit_keys if key in intents}
         terms = [kv.create_revision if kv is not None else 0 for kv in (own, coordinator)]
         layout = shards.mod_revision if shards is not None else 0
-        self._post((LookedUp(look_up.batch, terms[0], terms[1], wanted, fence, layout),))
+        self._post((LookedUp(look_up.batch, terms[0], terms[1], wanted, fence, layout, lenders),))
 
     async def leads(self, term: int, coordinator_term: int) -> bool:
         """Whether etcd names us and the coordinator of that term as leaders now; False too where it does not say."""
@@ -132,17 +133,22 @@ class StoreCalls:
         while True:
             try:
                 listing = await self._store.list_prefix(self._keys.intents_prefix)
-                fence = await self._fence()
+                fence = await self._fence(self._shard)
             except StoreError as error:
                 self._log.warning("intents_unlisted", error=error)
                 await asyncio.sleep(LIST_RETRY_S)
                 continue
-            self._post((IntentsListed(self._intents(listing.items), fence),))
+            self._post((IntentsListed(self._intents(listing.items), fence, listing.revision),))
             return
 
-    async def _fence(self) -> int:
-        kv = await self._store.get(self._keys.binder_fence(self._shard))
+    async def _fence(self, shard: str) -> int:
+        kv = await self._store.get(self._keys.binder_fence(shard))
         return kv.mod_revision if kv is not None else 0
+
+    async def _lender(self, shard: str) -> tuple[int, int]:
+        """Term and fence of the shard's leader."""
+        leader = await self._store.get(self._keys.binder_leader(shard))
+        return (leader.create_revision if leader is not None else 0), await self._fence(shard)
 
     def _intents(self, items: Iterable[KeyValue | None]) -> Mapping[str, StoredIntent]:
         return {

@@ -12,8 +12,9 @@ happens between, a result counts while its pod is placed by that very plan.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from services.coordinator.binding.borrowing import kept
 from services.coordinator.binding.plans import Ledger, OpenPlan, Placed
 from services.coordinator.core.events import PlanAnswered, PlanFailed, PodFetched
 from services.coordinator.core.intake import PodIntake
@@ -72,7 +73,9 @@ class Outcomes:
         """The binder answered a plan; an answer to a plan that is not open changes nothing (I9)."""
         found = self._ledger.answered(event)
         if found is not None:
-            self._answers.append((event.plan_id, self._results(event, *found, self._state.now)))
+            plan = found[0]
+            results = self._loans(event, *found) if plan.lends_to else self._results(event, *found, self._state.now)
+            self._answers.append((event.plan_id, results))
             self._state.agenda.results = self._state.now
             self._take_in()
 
@@ -176,13 +179,74 @@ class Outcomes:
 
     def failed(self, event: PlanFailed) -> None:
         """The plan was not answered; if it was refused for what it is, its units go back."""
+        opened = self._ledger.plans.get(event.plan_id)
         plan = self._ledger.failed(event)
+        if plan is not None and opened is not None and opened.lends_to:
+            self.give_up([found for number, found in self._ledger.plans.items() if number == opened.lends_to])
+            return
         for placement in plan.placements if plan is not None else ():
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
                 self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True)
         for eviction in plan.evictions if plan is not None else ():
             self._nominations.not_asked(eviction)
+
+    # --- what other shards lend ---------------------------------------------------------------------------------
+
+    def _loans(self, event: PlanAnswered, open_plan: OpenPlan, results: list[PlacementResult]) -> Iterator[None]:
+        """A lender's answer, result by result; after the last lender's the plan that it lends to goes out."""
+        plan, home = open_plan.plan, open_plan.lends_to
+        loans = {(loan.uid, loan.node): loan for loan in event.result.loans}
+        for placement, result in zip(plan.placements, results, strict=True):
+            placed = self._ledger.placed.get(placement.uid)
+            if placed is not None and placed.plan_id == home:
+                placed.loan = loans.get((placement.uid, placement.node)) if result.outcome == Outcome.LENT else None
+                if placed.loan is None:
+                    self._tell_of(plan.plan_id, placement, result)
+                    self._not_lent(placed, result, open_plan)
+            yield
+        opened = self._ledger.lent(open_plan)
+        if opened is not None:
+            self._borrowed(opened)
+
+    def _not_lent(self, placed: Placed, result: PlacementResult, open_plan: OpenPlan) -> None:
+        """The unit has no room there: it is given back, unless it turns out to be bound."""
+        placed.plan_id = open_plan.plan.plan_id
+        if result.outcome in (Outcome.LENT, Outcome.UNRESOLVED):
+            reason = f"the binder of shard {open_plan.shard} has not said in time whether it lends room"
+            self._give_back(placed, reason, failed=self._failures.conflicts.lost(placed.placement.uid))
+        else:
+            self._apply(placed, result)
+
+    def _borrowed(self, opened: OpenPlan) -> None:
+        """All lenders have answered: what stands goes to the binder, whole gangs or nothing of them."""
+        plan, shards = opened.plan, self._state.shards
+        waiting: dict[int, Placed] = {}
+        for placement in plan.placements:
+            placed = self._ledger.placed.get(placement.uid)
+            if placed is not None and placed.plan_id == plan.plan_id:
+                waiting[placement.unit] = placed
+        stand = {
+            unit: placed.loan is not None or shards.of(placed.placement.node) == opened.shard
+            for unit, placed in waiting.items()
+        }
+        units, gangs, lost = kept(plan.gangs, stand)
+        self._ledger.borrowed(opened, units, gangs)
+        for unit in lost:
+            failed = self._failures.conflicts.lost(waiting[unit].placement.uid)
+            self._give_back(waiting[unit], "other shards have lent too little room for its pod group", failed=failed)
+
+    def give_up(self, plans: Iterable[OpenPlan]) -> None:
+        """These have waited for lenders in vain: nothing of them was sent, so all of it is tried anew."""
+        for opened in plans:
+            shards = ", ".join(sorted(set(opened.borrows.values())))
+            self._state.log("loans_awaited", level="warning", plan_id=opened.plan.plan_id, shards=shards)
+            self._ledger.drop(opened)
+            for placement in opened.plan.placements:
+                placed = self._ledger.placed.get(placement.uid)
+                if placed is not None and placed.plan_id == opened.plan.plan_id:
+                    reason = f"no binder of shard {shards} has said whether it lends room for the pod group"
+                    self._give_back(placed, reason, failed=True)
 
     def fetched(self, event: PodFetched) -> None:
         """What the API server says about a pod that was looked up."""

@@ -5,7 +5,8 @@
                     |  +-- failed / no binder / another binder
                     +----- WAITING (retry_at) <--+
 
-Each shard of nodes has a binder of its own, and a plan names nodes of one shard; without a binder it waits for one. A
+Each shard of nodes has a binder of its own, and each plan is one binder's; without a binder it waits for one. One that
+names nodes of other shards first waits for what those lend (``borrowing.py``). A
 plan is idempotent by (term, plan_id), so it is sent again, unchanged, to whoever leads the binders, until it is
 answered. A unit that the binder still has on its way is asked for by another plan. A placement stays assumed until the
 watch shows the pod bound or gone; one that nobody confirmed for ``confirm_after_s`` is looked up (reliability.md 3.7:
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from services.coordinator.binding.borrowing import Placing, parts_of, to_borrow
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import FetchPod, SendPlan, StepDown
 from services.coordinator.core.state import NEVER, State
@@ -26,7 +28,17 @@ from services.coordinator.status.reporter import StatusReporter
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
 from shared.scheduling.shards import ONLY
-from shared.wire.messages import MAX_UNITS, VERSION, Eviction, Gang, Outcome, Placement, PlacementResult, Plan
+from shared.wire.messages import (
+    MAX_UNITS,
+    VERSION,
+    Eviction,
+    Gang,
+    Loan,
+    Outcome,
+    Placement,
+    PlacementResult,
+    Plan,
+)
 
 REFUSED_FOR_NOW = frozenset(
     {"not_leader", "not_ready", "wrong_shard", "overloaded", "unauthenticated", "forbidden"}
@@ -52,6 +64,10 @@ class Placed:
     asked: bool = False
     gang: Gang | None = None
     """With which others it stands or falls."""
+    shard: str = ONLY
+    """Whose binder commits it."""
+    loan: Loan | None = None
+    """What another shard's binder keeps for it."""
 
 
 @dataclass(slots=True)
@@ -70,6 +86,12 @@ class OpenPlan:
     """Per placement: when its pod was first seen, when taken off the queue, and which attempt it is, from 1."""
     again: bool = False
     """It only asks for the end of units that an earlier plan handed over."""
+    lends_to: int = 0
+    """The plan that it borrows for; 0: none."""
+    borrows: dict[int, str] = field(default_factory=dict)
+    """Plans that lend, and have not answered, by number: whom they ask. It is not sent before."""
+    give_up_at: float = NEVER
+    """Until then it waits for those."""
 
 
 @dataclass(slots=True)
@@ -89,24 +111,15 @@ class Ledger:
 
     # --- plans --------------------------------------------------------------------------------------------------
 
-    def open(
-        self, placements: list[tuple[Placement, Pod]], follows: int, *, gangs: Sequence[Gang] = (), again: bool = False
-    ) -> None:
-        """A new plan for each shard, sent at once if its binder leads. ``gangs``: which of the placements stand or fall
-        together; each is of one shard (``shards.py``), or its first member's binder refuses it whole."""
+    def open(self, placements: list[Placing], follows: int, *, gangs: Sequence[Gang] = (), again: bool = False) -> None:
+        """A new plan for each shard, sent at once if its binder leads and nothing is to be borrowed. ``gangs``: which
+        of the placements stand or fall together; each is of one group (``shards.py``)."""
         shards = self.state.shards
         if not shards.several:
             self._open(placements, follows, gangs, shards.names[0], again)
             return
-        home = {placement.unit: placement.node for placement, _ in placements}
-        gang_node = {unit: home[gang.members[0]] for gang in gangs for unit in gang.members}
-        parts: dict[str, list[tuple[Placement, Pod]]] = {}
-        for placement, pod in placements:
-            shard = shards.of(gang_node.get(placement.unit, placement.node))
-            parts.setdefault(shard, []).append((placement, pod))
-        for shard, part in parts.items():
-            own = [gang for gang in gangs if shards.of(home[gang.members[0]]) == shard]
-            self._open(part, follows, own, shard, again)
+        for part in parts_of(self.state, placements, gangs):
+            self._open(part.each, follows, part.gangs, part.shard, again)
 
     def _open(
         self, placements: list[tuple[Placement, Pod]], follows: int, gangs: Sequence[Gang], shard: str, again: bool
@@ -115,7 +128,7 @@ class Ledger:
         self._plan_ids += 1
         state.messages += 1
         placed = [placement for placement, _ in placements]
-        plan = Plan(VERSION, state.messages, follows, state.term, self._plan_ids, placed, [], list(gangs))
+        plan = Plan(VERSION, state.messages, follows, state.term, self._plan_ids, placed, [], list(gangs), loans=[])
         tried = []
         gang_of = {unit: gang for gang in gangs for unit in gang.members}
         if not self.placed:
@@ -124,21 +137,67 @@ class Ledger:
         for placement, pod in placements:
             uid = placement.uid
             gang = gang_of.get(placement.unit)
-            self.placed[uid] = Placed(placement, pod, plan.plan_id, state.now, gang=gang)
+            loan = self.placed[uid].loan if again else None
+            if loan is not None:
+                plan.loans.append(loan)
+            self.placed[uid] = Placed(placement, pod, plan.plan_id, state.now, gang=gang, shard=shard, loan=loan)
             if pod.group:
                 state.groups.send_away(uid)
             if uid in self.reporter.notices:
                 self.reporter.placing(uid)
             entry = state.queue.entries.get(uid)
             tried.append((entry.first_seen, entry.since, entry.attempts + 1) if entry else (state.now, state.now, 1))
-        self.plans[plan.plan_id] = OpenPlan(plan, shard, opened_at=state.now, tried=tried, again=again)
+        opened = self.plans[plan.plan_id] = OpenPlan(plan, shard, opened_at=state.now, tried=tried, again=again)
         state.stats.plans += 1
         state.stats.placements += len(placements)
-        self._send(self.plans[plan.plan_id])
+        if state.shards.several and not again:
+            self._borrow(opened)
+        self._send(opened)
+
+    def _borrow(self, opened: OpenPlan) -> None:
+        """Ask the binders of other shards for what the plan needs of their nodes."""
+        state = self.state
+        for shard, wanted in to_borrow(state.shards, opened.shard, opened.plan.placements).items():
+            self._plan_ids += 1
+            state.messages += 1
+            plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, wanted, lend=True)
+            lender = self.plans[plan.plan_id] = OpenPlan(
+                plan, shard, opened_at=state.now, lends_to=opened.plan.plan_id
+            )  # fmt: skip
+            opened.borrows[plan.plan_id] = shard
+            opened.give_up_at = state.now + state.settings.borrow_s
+            state.agenda.ledger = min(state.agenda.ledger, opened.give_up_at)
+            state.stats.plans += 1
+            self._send(lender)
+
+    def lent(self, plan: OpenPlan) -> OpenPlan | None:
+        """The plan's lender has answered; the plan that it lends to, if it waits for no other."""
+        opened = self.plans.get(plan.lends_to)
+        if opened is None:
+            return None
+        opened.borrows.pop(plan.plan.plan_id, None)
+        return None if opened.borrows else opened
+
+    def borrowed(self, opened: OpenPlan, units: set[int], gangs: list[Gang]) -> None:
+        """Send what is left of a plan that has waited for lenders, with what they lent."""
+        plan, placed = opened.plan, self.placed
+        each = [(one, tried) for one, tried in zip(plan.placements, opened.tried, strict=True) if one.unit in units]
+        if not each:
+            del self.plans[plan.plan_id]
+            return
+        opened.tried = [tried for _, tried in each]
+        loans = [loan for one, _ in each if (loan := placed[one.uid].loan) is not None]
+        opened.plan = msgspec.structs.replace(plan, placements=[one for one, _ in each], gangs=gangs, loans=loans)
+        self._send(opened)
+
+    def drop(self, opened: OpenPlan) -> None:
+        """The plan was never sent, and is not to be; nor is anything lent to it."""
+        for plan_id in (opened.plan.plan_id, *opened.borrows):
+            self.plans.pop(plan_id, None)
 
     def ask_later(self, uid: str) -> None:
         """The binder has the unit still on its way: its end is to be asked for."""
-        self._later[uid] = self.state.shards.of(self.placed[uid].placement.node)
+        self._later[uid] = self.placed[uid].shard
         self.state.agenda.ledger = self.state.now
 
     def _ask_again(self) -> None:
@@ -189,7 +248,7 @@ class Ledger:
         leaderless = self.leaderless() if shards > 1 else []
         for plan in self.plans.values():
             held_up = plan.shard in leaderless and len(leaderless) < shards
-            if not plan.again and plan.plan.placements and not held_up:
+            if not plan.again and not plan.lends_to and plan.plan.placements and not held_up:
                 plans += 1
                 units += len(plan.plan.placements)
         return plans < self.state.settings.plans_in_flight * shards or units < FEW_UNITS
@@ -250,6 +309,8 @@ class Ledger:
         return None
 
     def _send(self, plan: OpenPlan) -> None:
+        if plan.borrows:
+            return
         url = self._url(plan.shard)
         if not url:
             plan.retry_at = None  # sent when a binder leads
@@ -274,9 +335,9 @@ class Ledger:
         if uid in self.reporter.notices:
             self.reporter.unplaced(uid)
 
-    def step(self) -> None:
+    def step(self) -> list[OpenPlan]:
         """Look up placements that nobody confirmed for too long, unless their plan is still open; send again what is
-        due; ask for the end of units on their way."""
+        due; ask for the end of units on their way. Plans that have waited too long for lenders: give them up."""
         state = self.state
         state.agenda.ledger = NEVER
         if state.now >= self._swept_at + state.settings.sweep_every_s:
@@ -291,6 +352,7 @@ class Ledger:
         if self._later:
             self._ask_again()
         state.agenda.ledger = min(state.agenda.ledger, self.wake_at())
+        return [plan for plan in self.plans.values() if plan.borrows and plan.give_up_at <= state.now]
 
     def look_up(self, uid: str) -> None:
         """Ask the API server what became of a placement."""
@@ -303,6 +365,7 @@ class Ledger:
     def wake_at(self) -> float:
         """When a plan is due again, late confirmations are to be looked for, or the end of units is to be asked for."""
         times = [plan.retry_at for plan in self.plans.values() if plan.retry_at is not None]
+        times += [plan.give_up_at for plan in self.plans.values() if plan.borrows]
         if self.placed:
             times.append(self._swept_at + self.state.settings.sweep_every_s)
         if self._later and self._askable():

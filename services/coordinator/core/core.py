@@ -246,7 +246,7 @@ class Core:
         if agenda.results <= now:
             self.outcomes.step()
         if agenda.ledger <= now:
-            self.ledger.step()
+            self.outcomes.give_up(self.ledger.step())
         if groups.touched or groups.members:
             self.groups.step()
         if self.cycle.current is not None and self.cycle.finish() and (groups.touched or groups.members):

@@ -78,6 +78,8 @@ class CoreSettings:
     """A placement that no watch event confirmed for so long is looked up with a GET."""
     sweep_every_s: float = 5.0
     """How often late confirmations are looked for."""
+    borrow_s: float = 5.0
+    """A gang that spans shards waits so long for what their binders lend, a takeover long; then it is tried anew."""
     plan_retry_s: float = 0.05
     """First pause before a failed plan is sent again; doubles up to ``plan_retry_max_s``."""
     plan_retry_max_s: float = 0.5

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from services.coordinator.binding.shards import widen
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, OfferedClass
 from services.coordinator.cycle.requeueing import Requeuer
@@ -110,6 +111,9 @@ class FailureHandler:
     def park(self, unit: Unit, *, guided: bool) -> None:
         """By the coordinator's own accounting no node takes the unit: it sleeps until that may have changed."""
         state, pod = self._state, unit.pod
+        if widen(state, pod):
+            state.queue.retry(pod.uid, state.now, failed=False)
+            return
         if guided and (others := state.constraints.waits(pod)):
             state.queue.hold(pod.uid, others, state.now)
             self._requeuer.attempt_ended(pod.uid)

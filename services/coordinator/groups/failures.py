@@ -8,11 +8,11 @@ at least what it lacks was placed --> the rest waits where it was, until those a
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from services.coordinator.binding.shards import elsewhere, rehome
+from services.coordinator.binding.shards import TOGETHER, go, goes, ways
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_ROUND_BYTES
 from services.coordinator.cycle.failures import ConflictTracker
@@ -45,13 +45,13 @@ def _work_of(attempt: Attempt, pods: Sequence[Pod]) -> int:
 @dataclass(frozen=True, slots=True)
 class Shortfall:
     """Why a group cannot reach its minimum: ``placed`` of its members would fit; ``plugins`` keep the others away.
-    ``shard``: another shard of nodes that could take it, "" where none can."""
+    ``way``: where else than it may go now it would fit (``binding/shards.py``), "" for nowhere."""
 
     lacking: int
     placed: int
     reason: str
     plugins: frozenset[str]
-    shard: str = ""
+    way: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,20 +153,23 @@ class GroupFailures:
         if group is None:
             return Outlook(pods)
         plain = not exact and group.topology is None and self._alike(pods)
-        if plain and self._has_room(pods[0].pod_class, lacking):
-            return Outlook(pods, 1 + len(pods) // (2 * MEMBERS_PER_WORK), alike=True)
-        attempt = yield from state.domains.attempting(group, pods)
-        work = _work_of(attempt, pods)
-        if not attempt.reached:
-            reason = next((failure_message(diagnosis) for diagnosis in attempt.rejected.values()), "")
-            short = Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins)
-            for shard, moved in elsewhere(state, key, pods):
+        work = 0
+        for way, moved in ways(state, key, pods):
+            if work:
                 yield TRIED_PER_WORK * work  # of the attempt before: each shard may take a turn of its own
-                attempt = yield from state.domains.attempting(group, moved)
-                work = _work_of(attempt, moved)
-                if attempt.reached:
-                    return Outlook(pods, work, short=replace(short, shard=shard))
-            return Outlook(pods, work, short=short)
+            work = 1 + len(pods) // (2 * MEMBERS_PER_WORK)
+            if plain and self._has_room(moved[0].pod_class, lacking):
+                if goes(state, key, way):
+                    return Outlook(pods, work, alike=True)
+                return Outlook(pods, work, short=Shortfall(lacking, 0, "", frozenset(), way))
+            attempt = yield from state.domains.attempting(group, moved)
+            work = _work_of(attempt, moved)
+            if attempt.reached:
+                break
+        if not attempt.reached or not goes(state, key, way):
+            reason = next((failure_message(diagnosis) for diagnosis in attempt.rejected.values()), "")
+            elsewhere = way if attempt.reached else ""
+            return Outlook(pods, work, short=Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins, elsewhere))
         if attempt.reordered:
             by_uid = {pod.uid: pod for pod in pods}
             others = [pod for pod in pods if pod.uid not in attempt.nodes]
@@ -195,12 +198,14 @@ class GroupFailures:
         return all(pod.pod_class == first for pod in pods) and all(template(pod) is None for pod in pods)
 
     def park(self, key: str, pods: Sequence[Pod], short: Shortfall) -> None:
-        """There is no room for so many: the group moves to a shard that has it, or sleeps until what it lacks may be
-        there."""
-        if short.shard:
-            rehome(self._state, key, short.shard)
+        """There is no room for so many: the group goes where there is, or sleeps until what it lacks may be there,
+        wherever that is."""
+        if short.way:
+            go(self._state, key, short.way)
             self.retry(key)
             return
+        if len(pods) and not goes(self._state, key, ways(self._state, key, pods)[-1][0]):
+            go(self._state, key, TOGETHER)
         state, minimum = self._state, self._state.groups.minimum(key)
         bound = minimum - short.lacking
         text = (

@@ -119,10 +119,12 @@ def _where(core: Core, pod: Pod) -> tuple[str, str]:
         return settled
     placed = core.ledger.placed.get(pod.uid)
     if placed is not None:
-        shard = core.state.shards.of(placed.placement.node)
+        shard, plan = placed.shard, core.ledger.plans.get(placed.plan_id)
         said = "the binder has answered, the API server not yet" if placed.answered else "the binder has its plan"
         if not placed.answered and shard in core.ledger.leaderless():
             said = f"no binder leads shard {shard}; it waits for one"
+        elif plan is not None and plan.borrows:
+            said = f"the binder of shard {', '.join(sorted(set(plan.borrows.values())))} is asked to lend room"
         return "placing", f"on its way to {placed.placement.node}: {said}"
     if pod.uid in core.takeover.held:
         return "placing", "an earlier leader's intent for it is being finished or withdrawn"

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 import pytest
 from msgspec import structs
 
-from services.binder.core import core
+from services.binder.core import core, state
 from services.binder.core.events import LookedUp
 from services.binder.core.gangs import GangStage, InFlightGang
-from services.binder.core.in_flight import InFlightBinding
+from services.binder.core.in_flight import LEGAL, InFlightBinding, Stage
 from services.binder.core.loans import Loans
 from services.binder.cycle import binding_cycle, check
+from services.binder.cycle.batch import Batch, Diagnosis
 from services.binder.cycle.binding_cycle import BindingCycle
-from services.binder.cycle.commit import Batch, Committer, Diagnosis
+from services.binder.cycle.commit import Committer
 from services.binder.cycle.gang_cycle import GangCycle
 from services.binder.cycle.line import Line
-from shared.ports import Compare
+from shared.model.pod import Pod
+from shared.ports import Compare, CreateRevisionIs
 from shared.wire.messages import Outcome
 
 
@@ -60,6 +62,67 @@ def without_the_layout(patch: pytest.MonkeyPatch) -> None:
 def without_loans(patch: pytest.MonkeyPatch) -> None:
     """What other shards have committed to our nodes is not counted."""
     patch.setattr(Loans, "list", lambda *_: None)
+
+
+class NoLenders(Committer):
+    """What was lent is taken to be lent for good."""
+
+    def _loans(self, batch: Batch) -> list[Compare]:
+        return []
+
+
+class NoLendersTerm(Committer):
+    """Compares that a lender has taken nothing back, and not that it leads."""
+
+    def _loans(self, batch: Batch) -> list[Compare]:
+        return [compare for compare in super()._loans(batch) if not isinstance(compare, CreateRevisionIs)]
+
+
+class NoLendersFence(Committer):
+    """Compares that a lender leads, and not that it has taken nothing back."""
+
+    def _loans(self, batch: Batch) -> list[Compare]:
+        return [compare for compare in super()._loans(batch) if isinstance(compare, CreateRevisionIs)]
+
+
+def without_the_lenders_compares(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core, "Committer", NoLenders)
+
+
+def without_the_lenders_term(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core, "Committer", NoLendersTerm)
+
+
+def without_the_lenders_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core, "Committer", NoLendersFence)
+
+
+def without_ending_loans_by_lists(patch: pytest.MonkeyPatch) -> None:
+    """A loan ends by time: whether an intent names the pod is not looked at."""
+
+    def step(loans: Loans) -> None:
+        for uid, held in list(loans._of.items()):
+            if held.fence is not None and held.until <= loans._state.now:
+                loans.over(uid)
+                loans._state.cluster.forget(uid)
+        stepped(loans)
+
+    stepped = Loans.step
+    patch.setattr(Loans, "step", step)
+
+
+def without_waiting_for_what_was_given_up(patch: pytest.MonkeyPatch) -> None:
+    """What is lent is told at once."""
+
+    def check(cycle: BindingCycle, binding: InFlightBinding, pod: Pod) -> None:
+        checked(cycle, binding, pod)
+        if binding.lend and binding.stage is Stage.CHECKED:
+            cycle._committer.clear(binding.uid, cycle._state.now)
+            cycle.to_binding(binding)
+
+    checked = BindingCycle._check
+    patch.setattr(BindingCycle, "_check", check)
+    patch.setattr(state, "LEGAL", LEGAL | {(cause, Stage.CHECKED, Stage.SETTLED) for cause, _, _ in LEGAL})
 
 
 def without_the_fence(patch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,7 @@ from shared.wire.messages import (
     Eviction,
     EvictionOutcome,
     EvictionResult,
+    Loan,
     Offer,
     Outcome,
     PlacementResult,
@@ -314,6 +315,7 @@ class Scene:
     def bind(self, plan: Plan) -> PlanAnswered:
         """The binder's part: check at the node's state now, bind, tell the watch."""
         results: list[PlacementResult] = []
+        loans: list[Loan] = []
         evictions = [self._evict(eviction) for eviction in plan.evictions]
         for placement in decode(encode(plan), Plan).placements:
             pod = self.pods.get(placement.uid)
@@ -326,16 +328,24 @@ class Scene:
             if pod.node_name:
                 results.append(PlacementResult(placement.unit, Outcome.ELSEWHERE, pod.node_name))
                 continue
+            if placement.uid in self.binder.accounts:
+                self.binder.forget(placement.uid)  # it was lent
             candidates = [placement.node, *placement.alternatives]
             fitting = [n for n in candidates if check_placement(self.binder_checks, pod.pod_class, n) is None]
             if not fitting:
                 results.append(PlacementResult(placement.unit, Outcome.CONFLICT, candidates[0], "full"))
                 continue
+            if plan.lend:
+                shard = self.core.state.shards.of(fitting[0])
+                self.binder.assume(pod.uid, fitting[0], pod.pod_class, self.now)
+                loans.append(Loan(pod.uid, fitting[0], shard, 3, 4, pod.resource_version))
+                results.append(PlacementResult(placement.unit, Outcome.LENT, fitting[0]))
+                continue
             self.bindings.append((pod.uid, fitting[0]))
             self.change_pod(pod.uid, node_name=fitting[0])
             results.append(PlacementResult(placement.unit, Outcome.BOUND, fitting[0], "", 100))
         return PlanAnswered(
-            plan.plan_id, PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 0, evictions)
+            plan.plan_id, PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 0, evictions, loans)
         )
 
     def _evict(self, eviction: Eviction) -> EvictionResult:
