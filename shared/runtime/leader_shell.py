@@ -20,7 +20,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -241,8 +241,13 @@ async def candidacy(
     hung_after_s: float,
     admin_url: str = "",
     plugins: tuple[str, ...] = (),
+    role: str = "",
+    thread: LeaseThread | None = None,
 ) -> AsyncIterator[Candidacy]:
-    """Campaign for ``key``, listed among the members; leaving resigns, and a successor leads at once."""
+    """Campaign for ``key``, listed among the members; leaving resigns, and a successor leads at once.
+
+    A process may be a candidate for several keys, each with a lease of its own: then ``role`` says what it is listed
+    as here, not the process's own, and ``thread`` renews for all of them."""
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_lost(term: int, reason: str) -> None:
@@ -256,9 +261,10 @@ async def candidacy(
     member = MemberRecord(
         id=runtime.id, url=runtime.url, incarnation=incarnation, version=version, admin_url=admin_url, plugins=plugins
     )
+    own = LeaseThread(runtime.open_store, hung_after_s=hung_after_s)
     async with (
-        LeaseThread(runtime.open_store, hung_after_s=hung_after_s) as thread,
-        listed(runtime, thread, key=runtime.keys.member(runtime.role, runtime.id), record=member),
+        own if thread is None else nullcontext(thread) as thread,
+        listed(runtime, thread, key=runtime.keys.member(role or runtime.role, runtime.id), record=member),
         Leadership(
             thread,
             key=key,

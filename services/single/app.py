@@ -1,0 +1,79 @@
+"""The mesh in one process, for small clusters and small machines: composition of two services, and nothing else.
+
+    one loop, one etcd channel, one lease thread, one peer listener
+      candidate coordinator (its own key, term, lease) --> lead --plans: a call where our binder leads, else HTTP--+
+      candidate binder      (its own key, term, lease) --> lead <-------------------------------------------------+
+      one watch per kind for both
+
+Each is what it is in a process of its own; the two keys may be led by different processes. Losing either ends the
+process with code 3, since what is left of it is a standby's. Asked to stop, the coordinator resigns at once and the
+binder once its units are settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from services.binder import app as binder
+from services.binder.admin import Admin as BinderAdmin
+from services.coordinator import app as coordinator
+from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
+from services.single.settings import SingleSettings
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
+from shared.kube.scheduling_kinds import STORAGE_KINDS
+from shared.runtime.http.peers import FiguresRoute, PeerRoute
+from shared.runtime.kube.shared_watches import SharedWatches
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.process.plugins import plugins_of
+from shared.runtime.process.runtime import opened
+from shared.runtime.process.service import Service
+
+STATUS = "/v1/status"
+ROLES = 2
+"""Candidates in the process, each of which follows the cluster while it leads."""
+
+
+async def main(service: Service, settings: SingleSettings) -> None:
+    """Run until asked to stop or until either leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
+    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
+    async with opened(service, settings, "single") as runtime:
+        deciding = coordinator.admin_of(runtime, access)
+        binding = BinderAdmin(runtime.id, settings.shard)
+        binding.register(runtime.metrics)
+        plugins_of(settings.plugins).follow(runtime.health.note)
+        await runtime.listen(routes(deciding, binding))
+        api = runtime.api = KubeClient(access)
+        await runtime.check_servers()
+        service.spawn("credentials", access.keep_fresh())
+        watches = SharedWatches(api, kinds=STORAGE_KINDS, followers=ROLES)
+        ready = after(ROLES, runtime.ready)
+        async with (
+            LeaseThread(runtime.open_store, hung_after_s=settings.hung_after_s) as thread,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(binder.serve(runtime, binding, api, watches, ready=ready, thread=thread))
+            group.create_task(
+                coordinator.serve(runtime, deciding, api, watches, ready=ready, thread=thread, binder=binding.submit)
+            )
+
+
+def routes(deciding: CoordinatorAdmin, binding: BinderAdmin) -> list[PeerRoute | FiguresRoute]:
+    """The routes of both; ``/v1/status`` is the coordinator's, with the binder's as ``binder``."""
+    status = FiguresRoute(STATUS, lambda: deciding.status() | {"binder": binding.status()})
+    own = [route for route in (*deciding.routes(), *binding.routes()) if route.path != STATUS]
+    return [*own, status]
+
+
+def after(count: int, then: Callable[[], None]) -> Callable[[], None]:
+    """``then``, at the ``count``-th call."""
+    left = count
+
+    def call() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            then()
+
+    return call

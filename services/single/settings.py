@@ -1,0 +1,16 @@
+"""Settings of the mesh in one process: a coordinator's and a binder's; what both have counts for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.binder.settings import BinderSettings
+from services.coordinator.settings import CoordinatorSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleSettings(CoordinatorSettings, BinderSettings):
+    """What the process is told. It decides itself unless agents are registered."""
+
+    embedded_agent: bool = True
+    """While no agent is registered the leader decides for all nodes itself. See docs/adr/0027."""
