@@ -53,9 +53,10 @@ async def serve(
     *,
     ready: Callable[[], None],
     thread: LeaseThread | None = None,
+    on_other: Callable[[], None] | None = None,
 ) -> None:
     """Stand by, then lead, until asked to stop. ``ready`` is called once we are a candidate; ``thread`` None: one of
-    our own renews. ``LeadershipLost``: another process may lead."""
+    our own renews; ``on_other``: another process leads. ``LeadershipLost``: another process may lead."""
     settings, failpoints = runtime.settings, Failpoints.from_environment()
 
     async def drain() -> None:
@@ -69,6 +70,7 @@ async def serve(
         plugins=plugins_of(settings.plugins).titles,
         role="binder",
         thread=thread,
+        on_other=on_other,
     ) as candidate:
         admin.leadership = leadership = candidate.leadership
         ready()

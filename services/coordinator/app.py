@@ -129,13 +129,15 @@ async def serve(
     ready: Callable[[], None],
     thread: LeaseThread | None = None,
     binder: Binder | None = None,
+    on_other: Callable[[], None] = lambda: None,
 ) -> None:
     """Stand by, then lead, until asked to stop. ``ready`` is called once we are a candidate; ``thread`` None: one of
-    our own renews; ``binder``: takes plans that are for our own URL. ``LeadershipLost``: another process may lead."""
+    our own renews; ``binder``: takes plans that are for our own URL; ``on_other``: another process leads, or another
+    mesh holds the Lease in the cluster. ``LeadershipLost``: another process may lead."""
     service, settings, store, keys = runtime.service, runtime.settings, runtime.store, runtime.keys
     async with AsyncExitStack() as closing:
         service.spawn("log_level", control.follow_log_level(store, keys, settings))
-        cluster = await _cluster_lease(runtime, api)
+        cluster = await _cluster_lease(runtime, api, on_other)
         outside = Outside(
             store,
             api,
@@ -159,6 +161,7 @@ async def serve(
             plugins=plugins_of(settings.plugins).titles,
             role="coordinator",
             thread=thread,
+            on_other=on_other,
         ) as candidate:
             admin.leadership = leadership = candidate.leadership
             if serving is not None:
@@ -173,11 +176,19 @@ async def serve(
                     serving.stop()
 
 
-async def _cluster_lease(runtime: Runtime[CoordinatorSettings], api: KubeClient) -> ClusterLease | None:
+async def _cluster_lease(
+    runtime: Runtime[CoordinatorSettings], api: KubeClient, on_other: Callable[[], None]
+) -> ClusterLease | None:
     """What keeps a second mesh out. The mesh's id is read here, so that no hand-over waits for it."""
     settings = runtime.settings
     if not settings.cluster_lease_s:
         return None
+
+    def tell(text: str) -> None:
+        runtime.health.note("cluster lease", text)
+        if text:
+            on_other()
+
     return ClusterLease(
         api,
         scheduler_name=settings.scheduler_name,
@@ -185,7 +196,7 @@ async def _cluster_lease(runtime: Runtime[CoordinatorSettings], api: KubeClient)
         leader=runtime.id,
         duration_s=settings.cluster_lease_s,
         clock=boottime,
-        tell=lambda text: runtime.health.note("cluster lease", text),
+        tell=tell,
     )
 
 

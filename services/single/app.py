@@ -3,7 +3,7 @@
     one loop, one etcd channel, one lease thread, one peer listener
       candidate coordinator (its own key, term, lease) --> lead --plans: a call where our binder leads, else HTTP--+
       candidate binder      (its own key, term, lease) --> lead <-------------------------------------------------+
-      one watch per kind for both
+      one watch per kind for both, which begins when both lead, or another process leads one of the keys
 
 Each is what it is in a process of its own; the two keys may be led by different processes. Losing either ends the
 process with code 3, since what is left of it is a standby's. Asked to stop, the coordinator resigns at once and the
@@ -53,9 +53,20 @@ async def main(service: Service, settings: SingleSettings) -> None:
             LeaseThread(runtime.open_store, hung_after_s=settings.hung_after_s) as thread,
             asyncio.TaskGroup() as group,
         ):
-            group.create_task(binder.serve(runtime, binding, api, watches, ready=ready, thread=thread))
             group.create_task(
-                coordinator.serve(runtime, deciding, api, watches, ready=ready, thread=thread, binder=binding.submit)
+                binder.serve(runtime, binding, api, watches, ready=ready, thread=thread, on_other=watches.begin)
+            )
+            group.create_task(
+                coordinator.serve(
+                    runtime,
+                    deciding,
+                    api,
+                    watches,
+                    ready=ready,
+                    thread=thread,
+                    on_other=watches.begin,
+                    binder=binding.submit,
+                )
             )
 
 

@@ -26,8 +26,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from shared.election.events import Leader
 from shared.election.lease import LeaseSettings
-from shared.election.record import LeaderRecord
+from shared.election.record import LeaderRecord, decode_record
 from shared.errors import LeadershipLost
 from shared.ports import Clock
 from shared.runtime.lease.leadership import Leadership
@@ -243,16 +244,22 @@ async def candidacy(
     plugins: tuple[str, ...] = (),
     role: str = "",
     thread: LeaseThread | None = None,
+    on_other: Callable[[], None] | None = None,
 ) -> AsyncIterator[Candidacy]:
     """Campaign for ``key``, listed among the members; leaving resigns, and a successor leads at once.
 
     A process may be a candidate for several keys, each with a lease of its own: then ``role`` says what it is listed
-    as here, not the process's own, and ``thread`` renews for all of them."""
+    as here, not the process's own, and ``thread`` renews for all of them. ``on_other``: another process leads."""
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_lost(term: int, reason: str) -> None:
         if not lost.done():
             lost.set_result(f"term {term} is over: {reason}")
+
+    def saw(leader: Leader | None) -> None:
+        known = decode_record(leader.value) if leader is not None else None
+        if on_other is not None and known is not None and known.incarnation != incarnation:
+            on_other()
 
     incarnation, version = new_incarnation(), CONCLAVE_VERSION
     record = LeaderRecord(
@@ -271,6 +278,7 @@ async def candidacy(
             record=record,
             settings=LeaseSettings.for_ttl(runtime.settings.lease_ttl_s),
             on_lost=on_lost,
+            on_leader=saw,
         ) as leadership,
     ):
         yield Candidacy(runtime, leadership, lost)

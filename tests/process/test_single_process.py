@@ -32,7 +32,7 @@ NODES, BURST = 8, 120
 
 @asynccontextmanager
 async def meshes(folder: Path, *, binder: bool = False) -> AsyncIterator[Mesh]:
-    """``single-0`` leads, ``single-1`` stands by; with ``binder`` it is alone, and one in a process of its own leads."""
+    """``single-0`` leads, ``single-1`` stands by; with ``binder`` it is alone, and one in another process leads."""
     async with Mesh(folder, coordinators=0, agents=0, binders=0) as mesh:
         await mesh.add_nodes(NODES)
         common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), "--validate"]

@@ -3,7 +3,8 @@ r"""One watch per kind for all who follow it in this process: each object is dec
     Reflector --batches--> read once --> each follower's events --> its core's inbox
                                     \--> what a list would tell now, while another follower may still come
 
-Whoever follows first begins the watch. Who comes while it goes on is not told what was shown so far, which may be older
+The watch begins once all who will follow are there, or before, where some may be long in coming (``begin``): so all
+share the first list. Who comes while it goes on is not told what was shown so far, which may be older
 than what it knows from elsewhere (a binder's intents): the list is made anew, the others hear what it changes, and it
 gets all of it, then the one ``Synced``. So a follower cannot tell this from a watch of its own (I8), and a list is not
 spared where it says something. Followers share the models, which are frozen.
@@ -54,11 +55,14 @@ class SharedWatch:
         self._waiting: list[tuple[int, Deliver]] = []
         self._shown: dict[str, Upserted[Any] | Malformed] = {}
         self._running: asyncio.Task[None] | None = None
+        self._may_begin = asyncio.Event()
         self._begun = self._synced = False
 
     async def follow(self, deliver: Deliver) -> None:
         """Deliver every batch, its objects read; eternal."""
         self._to_come -= 1
+        if self._to_come <= 0:
+            self.begin()
         if self._running is None:
             self._running = asyncio.create_task(self._run())
         if self._begun:
@@ -76,11 +80,16 @@ class SharedWatch:
                 with contextlib.suppress(asyncio.CancelledError, Exception):  # told by the shield, where it failed
                     await running
 
+    def begin(self) -> None:
+        """Begin with those who are there."""
+        self._may_begin.set()
+
     def __len__(self) -> int:
         """How many objects are kept for followers to come."""
         return len(self._shown)
 
     async def _run(self) -> None:
+        await self._may_begin.wait()
         self._begun = True
         await self._reflector.run(self._take)
 
@@ -134,6 +143,11 @@ class SharedWatches(Watches):
             kind.name: SharedWatch(object_reflector(api, kind), partial(read_object, kind), followers=followers)
             for kind in kinds
         }
+
+    def begin(self) -> None:
+        """Begin with those who follow: others of this process may be long in coming, or never come."""
+        for watch in (self._pods, self._nodes, *self._objects.values()):
+            watch.begin()
 
     async def follow_pods(self, post: Post, *, job_groups: bool = True) -> None:
         """As ``Watches``; a pod's model is read once."""

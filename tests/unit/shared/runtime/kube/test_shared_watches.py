@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -103,16 +103,29 @@ async def following(watch: SharedWatch) -> AsyncIterator[Callable[[], Follower]]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def watch_of(port: Port, read: Callable[[Any], Any] = lambda item: item, followers: int = 2) -> SharedWatch:
+def watch_of(port: Port, read: Callable[[Any], Any] = lambda item: item, *, begun: bool = True) -> SharedWatch:
+    """For two. ``begun``: the first need not wait for the second."""
     reflector: Reflector[Any] = Reflector(port, PODS, rng=random.Random(1), backoff_s=0.001)  # type: ignore[arg-type]
-    return SharedWatch(reflector, read, followers=followers)
+    watch = SharedWatch(reflector, read, followers=2)
+    if begun:
+        watch.begin()
+    return watch
 
 
 async def test_those_who_come_together_share_one_list_and_one_reading_of_each_object() -> None:
     read: list[str] = []
     port = Port(ObjectList((pod("a", 1),), "10"))
-    async with following(watch_of(port, lambda item: read.append(item.metadata.name) or item)) as begin:
-        first, second = begin(), begin()
+
+    def name(item: Pod) -> Pod:
+        read.append(item.metadata.name)
+        return item
+
+    async with following(watch_of(port, name, begun=False)) as begin:
+        first = begin()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not port.listed.is_set(), "one more is to come"
+        second = begin()
         await second.until(lambda: second.synced == 1)
         port.say(Upserted(pod("b", 11)))
         await second.until(lambda: len(second.heard) == 3)
@@ -160,9 +173,10 @@ async def test_without_a_list_anew_a_late_follower_would_believe_what_is_over(mo
 
 async def _told_from_memory(self: SharedWatch) -> None:
     """``SharedWatch._run``, where a ``Synced`` may come at any time."""
+    await self._may_begin.wait()
     self._begun = True
     known = self._reflector._known
-    known.apply = list  # type: ignore[method-assign]
+    known.apply = list  # type: ignore[method-assign,assignment]
     await self._reflector.run(self._take)
 
 
@@ -252,7 +266,7 @@ class Cluster(Port):
     async def list(self, resource: Any, *, timeout_s: float = 60.0) -> ObjectList[Any]:
         return self.of.get(resource.plural, ObjectList((), "10"))
 
-    async def pages(self, resource: Any, *, timeout_s: float = 60.0) -> AsyncIterator[ObjectList[Any]]:
+    async def pages(self, resource: Any, *, timeout_s: float = 60.0) -> AsyncGenerator[ObjectList[Any], None]:
         yield await self.list(resource)
 
     async def watch_batches(self, resource: Any, *, resource_version: str) -> Any:
@@ -298,6 +312,7 @@ async def test_each_follower_hears_what_watches_of_its_own_would_tell_it(late: b
     listed = [asyncio.Event(), asyncio.Event()]
     first = asyncio.ensure_future(told(watches, True, listed[0]))
     if late:
+        watches.begin()
         await listed[0].wait()
     second = asyncio.ensure_future(told(watches, False, listed[1]))
     for event in listed:
