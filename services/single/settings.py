@@ -14,3 +14,12 @@ class SingleSettings(CoordinatorSettings, BinderSettings):
 
     embedded_agent: bool = True
     """While no agent is registered the leader decides for all nodes itself. See docs/adr/0027."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("tls_cert", "etcd_cert"):
+            if getattr(self, field) is not None:
+                raise ValueError(
+                    f"{field}: a certificate is of one role, and this process has two; run coordinator and binder each "
+                    f"in a process of its own, or leave {field} out"
+                )
