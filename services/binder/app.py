@@ -53,10 +53,12 @@ async def serve(
     *,
     ready: Callable[[], None],
     thread: LeaseThread | None = None,
-    on_other: Callable[[], None] | None = None,
+    on_leader: Callable[[bool], None] | None = None,
 ) -> None:
-    """Stand by, then lead, until asked to stop. ``ready`` is called once we are a candidate; ``thread`` None: one of
-    our own renews; ``on_other``: another process leads. ``LeadershipLost``: another process may lead."""
+    """Stand by, then lead, until asked to stop. ``LeadershipLost``: another process may lead.
+
+    ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``on_leader`` hears of each
+    leader whether it is we."""
     settings, failpoints = runtime.settings, Failpoints.from_environment()
 
     async def drain() -> None:
@@ -70,7 +72,7 @@ async def serve(
         plugins=plugins_of(settings.plugins).titles,
         role="binder",
         thread=thread,
-        on_other=on_other,
+        on_leader=on_leader,
     ) as candidate:
         admin.leadership = leadership = candidate.leadership
         ready()

@@ -129,15 +129,16 @@ async def serve(
     ready: Callable[[], None],
     thread: LeaseThread | None = None,
     binder: Binder | None = None,
-    on_other: Callable[[], None] = lambda: None,
+    on_leader: Callable[[bool], None] = lambda _: None,
 ) -> None:
-    """Stand by, then lead, until asked to stop. ``ready`` is called once we are a candidate; ``thread`` None: one of
-    our own renews; ``binder``: takes plans that are for our own URL; ``on_other``: another process leads, or another
-    mesh holds the Lease in the cluster. ``LeadershipLost``: another process may lead."""
+    """Stand by, then lead, until asked to stop. ``LeadershipLost``: another process may lead.
+
+    ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``binder``: takes plans that
+    are for our own URL; ``on_leader`` hears of each leader whether it is we (another mesh with the Lease is not)."""
     service, settings, store, keys = runtime.service, runtime.settings, runtime.store, runtime.keys
     async with AsyncExitStack() as closing:
         service.spawn("log_level", control.follow_log_level(store, keys, settings))
-        cluster = await _cluster_lease(runtime, api, on_other)
+        cluster = await _cluster_lease(runtime, api, on_leader)
         outside = Outside(
             store,
             api,
@@ -161,7 +162,7 @@ async def serve(
             plugins=plugins_of(settings.plugins).titles,
             role="coordinator",
             thread=thread,
-            on_other=on_other,
+            on_leader=on_leader,
         ) as candidate:
             admin.leadership = leadership = candidate.leadership
             if serving is not None:
@@ -177,7 +178,7 @@ async def serve(
 
 
 async def _cluster_lease(
-    runtime: Runtime[CoordinatorSettings], api: KubeClient, on_other: Callable[[], None]
+    runtime: Runtime[CoordinatorSettings], api: KubeClient, on_leader: Callable[[bool], None]
 ) -> ClusterLease | None:
     """What keeps a second mesh out. The mesh's id is read here, so that no hand-over waits for it."""
     settings = runtime.settings
@@ -187,7 +188,7 @@ async def _cluster_lease(
     def tell(text: str) -> None:
         runtime.health.note("cluster lease", text)
         if text:
-            on_other()
+            on_leader(False)
 
     return ClusterLease(
         api,

@@ -6,14 +6,14 @@
       one watch per kind for both, which begins when both lead, or another process leads one of the keys
 
 Each is what it is in a process of its own; the two keys may be led by different processes. Losing either ends the
-process with code 3, since what is left of it is a standby's. Asked to stop, the coordinator resigns at once and the
-binder once its units are settled.
+process with code 3, since what is left of it is a standby's. Whoever leads as coordinator has a lease's time to take
+the binder's key before the others campaign for it, so that two processes do not share what one could do alone. Asked
+to stop, the coordinator resigns at once and the binder once its units are settled.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from services.binder import app as binder
 from services.binder.admin import Admin as BinderAdmin
@@ -31,8 +31,6 @@ from shared.runtime.process.runtime import opened
 from shared.runtime.process.service import Service
 
 STATUS = "/v1/status"
-ROLES = 2
-"""Candidates in the process, each of which follows the cluster while it leads."""
 
 
 async def main(service: Service, settings: SingleSettings) -> None:
@@ -47,27 +45,34 @@ async def main(service: Service, settings: SingleSettings) -> None:
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
-        watches = SharedWatches(api, kinds=STORAGE_KINDS, followers=ROLES)
-        ready = after(ROLES, runtime.ready)
+        watches = SharedWatches(api, kinds=STORAGE_KINDS, followers=2)
+        turn = asyncio.Event()
+
+        def coordinates(ours: bool) -> None:
+            if ours:
+                turn.set()
+            else:
+                watches.begin()
+                asyncio.get_running_loop().call_later(settings.lease_ttl_s, turn.set)
+
+        async def bind() -> None:
+            await either(turn, service.stopping)
+            await binder.serve(
+                runtime, binding, api, watches, ready=lambda: None, thread=thread,
+                on_leader=lambda ours: None if ours else watches.begin(),
+            )  # fmt: skip
+
         async with (
             LeaseThread(runtime.open_store, hung_after_s=settings.hung_after_s) as thread,
             asyncio.TaskGroup() as group,
         ):
-            group.create_task(
-                binder.serve(runtime, binding, api, watches, ready=ready, thread=thread, on_other=watches.begin)
-            )
+            group.create_task(bind())
             group.create_task(
                 coordinator.serve(
-                    runtime,
-                    deciding,
-                    api,
-                    watches,
-                    ready=ready,
-                    thread=thread,
-                    on_other=watches.begin,
+                    runtime, deciding, api, watches, ready=runtime.ready, thread=thread, on_leader=coordinates,
                     binder=binding.submit,
                 )
-            )
+            )  # fmt: skip
 
 
 def routes(deciding: CoordinatorAdmin, binding: BinderAdmin) -> list[PeerRoute | FiguresRoute]:
@@ -77,14 +82,11 @@ def routes(deciding: CoordinatorAdmin, binding: BinderAdmin) -> list[PeerRoute |
     return [*own, status]
 
 
-def after(count: int, then: Callable[[], None]) -> Callable[[], None]:
-    """``then``, at the ``count``-th call."""
-    left = count
-
-    def call() -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            then()
-
-    return call
+async def either(*events: asyncio.Event) -> None:
+    """Return once one of them is set."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()

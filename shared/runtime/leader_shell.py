@@ -244,12 +244,13 @@ async def candidacy(
     plugins: tuple[str, ...] = (),
     role: str = "",
     thread: LeaseThread | None = None,
-    on_other: Callable[[], None] | None = None,
+    on_leader: Callable[[bool], None] | None = None,
 ) -> AsyncIterator[Candidacy]:
     """Campaign for ``key``, listed among the members; leaving resigns, and a successor leads at once.
 
     A process may be a candidate for several keys, each with a lease of its own: then ``role`` says what it is listed
-    as here, not the process's own, and ``thread`` renews for all of them. ``on_other``: another process leads."""
+    as here, not the process's own, and ``thread`` renews for all of them. ``on_leader`` hears
+    of each leader whether it is we."""
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_lost(term: int, reason: str) -> None:
@@ -258,8 +259,8 @@ async def candidacy(
 
     def saw(leader: Leader | None) -> None:
         known = decode_record(leader.value) if leader is not None else None
-        if on_other is not None and known is not None and known.incarnation != incarnation:
-            on_other()
+        if on_leader is not None and known is not None:
+            on_leader(known.incarnation == incarnation)
 
     incarnation, version = new_incarnation(), CONCLAVE_VERSION
     record = LeaderRecord(

@@ -64,6 +64,25 @@ async def leads(mesh: Mesh, name: str, roles: tuple[str, ...], wanted: bool = Tr
             await asyncio.sleep(0.05)
 
 
+async def coordinating(mesh: Mesh, names: tuple[str, ...]) -> str:
+    """Who leads as coordinator."""
+    async with asyncio.timeout(START_S):
+        while True:
+            for name in names:
+                if (await figures(mesh, name)).get("coordinator", {}).get("leading"):
+                    return name
+            await asyncio.sleep(0.05)
+
+
+async def listed(store: EtcdStore, keys: set[str], prefix: str) -> None:
+    """Return once these are all keys under the prefix."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            if {kv.key for kv in (await store.list_prefix(prefix)).items} == keys:
+                return
+            await asyncio.sleep(0.05)
+
+
 async def ended(mesh: Mesh, name: str) -> int:
     """The exit code of its first life."""
     async with asyncio.timeout(WAIT_S):
@@ -89,12 +108,22 @@ async def test_one_process_binds_pods_shows_both_roles_and_sends_itself_nothing(
         store = EtcdStore(EtcdSettings(endpoints=(mesh.etcd.endpoint,)))
         try:
             for role in ROLES:
-                listed = await store.list_prefix(Keys().members_prefix(role))
-                assert {kv.key for kv in listed.items} == {Keys().member(role, f"single-{n}") for n in (0, 1)}
+                await listed(store, {Keys().member(role, f"single-{n}") for n in (0, 1)}, Keys().members_prefix(role))
         finally:
             await store.close()
         assert await intents_left(mesh) == 0
     nothing_was_bound_twice(mesh, names)
+
+
+async def test_of_two_that_start_together_one_leads_in_both_roles(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, coordinators=0, agents=0, binders=0) as mesh:
+        common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), "--validate"]
+        names = ("single-0", "single-1")
+        await asyncio.gather(*(mesh.start(name, "single", [*common, "--id", name]) for name in names))
+        leader = await coordinating(mesh, names)
+        await leads(mesh, leader, ROLES)
+        other = await figures(mesh, next(name for name in names if name != leader))
+        assert [other[role]["leading"] for role in ROLES] == [False, False]
 
 
 async def test_one_killed_amid_a_burst_is_succeeded_in_both_roles_and_nothing_is_lost_or_bound_twice(

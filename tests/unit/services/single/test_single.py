@@ -10,7 +10,7 @@ from services.binder.admin import Admin as BinderAdmin
 from services.binder.settings import BinderSettings
 from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
 from services.coordinator.settings import CoordinatorSettings
-from services.single.app import after, routes
+from services.single.app import routes
 from services.single.settings import SingleSettings
 from shared.errors import ConfigError
 from shared.runtime.http.peers import FiguresRoute
@@ -60,12 +60,3 @@ def test_figures_of_both_fit_into_one_registry() -> None:
     shown = metrics.exposition().decode()
     assert {'conclave_leader{role="coordinator"} 0.0', 'conclave_leader{role="binder"} 0.0'} <= set(shown.splitlines())
     assert {"coordinator", "binder"} <= metrics.stats().keys()
-
-
-def test_it_is_ready_once_it_is_a_candidate_for_both() -> None:
-    said: list[str] = []
-    ready = after(2, lambda: said.append("ready"))
-    ready()
-    assert said == []
-    ready()
-    assert said == ["ready"]
