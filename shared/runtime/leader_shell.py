@@ -258,9 +258,9 @@ async def candidacy(
             lost.set_result(f"term {term} is over: {reason}")
 
     def saw(leader: Leader | None) -> None:
-        known = decode_record(leader.value) if leader is not None else None
-        if on_leader is not None and known is not None:
-            on_leader(known.incarnation == incarnation)
+        if on_leader is not None and leader is not None:
+            known = decode_record(leader.value)  # None: somebody's that cannot be read
+            on_leader(known is not None and known.incarnation == incarnation)
 
     incarnation, version = new_incarnation(), CONCLAVE_VERSION
     record = LeaderRecord(
