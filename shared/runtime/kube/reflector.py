@@ -99,7 +99,8 @@ class Reflector(Generic[T]):
         self._backoff_s = backoff_s
         self._optional = optional
         self._asked = self._served_asked = 0
-        self._watching: asyncio.Timeout | None = None
+        self._resting: asyncio.Timeout | None = None
+        """Of a wait that a list which is asked for ends."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -109,8 +110,8 @@ class Reflector(Generic[T]):
 
         For consumers that await nothing between two batches (``run``'s): a watch is left where it waits for more."""
         self._asked += 1
-        if self._watching is not None:
-            self._watching.reschedule(asyncio.get_running_loop().time())
+        if self._resting is not None:
+            self._resting.reschedule(asyncio.get_running_loop().time())
         return self._asked
 
     async def batches(self) -> AsyncGenerator[Batch[T], None]:
@@ -135,7 +136,8 @@ class Reflector(Generic[T]):
                     if self._owes_synced(asked):
                         yield [Synced("", asked)]
                     failures = 0
-                    await asyncio.sleep(self._unserved_retry_s)
+                    if self._asked == asked:
+                        await self._rest(self._unserved_retry_s)
                     continue
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
@@ -167,7 +169,7 @@ class Reflector(Generic[T]):
             return
         watch = self._api.watch_batches(self._served, resource_version=revision)
         try:
-            async with contextlib.aclosing(watch), asyncio.timeout(None) as self._watching:
+            async with contextlib.aclosing(watch), asyncio.timeout(None) as self._resting:
                 async for batch in watch:
                     self.heard_at = self._clock()
                     told = self._known.apply(batch)
@@ -177,7 +179,17 @@ class Reflector(Generic[T]):
             if self._asked == asked:
                 raise
         finally:
-            self._watching = None
+            self._resting = None
+
+    async def _rest(self, seconds: float) -> None:
+        """So long, or until a list is asked for."""
+        try:
+            async with asyncio.timeout(seconds) as self._resting:
+                await asyncio.Event().wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._resting = None
 
     def _owes_synced(self, asked: int) -> bool:
         """Whether a list that is over is to be told, the first or one that was asked for; it counts as told."""

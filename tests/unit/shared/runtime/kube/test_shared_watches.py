@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import KubeUnknown
+from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.objects import Node, ObjectMeta, Pod
 from shared.kube.resources import NODES, PODS, Deleted, Malformed, MalformedObject, ObjectList, Upserted
 from shared.kube.scheduling_kinds import CLAIMS, STORAGE_KINDS
@@ -208,6 +208,21 @@ async def test_everybody_is_told_synced_once_though_the_first_list_failed() -> N
         await first.until(lambda: first.synced == 1)
         assert first.known() == second.known() == {"uid-a": "1"}
         assert (first.synced, second.synced) == (1, 1)
+
+
+async def test_of_a_kind_that_is_not_served_who_comes_late_hears_at_once() -> None:
+    """Not when it is asked for the next time, which may be long after."""
+    port = Port(KubeRejected("no such kind", status=404), KubeRejected("no such kind", status=404))
+    reflector: Reflector[Any] = Reflector(port, PODS, optional=True, unserved_retry_s=1000.0)  # type: ignore[arg-type]
+    watch = SharedWatch(reflector, lambda item: item, followers=2)
+    watch.begin()
+    async with following(watch) as begin:
+        first = begin()
+        await first.until(lambda: first.synced == 1)
+        await asyncio.sleep(0)  # it rests now
+        second = begin()
+        await second.until(lambda: second.synced == 1)
+        assert first.synced == 1
 
 
 async def test_nothing_is_kept_once_all_followers_are_there() -> None:
