@@ -88,6 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--binders", type=numbers, default=[1], help="that work, each for a shard of the nodes (1); several take turns"
     )
+    parser.add_argument("--single", action="store_true", help="measure the mesh in one process too, without agents")
     parser.add_argument("--coordinators", type=int, default=1, help="of the mesh, of which one leads (1)")
     parser.add_argument("--kube-scheduler", metavar="BINARY", help="measure this one too")
     parser.add_argument("--qps", type=int, default=5000, help="of that kube-scheduler's client (5000)")
@@ -110,6 +111,8 @@ def contestants(options: argparse.Namespace, *, limit: bool) -> list[Contestant]
     for agents, binders in meshes:
         name = CONCLAVE if len(meshes) == 1 else f"{CONCLAVE}, {agents} agents, {binders} binders"
         found.append(Contestant(name, partial(_mesh, agents, options.coordinators, binders)))
+    if options.single:
+        found.append(Contestant(f"{CONCLAVE}, single", partial(_mesh, 0, options.coordinators, 1, single=True)))
     for checkout in options.beside:
         make = partial(_mesh, options.agents[0], options.coordinators, options.binders[0], checkout=checkout.absolute())
         found.append(Contestant(f"{CONCLAVE}, {checkout.name}", make))
@@ -122,9 +125,13 @@ def contestants(options: argparse.Namespace, *, limit: bool) -> list[Contestant]
 
 
 def _mesh(
-    agents: int, coordinators: int, binders: int, kubeconfig: Path, folder: Path, *, checkout: Path | None = None
-) -> Mesh:
-    return Mesh(kubeconfig, folder, agents, coordinators=coordinators, binders=1, shards=binders, checkout=checkout)
+    agents: int, coordinators: int, binders: int, kubeconfig: Path, folder: Path, *, checkout: Path | None = None,
+    single: bool = False,
+) -> Mesh:  # fmt: skip
+    return Mesh(
+        kubeconfig, folder, agents, coordinators=coordinators, binders=1, shards=binders, checkout=checkout,
+        single=single,
+    )  # fmt: skip
 
 
 def _kube_scheduler(binary: str, qps: int, kubeconfig: Path, folder: Path) -> KubeScheduler:

@@ -144,15 +144,17 @@ class Mesh:
 
     def __init__(
         self, kubeconfig: Path, folder: Path, agents: int, *, coordinators: int = 2, binders: int = 2, shards: int = 1,
-        checkout: Path | None = None,
+        checkout: Path | None = None, single: bool = False,
     ) -> None:  # fmt: skip
-        """``binders``: of each of ``shards``, of which one leads."""
+        """``binders``: of each of ``shards``, of which one leads; ``single``: they are in the coordinators' processes,
+        and there are no agents."""
         counts = {"agents": agents, "coordinators": coordinators, "binders": binders}
         if shards > 1:  # an older checkout may know none
             counts["shards"] = shards
         own = checkout / ".venv" / "bin" / "python" if checkout is not None else Path(sys.executable)
         up = [str(own), "-m", "services.cli", "up", "--kubeconfig", str(kubeconfig), "--keep", str(folder / "state")]
         up += [word for name, count in counts.items() for word in (f"--{name}", str(count))]
+        up += ["--single"] if single else []
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(up, stdout=subprocess.PIPE, text=True, cwd=checkout)
         self.usage = Usage(self.process.pid)

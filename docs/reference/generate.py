@@ -126,10 +126,11 @@ def settings() -> str:
     parts = [f"## Every service\n\n{table_of(ProcessSettings, set())}"]
     parts += [f"## {name.capitalize()}\n\n{table_of(kind, common)}" for name, kind in kinds.items()]
     text = (
-        "A value is taken from, the last one counts: default, TOML file (`--config FILE` or `CONCLAVE_CONFIG`), "
-        "environment, flag. A variable of one service alone has its name in it: `CONCLAVE_AGENT_LOG_LEVEL` is the "
-        "agents'. What is not known is refused, and the nearest known name is told. `GET /v1/settings` shows what is "
-        "in force, secrets masked."
+        "The mesh in one process (`conclave run single`) has a coordinator's settings and a binder's, and decides "
+        "itself by default. A value is taken from, the last one counts: default, TOML file (`--config FILE` or "
+        "`CONCLAVE_CONFIG`), environment, flag. A variable of one service alone has its name in it: "
+        "`CONCLAVE_AGENT_LOG_LEVEL` is the agents'. What is not known is refused, and the nearest known name is told. "
+        "`GET /v1/settings` shows what is in force, secrets masked."
     )
     return page("Settings", "the settings classes", text, *parts)
 

@@ -37,7 +37,7 @@ class Admin:
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("autoscaler", self.stats)
-        metrics.gauge_of("leader", "1 while this process leads", lambda: float(term_of(self.leadership) > 0))
+        metrics.leader("autoscaler", lambda: term_of(self.leadership) > 0)
         objects = metrics.gauge("autoscalers", "ResilientAutoscaler objects by mode", ["mode"])
         for mode in Mode:
             objects.labels(mode.value).set_function(partial(self._in_mode, mode))

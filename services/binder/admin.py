@@ -20,7 +20,7 @@ from shared.runtime.http.refusals import Refused
 from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
-from shared.wire.messages import Plan
+from shared.wire.messages import Plan, PlanResult
 
 COORDINATOR = frozenset({"coordinator"})
 
@@ -43,20 +43,23 @@ class Admin:
         )
 
     async def plans(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002
-        """Plan to PlanResult. Refused: ``WireError`` (400), ``not_leader``, ``stale_term``, ``overloaded``.
+        """Plan to PlanResult. Refused: ``WireError`` (400), and as ``submit``."""
+        return encode(await self.submit(decode(body, Plan)))
+
+    async def submit(self, plan: Plan) -> PlanResult:
+        """The plan's results. Refused: ``not_leader``, ``stale_term``, ``overloaded``.
 
         Outcome unknown (503): ``not_ready`` while taking over (had no effect), ``leadership_lost``.
         """
-        plan = decode(body, Plan)
         if self.shell is None:
             raise Refused("another binder leads this shard", code="not_leader")
-        return encode(await self.shell.submit(plan))
+        return await self.shell.submit(plan)
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("binder", self.stats)
         self.bind_seconds = metrics.histogram("bind_duration_seconds", "One Binding call, by result", ["result"])
-        metrics.gauge_of("leader", "1 while this process leads", lambda: float(term_of(self.leadership) > 0))
+        metrics.leader("binder", lambda: term_of(self.leadership) > 0)
         metrics.gauge_of("units_in_transit", "Units between plan and Binding", lambda: float(self._in_transit()))
         for field in dataclasses.fields(Stats):
             metrics.gauge_of(

@@ -9,6 +9,7 @@ what is on its way, and resigns, so that its successor finds no intents and lead
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 
 from services.binder.admin import Admin
@@ -19,9 +20,10 @@ from services.binder.shell import Shell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.kube.scheduling_kinds import STORAGE_KINDS
-from shared.runtime.kube.watches import follow_nodes, follow_objects, follow_pods
+from shared.runtime.kube.watches import Watches
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
+from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.runtime import Runtime, opened
@@ -31,32 +33,55 @@ from shared.runtime.records.shards import follow_shards, read_shards
 
 async def main(service: Service, settings: BinderSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    failpoints = Failpoints.from_environment()
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     async with opened(service, settings, "binder") as runtime:
         admin = Admin(runtime.id, settings.shard)
         admin.register(runtime.metrics)
-        plugins = plugins_of(settings.plugins)
-        plugins.follow(runtime.health.note)
+        plugins_of(settings.plugins).follow(runtime.health.note)
         await runtime.listen(admin.routes())
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
+        await serve(runtime, admin, api, Watches(api), ready=runtime.ready)
 
-        async def drain() -> None:
-            if admin.shell is not None:
-                await admin.shell.drain()
 
-        key = runtime.keys.binder_leader(settings.shard)
-        async with candidacy(runtime, key=key, hung_after_s=settings.hung_after_s, plugins=plugins.titles) as candidate:
-            admin.leadership = candidate.leadership
-            runtime.ready()
-            try:
-                await candidate.run(
-                    lambda term: _lead(term, runtime, candidate.leadership, api, failpoints, admin), drain=drain
-                )
-            finally:
-                admin.shell = None
+async def serve(
+    runtime: Runtime[BinderSettings],
+    admin: Admin,
+    api: KubeClient,
+    watches: Watches,
+    *,
+    ready: Callable[[], None],
+    thread: LeaseThread | None = None,
+    on_leader: Callable[[bool], None] | None = None,
+) -> None:
+    """Stand by, then lead, until asked to stop. ``LeadershipLost``: another process may lead.
+
+    ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``on_leader`` hears of each
+    leader whether it is we."""
+    settings, failpoints = runtime.settings, Failpoints.from_environment()
+
+    async def drain() -> None:
+        if admin.shell is not None:
+            await admin.shell.drain()
+
+    async with candidacy(
+        runtime,
+        key=runtime.keys.binder_leader(settings.shard),
+        hung_after_s=settings.hung_after_s,
+        plugins=plugins_of(settings.plugins).titles,
+        role="binder",
+        thread=thread,
+        on_leader=on_leader,
+    ) as candidate:
+        admin.leadership = leadership = candidate.leadership
+        ready()
+        try:
+            await candidate.run(
+                lambda term: _lead(term, runtime, leadership, api, watches, failpoints, admin), drain=drain
+            )
+        finally:
+            admin.shell = None
 
 
 async def _lead(
@@ -64,6 +89,7 @@ async def _lead(
     runtime: Runtime[BinderSettings],
     leadership: Leadership,
     api: KubeClient,
+    watches: Watches,
     failpoints: Failpoints,
     admin: Admin,
 ) -> None:
@@ -74,7 +100,7 @@ async def _lead(
     runtime.health.note("shard", "" if settings.shard in shards.names else unknown)
     kinds = [kind.name for kind in STORAGE_KINDS]
     shell = Shell(
-        BinderCore(term, settings.core(), keys, shard=settings.shard, shards=shards, kinds=kinds),
+        BinderCore(term, settings.binder_core(), keys, shard=settings.shard, shards=shards, kinds=kinds),
         store=store,
         api=api,
         keys=keys,
@@ -96,13 +122,13 @@ async def _lead(
 
     async def see_pods() -> None:
         await shell.intents_listed.wait()
-        await follow_pods(api, shell.post)
+        await watches.follow_pods(shell.post)
 
     admin.shell = shell
     async with asyncio.TaskGroup() as group:
         group.create_task(shell.run())
         group.create_task(see_shards())
-        group.create_task(follow_nodes(api, shell.post, drop_malformed=True))
+        group.create_task(watches.follow_nodes(shell.post, drop_malformed=True))
         group.create_task(see_pods())
         for kind in STORAGE_KINDS:
-            group.create_task(follow_objects(api, kind, shell.post))
+            group.create_task(watches.follow_objects(kind, shell.post))

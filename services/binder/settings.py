@@ -49,7 +49,7 @@ class BinderSettings(ProcessSettings):
         super().__post_init__()
         plugins_of(self.plugins)
 
-    def core(self) -> CoreSettings:
+    def binder_core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
             scheduler_name=self.scheduler_name,

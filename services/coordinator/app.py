@@ -31,7 +31,7 @@ from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
 from services.coordinator.io.embedded_agent import EmbeddedAgent
 from services.coordinator.io.kube_writes import KubeWrites
-from services.coordinator.io.peers import Peers
+from services.coordinator.io.peers import Binder, Peers
 from services.coordinator.io.sources import follow_agents, follow_binder, follow_inherited_intents, follow_layout
 from services.coordinator.io.totals import Totals
 from services.coordinator.rollout import pointer
@@ -54,9 +54,10 @@ from shared.runtime.agent.policies import PolicyLoader
 from shared.runtime.agent.sender import Sender
 from shared.runtime.kube.jobs import JobWatch
 from shared.runtime.kube.reflector import Batch
-from shared.runtime.kube.watches import Post, follow_nodes, follow_objects, follow_pods
+from shared.runtime.kube.watches import Post, Watches
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
+from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.logging import TAIL
 from shared.runtime.observe.metrics import Metrics
@@ -82,37 +83,73 @@ class Outside:
 
     store: Store
     api: KubeClient
+    watches: Watches
     client: PeerClient
     failpoints: Failpoints
     url: str
     """Ours, as the others are told."""
     cluster: ClusterLease | None = None
     """None: nobody keeps a second mesh out."""
-    scheduler_metrics: SchedulerMetrics | None = None
     hops: Hops | None = None
+    binder: Binder | None = None
+    """Takes plans that are for our own URL; None: all are sent."""
 
 
 async def main(service: Service, settings: CoordinatorSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
-    async with opened(service, settings, "coordinator") as runtime, AsyncExitStack() as closing:
-        store, keys, metrics, admin = runtime.store, runtime.keys, runtime.metrics, Admin(runtime.id)
-        admin.register(metrics)
-        admin.warnings = runtime.health.look
-        scheduler_metrics = SchedulerMetrics(metrics, profile=settings.scheduler_name, core=lambda: admin.core)
-        plugins = plugins_of(settings.plugins)
-        plugins.follow(runtime.health.note)
+    async with opened(service, settings, "coordinator") as runtime:
+        admin = admin_of(runtime, access)
+        plugins_of(settings.plugins).follow(runtime.health.note)
         await runtime.listen(admin.routes())
         api = runtime.api = KubeClient(access)
-        admin.cluster = ClusterIdentity(setting=settings.cluster_name, context=access.cluster_name)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
+        await serve(runtime, admin, api, Watches(api), ready=runtime.ready)
+
+
+def admin_of(runtime: Runtime[CoordinatorSettings], access: KubeConfig) -> Admin:
+    """The coordinator's face of the process, its figures registered."""
+    settings, admin = runtime.settings, Admin(runtime.id)
+    admin.register(runtime.metrics)
+    admin.warnings = runtime.health.look
+    admin.scheduler_metrics = SchedulerMetrics(
+        runtime.metrics, profile=settings.scheduler_name, core=lambda: admin.core
+    )
+    admin.cluster = ClusterIdentity(setting=settings.cluster_name, context=access.cluster_name)
+    return admin
+
+
+async def serve(
+    runtime: Runtime[CoordinatorSettings],
+    admin: Admin,
+    api: KubeClient,
+    watches: Watches,
+    *,
+    ready: Callable[[], None],
+    thread: LeaseThread | None = None,
+    binder: Binder | None = None,
+    on_leader: Callable[[bool], None] = lambda _: None,
+) -> None:
+    """Stand by, then lead, until asked to stop. ``LeadershipLost``: another process may lead.
+
+    ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``binder``: takes plans that
+    are for our own URL; ``on_leader`` hears of each leader whether it is we (another mesh with the Lease is not)."""
+    service, settings, store, keys = runtime.service, runtime.settings, runtime.store, runtime.keys
+    async with AsyncExitStack() as closing:
         service.spawn("log_level", control.follow_log_level(store, keys, settings))
-        cluster = await _cluster_lease(runtime, api)
+        cluster = await _cluster_lease(runtime, api, on_leader)
         outside = Outside(
-            store, api, runtime.client, Failpoints.from_environment(), runtime.url, cluster, scheduler_metrics,
+            store,
+            api,
+            watches,
+            runtime.client,
+            Failpoints.from_environment(),
+            runtime.url,
+            cluster,
             runtime.hops,
-        )  # fmt: skip
+            binder,
+        )
         serving: AdminListener | None = None
         if settings.admin_listen:
             serving = await _open_admin(runtime, admin)
@@ -122,14 +159,17 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
             key=keys.coordinator_leader,
             hung_after_s=settings.hung_after_s,
             admin_url=serving.url if serving is not None else "",
-            plugins=plugins.titles,
+            plugins=plugins_of(settings.plugins).titles,
+            role="coordinator",
+            thread=thread,
+            on_leader=on_leader,
         ) as candidate:
             admin.leadership = leadership = candidate.leadership
             if serving is not None:
                 sys.stdout.write(f"admin {runtime.id} {serving.url}\n")
-            runtime.ready()
+            ready()
             try:
-                await candidate.run(lambda term: lead(term, settings, leadership, outside, admin, metrics))
+                await candidate.run(lambda term: lead(term, settings, leadership, outside, admin, runtime.metrics))
             finally:
                 if cluster is not None and service.stopping.is_set() and not candidate.lost.done():
                     await cluster.leave(last=await alone(store, keys, runtime.id))
@@ -137,11 +177,19 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
                     serving.stop()
 
 
-async def _cluster_lease(runtime: Runtime[CoordinatorSettings], api: KubeClient) -> ClusterLease | None:
+async def _cluster_lease(
+    runtime: Runtime[CoordinatorSettings], api: KubeClient, on_leader: Callable[[bool], None]
+) -> ClusterLease | None:
     """What keeps a second mesh out. The mesh's id is read here, so that no hand-over waits for it."""
     settings = runtime.settings
     if not settings.cluster_lease_s:
         return None
+
+    def tell(text: str) -> None:
+        runtime.health.note("cluster lease", text)
+        if text:
+            on_leader(False)
+
     return ClusterLease(
         api,
         scheduler_name=settings.scheduler_name,
@@ -149,7 +197,7 @@ async def _cluster_lease(runtime: Runtime[CoordinatorSettings], api: KubeClient)
         leader=runtime.id,
         duration_s=settings.cluster_lease_s,
         clock=boottime,
-        tell=lambda text: runtime.health.note("cluster lease", text),
+        tell=tell,
     )
 
 
@@ -174,12 +222,12 @@ async def _open_admin(runtime: Runtime[CoordinatorSettings], admin: Admin) -> Ad
     return await open_admin(runtime.settings, desk, extra=ui_routes())
 
 
-async def _follow_pods(api: KubeClient, post: Post) -> None:
+async def _follow_pods(api: KubeClient, watches: Watches, post: Post) -> None:
     """Every pod; eternal."""
     readable = await api.may_list(JOBS.resource)
     if not readable:
         log.warning("jobs_not_readable", effect="Indexed Jobs are placed pod by pod", remedy="update the ClusterRole")
-    await follow_pods(api, post, job_groups=readable)
+    await watches.follow_pods(post, job_groups=readable)
 
 
 async def lead(
@@ -204,7 +252,7 @@ async def lead(
         shards=shards,
         kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)],
     )
-    store, api = outside.store, outside.api
+    store, api, watches = outside.store, outside.api, outside.watches
     embedded = EmbeddedAgent(settings, term=term, clock=boottime) if settings.embedded_agent else None
     shell = Shell(
         core,
@@ -214,7 +262,7 @@ async def lead(
         clock=boottime,
         failpoints=outside.failpoints,
         metrics=metrics,
-        scheduler_metrics=outside.scheduler_metrics,
+        scheduler_metrics=admin.scheduler_metrics,
     )
     peers = Peers(
         outside.client,
@@ -223,6 +271,7 @@ async def lead(
         timeout_s=lambda: core.state.settings.request_timeout_s,
         hops=outside.hops,
         embedded=embedded,
+        near=(outside.url, outside.binder) if outside.binder is not None else None,
     )
     writes = KubeWrites(
         api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings), clock=boottime,
@@ -262,10 +311,10 @@ async def lead(
         shell.windows.run(),
         vitals.run(),
         totals.run(),
-        follow_nodes(api, shell.post, images=True),
-        _follow_pods(api, shell.post),
+        watches.follow_nodes(shell.post, images=True),
+        _follow_pods(api, watches, shell.post),
         *(
-            follow_objects(api, kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
+            watches.follow_objects(kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
             for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)
             if kind is not JOBS
         ),
@@ -279,7 +328,7 @@ async def lead(
             post=shell.post_one,
         ),
         measuring.flush(desk, clock=boottime, post=shell.post_one),
-        follow_objects(api, LATENCY_TARGET_KIND, desk.changed, saw=statuses.saw),
+        watches.follow_objects(LATENCY_TARGET_KIND, desk.changed, saw=statuses.saw),
         target_writes.keep(
             api,
             lambda now_s, now: statuses.due(

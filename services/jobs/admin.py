@@ -49,7 +49,7 @@ class Admin:
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("jobs", self.stats)
-        metrics.gauge_of("leader", "1 while this process leads", lambda: float(term_of(self.leadership) > 0))
+        metrics.leader("jobs", lambda: term_of(self.leadership) > 0)
         phases = metrics.gauge("training_jobs", "TrainingJobs by phase", ["phase"])
         for phase in Phase:
             phases.labels(phase.value).set_function(partial(self._in_phase, phase))

@@ -98,6 +98,11 @@ class KnownObjects(Generic[T]):
         return Deleted(type_(metadata=meta))
 
 
+def uid_of(event: Upserted[Any] | Deleted[Any] | Malformed) -> str:
+    """By which an event's object is known: its uid, or the name of one that shows none."""
+    return _entry_of_event(event)[0]
+
+
 def _entry_of_event(event: Any) -> tuple[str, tuple[str, str, str, bool]]:
     found = event.object
     if isinstance(event, Malformed):

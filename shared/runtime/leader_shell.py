@@ -20,14 +20,15 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from shared.election.events import Leader
 from shared.election.lease import LeaseSettings
-from shared.election.record import LeaderRecord
+from shared.election.record import LeaderRecord, decode_record
 from shared.errors import LeadershipLost
 from shared.ports import Clock
 from shared.runtime.lease.leadership import Leadership
@@ -241,13 +242,25 @@ async def candidacy(
     hung_after_s: float,
     admin_url: str = "",
     plugins: tuple[str, ...] = (),
+    role: str = "",
+    thread: LeaseThread | None = None,
+    on_leader: Callable[[bool], None] | None = None,
 ) -> AsyncIterator[Candidacy]:
-    """Campaign for ``key``, listed among the members; leaving resigns, and a successor leads at once."""
+    """Campaign for ``key``, listed among the members; leaving resigns, and a successor leads at once.
+
+    A process may be a candidate for several keys, each with a lease of its own: then ``role`` says what it is listed
+    as here, not the process's own, and ``thread`` renews for all of them. ``on_leader`` hears
+    of each leader whether it is we."""
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_lost(term: int, reason: str) -> None:
         if not lost.done():
             lost.set_result(f"term {term} is over: {reason}")
+
+    def saw(leader: Leader | None) -> None:
+        if on_leader is not None and leader is not None:
+            known = decode_record(leader.value)  # None: somebody's that cannot be read
+            on_leader(known is not None and known.incarnation == incarnation)
 
     incarnation, version = new_incarnation(), CONCLAVE_VERSION
     record = LeaderRecord(
@@ -256,15 +269,17 @@ async def candidacy(
     member = MemberRecord(
         id=runtime.id, url=runtime.url, incarnation=incarnation, version=version, admin_url=admin_url, plugins=plugins
     )
+    own = LeaseThread(runtime.open_store, hung_after_s=hung_after_s)
     async with (
-        LeaseThread(runtime.open_store, hung_after_s=hung_after_s) as thread,
-        listed(runtime, thread, key=runtime.keys.member(runtime.role, runtime.id), record=member),
+        own if thread is None else nullcontext(thread) as thread,
+        listed(runtime, thread, key=runtime.keys.member(role or runtime.role, runtime.id), record=member),
         Leadership(
             thread,
             key=key,
             record=record,
             settings=LeaseSettings.for_ttl(runtime.settings.lease_ttl_s),
             on_lost=on_lost,
+            on_leader=saw,
         ) as leadership,
     ):
         yield Candidacy(runtime, leadership, lost)

@@ -87,7 +87,7 @@ def test_agents_coordinators_and_binders_take_the_same_setting() -> None:
         )  # fmt: skip
         assert plugins.wrong == {}
     assert load(CoordinatorSettings, flags=wanted).core().profile.names == ("example-headroom",)
-    assert load(BinderSettings, flags=wanted).core().profile.names == ("example-headroom",)
+    assert load(BinderSettings, flags=wanted).binder_core().profile.names == ("example-headroom",)
 
 
 def test_the_filter_keeps_its_rule_on_the_way_of_a_pod() -> None:

@@ -30,6 +30,21 @@ def test_every_pod_of_a_drain_is_bound_by_one_write(tmp_path):
     assert {name.split()[0] for name in runs["conclave"]["cpu_s"]} == {"up", "etcd", "coordinator", "agent", "binder"}
 
 
+def test_a_mesh_in_one_process_takes_its_turn(tmp_path):
+    out = tmp_path / "out.json"
+    bench(
+        "drain", "--nodes", "20", "--pods", "60", "--rounds", "1", "--agents", "0", "--single", "--only", "conclave",
+        "--json", str(out),
+    )  # fmt: skip
+    runs = {one["who"]: one for one in json.loads(out.read_text())["runs"]}
+    assert {one["bound"] for one in runs.values()} == {60}
+    processes = {who: {name.split()[0] for name in one["cpu_s"]} for who, one in runs.items()}
+    assert processes == {
+        "conclave": {"up", "etcd", "coordinator", "binder"},
+        "conclave, single": {"up", "etcd", "single"},
+    }
+
+
 def test_every_pod_of_a_steady_stream_is_bound_by_one_write(tmp_path):
     out = tmp_path / "out.json"
     bench("arrival", "--nodes", "20", "--rate", "20", "--seconds", "3", "--json", str(out))

@@ -35,6 +35,9 @@ REWARD_DELAY_S, WINDOW_S, METRICS_S = 15.0, 30.0, 15.0
 LEAST_METRICS_S = 0.01
 """The least that ``metrics_every_s`` takes, however fast the twin plays."""
 
+COORDINATING = ("coordinator", "single")
+"""Services that are candidates for coordinator."""
+
 DEMO_LEARNING = ("--min-transitions", "100", "--updates", "100", "--gate-seeds", "500-501")
 DEMO_ROLLOUT = ("--rollout-min-samples", "5", "--rollout-good-windows", "1", "--rollout-promotion", "auto")
 """A demo lasts half a minute and nobody operates it: less experience, less proof per step, and no operator's word, so
@@ -57,6 +60,8 @@ class MeshSettings:
     """For each shard."""
     shards: int = 1
     """What the nodes are divided into; ``0`` is the first one's name."""
+    single: bool = False
+    """Whether each coordinator has a binder in its process, and decides itself: no agents and binders beside it."""
     policy: str = "kube-default"
     learner: bool = False
     """Whether a learner runs and trains ``policy`` while the mesh does."""
@@ -136,16 +141,18 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     if settings.learner and settings.speed != 1.0:
         rollout += DEMO_ROLLOUT
     deciding = [] if settings.agents else ["--embedded-agent"]
+    leading = "single" if settings.single else "coordinator"
+    binders = 0 if settings.single else settings.binders * settings.shards
     wanted = (
-        ("coordinator", settings.coordinators, [*cluster, *learned, *rollout, *deciding]),
+        (leading, settings.coordinators, [*cluster, *learned, *rollout, *deciding]),
         ("agent", settings.agents, [*learned, "--reward-delay-s", f"{REWARD_DELAY_S / settings.speed:g}"]),
-        ("binder", settings.binders * settings.shards, cluster),
+        ("binder", binders, cluster),
     )
     specs = []
     for service, count, own in wanted:
         for number in range(count):
             name = f"{service}-{number}"
-            more = _admin(settings, number) if service == "coordinator" else []
+            more = _admin(settings, number) if service in COORDINATING else []
             if service == "agent":
                 more = [flag.replace("{name}", name) for flag in settings.agent_flags]
             if service == "binder" and settings.shards > 1:
@@ -223,7 +230,7 @@ class Mesh:
     async def _leading(self) -> tuple[Child | None, dict[str, Any]]:
         """The coordinator that says it leads, and all that it says."""
         for child in self.supervisor.children.values():
-            if child.spec.service == "coordinator" and child.ready.is_set():
+            if child.spec.service in COORDINATING and child.ready.is_set():
                 status = await self.get(child.url, "/v1/status")
                 if status and status.get("leading"):
                     return child, status

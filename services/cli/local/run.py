@@ -7,7 +7,7 @@ import sys
 
 import click
 
-SERVICES = ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler")
+SERVICES = ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler", "single")
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})

@@ -15,6 +15,7 @@ import click
 
 from services.cli.demo.command import COUNT, MAX_PROCESSES, wants_learner
 from services.cli.local.options import state_dir
+from shared.errors import ConfigError
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 
 DEFAULT_POLICY = "kube-default"
@@ -34,6 +35,9 @@ DEFAULT_POLICY = "kube-default"
 @click.option("--coordinators", type=COUNT, default=2, show_default=True, help="Coordinators, of which one leads.")
 @click.option("--binders", type=COUNT, default=2, show_default=True, help="Binders per shard, of which one leads.")
 @click.option("--shards", type=click.IntRange(1, 16), default=1, show_default=True, help="What nodes are divided into.")
+@click.option(
+    "--single", is_flag=True, help="Coordinator and binder in one process that decides itself: for small clusters."
+)
 @click.option("--etcd", help="Endpoints of an etcd, comma-separated; default: a private one on this machine.")
 @click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
 @click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Which policy the agents decide by.")
@@ -60,6 +64,8 @@ def up(
 
         make_policy(policy)
     learns = learner and wants_learner(policy, learner)
+    if mesh["single"]:
+        of_single(mesh)
     check_scheduler_name(mesh["scheduler_name"])
     Keys.under(mesh["etcd_prefix"])
     with state_dir("up", keep) as folder:
@@ -74,3 +80,20 @@ def up(
         )
         asyncio.run(serve(settings))
     return 0
+
+
+OF_SINGLE = {"agents": 0, "binders": 1, "shards": 1}
+"""What a process that holds everything has of each: other counts would be other processes."""
+
+
+def of_single(mesh: dict[str, Any]) -> None:
+    """Put the counts of ``--single`` into ``mesh``. ``ConfigError``: other ones were asked for."""
+    context = click.get_current_context()
+    for name, count in OF_SINGLE.items():
+        given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        if given and mesh[name] != count:
+            raise ConfigError(
+                f"--{name}: --single has {count}, not {mesh[name]}; leave --{name} out, or --single (--coordinators "
+                "says how many such processes there are, of which one leads)"
+            )
+        mesh[name] = count

@@ -20,6 +20,7 @@ from services.coordinator.inspect.attribution import reasons
 from services.coordinator.inspect.explain import explain, explain_gone
 from services.coordinator.inspect.group_explain import member_of
 from services.coordinator.inspect.latency import measured
+from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.overview import queue_counts
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.cluster_identity import ClusterIdentity
@@ -72,6 +73,7 @@ class Admin:
         self.peers: Peers | None = None
         self.api: KubeApi | None = None
         self.writes: KubeWrites | None = None
+        self.scheduler_metrics: SchedulerMetrics | None = None
         self._explaining = 0
         self._explained: Counter | None = None
         self._explain_seconds: Histogram | None = None
@@ -104,7 +106,7 @@ class Admin:
         self._explained = metrics.counter("explain_requests_total", "Questions about a pod, by result", ["result"])
         self._explain_seconds = metrics.histogram("explain_duration_seconds", "Answering one, API server included")
         register(metrics, lambda: self.vitals if self._term() > 0 else None)
-        metrics.gauge_of("leader", "1 while this process leads", lambda: float(self._term() > 0))
+        metrics.leader("coordinator", lambda: self._term() > 0)
         metrics.gauge_of(
             "agents", "Agents registered", lambda: float(len(self.core.registry.views) if self.core else 0)
         )

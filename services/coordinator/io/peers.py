@@ -1,13 +1,14 @@
 """Offers, views and plans to the agents and the binder: messages out, events back.
 
 Each call has one deadline and is not repeated here: the core decides what follows, and it must hear of every end. The
-leader's own agent, where it has one, is called and not sent to.
+leader's own agent, where it has one, is called and not sent to; so is a binder that leads in our own process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from services.coordinator.core.events import (
     DecisionsReceived,
@@ -20,9 +21,10 @@ from services.coordinator.core.events import (
 from services.coordinator.core.instructions import SendOffer, SendPlan, SendView
 from services.coordinator.io.embedded_agent import URL, EmbeddedAgent
 from shared.adapters.peers.client import PeerClient
-from shared.errors import PeerError, PeerRejected, WireError
+from shared.errors import ConclaveError, PeerError, PeerRejected, PeerUnknown, WireError
 from shared.model.unit import cause_id
 from shared.ports import Clock
+from shared.runtime.http.refusals import refusal_of
 from shared.runtime.observe.hops import Hops
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Outcome, Plan, PlanResult, ViewAck
@@ -37,6 +39,27 @@ REMEMBERED = 16_384
 """Units whose first offer and plan are remembered for their trace; of those beyond, the oldest are forgotten."""
 
 
+Binder = Callable[[Plan], Awaitable[PlanResult]]
+"""A binder in our own process. Raises as the handler of its route does."""
+
+
+async def handed(binder: Binder, plan: Plan) -> PlanResult:
+    """A plan handed over by a call; every failure is what it would be of a call over HTTP, refused or unknown."""
+    try:
+        async with asyncio.timeout(PLAN_TIMEOUT_S):
+            return await binder(plan)
+    except TimeoutError as error:
+        raise PeerUnknown(f"{PLANS}: no answer within {PLAN_TIMEOUT_S} s") from error
+    except ConclaveError as error:
+        refused = refusal_of(error)
+        message = f"{PLANS}: {refused.status} {refused.code} {refused}"
+        if refused.status >= 500:
+            raise PeerUnknown(message) from error
+        raise PeerRejected(
+            message, code=refused.code, status=refused.status, retry_after_s=refused.retry_after_s
+        ) from error
+
+
 class Peers:
     """Carries out ``SendOffer``, ``SendView`` and ``SendPlan``. ``timeout_s``: the deadline of offers and views now."""
 
@@ -49,8 +72,11 @@ class Peers:
         timeout_s: Callable[[], float],
         hops: Hops | None = None,
         embedded: EmbeddedAgent | None = None,
+        near: tuple[str, Binder] | None = None,
     ) -> None:
+        """``near``: our own URL, and who takes the plans for it."""
         self._embedded = embedded
+        self._near = near
         self._hops = hops or Hops()
         self._offered: dict[int, float] = {}
         self._planned: dict[int, float] = {}
@@ -103,10 +129,7 @@ class Peers:
         if self._hops.on:
             self._tell_plan(send.plan)
         try:
-            body = await self._client.call(
-                send.url, PLANS, encode(send.plan), timeout_s=PLAN_TIMEOUT_S, service="binder"
-            )
-            result = decode(body, PlanResult)
+            result = await self._results(send)
         except PeerRejected as error:
             self._post(PlanFailed(plan_id, error.code, refused=True, retry_after_s=error.retry_after_s))
             return
@@ -116,6 +139,12 @@ class Peers:
         if self._hops.on:
             self._tell_answer(send.plan, result)
         self._post(PlanAnswered(plan_id, result, self._clock() - sent_at))
+
+    async def _results(self, send: SendPlan) -> PlanResult:
+        if self._near is not None and send.url == self._near[0]:
+            return await handed(self._near[1], send.plan)
+        body = await self._client.call(send.url, PLANS, encode(send.plan), timeout_s=PLAN_TIMEOUT_S, service="binder")
+        return decode(body, PlanResult)
 
     def _tell_offer(self, send: SendOffer) -> None:
         term, now = send.offer.term, time.perf_counter()

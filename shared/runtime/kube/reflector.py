@@ -5,8 +5,9 @@
      +------ KubeExpired (410): diff ---------+        any other error: the same, after a backoff
 
 A consumer sees events only. The first list is told page by page, so that no more than a page of it is held as it came;
-a later one, or one after a list that broke off, yields the difference (``shared.kube.known``). Batches let it handle
-everything that one read brought in one turn of the loop. It refuses to keep objects and to drop events: the consumer's
+a later one, or one after a list that broke off, yields the difference (``shared.kube.known``). Who needs to know what
+there is now, not what was shown so far, asks for a list anew (``ask``). Batches let it handle everything that one read
+brought in one turn of the loop. It refuses to keep objects and to drop events: the consumer's
 pace is the stream's pace (TCP pushes back on the API server).
 """
 
@@ -45,9 +46,12 @@ UNSERVED_RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Everything that existed at the first list has been delivered. Comes once."""
+    """Everything that existed at a list has been delivered: at the first one, and at each that was asked for.
+
+    ``asked``: whatever of ``Reflector.ask`` came before that list was begun, by number."""
 
     resource_version: str
+    asked: int = 0
 
 
 Batch = Sequence[WatchEvent[T] | Synced]
@@ -94,19 +98,33 @@ class Reflector(Generic[T]):
         self._list_timeout_s = list_timeout_s
         self._backoff_s = backoff_s
         self._optional = optional
+        self._asked = self._served_asked = 0
+        self._resting: asyncio.Timeout | None = None
+        """Of a wait that a list which is asked for ends."""
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def ask(self) -> int:
+        """List anew, though the watch holds: a ``Synced`` with this number or a higher one tells that it is done.
+
+        For consumers that await nothing between two batches (``run``'s): a watch is left where it waits for more."""
+        self._asked += 1
+        if self._resting is not None:
+            self._resting.reschedule(asyncio.get_running_loop().time())
+        return self._asked
 
     async def batches(self) -> AsyncGenerator[Batch[T], None]:
         """Events for ever, never an empty batch; errors are waited out. Call once; close it with ``aclose``."""
         failures = 0
         while True:
-            listed_at, lists = self._clock(), self.relists
+            listed_at, lists, asked = self._clock(), self.relists, self._asked
             try:
                 async with contextlib.aclosing(self._list_then_watch()) as told:
                     async for batch in told:
                         yield batch
+                if self._asked > self._served_asked:
+                    continue
             except KubeExpired as error:
                 log.info("watch_expired", resource=self._resource.plural, error=error)
             except KubeError as error:
@@ -115,10 +133,11 @@ class Reflector(Generic[T]):
                     if not self.synced.is_set():
                         tell = log.warning if error.status == 403 else log.info  # many clusters lack some kinds
                         tell("kind_not_readable", resource=self._resource.name, error=error)
-                        self.synced.set()
-                        yield [Synced("")]
+                    if self._owes_synced(asked):
+                        yield [Synced("", asked)]
                     failures = 0
-                    await asyncio.sleep(self._unserved_retry_s)
+                    if self._asked == asked:
+                        await self._rest(self._unserved_retry_s)
                     continue
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
@@ -133,7 +152,7 @@ class Reflector(Generic[T]):
             deliver(batch)
 
     async def _list_then_watch(self) -> AsyncGenerator[Batch[T], None]:
-        revision, told_before = "", len(self._known) > 0
+        revision, told_before, asked = "", len(self._known) > 0, self._asked
         async with self._gate, contextlib.aclosing(self._lists(whole=told_before)) as lists:
             async for listed in lists:
                 self.heard_at = self._clock()
@@ -144,16 +163,40 @@ class Reflector(Generic[T]):
                     yield events[start : start + BATCH]
                     await asyncio.sleep(0)
                 del listed, events  # before the next page is read
-        if not self.synced.is_set():
-            self.synced.set()
-            yield [Synced(revision)]
+        if self._owes_synced(asked):
+            yield [Synced(revision, asked)]
+        if self._asked > asked:
+            return
         watch = self._api.watch_batches(self._served, resource_version=revision)
-        async with contextlib.aclosing(watch):
-            async for batch in watch:
-                self.heard_at = self._clock()
-                told = self._known.apply(batch)
-                if told:
-                    yield told
+        try:
+            async with contextlib.aclosing(watch), asyncio.timeout(None) as self._resting:
+                async for batch in watch:
+                    self.heard_at = self._clock()
+                    told = self._known.apply(batch)
+                    if told:
+                        yield told
+        except TimeoutError:
+            if self._asked == asked:
+                raise
+        finally:
+            self._resting = None
+
+    async def _rest(self, seconds: float) -> None:
+        """So long, or until a list is asked for."""
+        try:
+            async with asyncio.timeout(seconds) as self._resting:
+                await asyncio.Event().wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._resting = None
+
+    def _owes_synced(self, asked: int) -> bool:
+        """Whether a list that is over is to be told, the first or one that was asked for; it counts as told."""
+        owes = not self.synced.is_set() or asked > self._served_asked
+        self.synced.set()
+        self._served_asked = asked
+        return owes
 
     async def _lists(self, *, whole: bool) -> AsyncGenerator[ObjectList[T], None]:
         """The list of the newest version that is served, ``whole`` or page by page."""

@@ -77,6 +77,7 @@ class Metrics:
         self._quantiles: dict[str, Quantiles] = {}
         self._figures: dict[str, Callable[[], Any]] = {}
         self._traffic: dict[str, Traffic] = {}
+        self._leader: Gauge | None = None
         self._started = time.monotonic()
         self.registry.register(_TrafficCollector(self._traffic))
         self.late_heads = self.counter(
@@ -94,6 +95,12 @@ class Metrics:
     def gauge_of(self, name: str, text: str, read: Callable[[], float]) -> None:
         """A gauge that is read when scraped: costs nothing in between."""
         self.gauge(name, text).set_function(read)
+
+    def leader(self, role: str, read: Callable[[], bool]) -> None:
+        """Whether this process leads as ``role``; a process may be a candidate for several."""
+        if self._leader is None:
+            self._leader = self.gauge("leader", "1 while this process leads", ["role"])
+        self._leader.labels(role).set_function(lambda: float(read()))
 
     def counter_of(self, name: str, text: str, read: Callable[[], float]) -> None:
         """A counter ``conclave_NAME`` that is read when scraped; end names with ``_total``."""

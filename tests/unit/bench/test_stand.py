@@ -44,6 +44,7 @@ def test_the_limit_and_every_mesh_take_turns_and_kube_scheduler_where_there_is_o
     ]
     assert names("--kube-scheduler", "/bin/ks", "--only", KUBE) == [KUBE]
     assert names("--beside", "/src/before", "--only", CONCLAVE) == [CONCLAVE, "conclave, before"]
+    assert names("--single", "--only", CONCLAVE) == [CONCLAVE, "conclave, single"]
 
 
 def test_numbers_are_whole_and_above_0_where_none_makes_no_sense():

@@ -17,7 +17,7 @@ from shared.errors import ConclaveError, LeadershipLost, StoreFenced, StoreUnkno
 from shared.ports import Compare, CreateRevisionIs, Delete, Op, Put, TxnResult
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.refusals import Refused
-from shared.runtime.kube.watches import follow_nodes, follow_pods
+from shared.runtime.kube.watches import Watches
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.service import boottime
 from shared.wire.codec import decode, encode
@@ -116,8 +116,8 @@ class Stage:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.shell.run())
-                group.create_task(follow_nodes(self.api, self.shell.post, drop_malformed=True))
-                group.create_task(follow_pods(self.api, self.shell.post))
+                group.create_task(Watches(self.api).follow_nodes(self.shell.post, drop_malformed=True))
+                group.create_task(Watches(self.api).follow_pods(self.shell.post))
         except BaseExceptionGroup as errors:
             self.ended.set_result(errors.exceptions[0])
 

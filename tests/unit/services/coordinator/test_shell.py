@@ -24,6 +24,7 @@ from shared.policy.rollout.rollout import first_pointer
 from shared.policy.weights import digest
 from shared.policy.weights import encode as encode_weights
 from shared.ports import BindRequest, Delete, Put
+from shared.runtime.kube.watches import Watches
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.records.settings import change_settings
@@ -111,7 +112,7 @@ class World:
         await self.put(KEYS.binder_leader("0"), record.encode())
         self.admin.leadership = self.leading  # type: ignore[assignment]
         self.admin.register(self.metrics)
-        outside = Outside(self.store, self.api, self.peers, Failpoints(), "http://c0")  # type: ignore[arg-type]
+        outside = Outside(self.store, self.api, Watches(self.api), self.peers, Failpoints(), "http://c0")  # type: ignore[arg-type]
         settings = settings or CoordinatorSettings()
         self.task = asyncio.create_task(
             lead(kv.create_revision, settings, self.leading, outside, self.admin, self.metrics)  # type: ignore[arg-type]
@@ -172,7 +173,7 @@ async def test_pods_are_bound_and_figures_are_shown(world: World) -> None:
     status = world.admin.status()
     assert [agent["nodes"] for agent in status["agents"]] == [1, 1]
     assert status["binders"]["0"]["url"] == "http://b0"
-    assert b"conclave_leader 1.0" in world.metrics.exposition()
+    assert b'conclave_leader{role="coordinator"} 1.0' in world.metrics.exposition()
 
 
 EMBEDDED = CoordinatorSettings(embedded_agent=True)

@@ -103,3 +103,15 @@ async def test_the_nodes_are_divided_as_the_mesh_is_asked_for_and_back(tmp_path:
 def test_one_shard_needs_no_flag(tmp_path: Path) -> None:
     settings = MeshSettings(etcd="", kubeconfig=tmp_path, state_dir=tmp_path)
     assert not [spec for spec in mesh_specs(settings) if "--shard" in spec.argv]
+
+
+def test_in_one_process_a_mesh_has_no_agents_and_no_binders_beside_it(tmp_path: Path) -> None:
+    settings = MeshSettings(
+        etcd="http://e", kubeconfig=tmp_path, state_dir=tmp_path, single=True, coordinators=2, agents=0, binders=1
+    )
+    specs = mesh_specs(settings)
+    assert [(spec.name, spec.argv[2]) for spec in specs] == [
+        ("single-0", "services.single"),
+        ("single-1", "services.single"),
+    ]
+    assert all("--embedded-agent" in spec.argv and "--admin-listen" in spec.argv for spec in specs)

@@ -1,0 +1,92 @@
+"""The mesh in one process, for small clusters and small machines: composition of two services, and nothing else.
+
+    one loop, one etcd channel, one lease thread, one peer listener
+      candidate coordinator (its own key, term, lease) --> lead --plans: a call where our binder leads, else HTTP--+
+      candidate binder      (its own key, term, lease) --> lead <-------------------------------------------------+
+      one watch per kind for both, which begins when both lead, or another process leads one of the keys
+
+Each is what it is in a process of its own; the two keys may be led by different processes. Losing either ends the
+process with code 3, since what is left of it is a standby's. Whoever leads as coordinator has a lease's time to take
+the binder's key before the others campaign for it, so that two processes do not share what one could do alone. Asked
+to stop, the coordinator resigns at once and the binder once its units are settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from services.binder import app as binder
+from services.binder.admin import Admin as BinderAdmin
+from services.coordinator import app as coordinator
+from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
+from services.single.settings import SingleSettings
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
+from shared.kube.scheduling_kinds import STORAGE_KINDS
+from shared.runtime.http.peers import FiguresRoute, PeerRoute
+from shared.runtime.kube.shared_watches import SharedWatches
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.process.plugins import plugins_of
+from shared.runtime.process.runtime import opened
+from shared.runtime.process.service import Service
+
+STATUS = "/v1/status"
+
+
+async def main(service: Service, settings: SingleSettings) -> None:
+    """Run until asked to stop or until either leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
+    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
+    async with opened(service, settings, "single") as runtime:
+        deciding = coordinator.admin_of(runtime, access)
+        binding = BinderAdmin(runtime.id, settings.shard)
+        binding.register(runtime.metrics)
+        plugins_of(settings.plugins).follow(runtime.health.note)
+        await runtime.listen(routes(deciding, binding))
+        api = runtime.api = KubeClient(access)
+        await runtime.check_servers()
+        service.spawn("credentials", access.keep_fresh())
+        watches = SharedWatches(api, kinds=STORAGE_KINDS, followers=2)
+        turn = asyncio.Event()
+
+        def coordinates(ours: bool) -> None:
+            if ours:
+                turn.set()
+            else:
+                watches.begin()
+                asyncio.get_running_loop().call_later(settings.lease_ttl_s, turn.set)
+
+        async def bind() -> None:
+            await either(turn, service.stopping)
+            await binder.serve(
+                runtime, binding, api, watches, ready=lambda: None, thread=thread,
+                on_leader=lambda ours: None if ours else watches.begin(),
+            )  # fmt: skip
+
+        async with (
+            LeaseThread(runtime.open_store, hung_after_s=settings.hung_after_s) as thread,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(bind())
+            group.create_task(
+                coordinator.serve(
+                    runtime, deciding, api, watches, ready=runtime.ready, thread=thread, on_leader=coordinates,
+                    binder=binding.submit,
+                )
+            )  # fmt: skip
+
+
+def routes(deciding: CoordinatorAdmin, binding: BinderAdmin) -> list[PeerRoute | FiguresRoute]:
+    """The routes of both; ``/v1/status`` is the coordinator's, with the binder's as ``binder``."""
+    status = FiguresRoute(STATUS, lambda: deciding.status() | {"binder": binding.status()})
+    own = [route for route in (*deciding.routes(), *binding.routes()) if route.path != STATUS]
+    return [*own, status]
+
+
+async def either(*events: asyncio.Event) -> None:
+    """Return once one of them is set."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()

@@ -1,0 +1,25 @@
+"""Settings of the mesh in one process: a coordinator's and a binder's; what both have counts for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.binder.settings import BinderSettings
+from services.coordinator.settings import CoordinatorSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleSettings(CoordinatorSettings, BinderSettings):
+    """What the process is told. It decides itself unless agents are registered."""
+
+    embedded_agent: bool = True
+    """While no agent is registered the leader decides for all nodes itself. See docs/adr/0027."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("tls_cert", "etcd_cert"):
+            if getattr(self, field) is not None:
+                raise ValueError(
+                    f"{field}: a certificate is of one role, and this process has two; run coordinator and binder each "
+                    f"in a process of its own, or leave {field} out"
+                )
