@@ -160,9 +160,10 @@ def main() -> None:
     parser.add_argument("--lag", type=float, default=LAG_S, help="seconds that readings are late")
     parser.add_argument("--noise", type=float, default=NOISE, help="s.d. of one try, as a share")
     parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed; 500: of validation")
     given = parser.parse_args()
     seen = Seen(given.lag, given.noise)
-    found = [run(given.policy, seed, seen, given.nodes) for seed in range(FIRST_SEED, FIRST_SEED + given.seeds)]
+    found = [run(given.policy, seed, seen, given.nodes) for seed in range(given.first, given.first + given.seeds)]
     for name in ("of_all", "once_known", "in_the_open"):
         pairs = [getattr(one, name) for one in found]
         shares = [got / could for got, could in pairs if could]

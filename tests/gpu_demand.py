@@ -15,14 +15,17 @@ OPENB = (
     (18708, 64512, 1000, 255), (11908, 47104, 650, 237), (9810, 41560, 1000, 195), (8000, 30517, 0, 163),
 )  # fmt: skip
 """Milli-cores, MiB, thousandths of a GPU, how many: the twelve most frequent kinds of openb's default list."""
-MODEL = "conclave.io/gpu-model"
+MODEL, GPU = "conclave.io/gpu-model", "conclave.io/gpu-milli"
 
 
 def bulk_pod(number: int):
     """A pod of one of the kinds, as a builder."""
     cpu, memory, milli = BULK[number % len(BULK)]
     pod = make_pod(f"p{number}").cpu(str(cpu)).memory(f"{memory}Gi")
-    return pod.gpu_milli(milli) if milli else pod
+    if milli:
+        resources = pod.gpu_milli(milli).json["spec"]["containers"][0]["resources"]
+        resources["limits"] = {GPU: resources["requests"][GPU]}
+    return pod
 
 
 def bulk_classes() -> list[PodClass]:
