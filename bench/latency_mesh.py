@@ -26,6 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.core.state import CoreSettings
 from shared.agent.target_times import SAMPLES, TargetTimes
 from shared.experiments.environments.placement import NodeSize, Scenario, draw_latency
 from shared.model.pod import Pod
@@ -133,7 +134,7 @@ def run(policy: str, seed: int, seen: Seen, nodes: int = 3, *, pods: int = PODS)
 
 
 def _scene(policy: str, names: Sequence[str], seed: int) -> Scene:
-    made = Scene(agents=len(names), seed=seed)
+    made = Scene(agents=len(names), seed=seed, settings=CoreSettings())
     for name in names:
         made.add_node(make_node(name).allocatable(cpu="8", memory="16Gi", pods="110").node())
     made.begin()
