@@ -53,10 +53,13 @@ Play = Callable[[Order], Awaitable[Verdict]]
 
 
 async def in_a_process(order: Order) -> Verdict:
-    """Play it in a process beside us; one that dies or takes too long is a problem like any other."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, *CHILD, str(os.getpid()), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    """Play it in a process beside us; one that cannot be started, dies or takes too long is a problem like others."""
+    try:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, *CHILD, str(os.getpid()), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+    except OSError as error:
+        return Verdict(problem=f"no process can be started: {error}")
     try:
         async with asyncio.timeout(MOST_S):
             told, _ = await child.communicate(msgspec.msgpack.encode(order))

@@ -135,6 +135,17 @@ async def test_where_a_rehearsal_of_another_demand_fails_the_policy_places_by_it
     assert (await leader.look(after_s=1)).rehearsed[0].places == "frag"
 
 
+async def test_without_the_withdrawal_a_verdict_on_another_demand_would_stand(monkeypatch):
+    leader = Leader(FGD_WINS, Verdict(problem="no room"))
+    await leader.begin()
+    await leader.look()
+    for number in range(0, 100, 5):
+        leader.scene.delete_pod(f"uid-p{number}")
+    leader.scene.run()
+    monkeypatch.setattr(keeper, "_placing", lambda said: "as it was")
+    assert rehearsed_of(await leader.look(after_s=3600), FRAG).told == FGD_WINS.told
+
+
 @pytest.mark.parametrize(("policy", "pods"), [("kube-default", 100), ("fgd", 100), ("frag", 40)])
 async def test_policies_with_nobody_beside_them_and_small_demands_are_not_rehearsed(policy, pods):
     leader = Leader(policy=policy, pods=pods)
@@ -230,3 +241,5 @@ async def test_a_process_that_dies_and_one_that_takes_too_long_are_problems_and_
     monkeypatch.setattr(keeper, "CHILD", ("-c", "import signal; signal.pause()"))
     monkeypatch.setattr(keeper, "MOST_S", 0.2)
     assert "took more than" in (await in_a_process(order)).problem
+    monkeypatch.setattr(keeper.sys, "executable", "/nowhere/python")
+    assert "no process can be started" in (await in_a_process(order)).problem
