@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared.model.constraints import PodClass
 from shared.scheduling.state.cache import ClusterCache
-from tests.builders import make_node, make_pod
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.small_trace import MACHINES
 
 BULK = ((4, 16, 1000), (2, 8, 250), (88, 320, 8000), (16, 64, 0), (32, 128, 4000))
@@ -18,32 +18,30 @@ OPENB = (
 MODEL, GPU = "conclave.io/gpu-model", "conclave.io/gpu-milli"
 
 
-def bulk_pod(number: int):
-    """A pod of one of the kinds, as a builder."""
-    cpu, memory, milli = BULK[number % len(BULK)]
-    pod = make_pod(f"p{number}").cpu(str(cpu)).memory(f"{memory}Gi")
+def pod_of(cpu: float, memory: float, milli: int, name: str = "pod") -> PodBuilder:
+    """A pod that asks for so many cores, GiB and thousandths of a GPU."""
+    pod = make_pod(name).cpu(f"{round(cpu * 1000)}m").memory(f"{round(memory * 1024)}Mi")
     if milli:
         resources = pod.gpu_milli(milli).json["spec"]["containers"][0]["resources"]
         resources["limits"] = {GPU: resources["requests"][GPU]}
     return pod
 
 
-def bulk_classes() -> list[PodClass]:
-    """One of each kind."""
-    return [bulk_pod(number).pod().pod_class for number in range(len(BULK))]
+def bulk_pod(number: int) -> PodBuilder:
+    """A pod of one of the kinds."""
+    return pod_of(*BULK[number % len(BULK)], name=f"p{number}")
 
 
 def openb_demand() -> dict[PodClass, int]:
     """How many of each of openb's kinds."""
     found = {}
     for cpu, memory, milli, count in OPENB:
-        pod = make_pod().cpu(f"{cpu}m").memory(f"{memory}Mi")
-        found[(pod.gpu_milli(milli) if milli else pod).pod().pod_class] = count
+        found[pod_of(cpu / 1000, memory / 1024, milli).pod().pod_class] = count
     return found
 
 
-def machine(number: int):
-    """A node as openb has them, as a builder."""
+def machine(number: int) -> NodeBuilder:
+    """A node as openb has them."""
     cpu, memory, gpus, model = MACHINES[number % len(MACHINES)]
     node = make_node(f"n{number}").allocatable(cpu=f"{cpu}m", memory=f"{memory}Mi", pods="250")
     return node.gpus(gpus).label(**{MODEL: model})

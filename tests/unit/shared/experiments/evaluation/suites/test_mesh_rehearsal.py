@@ -10,12 +10,13 @@ import pytest
 from shared.errors import ConfigError
 from shared.experiments.evaluation.suites import mesh_rehearsal
 from shared.experiments.evaluation.suites.mesh_rehearsal import trace_of, verdict_on
-from shared.experiments.evaluation.suites.situation import FEWEST_GPU_PODS, Order, situation_of
+from shared.experiments.evaluation.suites.situation import FEWEST_GPU_PODS, Order, Verdict, situation_of
+from shared.model.constraints import PodClass
 from shared.model.gpu import ANY_MODEL
 from shared.policy.weights import shipped_bytes
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
-from tests.gpu_demand import bulk_classes, machines, openb_demand
+from tests.gpu_demand import BULK, machines, openb_demand, pod_of
 
 MODEL = "conclave.io/gpu-model"
 
@@ -100,13 +101,29 @@ def test_weights_that_are_none_are_a_problem_and_no_verdict():
     assert (told.places, bool(told.problem)) == ("", True)
 
 
-def test_fgd_places_a_demand_of_machines_in_bulk_and_the_learned_value_one_like_openbs():
-    bulk = situation_of(machines(60).table, dict.fromkeys(bulk_classes(), 80))
-    told = verdict_on(Order("frag", shipped_bytes("frag"), bulk))
-    assert (told.places, told.problem) == ("fgd", "")
-    assert "FGD places, since in 12 rehearsals" in told.told
-    told = verdict_on(Order("frag", shipped_bytes("frag"), situation_of(machines(60).table, openb_demand())))
-    assert (told.places, told.problem) == ("frag", "")
+def verdict(demand: dict[PodClass, int]) -> Verdict:
+    found = verdict_on(Order("frag", shipped_bytes("frag"), situation_of(machines(60).table, demand)))
+    assert not found.problem
+    return found
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param([(22, 90, 2000, 1), (44, 180, 4000, 1), (88, 360, 8000, 1)], id="two, four and eight devices"),
+        pytest.param([*((*kind, 1) for kind in BULK), (8, 30, 500, 1), (12, 48, 2000, 1)], id="seven kinds in bulk"),
+        pytest.param([(4, 16, 0, 8), (8, 32, 1000, 1), (4, 16, 500, 1)], id="four in five pods without GPU"),
+    ],
+)
+def test_fgd_places_a_demand_that_the_learned_value_places_worse(kinds: list[tuple[int, int, int, int]]):
+    demand = {pod_of(cpu, memory, milli).pod().pod_class: 100 * share for cpu, memory, milli, share in kinds}
+    found = verdict(demand)
+    assert found.places == "fgd"
+    assert "FGD places, since in 12 rehearsals on other orders the learned value allocated -" in found.told
+
+
+def test_the_learned_value_places_a_demand_like_openbs():
+    assert verdict(openb_demand()).places == "frag"
 
 
 def test_an_order_comes_through_the_wire_unchanged():
