@@ -21,12 +21,10 @@ from shared.policy.rollout.rollout import (
     next_step,
     promote,
     publish,
-    rehearse,
-    rehearsed_of,
     roll_back,
     to_stage,
 )
-from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed, decode_record
+from shared.wire.records import PolicyPointer, PolicyRef, decode_record
 
 OLD, NEW = PolicyRef("marl-dqn", 1, "a" * 64), PolicyRef("marl-dqn", 2, "b" * 64)
 SETTINGS = RolloutSettings(promotion="auto")
@@ -393,32 +391,3 @@ def test_a_candidate_as_good_as_the_active_one_waits_for_its_operator_for_a_day(
 
 def test_a_candidate_that_is_much_worse_goes_within_minutes_all_the_same():
     assert withdrawn_after(BY_HAND, windows=2880, worse_by=0.4) <= 5
-
-
-SAID = Rehearsed(policy=OLD.title, sha256=OLD.sha256, places="fgd", told="because")
-
-
-def test_windows_count_anew_once_a_rehearsal_says_who_places():
-    machine = rollout(shadow())
-    run(machine, [GOOD, GOOD])
-    assert machine.good == 2
-    machine.seen(rehearse(machine.pointer, [SAID], reason="because", by="rehearsal").after)
-    assert machine.good == 0
-
-
-def test_what_a_rehearsal_said_stays_through_every_step_and_goes_with_its_policy():
-    before = rehearse(shadow(), [SAID], reason="because", by="rehearsal").after
-    assert (before.active, before.candidate, before.stage, before.number) == (OLD, NEW, "shadow", shadow().number + 1)
-    assert promote(before, reason="", by="ann").after.rehearsed == (SAID,)
-    assert roll_back(before, reason="", by="ann").after.rehearsed == (SAID,)
-    active = promote(before, to=Stage.ACTIVE, reason="", by="ann").after
-    assert active.rehearsed == ()
-    assert rehearsed_of(before, OLD) == SAID
-    assert rehearsed_of(before, NEW) is None
-    assert rehearsed_of(before, BUILT_IN) is None
-
-
-def test_a_pointer_of_before_there_were_rehearsals_is_read_and_says_nothing():
-    old = msgspec.json.decode(msgspec.json.encode(shadow()))
-    del old["rehearsed"]
-    assert decode_record(msgspec.json.encode(old), PolicyPointer) == shadow()
