@@ -1,10 +1,10 @@
 """``el`` through the mesh's own parts with sensors in place of the twin's truth, in virtual time (targets T2).
 
-    .venv/bin/python -m bench.latency_mesh [POLICY] [SEEDS] [--lag S] [--noise SHARE] [--nodes N]
+    .venv/bin/python -m bench.latency_mesh [POLICY] [SEEDS] [--lag S] [--noise SHARE] [--nodes N] [--first SEED]
 
 Pods with limits of 20 and 30 ms come one every 3 s and the oldest leave, so that 30 stay; at two moments all
 latencies are drawn anew (``draw_latency``, as in the suite). Each node's agent tries the target every 10 s, each time
-off by the noise, and tells the median of the last five every 5 s; the coordinator hears of it ``lag`` late. Offers,
+off by the noise, and tells their median (of five to 20) every 5 s; the coordinator hears of it ``lag`` late. Offers,
 decisions and plans are messages as bytes; agents decide by what those told them.
 
 Of all pods that came while some node was within the soft limit, the share that got such a node: *of all*; *once known*,
