@@ -5,9 +5,9 @@
 
 One decider for all nodes (``ee``, ``lb``, ``el``: ``--steps`` placements each): DQN, Double DQN (what ``lb`` and ``ee``
 ship), duelling, distributional (QR-DQN), PPO (what ``el`` ships). An agent per node (the thesis' experiment:
-``--rounds`` rounds each): agents with one network each, with one for all (what ``marl-dqn`` ships), VDN, QMIX, MAPPO.
-Weights are chosen by the validation seeds within a run; nothing is chosen among runs. Told are means and s.d. over
-training seeds, on validation seeds 500-509 and test seeds 42-51, and the CPU time of training.
+``--rounds`` rounds each): agents with one network each, with one for all (what ``marl-dqn`` ships), VDN, QMIX, MAPPO,
+IPPO. Weights are chosen by the validation seeds within a run; nothing is chosen among runs. Told are means and s.d.
+over training seeds, on validation seeds 500-509 and test seeds 42-51, and the CPU time of training.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from services.learner.deepsets.ppo import PpoRun
 from services.learner.deepsets.settings import DeepSetsSettings, settings_for
 from services.learner.deepsets.training import DeepSetsRun
 from services.learner.marl import settings as marl
+from services.learner.marl.ippo import IppoRun
 from services.learner.marl.learner import AgentsSettings
 from services.learner.marl.ppo import MappoRun
 from services.learner.marl.training import MarlRun, mean_imbalance
@@ -75,8 +76,11 @@ def _agents(policy: str = marl.NAME, mixing: AgentsSettings | None = None) -> Ca
     return run
 
 
-def _mappo(seed: int, rounds: int) -> MappoRun:
-    return MappoRun(replace(marl.settings_for(marl.NAME, seed, rounds), validate_every=-(-rounds // VALIDATIONS)))
+def _of_policies(kind: type[MappoRun]) -> Callable[[int, int], MappoRun]:
+    def run(seed: int, rounds: int) -> MappoRun:
+        return kind(replace(marl.settings_for(marl.NAME, seed, rounds), validate_every=-(-rounds // VALIDATIONS)))
+
+    return run
 
 
 AGENTS: Agents = {
@@ -85,7 +89,8 @@ AGENTS: Agents = {
     "independent, one network (as shipped)": _agents(),
     "VDN": _agents(mixing=AgentsSettings("sum")),
     "QMIX": _agents(mixing=AgentsSettings("monotonic")),
-    "MAPPO": _mappo,
+    "MAPPO": _of_policies(MappoRun),
+    "IPPO": _of_policies(IppoRun),
 }
 
 

@@ -1,10 +1,10 @@
 """``el`` through the mesh's own parts with sensors in place of the twin's truth, in virtual time (targets T2).
 
-    .venv/bin/python -m bench.latency_mesh [POLICY] [SEEDS] [--lag S] [--noise SHARE] [--nodes N]
+    .venv/bin/python -m bench.latency_mesh [POLICY] [SEEDS] [--lag S] [--noise SHARE] [--nodes N] [--first SEED]
 
 Pods with limits of 20 and 30 ms come one every 3 s and the oldest leave, so that 30 stay; at two moments all
 latencies are drawn anew (``draw_latency``, as in the suite). Each node's agent tries the target every 10 s, each time
-off by the noise, and tells the median of the last five every 5 s; the coordinator hears of it ``lag`` late. Offers,
+off by the noise, and tells their median (of five to 20) every 5 s; the coordinator hears of it ``lag`` late. Offers,
 decisions and plans are messages as bytes; agents decide by what those told them.
 
 Of all pods that came while some node was within the soft limit, the share that got such a node: *of all*; *once known*,
@@ -26,6 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
+from services.coordinator.core.state import CoreSettings
 from shared.agent.target_times import SAMPLES, TargetTimes
 from shared.experiments.environments.placement import NodeSize, Scenario, draw_latency
 from shared.model.pod import Pod
@@ -133,7 +134,7 @@ def run(policy: str, seed: int, seen: Seen, nodes: int = 3, *, pods: int = PODS)
 
 
 def _scene(policy: str, names: Sequence[str], seed: int) -> Scene:
-    made = Scene(agents=len(names), seed=seed)
+    made = Scene(agents=len(names), seed=seed, settings=CoreSettings())
     for name in names:
         made.add_node(make_node(name).allocatable(cpu="8", memory="16Gi", pods="110").node())
     made.begin()
@@ -160,9 +161,10 @@ def main() -> None:
     parser.add_argument("--lag", type=float, default=LAG_S, help="seconds that readings are late")
     parser.add_argument("--noise", type=float, default=NOISE, help="s.d. of one try, as a share")
     parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed; 500: of validation")
     given = parser.parse_args()
     seen = Seen(given.lag, given.noise)
-    found = [run(given.policy, seed, seen, given.nodes) for seed in range(FIRST_SEED, FIRST_SEED + given.seeds)]
+    found = [run(given.policy, seed, seen, given.nodes) for seed in range(given.first, given.first + given.seeds)]
     for name in ("of_all", "once_known", "in_the_open"):
         pairs = [getattr(one, name) for one in found]
         shares = [got / could for got, could in pairs if could]

@@ -128,6 +128,7 @@ class AgentShell:
             "term": core.term,
             "policy": core.policy.name,
             "policy_version": core.policy.version,
+            "policy_placed_by": getattr(core.policy, "placed_by", core.policy.name),
             "policy_fallback": core.policy_fallbacks,
             "candidate": core.lanes.candidate.ref.title if core.lanes.candidate is not None else "",
             "policy_failures": {f"{told.policy} {told.failure}": told.count for told in core.lanes.failures()},

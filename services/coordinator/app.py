@@ -34,6 +34,7 @@ from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Binder, Peers
 from services.coordinator.io.sources import follow_agents, follow_binder, follow_inherited_intents, follow_layout
 from services.coordinator.io.totals import Totals
+from services.coordinator.rehearsal.keeper import Rehearser
 from services.coordinator.rollout import pointer
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shell import Shell
@@ -338,6 +339,7 @@ async def lead(
         ),
         following.run(),
         control.note_term(store, keys, term=term, id=identity(settings), url=outside.url),
+        Rehearser(core, store, keys, clock=boottime).run(lambda: following.settings.rehearse_every_s),
         pointer.follow(store, keys, policy=settings.policy, term=term, post=pointer_seen),
         follow_layout(store, keys, shell.post),
         *(follow_binder(store, keys, shard, shell.post) for shard in shards.names),

@@ -102,6 +102,9 @@ class CoordinatorSettings(ProcessSettings):
     """Who takes a candidate to its next step: an operator, or good windows. ``activate`` may say otherwise of one."""
     rollout_goal: Literal["neutral", "balance", "packing", "room"] = "neutral"
     """By which goal a candidate is compared with the active policy. ``activate`` may say otherwise of one."""
+    rehearse_every_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
+    """How often it is looked whether the demand has changed, while a policy is at work in whose stead another may
+    place; 0: every policy places by itself. See docs/policies/frag.md."""
     validate: bool = False
     """Check every invariant of the core after each batch of events, and end the term where one is broken, with the
     stories of the pods it names. For tests and for hunting a bug: it costs as much as all pods, each time."""
@@ -177,6 +180,7 @@ RUNTIME_SETTINGS = RuntimeTable(
         "rollout_good_windows",
         "rollout_promotion",
         "rollout_goal",
+        "rehearse_every_s",
         "log_level",
     ),
 )

@@ -1,20 +1,30 @@
 """Round trips from this node to what users name, as a median with its spread; which target is tried when. Pure.
 
-A median of the last few: one slow answer says nothing about the node, three of five do. Failed attempts are counted and
-never take part; a target that answers nobody any more is told as failing and its old median ends with its samples.
+A median: one slow answer says nothing about the node, three of the last five do. While nothing changes, more tries tell
+more: of the last 5, 10 and 20 the longest window counts whose median agrees with those of all shorter ones, as far as
+the scatter between tries explains a difference (Lepski 1991), unless the last three all leave it. So a change beyond
+the scatter is seen as soon as by the last five alone. Failed attempts are counted and never take part; a target that
+answers nobody any more is told as failing and its old median ends with its samples.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from itertools import pairwise
+from statistics import median, quantiles
 
 from shared.agent.vivaldi import Rng
 from shared.wire.readings import ProbeTarget, TargetLatency
 
-SAMPLES = 5
+WINDOWS = (5, 10, 20)
+SAMPLES = WINDOWS[0]
+"""A change is known when more than half of so many tries are new."""
+NEWEST = SAMPLES // 2 + 1
+AGREE = 2.0
+"""Medians agree that differ by no more than so many standard errors of the shorter window's."""
 FORGET_FAILURES = 5
 """Failed attempts in a row after which old samples are no measurement any more."""
 MOST_US = 60_000_000
@@ -24,7 +34,7 @@ MOST_US = 60_000_000
 class _Target:
     probed: ProbeTarget
     next_s: float
-    samples: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    samples: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOWS[-1]))
     failures: int = 0
 
 
@@ -84,6 +94,33 @@ class TargetTimes:
 def _told(name: str, target: _Target) -> TargetLatency:
     if not target.samples:
         return TargetLatency(name, 0, 0, 0, min(target.failures, 4096))
-    middle = median(target.samples)
-    spread = median(abs(sample - middle) for sample in target.samples)
-    return TargetLatency(name, round(middle), round(spread), len(target.samples), min(target.failures, 4096))
+    samples = _window(list(target.samples))
+    middle = median(samples)
+    spread = median(abs(sample - middle) for sample in samples)
+    return TargetLatency(name, round(middle), round(spread), len(samples), min(target.failures, 4096))
+
+
+def _window(samples: list[int]) -> list[int]:
+    """The newest samples that are of one level, oldest first."""
+    chosen, ranges = samples[-SAMPLES:], list[tuple[float, float]]()
+    for size, longer in pairwise(WINDOWS):
+        if len(samples) <= size:
+            break
+        steps = [abs(later - earlier) for earlier, later in pairwise(samples[-longer:])]
+        # of normal scatter s: the median step is 0.954 s, a median of n has a standard error of 1.253 s / sqrt(n)
+        error = AGREE * 1.253 * median(steps) / 0.954 / math.sqrt(size)
+        middle = median(samples[-size:])
+        ranges.append((middle - error, middle + error))
+        window = samples[-longer:]
+        if not all(low <= median(window) <= high for low, high in ranges) or _left(window):
+            break
+        chosen = window
+    return chosen
+
+
+def _left(window: list[int]) -> bool:
+    """Whether the newest tries, more than half of the shortest window, lie all above three quarters of those before
+    them, or all below."""
+    newest, before = window[-NEWEST:], window[:-NEWEST]
+    low, _, high = quantiles(before, n=4)
+    return min(newest) > high or max(newest) < low

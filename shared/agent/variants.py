@@ -19,12 +19,13 @@ from shared.policy.guard import Failure, Guard, GuardSettings
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Policy, Rng, Supplies, supply
 from shared.policy.ranking import Ranker
+from shared.policy.rollout.rollout import heed
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.messages import LaneReport, PolicyFailure
-from shared.wire.records import PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef
 
 MAX_FALLEN = 64
 """Classes told by number that fell back in one answer."""
@@ -133,6 +134,12 @@ class Lanes:
         if self.candidate is not None:
             self._end(self.candidate)
             self.candidate = None
+
+    def heed(self, pointer: PolicyPointer) -> None:
+        """Let each policy place by what rehearsals said of it; where they say nothing, by itself."""
+        for lane in (self.active, self.candidate):
+            if lane is not None:
+                heed(lane.guard.policy, lane.ref, pointer)
 
     def refuse(self, ref: PolicyRef, failure: Failure) -> None:
         """A policy could not be loaded; told until another pointer comes (``forgive``)."""

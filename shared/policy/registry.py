@@ -119,6 +119,12 @@ def needs_of_ref(ref: PolicyRef) -> Needs:
     return needs_of_name(ref.name).union(*(needs_of_name(name) for name in ref.members))
 
 
+def rehearsed_beside(name: str) -> str:
+    """The policy that may place in the stead of ``name`` where it wins a rehearsal; "": none may."""
+    beside: str = getattr(LEARNED.get(name), "rehearsed_beside", "")
+    return beside
+
+
 def make_policy(name: str) -> Policy:
     """The policy called ``name``, a learned one with its shipped weights, or a mixture in short form. Raises
     ``ConfigError`` naming those there are."""

@@ -134,13 +134,24 @@ class PolicyRef(msgspec.Struct, frozen=True):
         return f"{self.name}@{self.version}"
 
 
+class Rehearsed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rehearsal said of one policy's weights (``sha256``). ``policy``: its title; ``places``: which policy
+    places, it or the one in its stead; ``told``: by how much, for people."""
+
+    policy: str
+    sha256: str
+    places: str
+    told: str
+
+
 class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     """Which policy decides: the value under ``Keys.policies_active``, changed by compare-and-swap only.
 
     ``candidate`` None: no rollout. ``stage``: candidate, shadow, canary or active (see ``policy/rollout.py``);
     ``percent``: share of pods that the candidate decides for. ``number`` grows by one with each change and names its
     record in the history; ``reason``: why it was made, ``by``: by whom. Of the candidate, "" for what the coordinators'
-    settings say: ``promotion``, manual or auto, and ``goal``, by which the policies are compared.
+    settings say: ``promotion``, manual or auto, and ``goal``, by which the policies are compared. ``rehearsed``: of the
+    active policy and the candidate, what rehearsals on this cluster's demand said; nothing: each places by itself.
     """
 
     active: PolicyRef
@@ -153,6 +164,7 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     promotion: str = ""
     goal: str = ""
+    rehearsed: tuple[Rehearsed, ...] = ()
 
 
 class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):

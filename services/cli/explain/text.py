@@ -19,6 +19,9 @@ def lines_of(answer: Json) -> Iterator[str]:
     yield f"{answer['pod']}: {answer['state']}, {answer['summary']}"
     if answer.get("policy"):
         yield f"  placed by policy {answer['policy']} (its annotation)"
+    if answer.get("rehearsed"):
+        said = answer["rehearsed"]
+        yield f"  {said['places']} places for {said['policy']} now: {said['told']}"
     if answer.get("group"):
         yield _group(answer["group"])
     if answer.get("nominated_node"):

@@ -122,6 +122,10 @@ def pointer_lines(pointer: Json | None) -> list[str]:
         lines.append(f"promoted   {mode}; compared by the goal {goal}")
     if pointer.get("previous"):
         lines.append(f"previous   {_ref_text(pointer['previous'])}")
+    lines += [
+        printable(f"rehearsed  {one.get('places')} places for {one.get('policy')}: {one.get('told')}")
+        for one in pointer.get("rehearsed") or ()
+    ]
     if pointer.get("reason"):
         lines.append(f"because    {_because(pointer)}")
     return lines

@@ -36,6 +36,7 @@ from shared.kube.convert import owner_of, pod_from_api
 from shared.kube.convert_relations import images_of
 from shared.kube.resources import PODS
 from shared.policy.observation import Need
+from shared.policy.rollout.rollout import rehearsed_of
 from shared.ports import KubeApi
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
@@ -220,8 +221,10 @@ class Admin:
         answer = explain(core, pod, found.metadata.annotations or {}, boottime())
         answer["group"] = member_of(core, pod)
         pointer = core.variants.pointer
-        policy = await self.active_policy.get(pointer.active) if self.active_policy and pointer is not None else None
+        policy = await self.active_policy.get(pointer) if self.active_policy and pointer is not None else None
         answer["reasons"] = reasons(core, pod, policy) if policy is not None else None
+        said = rehearsed_of(pointer, pointer.active) if pointer is not None else None
+        answer["rehearsed"] = None if said is None else msgspec.to_builtins(said)
         return answer
 
     def stats(self) -> dict[str, Any]:

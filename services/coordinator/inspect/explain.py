@@ -67,7 +67,7 @@ def explain_gone(core: Core, key: str, now: float) -> dict[str, Any] | None:
     answer: dict[str, Any] = {
         "pod": key, "uid": uid, "state": "gone", "summary": "", "priority": None, "scheduler_name": None, "node": None,
         "nominated_node": None, "condition": None, "policy": None, "decision": None, "queue": None, "nodes": None,
-        "preemption": None, "evicted": None, "victim_of": None, "reasons": None,
+        "preemption": None, "evicted": None, "victim_of": None, "reasons": None, "rehearsed": None,
     }  # fmt: skip
     answer["story"] = _story(core, uid, now)
     if decision is not None:

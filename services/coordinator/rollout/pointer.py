@@ -15,12 +15,12 @@ from services.coordinator.core.events import Event, PointerSeen
 from shared.errors import ConfigError, StoreError
 from shared.policy.observation import Policy
 from shared.policy.registry import bytes_of, load_policy, ref_of
-from shared.policy.rollout.rollout import Change, first_pointer
+from shared.policy.rollout.rollout import Change, first_pointer, heed
 from shared.ports import CreateRevisionIs, Store
 from shared.runtime.records.policies import follow_pointer, get_weights, newest_change, read_pointer, write_change
 from shared.runtime.records.prefix_watch import until_known
 from shared.wire.keys import Keys
-from shared.wire.records import PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef
 
 log = structlog.get_logger()
 
@@ -46,8 +46,13 @@ class ActivePolicy:
         self._keys = keys
         self._known: tuple[PolicyRef, Policy] | None = None
 
-    async def get(self, ref: PolicyRef) -> Policy | None:
-        """The policy of ``ref``; None where its weights cannot be had."""
+    async def get(self, pointer: PolicyPointer) -> Policy | None:
+        """The active policy, placing as the pointer says; None where its weights cannot be had."""
+        policy = await self._of(pointer.active)
+        heed(policy, pointer.active, pointer)
+        return policy
+
+    async def _of(self, ref: PolicyRef) -> Policy | None:
         if self._known is not None and self._known[0] == ref:
             return self._known[1]
         try:

@@ -76,7 +76,7 @@ class MappoRun:
         while self.rounds < self.settings.rounds:
             arrays = self._stack.arrays()
             episodes = episodes_of(self.settings, self.rounds, 0.0, self._rng)
-            parts = [_rolled(play(replace(one, sampled=True), arrays)) for one in episodes]
+            parts = [self._rolled(play(replace(one, sampled=True), arrays)) for one in episodes]
             rolled = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             scalars = self._learner.update(rolled, self._rng).scalars()
             self.rounds += 1
@@ -93,10 +93,9 @@ class MappoRun:
         """The best validated weights, with what the caller adds to their card."""
         return WeightsFile(self.best, Card(policy=self.settings.policy, features=list(FEATURES), **card))
 
-
-def _rolled(played: Played) -> dict[str, Any]:
-    """The team's transitions of an episode: its reward is the mean of the agents'."""
-    found = dict(played.transitions)
-    found["r_t"] = found["r_t"].mean(axis=1) * REWARD_SCALE
-    found["last"] = np.arange(len(found["r_t"])) == len(found["r_t"]) - 1
-    return found
+    def _rolled(self, played: Played) -> dict[str, Any]:
+        """The team's transitions of an episode: its reward is the mean of the agents'."""
+        found = dict(played.transitions)
+        found["r_t"] = found["r_t"].mean(axis=1) * REWARD_SCALE
+        found["last"] = np.arange(len(found["r_t"])) == len(found["r_t"]) - 1
+        return found

@@ -75,17 +75,22 @@ class PpoLearner:
         settings = self.settings
         t = {name: torch.from_numpy(array) for name, array in rolled.items()}
         with torch.no_grad():
-            before = self._log_chance(t["s_tm1"], t["mask_tm1"]).gather(1, t["a_tm1"][:, None]).squeeze(1)
+            before = self._chosen(t, self._log_chance(t["s_tm1"], t["mask_tm1"]))
             value_tm1, value_t = self.critic(t["s_tm1"], t["mask_tm1"]), self.critic(t["s_t"], t["mask_t"])
         values = value_tm1.numpy(), value_t.numpy()
         gain = advantages(rolled["r_t"], rolled["discount_t"], *values, rolled["last"], trace=settings.trace)
         wanted = torch.from_numpy(gain) + value_tm1
         better = torch.from_numpy((gain - gain.mean()) / (gain.std() + 1e-8))
+        return self._epochs(t, before, better, wanted, rng)
+
+    def _epochs(
+        self, t: Mapping[str, Tensor], before: Tensor, better: Tensor, wanted: Tensor, rng: np.random.Generator
+    ) -> UpdateStats:
         stats = UpdateStats(0.0, float(wanted.mean()), 0.0)
-        for _ in range(settings.epochs):
-            order = rng.permutation(len(gain))
-            for first in range(0, len(order), settings.batch_size):
-                part = torch.from_numpy(order[first : first + settings.batch_size])
+        for _ in range(self.settings.epochs):
+            order = rng.permutation(len(wanted))
+            for first in range(0, len(order), self.settings.batch_size):
+                part = torch.from_numpy(order[first : first + self.settings.batch_size])
                 stats = self._step(
                     {name: tensor[part] for name, tensor in t.items()}, before[part], better[part], wanted[part]
                 )
@@ -108,7 +113,7 @@ class PpoLearner:
     def _step(self, t: Mapping[str, Tensor], before: Tensor, better: Tensor, wanted: Tensor) -> UpdateStats:
         settings = self.settings
         log_chance = self._log_chance(t["s_tm1"], t["mask_tm1"])
-        ratio = (log_chance.gather(1, t["a_tm1"][:, None]).squeeze(1) - before).exp()
+        ratio = (self._chosen(t, log_chance) - before).exp()
         clipped = ratio.clamp(1 - settings.clip, 1 + settings.clip)
         policy = -torch.minimum(ratio * better, clipped * better).mean()
         entropy = -(log_chance.exp() * log_chance.masked_fill(~t["mask_tm1"], 0.0)).sum(1).mean()
@@ -121,6 +126,10 @@ class PpoLearner:
             raise TrainingDiverged(f"ppo: loss {float(loss.detach())}, gradient norm {norm}; lower learning_rate")
         self._optimiser.step()
         return UpdateStats(float(loss.detach()), float(wanted.mean()), norm)
+
+    def _chosen(self, t: Mapping[str, Tensor], log_chance: Tensor) -> Tensor:
+        """The logarithm of the chance of what was done, by those of all actions."""
+        return log_chance.gather(1, t["a_tm1"][:, None]).squeeze(1)
 
     def _log_chance(self, s: Tensor, mask: Tensor) -> Tensor:
         logits: Tensor = self.actor(s, mask)

@@ -7,6 +7,8 @@ grown by a quarter: nobody hands a scheduler the list of pods to come. And ties 
 ranker breaks them at random and agents own different nodes: a fraction of a step, made from a checksum of the node's
 name, is added to each score. FGD loses five points without a fixed order.
 
+Where a rehearsal on the cluster's own demand says so, FGD places in the stead of the learned value (``place_by``).
+
 Scores of rows whose stamp has not changed are kept per pod class until the demand is taken over, and the cost of nodes
 as they are for all classes together. It refuses nothing: filters have refused what is not feasible.
 """
@@ -26,13 +28,14 @@ from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE
 from shared.policy.frag.features import FEATURES, model_share
 from shared.policy.frag.fragmentation import Demand, typical_demand
 from shared.policy.frag.scorers import BestFit, Fgd, Floats, Frag
-from shared.policy.frag.value import NAME, check_weights
+from shared.policy.frag.value import NAME, CostNet, check_weights
 from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.weights import WeightsFile
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
 
 GPU_MODEL_LABEL = "conclave.io/gpu-model"
 MIB = 1 << 20
+FGD = "fgd"
 GROWTH = 1.25
 """The demand is taken over when this many times as many requests have been seen."""
 MAX_CLASSES = 4096
@@ -75,6 +78,8 @@ class GpuPolicy:
         self._order: Floats = np.zeros(0)
         self._model: Ints = np.zeros(0, np.int64)
         self._models: dict[str, int] = {}
+        self.placed_by = name
+        """Whose scorer ranks: this policy's own, or the one in its stead."""
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Scores of the rows; a higher step count is better, within a step the fixed order decides."""
@@ -130,11 +135,11 @@ class GpuPolicy:
         self._scorer = self._make(demand)
 
     def _make(self, demand: Demand) -> Scorer:
-        if self._weights is not None:
+        if self.placed_by == NAME and self._weights is not None:
             assert self._table is not None
             everyone = self._states(self._table, np.arange(self._table.rows))
             return Frag(self._weights, demand, model_share(everyone), fullest_only=True)
-        return Fgd(demand, fullest_only=True) if self.name == "fgd" else BestFit()
+        return Fgd(demand, fullest_only=True) if self.placed_by == FGD else BestFit()
 
     def _count(self, request: GpuRequest) -> None:
         self._counts[request] += 1
@@ -174,31 +179,51 @@ class FragPolicy(GpuPolicy):
     the pod saves there (mostly negative), Q(reject) is 0. A score is Q(accept) in whole steps, before the fixed order.
     """
 
-    feature_names = (*(f"{name}_after" for name in FEATURES), "cost_before")
+    rehearsed_beside = FGD
+    """Who may place in its stead."""
 
     def __init__(self, weights: WeightsFile) -> None:
         super().__init__(NAME, weights)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """None while another policy places in its stead: then nothing of the learned value explains a choice."""
+        return (*(f"{name}_after" for name in FEATURES), "cost_before") if self.placed_by == NAME else None
+
+    def place_by(self, name: str) -> None:
+        """Rank by this policy's scorer from now on: by FGD in its stead, or by the learned value for any other name.
+
+        The demand seen so far stays.
+        """
+        name = name if name == self.rehearsed_beside else NAME
+        if name != self.placed_by:
+            self.placed_by = name
+            if self._table is not None:
+                self._start_over()
 
     def features(self, observation: Observation) -> NDArray[np.float32]:
         """float32 ``[candidates, len(feature_names)]``; looks only, so the demand is not counted up."""
         table = observation.table
         if table is not self._table or table.static_stamp != self._static:
             self._take_nodes(table)
-        assert isinstance(self._scorer, Frag)
-        states = self._states(table, observation.rows)
+        states, net = self._states(table, observation.rows), self._net()
         ways = options(states, self._request(observation.pod_class), fullest_only=True)
-        net = self._scorer.net
-        x = np.empty((len(states), len(self.feature_names)), np.float32)
+        x = np.empty((len(states), len(FEATURES) + 1), np.float32)
         x[:, :-1] = net.features.of(ways.after)
         x[:, -1] = net.cost(states)
         return x
 
     def q_values(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 ``[candidates, 2]``: Q(reject), Q(accept) in GPUs."""
-        assert isinstance(self._scorer, Frag)
         q = np.zeros((len(features), 2), np.float32)
-        q[:, 1] = features[:, -1] - self._scorer.net.cost_of(features[:, :-1])
+        q[:, 1] = features[:, -1] - self._net().cost_of(features[:, :-1])
         return q
+
+    def _net(self) -> CostNet:
+        """The learned value; ``ValueError`` where another policy has come in its stead since somebody took the lens."""
+        if not isinstance(self._scorer, Frag):
+            raise ValueError(f"{self.placed_by} places in the stead of {self.name}: there is no value to look into")
+        return self._scorer.net
 
 
 def request_of(pod_class: PodClass, models: dict[str, int]) -> GpuRequest:
@@ -224,7 +249,7 @@ def request_of(pod_class: PodClass, models: dict[str, int]) -> GpuRequest:
 
 def fgd() -> GpuPolicy:
     """FGD under the demand seen so far."""
-    return GpuPolicy("fgd")
+    return GpuPolicy(FGD)
 
 
 def best_fit() -> GpuPolicy:

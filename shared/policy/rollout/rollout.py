@@ -15,7 +15,7 @@ promotes nor withdraws. A hard failure (NaN, wrong shape, exception, wrong diges
 Rules, checked by the tests:
 R1 The active policy changes only to the candidate at 100 %, to the previous one, or by an operator.
 R2 What was withdrawn decides for no pod any more: no candidate, 0 %.
-R3 Windows count for one (candidate, stage, percent, goal) only; a new leader starts at none.
+R3 Windows count for one (candidate, stage, percent, goal, rehearsals' word) only; a new leader starts at none.
 R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid and candidate alone.
 R5 Unless the promotion is ``auto``, no window takes a candidate any further.
 
@@ -33,9 +33,10 @@ import msgspec
 
 from shared.errors import ConfigError
 from shared.policy.guard import Failure
+from shared.policy.observation import Policy
 from shared.policy.rollout.judging import STEPS, Promotion, RolloutSettings, Verdict, Window, judge
 from shared.policy.rollout.outcome import GOALS, NEUTRAL
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 
 BUILT_IN = PolicyRef("kube-default", 1)
 """What decides when nothing else is left: it has no weights and cannot fail to load."""
@@ -157,6 +158,24 @@ def roll_back(pointer: PolicyPointer, *, reason: str, by: str) -> Change:
     return _dethrone(pointer, reason, by)
 
 
+def rehearse(pointer: PolicyPointer, found: Sequence[Rehearsed], *, reason: str, by: str) -> Change:
+    """What rehearsals say from now on, of all policies that the pointer names; no policy changes."""
+    return _change(pointer, reason, by, rehearsed=tuple(found))
+
+
+def rehearsed_of(pointer: PolicyPointer, ref: PolicyRef) -> Rehearsed | None:
+    """What a rehearsal said of these weights; None: nothing that holds."""
+    return next((one for one in pointer.rehearsed if ref.sha256 and one.sha256 == ref.sha256), None)
+
+
+def heed(policy: Policy | None, ref: PolicyRef, pointer: PolicyPointer) -> None:
+    """Let ``policy``, which is that of ``ref``, place by what a rehearsal said of it; by itself where none did."""
+    place_by = getattr(policy, "place_by", None)
+    if place_by is not None:
+        said = rehearsed_of(pointer, ref)
+        place_by(ref.name if said is None else said.places)
+
+
 def in_canary(uid: str, pointer: PolicyPointer) -> bool:
     """Whether the candidate decides for this pod (R4)."""
     if pointer.stage != Stage.CANARY or pointer.candidate is None:
@@ -239,7 +258,7 @@ class Rollout:
 
 def step_of(pointer: PolicyPointer) -> tuple[object, ...]:
     """What a row of windows is counted for (R3)."""
-    return pointer.candidate, pointer.stage, pointer.percent, pointer.goal
+    return pointer.candidate, pointer.stage, pointer.percent, pointer.goal, pointer.rehearsed
 
 
 def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
@@ -257,4 +276,6 @@ def _change(pointer: PolicyPointer, reason: str, by: str, **fields: object) -> C
     after = msgspec.structs.replace(pointer, number=pointer.number + 1, reason=reason, by=by, **fields)
     if after.candidate is None:
         after = msgspec.structs.replace(after, promotion="", goal="")
+    named = [ref.sha256 for ref in (after.active, after.candidate) if ref is not None]
+    after = msgspec.structs.replace(after, rehearsed=tuple(one for one in after.rehearsed if one.sha256 in named))
     return Change(pointer, after)

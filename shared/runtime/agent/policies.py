@@ -68,6 +68,7 @@ class PolicyLoader:
         except StoreError as error:
             log.warning("policy_unread", error=error)
             return False
+        self._lanes.heed(pointer)
         if self._lanes.active.ref == pointer.active:
             self._lanes.number = pointer.number
         return True

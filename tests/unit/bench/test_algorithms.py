@@ -7,6 +7,7 @@ from services.learner.deepsets.heads import DuellingSetQ, QuantileLearner
 from services.learner.deepsets.ppo import PpoRun
 from services.learner.deepsets.settings import settings_for
 from services.learner.deepsets.training import DeepSetsRun
+from services.learner.marl.ippo import IppoRun
 from services.learner.marl.ppo import MappoRun
 from services.learner.marl.training import MarlRun
 
@@ -27,7 +28,8 @@ def test_deciders_differ_in_what_their_names_say():
 def test_teams_differ_in_what_their_names_say():
     runs = {name: make(1001, 3) for name, make in AGENTS.items()}
     assert {run.settings.rounds for run in runs.values()} == {3}
-    assert isinstance(runs["MAPPO"], MappoRun)
+    assert type(runs["MAPPO"]) is MappoRun
+    assert type(runs["IPPO"]) is IppoRun
     mixing = {name: run.settings.agents.mixing for name, run in runs.items() if isinstance(run, MarlRun)}
     assert {name for name in mixing if mixing[name] == "sum"} == {"VDN"}
     assert {name for name in mixing if mixing[name] == "monotonic"} == {"QMIX"}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from random import Random
+from statistics import fmean, pstdev
 
-from shared.agent.target_times import FORGET_FAILURES, TargetTimes
+import pytest
+
+from shared.agent import target_times
+from shared.agent.target_times import FORGET_FAILURES, SAMPLES, TargetTimes
 from shared.wire.readings import ProbeTarget, TargetLatency
 
 SHOP = ProbeTarget("shop", "shop.example", 443, 1000)
@@ -25,6 +29,54 @@ def test_three_answers_after_a_change_the_median_has_moved() -> None:
     for took_ms in (10, 10, 10, 10, 10, 80, 80, 80):
         times.answered("shop", took_ms / 1000)
     assert times.told()[0].median_us == 80_000
+
+
+def noisy(rng: Random, level_us: float, count: int) -> list[float]:
+    """Seconds of so many tries, each 10 % off."""
+    return [max(0.1, rng.gauss(1.0, 0.1)) * level_us / 1e6 for _ in range(count)]
+
+
+def tried(tries: list[float]) -> TargetTimes:
+    times = TargetTimes(Random(1))
+    times.follow([SHOP], 0.0)
+    for took_s in tries:
+        times.answered("shop", took_s)
+    return times
+
+
+def test_while_nothing_changes_more_tries_tell_more() -> None:
+    long, short = [], []
+    for seed in range(200):
+        tries = noisy(Random(seed), 20_000, 30)
+        long.append(tried(tries).told()[0].median_us)
+        short.append(tried(tries[-SAMPLES:]).told()[0].median_us)
+    assert pstdev(long) < 0.7 * pstdev(short)
+
+
+@pytest.mark.parametrize("after_us", [13_000, 30_000, 60_000])
+def test_a_change_beyond_the_scatter_is_seen_as_soon_as_by_the_last_few_alone(after_us: int) -> None:
+    def seen_after(tries: list[float], *, alone: bool) -> int:
+        def beyond(count: int) -> bool:
+            some = tries[: 30 + count]
+            median_us = tried(some[-SAMPLES:] if alone else some).told()[0].median_us
+            return abs(median_us - after_us) < abs(median_us - 20_000)
+
+        return next(count for count in range(1, 21) if beyond(count))
+
+    later = []
+    for rng in map(Random, range(100)):
+        tries = noisy(rng, 20_000, 30) + noisy(rng, after_us, 20)
+        later.append(seen_after(tries, alone=False) - seen_after(tries, alone=True))
+    assert fmean(later) < 0.1
+    assert sum(more > 0 for more in later) <= 6
+
+
+def test_without_its_check_against_shorter_windows_a_change_would_be_seen_late(monkeypatch) -> None:
+    tries = [0.020] * 20 + [0.030] * 3
+    assert tried(tries).told()[0].median_us == 30_000
+    monkeypatch.setattr(target_times, "AGREE", math.inf)
+    monkeypatch.setattr(target_times, "_left", lambda _: False)
+    assert tried([0.020, 0.0201] * 10 + [0.030] * 3).told()[0].median_us < 21_000
 
 
 def test_a_target_that_answers_nobody_any_more_loses_its_median() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,12 +13,12 @@ from shared.errors import StoreUnknown
 from shared.policy.guard import Failure, GuardSettings, no_clock
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.policy import MarlDqn
-from shared.policy.registry import LEARNED
+from shared.policy.registry import LEARNED, ref_of
 from shared.policy.rollout.rollout import Stage
-from shared.policy.weights import encode
+from shared.policy.weights import encode, shipped_bytes
 from shared.runtime.agent.policies import PolicyLoader
 from shared.scheduling.state.cache import ClusterCache
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
 
@@ -168,3 +169,30 @@ def test_what_the_coordinator_tells_of_the_cluster_reaches_the_policy() -> None:
     assert policy.observer.store is not None
     assert policy.observer.store.cluster is not None
     assert policy.observer.store.cluster[0] == 0.25
+
+
+FRAG = ref_of("frag")
+FGD_PLACES = Rehearsed(policy=FRAG.title, sha256=FRAG.sha256, places="fgd", told="because")
+
+
+async def test_what_a_rehearsal_said_is_heeded_with_the_pointer_and_forgotten_with_it() -> None:
+    lanes = make_lanes()
+    loading = loader(lanes, **kept((FRAG, shipped_bytes("frag")), (GOOD, GOOD_BYTES)))
+    assert await loading.take_over(PolicyPointer(active=FRAG, number=2))
+    policy = lanes.active.guard.policy
+    assert policy.placed_by == "frag"
+    assert await loading.take_over(PolicyPointer(active=FRAG, number=3, rehearsed=(FGD_PLACES,)))
+    assert (lanes.active.guard.policy, policy.placed_by) == (policy, "fgd")
+    assert await loading.take_over(PolicyPointer(active=FRAG, number=4))
+    assert policy.placed_by == "frag"
+    both = PolicyPointer(active=GOOD, candidate=FRAG, stage=Stage.SHADOW, number=5, rehearsed=(FGD_PLACES,))
+    assert await loading.take_over(both)
+    assert lanes.candidate.guard.policy.placed_by == "fgd"
+
+
+async def test_a_verdict_on_other_weights_changes_nothing() -> None:
+    lanes = make_lanes()
+    loading = loader(lanes, **kept((FRAG, shipped_bytes("frag"))))
+    other = msgspec.structs.replace(FGD_PLACES, sha256="0" * 64)
+    assert await loading.take_over(PolicyPointer(active=FRAG, number=2, rehearsed=(other,)))
+    assert lanes.active.guard.policy.placed_by == "frag"

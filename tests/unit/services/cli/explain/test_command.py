@@ -51,6 +51,11 @@ def test_a_pending_pod_is_told_with_numbers_place_and_remedy() -> None:
     ]
 
 
+def test_who_places_in_the_stead_of_the_policy_is_told_with_the_reason() -> None:
+    said = {"policy": "frag@2", "sha256": "a" * 64, "places": "fgd", "told": "since it wins"}
+    assert "  fgd places for frag@2 now: since it wins" in list(lines_of(PENDING | {"rehearsed": said}))
+
+
 def test_one_is_not_told_as_many() -> None:
     one = PENDING | {"queue": PENDING["queue"] | {"attempts": 1}, "nodes": PENDING["nodes"] | {"agents": 1}}
     text = "\n".join(lines_of(one))

@@ -83,3 +83,10 @@ def test_what_cannot_be_is_refused_before_anybody_is_asked(
         assert run(["policy", *arguments, "--server", server.url]) == 2
         assert server.asked == []
     assert told in capsys.readouterr().err
+
+
+def test_who_places_in_a_policys_stead_is_shown_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {"policy": "frag@2", "sha256": "a" * 64, "places": "fgd", "told": "since it wins"}
+    with AdminServer({**ANSWERS, "GET /v1/policies": {"pointer": {**POINTER, "rehearsed": [said]}}}) as server:
+        assert run(["policy", "show", "--server", server.url]) == 0
+    assert "rehearsed  fgd places for frag@2: since it wins" in capsys.readouterr().out.splitlines()

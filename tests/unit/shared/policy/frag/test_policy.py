@@ -147,3 +147,30 @@ def test_the_lens_shows_what_the_score_is_made_of():
 @pytest.mark.parametrize("name", ["frag", "fgd", "best-fit"])
 def test_the_policies_are_known_by_name(name):
     assert make_policy(name).name == name
+
+
+def test_in_its_stead_fgd_places_under_the_demand_seen_so_far_and_the_learned_value_again():
+    cache, alone, beside = cluster([2, 4, 8]), fgd(), FragPolicy(some_weights())
+    own = FragPolicy(some_weights())
+    for pod_class in (share(500), share(250), share(2000)):
+        for policy in (alone, beside, own):
+            decide(policy, cache, pod_class)
+    beside.place_by("fgd")
+    # FGD takes the demand over at other moments than a policy that has just changed: at the next it is the same
+    alone._start_over()
+    assert decide(beside, cache, share(250)).tolist() == decide(alone, cache, share(250)).tolist()
+    assert (beside.name, beside.placed_by, lens_of(beside)) == ("frag", "fgd", None)
+    beside.place_by("frag")
+    decide(own, cache, share(250))
+    own._start_over()
+    assert decide(beside, cache, share(500)).tolist() == decide(own, cache, share(500)).tolist()
+    assert lens_of(beside) is not None
+
+
+def test_a_verdict_may_come_before_the_first_node_and_names_nobody_else():
+    policy = FragPolicy(some_weights())
+    policy.place_by("fgd")
+    assert policy.placed_by == "fgd"
+    assert len(decide(policy, cluster([2, 2]), share())) == 2
+    policy.place_by("most-allocated")
+    assert policy.placed_by == "frag"
