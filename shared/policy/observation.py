@@ -33,13 +33,15 @@ class Observation:
     """What a policy sees of one decision.
 
     ``rows``: int64 ``[candidates]``, the feasible rows of ``table`` and nothing else: a policy cannot choose a node
-    that a filter rejected (I12). ``norms``: cluster-wide maxima for normalised scores.
+    that a filter rejected (I12). ``norms``: cluster-wide maxima for normalised scores. ``units``: how many of the class
+    the answer places.
     """
 
     table: NodeTable
     pod_class: PodClass
     rows: IntArray
     norms: Norms = NO_NORMS
+    units: int = 1
 
 
 @dataclass(frozen=True, slots=True)
