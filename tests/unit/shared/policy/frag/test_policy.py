@@ -197,10 +197,7 @@ def test_alike_nodes_are_judged_as_one():
     assert len(decide(policy, cache, share(700))) == 50
     cache.table.add_usage(7, share(700), cache.table.pick_devices(7, 700))
     decide(policy, cache, share(700))
-    assert asked == [
-        1,
-        2,
-    ]  # fifty alike with the pod there; then the state of the one that changed, and that with the pod
+    assert asked == [1, 2]  # all alike with the pod there; then the state that is new, and that with the pod
 
 
 def test_what_is_asked_for_next_is_judged_at_once_and_alike():
