@@ -24,19 +24,23 @@ class KeptViews:
         self._begin(NodeTable(1), UtilisationStore())
 
     def of(self, table: NodeTable, rows: IntArray, pod: PodView, store: UtilisationStore) -> NodeView:
-        """The rows as of now, see ``node_view``. Of a table of copies, which is asked once, nothing is kept."""
+        """The rows as of now, see ``node_view``; for reading, and until the next call. Of a table of copies, which is
+        asked once, nothing is kept."""
         if table.copied:
             return node_view(table, rows, _slots([table.names[row] for row in rows.tolist()], store), pod, store)
         if table is not self._table or store is not self._store:
             self._begin(table, store)
         self._follow()
-        view = _view(self._packed.take(rows, axis=1))
-        if pod is not NO_POD:
-            use = view.use
-            odd = (use.known & (table.requested[PODS_COLUMN, rows] != use.pods)).nonzero()[0]
-            if len(odd):  # pods that the store does not know are taken to be like the pending one
-                fresh = node_view(table, rows[odd], self._slots[rows[odd]], pod, store)
-                use.parts[odd], view.highest[odd] = fresh.use.parts, fresh.highest
+        whole = len(rows) == table.rows and bool((rows[1:] > rows[:-1]).all())
+        packed = self._packed if whole else self._packed.take(rows, axis=1)
+        view = _view(packed)
+        if pod is NO_POD:
+            return view
+        odd = (view.use.known & (table.requested[PODS_COLUMN, rows] != view.use.pods)).nonzero()[0]
+        if len(odd):  # pods that the store does not know are taken to be like the pending one
+            view = _view(packed.copy() if whole else packed)
+            fresh = node_view(table, rows[odd], self._slots[rows[odd]], pod, store)
+            view.use.parts[odd], view.highest[odd] = fresh.use.parts, fresh.highest
         return view
 
     def _begin(self, table: NodeTable, store: UtilisationStore) -> None:
