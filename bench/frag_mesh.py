@@ -8,6 +8,9 @@ experiment's figure for the same seed (conclave evaluate --trace) knows the pod 
 
 from __future__ import annotations
 
+import shared.runtime.process.one_core  # noqa: F401  first: it must be set before numpy is loaded
+
+# isort: split
 import os
 import random
 import sys

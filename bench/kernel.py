@@ -8,6 +8,9 @@ CPU time, median. "class seen": the class was judged before and one node changed
 
 from __future__ import annotations
 
+import shared.runtime.process.one_core  # noqa: F401  first: it must be set before numpy is loaded
+
+# isort: split
 import random
 import statistics
 import sys

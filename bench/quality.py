@@ -11,6 +11,9 @@ The traces lie in ``$CONCLAVE_SHARED/data/openb``.
 
 from __future__ import annotations
 
+import shared.runtime.process.one_core  # noqa: F401  first: it must be set before numpy is loaded
+
+# isort: split
 import argparse
 import json
 import os

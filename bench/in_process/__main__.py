@@ -9,6 +9,9 @@ on a core of its own (agents share their work evenly). The API server and etcd i
 
 from __future__ import annotations
 
+import shared.runtime.process.one_core  # noqa: F401  first: it must be set before numpy is loaded
+
+# isort: split
 import argparse
 import cProfile
 import gc

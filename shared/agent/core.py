@@ -13,7 +13,7 @@ Not its job: I/O, clocks, Kubernetes, and remembering offers: the same offer aga
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -148,6 +148,7 @@ class AgentCore:
         answers: list[Answer] = []
         refusals: list[Refusal] = []
         unknown: list[int] = []
+        self._prepare(offer.groups)
         for group in offer.groups:
             known = self._classes.get(group.class_id)
             if known is None:
@@ -169,6 +170,16 @@ class AgentCore:
             self.lanes.reports(offer.pointer),
             self.lanes.failures(),
         )
+
+    def _prepare(self, groups: Sequence[UnitGroup]) -> None:
+        """What an offer asks for is told at once."""
+        asked: dict[bool, list[tuple[PodClass, PodClass]]] = {}
+        for group in groups:
+            known = self._classes.get(group.class_id)
+            if known is not None:
+                asked.setdefault(known.candidate, []).append((known.pod_class, known.seen))
+        for candidate, classes in asked.items():
+            self.lanes.of(candidate=candidate).ranker.prepare(classes)
 
     def _judge(
         self,

@@ -9,6 +9,7 @@ is a bit mask of codes, ``ANY_MODEL`` has every bit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,13 +71,14 @@ class GpuStates:
             self.cpu_total[rows], self.memory_total[rows],
         )  # fmt: skip
 
-    def joined(self, others: GpuStates) -> GpuStates:
+    def joined(self, *others: GpuStates) -> GpuStates:
         """These states, then ``others``."""
+        every = (self, *others)
         return GpuStates(
-            np.concatenate((self.cpu, others.cpu)), np.concatenate((self.memory, others.memory)),
-            np.concatenate((self.free, others.free)), np.concatenate((self.devices, others.devices)),
-            np.concatenate((self.model, others.model)), np.concatenate((self.cpu_total, others.cpu_total)),
-            np.concatenate((self.memory_total, others.memory_total)),
+            np.concatenate([one.cpu for one in every]), np.concatenate([one.memory for one in every]),
+            np.concatenate([one.free for one in every]), np.concatenate([one.devices for one in every]),
+            np.concatenate([one.model for one in every]), np.concatenate([one.cpu_total for one in every]),
+            np.concatenate([one.memory_total for one in every]),
         )  # fmt: skip
 
     def accepted_by(self, models: int) -> NDArray[np.bool_]:
@@ -126,6 +128,19 @@ def options(states: GpuStates, request: GpuRequest, *, fullest_only: bool = Fals
         whole = after.free == MILLI_PER_DEVICE
         after.free[whole & (whole.cumsum(1) <= request.devices)] = 0
     return Options(row.astype(np.int64), device.astype(np.int64), after)
+
+
+def pick_devices(free: Sequence[int], milli: int) -> tuple[int, ...]:
+    """Of devices with so much free, those that a request of ``milli`` thousandths gets; () where there is no room. A
+    share gets the fullest with room, whole devices are the first free ones."""
+    if milli <= 0:
+        return ()
+    if milli < MILLI_PER_DEVICE:
+        fitting = [(left, index) for index, left in enumerate(free) if left >= milli]
+        return (min(fitting)[1],) if fitting else ()
+    whole = [index for index, left in enumerate(free) if left == MILLI_PER_DEVICE]
+    wanted = milli // MILLI_PER_DEVICE
+    return tuple(whole[:wanted]) if len(whole) >= wanted else ()
 
 
 def fullest(states: GpuStates, request: GpuRequest) -> Ints:

@@ -12,14 +12,16 @@ The clock is handed in and should count the thread's own CPU time: a loaded mach
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
+from shared.model.constraints import PodClass
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
+from shared.scheduling.state.node_table import IntArray, NodeTable
 
 
 class Failure(StrEnum):
@@ -88,6 +90,21 @@ class Guard:
         if verdicts is None:
             return self.fall_back(observation, rng), True
         return verdicts, False
+
+    def prepare(self, table: NodeTable, asked: Sequence[tuple[PodClass, IntArray]]) -> None:
+        """Tell a policy that wants to know (it has a ``prepare``) what it is asked for next; only time may come of it,
+        so what goes wrong is counted and otherwise seen when it is asked."""
+        prepare = getattr(self.policy, "prepare", None)
+        if prepare is None or self._resting:
+            return
+        started = self._clock()
+        try:
+            with np.errstate(all="ignore"):
+                prepare(table, asked)
+        except Exception:  # noqa: BLE001  as in _ask
+            self._bad(Failure.EXCEPTION, 1)
+        if late := int((self._clock() - started) / self._settings.deadline_s):
+            self._bad(Failure.TIMEOUT, late)
 
     def fall_back(self, observation: Observation, rng: Rng) -> Verdicts:
         """The heuristic's verdicts, counted."""

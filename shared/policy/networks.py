@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+BLOCK = 256
+"""Rows that go through all layers together: what is between two layers then stays in a core's cache."""
 Params = Mapping[str, Floats]
 
 
@@ -65,6 +67,9 @@ def mlp(params: Params, x: Floats, layers: int, prefix: str = "") -> Floats:
     ``x`` float32 ``[..., inputs]`` to float32 ``[..., outputs]``; arrays ``<prefix>l<i>.w`` [in, out] and ``.b`` [out],
     as torch's ``Linear`` with its weight transposed.
     """
+    if x.ndim == 2 and len(x) > BLOCK:
+        blocks = [mlp(params, x[start : start + BLOCK], layers, prefix) for start in range(0, len(x), BLOCK)]
+        return np.concatenate(blocks)
     for index in range(layers):
         x = x @ params[f"{prefix}l{index}.w"] + params[f"{prefix}l{index}.b"]
         if index < layers - 1:

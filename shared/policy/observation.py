@@ -2,6 +2,8 @@
 
 Services know no policy by name. One that needs more than the nodes and the class says so in ``needs``: the coordinator
 then gathers it and sends it along, and the agent hands it to the policy's ``supply`` before the first decision.
+One that can put work together has ``prepare(table, [(class, rows), ...])``: it is told what it is asked for next, while
+the table stays as it is, and answers nothing.
 """
 
 from __future__ import annotations
@@ -33,13 +35,15 @@ class Observation:
     """What a policy sees of one decision.
 
     ``rows``: int64 ``[candidates]``, the feasible rows of ``table`` and nothing else: a policy cannot choose a node
-    that a filter rejected (I12). ``norms``: cluster-wide maxima for normalised scores.
+    that a filter rejected (I12). ``norms``: cluster-wide maxima for normalised scores. ``units``: how many of the class
+    the answer places.
     """
 
     table: NodeTable
     pod_class: PodClass
     rows: IntArray
     norms: Norms = NO_NORMS
+    units: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -84,6 +85,12 @@ class Ranker:
         known = self._classes.get(pod_class)
         return known is not None and known.fallen
 
+    def prepare(self, asked: Sequence[tuple[PodClass, PodClass]]) -> None:
+        """These classes, each with what the policy sees of it, are asked for next, before the table changes."""
+        if len(asked) > 1 and hasattr(self.guard.policy, "prepare"):
+            rows = [(seen, np.flatnonzero(self.feasibility.of(pod_class).mask)) for pod_class, seen in asked]
+            self.guard.prepare(self.table, rows)
+
     def slots(
         self, pod_class: PodClass, count: int, *, extra: int, norms: Norms = NO_NORMS, seen: PodClass | None = None
     ) -> list[Slot]:
@@ -96,7 +103,7 @@ class Ranker:
             return self._best(self._ranking(pod_class, norms, seen), wanted)
         if not rows_apart(self.guard.policy):
             return self._one_by_one(pod_class, wanted, norms, seen)
-        ranking = self._ranking(pod_class, norms, seen)
+        ranking = self._ranking(pod_class, norms, seen, units=wanted)
         try:
             return self._looking_ahead(ranking, pod_class, wanted, seen)
         except _Rebased:
@@ -214,7 +221,7 @@ class Ranker:
 
     # --- scores of a class ----------------------------------------------------------------------------------------
 
-    def _ranking(self, pod_class: PodClass, norms: Norms, seen: PodClass) -> Ranking:
+    def _ranking(self, pod_class: PodClass, norms: Norms, seen: PodClass, *, units: int = 1) -> Ranking:
         table = self.table
         mask = self.feasibility.of(pod_class).mask
         known = self._classes.get(seen)
@@ -239,7 +246,7 @@ class Ranker:
             known.seen = table.clock
         self._classes.move_to_end(seen)
         if len(rows):
-            self._judge(known, Observation(table, seen, rows, norms), mask)
+            self._judge(known, Observation(table, seen, rows, norms, units), mask)
         return known
 
     def _judge(self, known: Ranking, observation: Observation, mask: BoolArray) -> None:

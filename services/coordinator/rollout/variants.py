@@ -28,8 +28,9 @@ from shared.policy.observation import NOTHING, Need, Needs
 from shared.policy.registry import needs_of_name, needs_of_ref
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import Stage, deciding_goal, in_canary
+from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.usage.views import NO_POD, node_view, sample_of, summary
+from shared.policy.usage.views import NO_POD, sample_of, summary
 from shared.wire.messages import MAX_UNITS, Decisions
 from shared.wire.readings import NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -61,6 +62,7 @@ class Variants:
         """Of cycles that ended, until ``RolloutEvaluation`` takes them."""
         self.store = UtilisationStore(speed=state.settings.speed)
         """What all nodes were last measured to use, and what stands there."""
+        self._views = KeptViews()
         self.inventory = WorkloadInventory(state, self.store)
         self.nodes = MeasuredNodes()
         self.limits = LatencyLimits(state)
@@ -100,9 +102,7 @@ class Variants:
             self.inventory.follow()
         table = self._state.cache.table
         self.store.advance(self._state.now)
-        live, slot_of = table.live_rows(), self.store.nodes
-        slots = np.array([slot_of.get(table.names[row], -1) for row in live], np.int64)
-        means = summary(node_view(table, live, slots, NO_POD, self.store))
+        means = summary(self._views.of(table, table.live_rows(), NO_POD, self.store))
         return [float(value) for value in np.clip(np.nan_to_num(means), -MOST_MEAN, MOST_MEAN)]
 
     def measured(self, samples: Sequence[NodeSample]) -> None:

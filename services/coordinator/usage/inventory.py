@@ -150,9 +150,11 @@ class WorkloadInventory:
         since_s = self._state.now - age_s
         self._stays[self._number] = _Stay(node, workload, pod_class, since_s)
         self._journal.append((node, self._number, True))
-        table = self._state.cache.table
-        most = scale_of(table, table.row_of[node])  # whatever a pod asks for, it uses no more than its node has
-        requested = np.minimum(requested_of(pod_class), most)
+        requested = None
+        if workload not in self._store.usage.workloads:  # what the first one asks for is what is expected of all
+            table = self._state.cache.table
+            most = scale_of(table, table.row_of[node])  # whatever a pod asks for, it uses no more than its node has
+            requested = np.minimum(requested_of(pod_class), most)
         self._store.bound(str(self._number), node, workload, now_s=since_s, requested=requested)
         return self._number
 

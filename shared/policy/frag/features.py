@@ -105,15 +105,16 @@ class FragFeatures:
         found = self.meeting.usable(states)
         idle_milli = free.sum(1)
         idle = idle_milli / MILLI_PER_DEVICE
-        parts = np.where(free < MILLI_PER_DEVICE, free, 0)
+        whole = free == MILLI_PER_DEVICE
+        parts = np.where(whole, 0, free)
         cpu = states.cpu / self._cpu_of_gpu
         copies = np.minimum(found.slots, states.cpu[:, None] // self._cpu_each + self._cpu_no_limit)
         filled = found.runs * copies * self._gpu
         lost = np.where(found.runs, found.short, idle_milli[:, None])
         some = np.maximum(idle, 1e-9)
-        x = np.empty((len(states), len(FEATURES)))
+        x = np.empty((len(FEATURES), len(states))).T  # a column is written at once, so let it lie together
         x[:, 0] = idle
-        x[:, 1] = (free == MILLI_PER_DEVICE).sum(1)
+        x[:, 1] = whole.sum(1)
         x[:, 2] = parts.max(1)
         x[:, 3] = (parts > 0).sum(1)
         x[:, 4] = cpu

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model.gpu import GpuRequest, GpuStates, Ints
+from shared.model.gpu import MAX_MODELS, GpuRequest, GpuStates, Ints
 from shared.model.resources import MILLI_PER_DEVICE
 
 TYPICAL_SHARE = 0.95
 """Of all pods, the share that the typical ones must cover (ATC 2023, section 4.1)."""
+
+NEVER = np.int64(1 << 40)
+"""More than any device has."""
 
 Floats = NDArray[np.float64]
 
@@ -79,20 +82,21 @@ class Meeting:
         self.demand = demand
         self.asks_gpu = demand.devices > 0
         self._millis, self._milli_of = np.unique(demand.milli, return_inverse=True)
-        self._devices = np.maximum(demand.devices, 1)
-        self._shared = (demand.devices == 1) & (demand.milli < MILLI_PER_DEVICE)
-        self._models, self._models_of = np.unique(demand.models, return_inverse=True)
+        shared = (demand.devices == 1) & (demand.milli < MILLI_PER_DEVICE)
+        self._devices = np.where(shared, 1, np.maximum(demand.devices, 1))
+        self._least = np.where(self._millis > 0, self._millis, NEVER)
+        self._each = np.maximum(self._millis, 1)
+        self._parts = self._millis < MILLI_PER_DEVICE
+        self._accepted = ((demand.models >> np.arange(MAX_MODELS + 1)[:, None]) & 1).astype(np.bool_) & self.asks_gpu
 
     def usable(self, states: GpuStates) -> Usable:
         """How each typical pod meets each of ``states``."""
-        demand, free, millis = self.demand, states.free[:, :, None], self._millis
-        enough = (free >= millis) & (millis > 0)
-        fitting = enough.sum(1)
-        many = np.where(millis < MILLI_PER_DEVICE, (free // np.maximum(millis, 1)).sum(1), fitting)
+        free = states.free[:, :, None]
+        enough = free >= self._least
+        many = np.where(self._parts, (free // self._each).sum(1), enough.sum(1))
         short = np.where(enough, 0, free).sum(1)
-        slots = many[:, self._milli_of] // np.where(self._shared, 1, self._devices)
-        accepted = ((self._models[None, :] >> states.model[:, None]) & 1).astype(np.bool_)[:, self._models_of]
-        runs = (slots > 0) & (states.cpu[:, None] >= demand.cpu) & accepted & self.asks_gpu
+        slots = many[:, self._milli_of] // self._devices
+        runs = (slots > 0) & (states.cpu[:, None] >= self.demand.cpu) & self._accepted[states.model]
         return Usable(slots, runs, short[:, self._milli_of])
 
     def fragment(self, states: GpuStates, usable: Usable | None = None) -> Floats:

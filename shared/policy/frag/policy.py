@@ -9,14 +9,16 @@ name, is added to each score. FGD loses five points without a fixed order.
 
 Where a rehearsal on the cluster's own demand says so, FGD places in the stead of the learned value (``place_by``).
 
-Scores of rows whose stamp has not changed are kept per pod class until the demand is taken over, and the cost of nodes
-as they are for all classes together. It refuses nothing: filters have refused what is not feasible.
+A score depends on the node's state alone (what is free of CPU, memory and devices, and the model), and nodes are of few
+kinds: a thousand of openb are in some thirty states at a time. So states are numbered, and scores are kept by state and
+request until the demand is taken over. One answer is judged by one demand: all its units are counted before it.
+It refuses nothing: filters have refused what is not feasible.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
+from collections.abc import Sequence
 from zlib import crc32
 
 import numpy as np
@@ -28,7 +30,7 @@ from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE
 from shared.policy.frag.features import FEATURES, model_share
 from shared.policy.frag.fragmentation import Demand, typical_demand
 from shared.policy.frag.scorers import BestFit, Fgd, Floats, Frag
-from shared.policy.frag.value import NAME, CostNet, check_weights
+from shared.policy.frag.value import NAME, CostNet, check_weights, steps
 from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.weights import WeightsFile
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
@@ -39,17 +41,19 @@ FGD = "fgd"
 GROWTH = 1.25
 """The demand is taken over when this many times as many requests have been seen."""
 MAX_CLASSES = 4096
-"""Pod classes remembered; the one asked for longest ago is forgotten."""
+"""Pod classes whose request is remembered."""
+MAX_STATES = 65_536
+"""States numbered; beyond them all are numbered anew."""
+MAX_SCORES = 1 << 20
+"""Scores kept, over all requests; of the request asked for longest ago they are forgotten."""
 ORDER_STEP = 0.5 / 2**32
 """Of a score's unit, per unit of the name's checksum: always below half a step, so it never outweighs one."""
 
 Scorer = BestFit | Fgd | Frag
-
-
-@dataclass(slots=True)
-class _Known:
-    score: Floats
-    stamp: Ints
+State = tuple[int, ...]
+"""What is free of a node: CPU, memory; its model, how many devices, and what is free of each, the most first."""
+FREE = 4
+"""Where in a state the devices begin."""
 
 
 class GpuPolicy:
@@ -57,7 +61,8 @@ class GpuPolicy:
 
     version = 1
     row_local = False
-    """A verdict depends on the row and on the demand, so the ranker must ask each time; unchanged rows cost little."""
+    """A verdict depends on the row and on the demand, so the ranker must ask each time; known states cost little."""
+    rows_apart = True
 
     def __init__(self, name: str, weights: WeightsFile | None = None) -> None:
         self.name = name
@@ -72,9 +77,16 @@ class GpuPolicy:
         self._seen = 0
         self._next = 1.0
         self._scorer: Scorer | None = None
-        self._known: OrderedDict[PodClass, _Known] = OrderedDict()
-        self._cost = _Known(np.zeros(0), np.zeros(0, np.int64))
-        """What nodes cost as they are: the same for all classes."""
+        self._known: OrderedDict[GpuRequest, Floats] = OrderedDict()
+        """Scores by state, NaN: not judged yet."""
+        self._cost: Floats = np.zeros(0)
+        """What states cost as they are, the same for all requests; NaN: not known yet."""
+        self._number: dict[State, int] = {}
+        self._states: list[State] = []
+        self._state_of: Ints = np.zeros(0, np.int64)
+        self._stamp: Ints = np.zeros(0, np.int64)
+        self._width = 1
+        """By row: the number of its state, and the row's stamp when that was looked up."""
         self._order: Floats = np.zeros(0)
         self._model: Ints = np.zeros(0, np.int64)
         self._models: dict[str, int] = {}
@@ -83,34 +95,96 @@ class GpuPolicy:
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Scores of the rows; a higher step count is better, within a step the fixed order decides."""
-        table, rows = observation.table, observation.rows
+        table, rows, request = observation.table, observation.rows, self._request(observation.pod_class)
+        if table.copied and self._table is not None and all(name in self._table.row_of for name in table.names):
+            base = np.array([self._table.row_of[name] for name in table.names])[rows]
+            return Verdicts(self._scores(self._numbers(table, rows, base), request) + self._order[base])
         if table is not self._table or table.static_stamp != self._static:
             self._take_nodes(table)
-        request = self._request(observation.pod_class)
-        self._count(request)
-        known = self._known.get(observation.pod_class)
-        if known is None or len(known.score) < table.rows:
-            known = self._known[observation.pod_class] = _Known(np.zeros(table.rows), np.full(table.rows, -1))
-        self._known.move_to_end(observation.pod_class)
-        while len(self._known) > MAX_CLASSES:
-            self._known.popitem(last=False)
-        stale = rows[known.stamp[rows] != table.stamp[rows]]
-        if len(stale):
-            known.score[stale] = self._score(table, stale, request)
-            known.stamp[stale] = table.stamp[stale]
-        return Verdicts(known.score[rows] + self._order[rows])
+            request = self._request(observation.pod_class)
+        self._count(request, observation.units)
+        return Verdicts(self._scores(self._numbers_of(rows), request) + self._order[rows])
 
-    def _score(self, table: NodeTable, rows: Ints, request: GpuRequest) -> Floats:
-        assert self._scorer is not None
-        states = self._states(table, rows)
+    def prepare(self, table: NodeTable, asked: Sequence[tuple[PodClass, Ints]]) -> None:
+        """Decisions on these rows of the table are asked for next: what they need is judged at once, for a network
+        costs little more for many states than for one."""
+        if table is not self._table or table.static_stamp != self._static:
+            self._take_nodes(table)
+        wanted = [(self._request(pod_class), self._numbers_of(rows)) for pod_class, rows in asked]
+        self._judge([(request, self._kept(request), numbers) for request, numbers in wanted])
+
+    def _scores(self, numbers: Ints, request: GpuRequest) -> Floats:
+        """float64 ``[numbers]``: of states by number; those not known yet are judged."""
+        known = self._kept(request)
+        self._judge([(request, known, numbers)])
+        return known[numbers]
+
+    def _kept(self, request: GpuRequest) -> Floats:
+        """Scores by state's number, NaN where a state is not judged yet."""
+        known = self._known.pop(request, None)
+        if known is None or len(known) < len(self._states):
+            known = _longer(np.zeros(0) if known is None else known, len(self._states))
+        self._known[request] = known  # as the last one asked for
+        while len(self._known) > 1 and len(self._known) * len(known) > MAX_SCORES:
+            self._known.popitem(last=False)
+        return known
+
+    def _judge(self, asked: Sequence[tuple[GpuRequest, Floats, Ints]]) -> None:
+        """Fill in what is missing of each request's scores, at these states."""
+        missing = []
+        for request, known, numbers in asked:
+            new = np.isnan(known[numbers])
+            if new.any():
+                missing.append((request, known, np.unique(numbers[new])))
+        if not missing:
+            return
+        states = [self._as_states(numbers) for _, _, numbers in missing]
         if not isinstance(self._scorer, Frag):
-            return self._scorer.score(states, request)[0]
-        cost = self._cost
-        changed = np.flatnonzero(cost.stamp[rows] != table.stamp[rows])
-        if len(changed):
-            cost.score[rows[changed]] = self._scorer.net.cost(states.take(changed))
-            cost.stamp[rows[changed]] = table.stamp[rows[changed]]
-        return self._scorer.score(states, request, cost.score[rows])[0]
+            assert self._scorer is not None
+            for (request, known, numbers), found in zip(missing, states, strict=True):
+                known[numbers] = self._scorer.score(found, request)[0]
+            return
+        if len(self._cost) < len(self._states):
+            self._cost = _longer(self._cost, len(self._states))
+        new = np.unique(np.concatenate([numbers for _, _, numbers in missing]))
+        new = new[np.isnan(self._cost[new])]
+        pairs = [(found, request) for (request, _, _), found in zip(missing, states, strict=True)]
+        self._cost[new], after = self._scorer.costs(self._as_states(new), pairs)
+        for (_, known, numbers), cost in zip(missing, after, strict=True):
+            known[numbers] = steps(cost - self._cost[numbers])
+
+    def _as_states(self, numbers: Ints) -> GpuStates:
+        states = [self._states[number] for number in numbers.tolist()]
+        amounts = np.array(states, np.int64).reshape(len(states), FREE + self._width)
+        cpu, memory, model, devices = amounts[:, :FREE].T
+        return GpuStates(cpu, memory, amounts[:, FREE:], devices, model, cpu, memory)
+
+    def _numbers_of(self, rows: Ints) -> Ints:
+        """int64 ``[rows]``: the numbers of their states now."""
+        table = self._table
+        assert table is not None
+        stale = rows[self._stamp[rows] != table.stamp[rows]]
+        if len(stale):
+            self._state_of[stale] = self._numbers(table, stale, stale)
+            self._stamp[stale] = table.stamp[stale]
+        return self._state_of[rows]
+
+    def _numbers(self, table: NodeTable, rows: Ints, base: Ints) -> Ints:
+        """int64 ``[rows]``: the states' numbers; ``base``: the rows of these nodes in the table of all."""
+        cpu = (table.allocatable[CPU_COLUMN, rows] - table.requested[CPU_COLUMN, rows]).tolist()
+        memory = ((table.allocatable[MEMORY_COLUMN, rows] - table.requested[MEMORY_COLUMN, rows]) // MIB).tolist()
+        number, states, device_free, none = self._number, self._states, table.device_free, (0,) * self._width
+        found = []
+        for row, *amounts in zip(rows.tolist(), cpu, memory, self._model[base].tolist(), strict=True):
+            devices = device_free[row]
+            free = sorted([max(left, 0) for left in devices], reverse=True)
+            state = (*amounts, len(devices), *free, *none[len(devices) :])
+            known = number.get(state)
+            if known is None:
+                known = number[state] = len(states)
+                states.append(state)
+            found.append(known)
+        return np.array(found, np.int64)
 
     def _take_nodes(self, table: NodeTable) -> None:
         """Names and models of the table's rows; forget all scores."""
@@ -124,12 +198,22 @@ class GpuPolicy:
         self._model = np.where((raw < 0) | (raw >= other), other, raw).astype(np.int64)
         self._requests.clear()
         self._start_over()
+        self._forget_states()
+
+    def _forget_states(self) -> None:
+        """Number states anew, as rows are looked at."""
+        self._known.clear()
+        self._cost = np.zeros(0)
+        self._number.clear()
+        self._states.clear()
+        rows = 0 if self._table is None else self._table.rows
+        self._state_of, self._stamp = np.zeros(rows, np.int64), np.full(rows, -1)
+        self._width = max((len(devices) for devices in self._table.device_free), default=0) or 1 if self._table else 1
 
     def _start_over(self) -> None:
         """Take over the demand seen so far; every score is judged anew."""
         self._known.clear()
-        rows = 0 if self._table is None else self._table.rows
-        self._cost = _Known(np.zeros(rows), np.full(rows, -1))
+        self._cost = np.zeros(0)
         counts = dict(self._counts) or {GpuRequest(0, 0, 0, 0): 1}
         demand = typical_demand(list(counts), np.array(list(counts.values()), np.int64))
         self._scorer = self._make(demand)
@@ -137,13 +221,15 @@ class GpuPolicy:
     def _make(self, demand: Demand) -> Scorer:
         if self.placed_by == NAME and self._weights is not None:
             assert self._table is not None
-            everyone = self._states(self._table, np.arange(self._table.rows))
+            everyone = self._of_rows(self._table, np.arange(self._table.rows))
             return Frag(self._weights, demand, model_share(everyone), fullest_only=True)
         return Fgd(demand, fullest_only=True) if self.placed_by == FGD else BestFit()
 
-    def _count(self, request: GpuRequest) -> None:
-        self._counts[request] += 1
-        self._seen += 1
+    def _count(self, request: GpuRequest, units: int) -> None:
+        self._counts[request] += units
+        self._seen += units
+        if len(self._states) > MAX_STATES:
+            self._forget_states()
         if self._seen >= self._next:
             self._next = max(self._seen + 1.0, self._seen * GROWTH)
             self._start_over()
@@ -156,7 +242,7 @@ class GpuPolicy:
             request = self._requests[pod_class] = request_of(pod_class, self._models)
         return request
 
-    def _states(self, table: NodeTable, rows: Ints) -> GpuStates:
+    def _of_rows(self, table: NodeTable, rows: Ints) -> GpuStates:
         free = [table.device_free[row] for row in rows.tolist()]
         width = max((len(devices) for devices in free), default=0) or 1
         padded = np.array([devices + [0] * (width - len(devices)) for devices in free], np.int64).reshape(-1, width)
@@ -170,6 +256,11 @@ class GpuPolicy:
             allocatable[CPU_COLUMN, rows],
             allocatable[MEMORY_COLUMN, rows] // MIB,
         )
+
+
+def _longer(values: Floats, states: int) -> Floats:
+    """With room for so many states and some more; NaN in the new places."""
+    return np.concatenate((values, np.full(states + states // 2 - len(values), np.nan)))
 
 
 class FragPolicy(GpuPolicy):
@@ -206,7 +297,7 @@ class FragPolicy(GpuPolicy):
         table = observation.table
         if table is not self._table or table.static_stamp != self._static:
             self._take_nodes(table)
-        states, net = self._states(table, observation.rows), self._net()
+        states, net = self._of_rows(table, observation.rows), self._net()
         ways = options(states, self._request(observation.pod_class), fullest_only=True)
         x = np.empty((len(states), len(FEATURES) + 1), np.float32)
         x[:, :-1] = net.features.of(ways.after)

@@ -7,6 +7,8 @@ random it loses five points.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,6 +69,15 @@ class Frag:
         """Whole steps of the growth, negative for growth; and the device of a share. ``before``: the states' cost."""
         growth, device = self.net.growth(states, request, fullest_only=self._fullest_only, before=before)
         return steps(growth), device
+
+    def costs(self, states: GpuStates, asked: Sequence[tuple[GpuStates, GpuRequest]]) -> tuple[Floats, list[Floats]]:
+        """What ``states`` cost, and what those of each pair do once the request is there, which must have room: a share
+        on its fullest device. One product of matrices for all."""
+        after = [options(before, request, fullest_only=True).after for before, request in asked]
+        cost = self.net.cost(states.joined(*after))
+        ends = np.cumsum([len(states), *(len(one) for one in after)])
+        own, *others = np.split(cost, ends[:-1])
+        return own, others
 
 
 def best_way(score: Floats, row: Ints, device: Ints, states: int) -> tuple[Floats, Ints]:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.policy.usage.class_usage import FloatArray
+from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.usage.views import NodeView, PodView, node_view, pod_view, summary
+from shared.policy.usage.views import NodeView, PodView, most_used, pod_view, summary
 from shared.scheduling.state.node_table import IntArray, NodeTable
 
 FEATURES = (
@@ -34,38 +35,28 @@ Features = NDArray[np.float32]
 
 
 class Observer:
-    """Rows of one table to features. Remembers which node is which slot of the store until the table's nodes change."""
+    """Rows of one table to features; ``store`` None: by requests alone."""
 
     def __init__(self, store: UtilisationStore | None) -> None:
         self.store = store
-        self._known: tuple[int, int, int] = (-1, -1, -1)
-        self._slots: IntArray = np.zeros(0, np.int64)
+        self._unmeasured = UtilisationStore()
+        self._kept = KeptViews()
 
     def of(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Features:
         """float32 [rows, len(FEATURES)]: what the agents of ``rows`` see of a pod of ``pod_class``."""
         told = self.store.cluster if self.store is not None else None
         looked = table.live_rows() if told is None else rows
         pod = pod_view(pod_class, self.store)
-        view = node_view(table, looked, self._slots_of(table)[looked], pod, self.store)
+        view = self._kept.of(table, looked, pod, self.store or self._unmeasured)
         seen = features(view, summary(view) if told is None else told, pod)
         return seen if len(seen) == len(rows) else seen[np.searchsorted(looked, rows)]
-
-    def _slots_of(self, table: NodeTable) -> IntArray:
-        nodes = self.store.nodes if self.store is not None else {}
-        if table.copied:
-            return np.array([nodes.get(name, -1) for name in table.names], np.int64)
-        known = (id(table), table.static_stamp, self.store.changes if self.store is not None else 0)
-        if known != self._known:
-            self._slots = np.array([nodes.get(name, -1) for name in table.names], np.int64)
-            self._known = known
-        return self._slots
 
 
 def features(view: NodeView, cluster: FloatArray, pod: PodView) -> Features:
     """float32 [nodes, len(FEATURES)] of the nodes of ``view``, in ``FEATURES``' order."""
     parts = view.use.parts
     expected = pod.expected / view.use.scale
-    out = np.empty((len(parts), len(FEATURES)))
+    out = np.empty((len(FEATURES), len(parts)), np.float32).T  # a column is written at once, so let it lie together
     out[:, 0:4] = parts[:, 0]
     out[:, 4] = view.healthy
     out[:, 5] = view.pods
@@ -77,8 +68,7 @@ def features(view: NodeView, cluster: FloatArray, pod: PodView) -> Features:
     out[:, 18] = pod.known
     out[:, 19] = view.use.known
     out[:, 20:28:2] = (view.highest - cluster[4:8]) * MAGNIFY
-    out[:, 21:28:2] = ((parts + expected[:, None]).max(axis=2) - cluster[4:8]) * MAGNIFY
+    out[:, 21:28:2] = (most_used(parts + expected[:, None]) - cluster[4:8]) * MAGNIFY
     out[:, 28] = (0.5 * (view.requested[:, 0] + view.requested[:, 1]) - cluster[8]) * MAGNIFY
     out[:, 29] = (view.pods - cluster[9]) * MAGNIFY
-    np.maximum(out, -CLIP, out=out)
-    return np.minimum(out, CLIP, out=out).astype(np.float32)
+    return np.clip(out, -CLIP, CLIP, out=out)

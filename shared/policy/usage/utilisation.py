@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.policy.usage.class_usage import BASE, OTHER, PARTS, ClassUsage, FloatArray
+from shared.policy.usage.node_use import VIEWS, Measured, NodeUse, nothing
 
 YOUNG_S = (90.0, 180.0)
 """Ages below which use counts as young."""
@@ -31,42 +32,8 @@ FEW_NODES = 64
 
 _PLACES = np.arange(PARTS)
 
-VIEWS = ("now", "modelled", "young", "younger")
-"""How a node's use is looked at: sample plus what changed since (a part that was not measured: as the next); from its
-pods alone, free of a sample's noise; of pods younger than ``YOUNG_S[1]``; of pods younger than ``YOUNG_S[0]``."""
 
-
-@dataclass(frozen=True, slots=True)
-class NodeUse:
-    """One moment's estimate for some nodes.
-
-    ``parts`` float64 [nodes, len(VIEWS), PARTS]: shares of each node's limits; ``known`` bool [nodes]: whether there is
-    a sample; ``pods`` int64 [nodes]: how many pods ``parts`` covers; ``delay_ms`` [nodes]; ``scale`` [nodes, PARTS]:
-    each node's limits in reference nodes.
-    """
-
-    parts: FloatArray
-    known: NDArray[np.bool_]
-    pods: NDArray[np.int64]
-    delay_ms: FloatArray
-    scale: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A sample of one node: ``shares`` [PARTS] of its limits, taken ``at_s``; ``scale`` [PARTS]: its limits in
-    reference nodes, None: as they are; ``pods``: how many its table counts at this moment, told by ``bound`` or not;
-    ``unmeasured``: bit i is set where part i was not measured: its share says nothing."""
-
-    node: str
-    shares: Sequence[float]
-    at_s: float
-    scale: FloatArray | None
-    pods: int | None = None
-    unmeasured: int = 0
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made per pod, and that is five times dearer
 class _Pod:
     slot: int
     column: int
@@ -89,7 +56,7 @@ class UtilisationStore:
         self.cluster: FloatArray | None = None
         self.now_s = 0.0
         self.changes = 0
-        """Counts nodes that came or went: a slot that was looked up before is worth nothing after."""
+        """Counts departures of nodes: a slot that was looked up before is worth nothing after."""
         self._fold_s = self._look_s = -np.inf
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
@@ -109,6 +76,11 @@ class UtilisationStore:
         self._by_pods: FloatArray = np.zeros((0, len(VIEWS), PARTS))
         self._by_use: FloatArray | None = None
         self._stale: set[int] = set()
+        """Slots of which anything changed since they were looked at."""
+        self.clock = 0
+        self._newest = "", OTHER
+        """The workload that was asked for last, and its column."""
+        self._stamp: NDArray[np.int64] = np.zeros(0, np.int64)
 
     # --- facts --------------------------------------------------------------------------------------------------
 
@@ -117,10 +89,9 @@ class UtilisationStore:
         slot = self._slots.get(node)
         if slot is None:
             slot = self._free.pop() if self._free else len(self._slots)
-            if slot >= len(self._at_s):
+            if slot + 1 >= len(self._at_s):  # the last place stays empty: -1 names it
                 self._grow(max(8, len(self._at_s)))
             self._slots[node] = slot
-            self.changes += 1
             self._stale.add(slot)
         return slot
 
@@ -129,11 +100,13 @@ class UtilisationStore:
         slot = self.slot(node)
         if 0 <= delay_ms <= MAX_DELAY_MS:
             self._delay_ms[slot] = delay_ms
+            self._stale.add(slot)
 
     def limits(self, node: str, scale: FloatArray) -> None:
         """The node's limits [PARTS] in reference nodes (``REFERENCE``); 1 where nobody tells."""
         slot = self.slot(node)  # first: it may grow the arrays
         self._scale[slot] = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+        self._stale.add(slot)
 
     def measure(self, node: str, values: FloatArray, *, at_s: float, pods: int | None = None) -> None:
         """A sample [PARTS] of a node whose ``limits`` stay, taken ``at_s``; see ``Measured`` and ``measure_some``."""
@@ -180,10 +153,10 @@ class UtilisationStore:
         self._count[slot, column] += 1
         self._pods_known[slot] += 1
         self._stale.add(slot)
-        if now_s + self.start_delay_s <= self._at_s[slot]:
+        if now_s + self.start_delay_s <= self._at_s.item(slot):
             self._seen[slot, column] += 1
         else:
-            heapq.heappush(self._unseen.setdefault(slot, []), (now_s + self.start_delay_s, column, 1))
+            self._await(slot, (now_s + self.start_delay_s, column, 1))
         for window, age_s in enumerate(self.young_s):
             if now_s + age_s > self.now_s:
                 self._young[window, slot, column] += 1
@@ -201,7 +174,7 @@ class UtilisationStore:
             if self.now_s < known.bound_s + age_s:  # it has not aged out of it yet, however late its end is told
                 self._young[window, known.slot, known.column] -= 1
         change = (max(now_s, known.bound_s + self.start_delay_s), known.column, -1)
-        heapq.heappush(self._unseen.setdefault(known.slot, []), change)
+        self._await(known.slot, change)
 
     def forget(self, nodes: Collection[str]) -> None:
         """These nodes left: what is known of them, and of the pods there, goes; unknown names are fine. What their
@@ -230,9 +203,13 @@ class UtilisationStore:
     def column(self, workload: str, requested: FloatArray | None = None) -> int:
         """The workload's column in ``usage``, with this store's arrays grown to match. Where all are taken, that
         of a workload that no node has any more."""
+        if workload and workload == self._newest[0]:  # as of the pod before: pods come many of a kind
+            return self._newest[1]
         if workload and self.usage.full and workload not in self.usage.workloads:
             self._give_up_some()
         column = self.usage.column(workload, requested)
+        if column != OTHER:
+            self._newest = workload, column
         missing = self.usage.columns - self._count.shape[1]
         if missing:
             self._count = np.pad(self._count, ((0, 0), (0, missing)))
@@ -271,7 +248,7 @@ class UtilisationStore:
     def look(self, slots: NDArray[np.int64]) -> NodeUse:
         """The estimate for nodes by slot; a slot below 0 is a node this store never heard of."""
         if not len(self._slots):
-            return _nothing(len(slots))
+            return nothing(len(slots))
         self._multiply()
         scale = self._scale[slots]
         parts = self._by_pods[slots]
@@ -280,8 +257,22 @@ class UtilisationStore:
         parts[:, 0] = np.where(masked, parts[:, 1], now) if masked.any() else now
         parts /= scale[:, None]
         np.maximum(parts, 0.0, out=parts)
-        known = (slots >= 0) & (self.now_s - self._at_s[slots] <= self.old_sample_s)
-        return NodeUse(parts, known, self._pods_known[slots], self._delay_ms[slots], scale)
+        return NodeUse(parts, self.sampled(slots), self._pods_known[slots], self._delay_ms[slots], scale)
+
+    def sampled(self, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool [slots]: whether there is a sample that is not too old."""
+        if not len(self._slots):
+            return np.zeros(len(slots), np.bool_)
+        known: NDArray[np.bool_] = (slots >= 0) & (self.now_s - self._at_s[slots] <= self.old_sample_s)
+        return known
+
+    def touched(self, slots: NDArray[np.int64], clock: int) -> NDArray[np.bool_]:
+        """bool [slots]: whether anything that ``look`` says of them changed after ``clock`` stood there."""
+        if not len(self._slots):
+            return np.zeros(len(slots), np.bool_)
+        self._multiply()
+        touched: NDArray[np.bool_] = (slots >= 0) & (self._stamp[slots] > clock)
+        return touched
 
     def samples(self, slots: NDArray[np.int64]) -> FloatArray:
         """float64 [slots, PARTS]: the last samples as they came; zeros for a node never heard of."""
@@ -293,15 +284,17 @@ class UtilisationStore:
 
     def _multiply(self) -> None:
         """Bring ``_by_pods`` up to date: per slot what its pods come to, in each view, in reference nodes."""
-        use, slots = self.usage.use, np.fromiter(self._slots.values(), np.int64, len(self._slots))
-        if self._by_use is use and len(slots) > FEW_NODES:
-            slots = np.array(sorted(self._stale), np.int64)
-        elif self._by_use is use and not self._stale:
+        use = self.usage.use
+        if self._by_use is use and not self._stale:
             return
+        changed: Collection[int] = self._slots.values()
+        if self._by_use is use and len(changed) > FEW_NODES:
+            changed = sorted(self._stale)
+        slots = np.fromiter(changed, np.int64, len(changed))
         self._by_use = use
         self._stale.clear()
-        if not len(slots):
-            return
+        self.clock += 1
+        self._stamp[slots] = self.clock
         count = self._count[slots]
         self._by_pods[slots, 0] = (count - self._seen[slots]) @ use
         self._by_pods[slots, 1] = count @ use + use[BASE]
@@ -317,10 +310,19 @@ class UtilisationStore:
         there: NDArray[np.bool_] = (self._count.astype(bool) | self._seen.astype(bool)).any(axis=0)
         waiting = {column for changes in self._unseen.values() for _, column, _ in changes}
         gone = [name for name, column in self.usage.workloads.items() if not there[column] and column not in waiting]
+        self._newest = "", OTHER
         for workload in gone[:GIVEN_UP_AT_ONCE]:
             self.usage.forget(workload)
         if not gone:
             self._look_s = self.now_s + self.old_sample_s / 20
+
+    def _await(self, slot: int, change: tuple[float, int, int]) -> None:
+        """The slot's next samples do not show the change yet."""
+        waiting = self._unseen.get(slot)
+        if waiting is None:
+            self._unseen[slot] = [change]
+        else:
+            heapq.heappush(waiting, change)
 
     def _show(self, slot: int, at_s: float) -> None:
         """What changed on the node until ``at_s`` is in a sample of that moment."""
@@ -351,6 +353,7 @@ class UtilisationStore:
         self._measured[slots] = values
         self._masked[slots] = masked
         self._at_s[slots] = at_s
+        self._stale.update(slots.tolist())
         self.usage.learn(self._seen[slots], values, self._scale[slots], masked)
 
     def _forget_pods(self, pods: Collection[str]) -> None:
@@ -368,13 +371,7 @@ class UtilisationStore:
         self._scale = np.pad(self._scale, ((0, by), (0, 0)), constant_values=1.0)
         self._by_pods = np.pad(self._by_pods, ((0, by), (0, 0), (0, 0)))
         self._pods_known = np.pad(self._pods_known, (0, by))
+        self._stamp = np.pad(self._stamp, (0, by))
         self._count = np.pad(self._count, ((0, by), (0, 0)))
         self._seen = np.pad(self._seen, ((0, by), (0, 0)))
         self._young = np.pad(self._young, ((0, 0), (0, by), (0, 0)))
-
-
-def _nothing(nodes: int) -> NodeUse:
-    return NodeUse(
-        np.zeros((nodes, len(VIEWS), PARTS)), np.zeros(nodes, np.bool_), np.zeros(nodes, np.int64), np.zeros(nodes),
-        np.ones((nodes, PARTS)),
-    )  # fmt: skip

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import HostPort, PodClass, Taint, gpu_milli_of
+from shared.model.gpu import pick_devices
 from shared.model.node import UNKNOWN_LATENCY, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
 from shared.scheduling.state.latencies import TargetLatencies
@@ -217,17 +218,8 @@ class NodeTable:
         self.generation[row] = generation
 
     def pick_devices(self, row: int, milli: int) -> tuple[int, ...]:
-        """The devices a request of ``milli`` thousandths gets: for a share the fullest device that still has room
-        (best fit keeps whole devices whole), for whole devices the first free ones; () when there is no room."""
-        free = self.device_free[row]
-        if milli <= 0:
-            return ()
-        if milli < MILLI_PER_DEVICE:
-            fitting = [(left, index) for index, left in enumerate(free) if left >= milli]
-            return (min(fitting)[1],) if fitting else ()
-        whole = [index for index, left in enumerate(free) if left == MILLI_PER_DEVICE]
-        wanted = milli // MILLI_PER_DEVICE
-        return tuple(whole[:wanted]) if len(whole) >= wanted else ()
+        """The devices a request of ``milli`` thousandths gets on the row (best fit: whole devices stay whole)."""
+        return pick_devices(self.device_free[row], milli)
 
     def validate(self) -> Iterator[str]:
         """What is broken between rows, names and nodes; nothing while all is well."""
@@ -253,7 +245,7 @@ class NodeTable:
         return other
 
     def add_copies(self, rows: IntArray, copies: IntArray, pod_class: PodClass) -> None:
-        """Count ``copies [len(rows)]`` pods of a class that asks for no devices and no ports; rows are distinct."""
+        """Count ``copies [len(rows)]`` pods of a class that asks for no ports; rows are distinct."""
         for name, amount in pod_class.requests:
             if name not in self.column_of:
                 self._new_column(name)
@@ -263,11 +255,19 @@ class NodeTable:
         self.score_requested[1, rows] += copies * pod_class.score_memory_bytes
         self.clock += 1
         self.stamp[rows] = self.generation[rows] = self.clock
+        if milli := gpu_milli_of(pod_class):
+            for row, count in zip(rows.tolist(), copies.tolist(), strict=True):
+                free = self.device_free[row] = list(self.device_free[row])  # the old one may be a fork's
+                for _ in range(count):
+                    devices = pick_devices(free, milli)
+                    for device in devices:
+                        free[device] -= milli // len(devices)
+                self._count_devices(row)
 
     def with_copies(self, rows: IntArray, copies: IntArray, pod_class: PodClass) -> NodeTable:
         """A table of these rows alone, in this order, with ``copies [len(rows)]`` pods of a class counted on top; for
         reading. A row may stand there several times; what is not accounting is as here."""
-        picked, milli, other = rows.tolist(), gpu_milli_of(pod_class), copy(self)
+        picked, other = rows.tolist(), copy(self)
         other.rows = other.capacity = len(picked)
         other.names = [self.names[row] for row in picked]
         other.row_of, other.copied = {}, True
@@ -285,12 +285,12 @@ class NodeTable:
         other.device_max_free, other.device_whole = self.device_max_free[rows], self.device_whole[rows]
         other.latency_us = self.latency_us[rows]
         other.latencies = self.latencies.of_rows(rows)
-        if not milli and not pod_class.host_ports:
+        if not pod_class.host_ports:
             other.add_copies(np.arange(len(picked)), copies, pod_class)
             return other
         for row, count in enumerate(copies.tolist()):
             for _ in range(count):
-                other.add_usage(row, pod_class, other.pick_devices(row, milli))
+                other.add_usage(row, pod_class, other.pick_devices(row, gpu_milli_of(pod_class)))
         return other
 
     # --- labels -------------------------------------------------------------------------------------------------

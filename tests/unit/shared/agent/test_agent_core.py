@@ -288,3 +288,27 @@ def test_what_is_broken_in_an_agent_is_named(name: str, harm: Callable[[AgentCor
     assert core.validate() == []
     harm(core)
     assert name in {problem.partition(":")[0] for problem in core.validate()}
+
+
+class Told(KubeDefault):
+    """Wants to know what it is asked for next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[list[tuple[PodClass, list[int]]]] = []
+
+    def prepare(self, _table, asked) -> None:
+        self.calls.append([(pod_class, rows.tolist()) for pod_class, rows in asked])
+
+
+def test_a_policy_that_wants_to_know_is_told_at_once_what_an_offer_asks_for() -> None:
+    policy = Told()
+    core = AgentCore(policy, Random(1))
+    core.update(ViewUpdate(VERSION, 1, 0, 5, full_view(row(0, cpu=96_000), row(1))))
+    two = offer(1)
+    two.groups.append(UnitGroup(2, [2]))
+    two.classes.append(ClassDefinition(2, HUGE))
+    core.decide(two)
+    assert policy.calls == [[(SMALL, [0, 1]), (HUGE, [0])]]
+    core.decide(offer(3))  # one class: there is nothing to put together
+    assert len(policy.calls) == 1

@@ -11,6 +11,7 @@ from shared.policy.guard import Failure, Guard, GuardSettings
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Verdicts
 from shared.scheduling.state.cache import ClusterCache
+from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
 
 SETTINGS = GuardSettings(deadline_s=0.05, patience=2, rest=3)
@@ -128,3 +129,31 @@ def test_a_good_answer_ends_the_row_of_bad_ones(seen):
         policy.mode = mode
         guard.decide(seen, Random(1))
     assert guard.willing
+
+
+class Prepared(Policy):
+    """Is told what comes next."""
+
+    told = 0
+
+    def prepare(self, table, asked) -> None:
+        self.told += 1
+        raise RuntimeError("too early")
+
+
+def test_what_goes_wrong_while_a_policy_is_told_what_comes_costs_no_decision(seen) -> None:
+    policy = Prepared()
+    guard = Guard(policy)
+    guard.prepare(NodeTable(), [])
+    assert guard.failures == {Failure.EXCEPTION: 1}
+    verdicts, fallen = guard.decide(seen, Random(0))
+    assert len(verdicts.score)
+    assert not fallen
+
+
+def test_a_resting_policy_is_told_nothing() -> None:
+    policy = Prepared()
+    guard = Guard(policy, settings=GuardSettings(patience=1))
+    guard.prepare(NodeTable(), [])
+    guard.prepare(NodeTable(), [])
+    assert policy.told == 1

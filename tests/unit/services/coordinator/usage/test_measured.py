@@ -9,7 +9,8 @@ from services.coordinator.core.events import NodeSample
 from services.coordinator.usage.measured import GONE_S, STALE_S, MeasuredNodes, Telling
 from shared.model.node import Node
 from shared.policy.usage.class_usage import BASE
-from shared.policy.usage.utilisation import Measured, UtilisationStore
+from shared.policy.usage.node_use import Measured
+from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.state.node_table import NodeTable
 
 GIB = 1 << 30

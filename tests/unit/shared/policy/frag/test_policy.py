@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest
@@ -174,3 +176,90 @@ def test_a_verdict_may_come_before_the_first_node_and_names_nobody_else():
     assert len(decide(policy, cluster([2, 2]), share())) == 2
     policy.place_by("most-allocated")
     assert policy.placed_by == "frag"
+
+
+class OneByOne(FragPolicy):
+    rows_apart = False
+
+
+def of_steady_demand(make, cache: ClusterCache) -> FragPolicy:
+    """Has seen some pods, and takes no demand over any more."""
+    policy = make(some_weights())
+    for milli in (200, 500, 1000, 2000, 500):
+        decide(policy, cache, share(milli))
+    policy._next = np.inf
+    return policy
+
+
+used = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([100, 300, 500, 1000, 2000])), max_size=12)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from([0, 1, 2, 4, 8]), min_size=1, max_size=6), used, st.integers(2, 9), st.data())
+def test_many_units_at_once_go_where_one_after_the_other_would(gpus, pods, count, data):
+    cache = cluster(gpus, cpu="32", memory="64Gi", pods="40")
+    for row, milli in pods:
+        if row < len(gpus) and (devices := cache.table.pick_devices(row, milli)):
+            cache.table.add_usage(row, share(milli), devices)
+    pod_class = share(data.draw(st.sampled_from([200, 500, 1000, 2000])))
+    at_once, one_by_one = (
+        ranker(of_steady_demand(make, cache), cache, 1).slots(pod_class, count, extra=1)
+        for make in (FragPolicy, OneByOne)
+    )
+    assert [(slot.row, slot.score) for slot in at_once] == [(slot.row, slot.score) for slot in one_by_one]
+
+
+def asked_of(policy: FragPolicy) -> list[int]:
+    """How many states the network is asked about, call by call, from now on."""
+    asked, net = [], policy._scorer.net
+    cost = net.cost
+    net.cost = lambda states: asked.append(len(states)) or cost(states)
+    return asked
+
+
+def test_alike_nodes_are_judged_as_one():
+    cache = cluster([8] * 50)
+    policy = of_steady_demand(FragPolicy, cache)
+    asked = asked_of(policy)
+    assert len(decide(policy, cache, share(700))) == 50
+    cache.table.add_usage(7, share(700), cache.table.pick_devices(7, 700))
+    decide(policy, cache, share(700))
+    assert asked == [1, 2]  # all alike with the pod there; then the state that is new, and that with the pod
+
+
+def test_what_is_asked_for_next_is_judged_at_once_and_alike():
+    cache = cluster([1, 2, 4, 8])
+    classes = [share(milli) for milli in (100, 250, 400)]
+    prepared, plain = (of_steady_demand(FragPolicy, cache) for _ in range(2))
+    asked, rows = asked_of(prepared), cache.table.live_rows()
+    prepared.prepare(cache.table, [(pod_class, rows) for pod_class in classes])
+    assert len(asked) == 1
+    for pod_class in classes:
+        assert decide(prepared, cache, pod_class) == pytest.approx(decide(plain, cache, pod_class))
+    assert len(asked) == 1
+
+
+def test_an_answer_counts_all_its_units_in_the_demand():
+    cache, policy = cluster([2] * 4), FragPolicy(some_weights())
+    ranker(policy, cache, 0).slots(share(), 6, extra=2)
+    assert policy._seen == 8
+
+
+def test_states_beyond_the_bound_are_numbered_anew(monkeypatch):
+    monkeypatch.setattr("shared.policy.frag.policy.MAX_STATES", 3)
+    cache, pod_class = cluster([8]), share(100)
+    policy = FragPolicy(some_weights())
+    for _ in range(20):
+        scores = decide(policy, cache, pod_class)
+        assert len(policy._states) <= 5
+        cache.table.add_usage(0, pod_class, cache.table.pick_devices(0, 100))
+    assert np.isfinite(scores).all()
+
+
+def test_scores_beyond_the_bound_are_forgotten_of_what_was_asked_for_longest_ago(monkeypatch):
+    cache = cluster([8])
+    kept, bounded = (of_steady_demand(FragPolicy, cache) for _ in range(2))
+    monkeypatch.setattr("shared.policy.frag.policy.MAX_SCORES", 8)
+    for milli in (100, 200, 300, 100, 400):
+        assert decide(bounded, cache, share(milli)) == pytest.approx(decide(kept, cache, share(milli)))
+    assert len(bounded._known) <= 8

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shared.policy.usage import class_usage, utilisation
-from shared.policy.usage.utilisation import OLD_SAMPLE_S, VIEWS, UtilisationStore
+from shared.policy.usage.node_use import VIEWS
+from shared.policy.usage.utilisation import OLD_SAMPLE_S, UtilisationStore
 
 NOW, MODELLED, YOUNG, YOUNGER = range(len(VIEWS))
 CPU_POD = np.array([0.075, 0.005, 0.0, 0.0])

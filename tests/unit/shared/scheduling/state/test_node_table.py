@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from shared.scheduling.state.cache import ClusterCache
-from shared.scheduling.state.node_table import PODS_COLUMN
+from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 from tests.builders import make_node, make_pod
 
 
@@ -45,3 +46,22 @@ def test_every_copy_of_a_node_goes_by_its_name() -> None:
     copies = table.with_copies(np.array([2, 0, 2]), np.array([0, 0, 0]), make_pod().pod().pod_class)
     assert (table.rows_named("n2"), table.rows_named("n9")) == ([2], [])
     assert (copies.rows_named("n2"), copies.rows_named("n0"), copies.rows_named("n9")) == ([0, 2], [1], [])
+
+
+@pytest.mark.parametrize("milli", [300, 1000, 3000, 9000])
+def test_copies_take_the_devices_that_pods_one_after_the_other_would(milli: int) -> None:
+    def table() -> NodeTable:
+        made = NodeTable()
+        made.upsert(make_node("n").gpus(8).node())
+        made.add_usage(0, make_pod().gpu_milli(600).pod().pod_class, (2,))
+        return made
+
+    pod_class, one_by_one = make_pod().gpu_milli(milli).pod().pod_class, table()
+    for count in range(4):
+        copies = table().with_copies(np.array([0]), np.array([count]), pod_class)
+        assert copies.device_free == one_by_one.device_free
+        assert (copies.device_max_free[0], copies.device_whole[0]) == (
+            one_by_one.device_max_free[0], one_by_one.device_whole[0],
+        )  # fmt: skip
+        assert (copies.requested[:, 0] == one_by_one.requested[:, 0]).all()
+        one_by_one.add_usage(0, pod_class, one_by_one.pick_devices(0, milli))
