@@ -36,8 +36,9 @@ def shapes_of(types: int, hidden: tuple[int, ...]) -> dict[str, tuple[int, ...]]
     return deep_sets_shapes([types + len(OF_JOB), *hidden, OUTPUTS])
 
 
-def answer(params: Mapping[str, Floats], inputs: Floats, layers: int) -> Floats:
-    """float32 [runs, jobs, inputs] to the logits of the actions, float32 [runs, 3 · jobs + 1]."""
+def layered(params: Mapping[str, Floats], inputs: Floats, layers: int) -> tuple[Floats, Floats]:
+    """float32 [runs, jobs, inputs] to what the layers say of each job, float32 [runs, jobs, outputs], and 1.0 where
+    there is a job, float32 [runs, jobs, 1]."""
     present = (inputs[..., -1:] > 0).astype(np.float32)
     parts = present / np.maximum(present.sum(axis=1, keepdims=True), np.float32(1))
     x = inputs
@@ -46,8 +47,14 @@ def answer(params: Mapping[str, Floats], inputs: Floats, layers: int) -> Floats:
         x = x @ params[f"l{at}.w"] + (pooled @ params[f"l{at}.g"] + params[f"l{at}.b"])
         if at < layers - 1:
             x = np.maximum(x, np.float32(0))
-    void = (x[..., KINDS:] * parts).sum(axis=1)
-    found: Floats = np.concatenate((x[..., :KINDS].reshape(len(x), -1), void), axis=1)
+    return x, present
+
+
+def answer(params: Mapping[str, Floats], inputs: Floats, layers: int) -> Floats:
+    """float32 [runs, jobs, inputs] to the logits of the actions, float32 [runs, 3 · jobs + 1]."""
+    x, present = layered(params, inputs, layers)
+    void = (x[..., KINDS] * present[..., 0]).sum(axis=1) / np.maximum(present.sum(axis=(1, 2)), np.float32(1))
+    found: Floats = np.concatenate((x[..., :KINDS].reshape(len(x), -1), void[:, None]), axis=1)
     return found
 
 
