@@ -27,7 +27,7 @@ from services.learner.jobs.teachers import Teacher
 from services.learner.marl.networks import Arrays
 from services.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
 from shared.errors import ConclaveError
-from shared.experiments.jobs.twin_a import JOBS
+from shared.experiments.jobs.twin_a import GAP_S, JOBS, NODES
 from shared.experiments.jobs.twin_a import KINDS as MODELS
 from shared.jobs.policies.learned.dl2 import NAME, OUTPUTS, features_of
 from shared.jobs.policies.learned.increments import OF_JOB
@@ -46,29 +46,35 @@ class Dl2Settings:
 
     seed: int = FIRST_TRAINING_SEED
     rounds: int = ROUNDS
-    teacher: str = "drf"
+    teacher: str = "optimus"
     critic: bool = True
     explores: bool = True
     replay: bool = True
     credit: Credit = field(default_factory=Credit)
-    window: int = 60
-    """Jobs that are learned from: as many as DRF has on Twin A at once. The policy itself sees all."""
+    nodes: int = 12
+    jobs: int = 30
+    """What is learned in: a quarter of Twin A, as busy as the whole. Inputs are relative, so what is learned there is
+    judged, and holds, on the whole one, at a quarter of the inferences over a quarter of the jobs."""
+    compute: float = 1.0
+    """Time of a GPU for the same work, beside Twin A's."""
+    window: int = 30
+    """Jobs that are learned from. The policy itself sees all."""
     hidden: tuple[int, ...] = (64, 64)
-    taught_episodes: int = 16
-    corrected: int = 2
+    taught_episodes: int = 32
+    corrected: int = 1
     """Times that the network acts in half of the rounds and the teacher says what it would do (DAgger)."""
-    taught_updates: int = 1500
-    taught_kept: float = 0.15
+    taught_updates: int = 800
+    taught_kept: float = 0.5
     episodes_per_round: int = 16
-    kept: float = 0.1
+    kept: float = 0.3
     """Of the inferences of a round."""
-    updates: int = 24
+    updates: int = 60
     batch_size: int = 1024
-    buffer: int = 65_536
-    learning_rate: float = 3e-4
+    buffer: int = 49_152
+    learning_rate: float = 1e-3
     taught_rate: float = 3e-3
     clip: float = 0.2
-    entropy: float = 0.002
+    entropy: float = 0.001
     explore: float = 0.4
     max_gradient: float = 0.5
     validate_every: int = 5
@@ -122,6 +128,7 @@ class Dl2Run:
         self._workers = workers or Workers()
         self._buffer: Samples | None = None
         self.rounds = 0
+        self.imitated = False
         self.best_score = float("inf")
         self.best: Arrays = self.actor.arrays()
         self.warm: Arrays = self.best
@@ -145,14 +152,15 @@ class Dl2Run:
     def run(self) -> Iterator[Report]:
         """Round by round to the end; stop at any report and go on later."""
         s = self.settings
-        if not self.rounds:
+        if not self.imitated:
             self._imitate()
-            self.warm, self.warm_score = self.actor.arrays(), self._validate()
+            self.imitated = True
+            self.warm, self.warm_score = self.actor.arrays(), self.validate()
             yield Report(0, {"validation/completion_h": self.warm_score}, f"imitates at {self.warm_score:.3f} h")
         while not self.finished:
             first = s.taught_episodes * (1 + s.corrected) + self.rounds * s.episodes_per_round
             seeds = self._seeds(first, s.episodes_per_round)
-            plays = self._plays(seeds=seeds, explore=s.explore * s.explores, kept=s.kept)
+            plays = self.plays(seeds=seeds, explore=s.explore * s.explores, kept=s.kept)
             played = self._play(plays, self.actor.arrays(), self.critic.arrays() if s.critic else None)
             scalars = {
                 "train/completion_h": float(np.mean([hours for one in played for hours in one.completion_h])),
@@ -162,7 +170,7 @@ class Dl2Run:
             if self.rounds % s.validate_every and not self.finished:
                 yield Report(self.rounds, scalars)
                 continue
-            hours = self._validate()
+            hours = self.validate()
             yield Report(self.rounds, scalars | {"validation/completion_h": hours}, f"validation {hours:.3f} h")
 
     def weights(self, *, warm: bool = False, **card: Any) -> WeightsFile:
@@ -178,6 +186,7 @@ class Dl2Run:
             "critics": self._critics.state_dict(),
             "rng": self._rng.bit_generator.state,
             "rounds": self.rounds,
+            "imitated": self.imitated,
             "best_score": self.best_score,
             "best": dict(self.best),
             "warm": dict(self.warm),
@@ -191,15 +200,24 @@ class Dl2Run:
         self._optimiser.load_state_dict(state["optimiser"])
         self._critics.load_state_dict(state["critics"])
         self._rng.bit_generator.state = state["rng"]
+        self.imitated = state["imitated"]
         self.rounds, self.best_score, self.best = state["rounds"], state["best_score"], state["best"]
         self.warm, self.warm_score = state["warm"], state["warm_score"]
 
     def _seeds(self, first: int, count: int) -> tuple[int, ...]:
         return tuple(self.settings.seed * EPISODES_OF_A_SEED + number for number in range(first, first + count))
 
-    def _plays(self, **given: Any) -> Plays:
+    def plays(self, **given: Any) -> Plays:
+        """Runs in the small twin, as the settings say, and what is given."""
         s = self.settings
-        return Plays(**{"window": s.window, "types": self.types, "credit": s.credit, **given})
+        twin = {"jobs": s.jobs, "nodes": s.nodes, "gap_s": GAP_S * NODES / s.nodes, "window": s.window}
+        return Plays(**{"types": self.types, "credit": s.credit, "compute": s.compute, **twin, **given})
+
+    def judged(self, **given: Any) -> Plays:
+        """The validation workloads, on the whole of Twin A."""
+        return Plays(
+            seeds=VALIDATION_SEEDS, types=self.types, compute=self.settings.compute, window=JOBS, kept=0.0, **given
+        )
 
     def _play(self, plays: Plays, actor: Arrays | None = None, critic: Arrays | None = None) -> list[Rollout]:
         """The seeds in two parts, whichever processes there are: the same draws on any machine."""
@@ -211,14 +229,16 @@ class Dl2Run:
         s, teacher = self.settings, self._teacher
         optimiser = torch.optim.Adam(self.actor.parameters(), lr=s.taught_rate)
         seeds = teacher.seeds or self._seeds(0, s.taught_episodes)
-        plays = self._plays(seeds=seeds, teacher=teacher.of, kept=s.taught_kept)
+        plays = self.plays(seeds=seeds, teacher=teacher.of, kept=s.taught_kept)
         samples = _samples(self._play(plays))
         self._follow(samples, optimiser)
         for number in range(s.corrected if teacher.live else 0):
             seeds = self._seeds(s.taught_episodes * (number + 1), s.taught_episodes)
-            plays = self._plays(seeds=seeds, teacher=teacher.of, kept=s.taught_kept, followed=0.5)
+            plays = self.plays(seeds=seeds, teacher=teacher.of, kept=s.taught_kept, followed=0.5)
             samples = samples.joined(_samples(self._play(plays, self.actor.arrays())), 10**9)
             self._follow(samples, optimiser)
+        for group in self._critics.param_groups:
+            group["lr"] = s.learning_rate
 
     def _follow(self, samples: Samples, optimiser: torch.optim.Optimizer) -> None:
         """More probability to the teacher's next increment. The critic learns the teacher's returns beside."""
@@ -272,11 +292,12 @@ class Dl2Run:
             torch.nn.utils.clip_grad_norm_(group["params"], self.settings.max_gradient)
         optimiser.step()
 
-    def _validate(self) -> float:
+    def validate(self) -> float:
         """Mean hours by the best actions; keeps the weights when they are the best so far."""
         arrays = self.actor.arrays()
-        plays = self._plays(seeds=VALIDATION_SEEDS, window=JOBS, kept=0.0, best=True)
-        score = float(np.mean([hours for one in self._play(plays, arrays) for hours in one.completion_h]))
+        score = float(
+            np.mean([hours for one in self._play(self.judged(best=True), arrays) for hours in one.completion_h])
+        )
         if score < self.best_score:
             self.best_score, self.best = score, dict(arrays)
         return score

@@ -76,6 +76,8 @@ class Plays:
     jobs: int = JOBS
     gap_s: float = GAP_S
     nodes: int = NODES
+    compute: float = 1.0
+    """Of a GPU beside Twin A's: ``twin_a.draw``."""
     teacher: Callable[[int], Policy] | None = None
     """A new one, by seed; of a module's top level."""
     followed: float = 0.0
@@ -132,7 +134,12 @@ def play(plays: Plays, params: Params | None, critic: Params | None = None) -> R
     """Play every seed to its end. ``params`` None: by the teacher alone. ``critic`` None: returns are what was paid."""
     rng = np.random.default_rng([*plays.seeds[:1], len(plays.seeds), ACTION_STREAM])
     simulations = [
-        Simulation(draw(seed, jobs=plays.jobs, gap_s=plays.gap_s), cluster(plays.nodes).nodes, settings(), seed)
+        Simulation(
+            draw(seed, jobs=plays.jobs, gap_s=plays.gap_s, compute=plays.compute),
+            cluster(plays.nodes).nodes,
+            settings(),
+            seed,
+        )
         for seed in plays.seeds
     ]
     teachers = [plays.teacher(seed) for seed in plays.seeds] if plays.teacher is not None else []

@@ -22,7 +22,7 @@ from shared.jobs.policies.learned.sets import NAME as SETS
 from shared.runtime.process.workers import Workers
 
 VERSION = 1
-TEACHER = "drf"
+TEACHER = "optimus"
 DATA = "none: Twin A's workloads (shared/experiments/jobs/twin_a.py), drawn from seeds of 100,000,000 and above"
 LIMITS = {
     DL2: [

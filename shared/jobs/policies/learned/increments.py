@@ -25,7 +25,7 @@ WORKER, SERVER, BOTH = 0, 1, 2
 KINDS = 3
 OF_JOB = ("slots run", "epochs left", "share", "workers", "servers", "part", "load", "GPUs left", "room left", "crowd")
 """After a job's type, one-hot: log(1 + slots) / 4; log(1 + epochs) / 6; the part of its dominant resource that it is
-given, times 8; workers / 3; servers / 5; 1 / workers; workers for each server / 4 (both 0 where there is none); of all
+given, beside an equal part for each job, / 4; workers / 3; servers / 5; 1 / workers; workers for each server / 4 (both 0 where there is none); of all
 jobs the same: the part of the GPUs, and of the room for workers and servers, that is not given yet (1 where servers
 take none); jobs for each GPU, which is above 0 where there is a job."""
 SLOTS, EPOCHS, SHARE, WORKERS, SERVERS, PART, LOAD, GPUS_LEFT, ROOM_LEFT, CROWD = range(len(OF_JOB))
@@ -51,6 +51,7 @@ class Increments:
         self._free, self._room = self._gpus.copy(), self._places.copy()
         self._limited = np.isfinite(self._places)
         self._each = np.ones(shape)
+        self._count = np.array([float(len(one.jobs)) for one in seen])
         self._rows = np.zeros((*shape, len(types) + len(OF_JOB)), np.float32)
         self.active = np.ones(len(seen), bool)
         """Runs whose round goes on."""
@@ -110,7 +111,7 @@ class Increments:
         self._room[runs] -= step + more
         w, u = self.workers[runs, at], self.servers[runs, at]
         rows = self._rows[..., self._types :]
-        rows[runs, at, SHARE] = 8.0 * np.maximum(
+        rows[runs, at, SHARE] = (self._count[runs] / 4.0) * np.maximum(
             w * self._each[runs, at] / np.maximum(self._gpus[runs], 1.0), (w + u) / self._places[runs]
         )
         rows[runs, at, WORKERS], rows[runs, at, SERVERS] = w / 3.0, u / 5.0
