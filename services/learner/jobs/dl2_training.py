@@ -65,12 +65,14 @@ class Dl2Settings:
     """Times that the network acts in half of the rounds and the teacher says what it would do (DAgger)."""
     taught_updates: int = 800
     taught_kept: float = 0.5
+    softened: float = 3.0
+    """What logits are divided by after imitation: the best action stays the best, others are tried."""
     episodes_per_round: int = 16
     kept: float = 0.3
     """Of the inferences of a round."""
     updates: int = 60
     batch_size: int = 1024
-    buffer: int = 49_152
+    buffer: int = 16_384
     learning_rate: float = 1e-3
     taught_rate: float = 3e-3
     clip: float = 0.2
@@ -239,6 +241,7 @@ class Dl2Run:
             self._follow(samples, optimiser)
         for group in self._critics.param_groups:
             group["lr"] = s.learning_rate
+        self.actor.soften(s.softened)
 
     def _follow(self, samples: Samples, optimiser: torch.optim.Optimizer) -> None:
         """More probability to the teacher's next increment. The critic learns the teacher's returns beside."""

@@ -82,6 +82,12 @@ class JobsNetwork(PackedNetwork):
         void = x[..., -1].sum(dim=1) / present.sum(dim=1).clamp_min(1.0)
         return torch.cat((x[..., :-1].flatten(1), void[:, None]), dim=1)
 
+    def soften(self, by: float) -> None:
+        """Divides all logits."""
+        with torch.no_grad():
+            for last in (self.own[-1], self.pooled[-1], self.biases[-1]):
+                last.div_(by)
+
 
 class JobsCritic(PackedNetwork):
     """What is still to be paid for each job: ``inputs`` float32 [n, jobs, features] to [n, jobs], 0 where there is

@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from services.learner.jobs.dl2_training import _play_one
 from services.learner.jobs.rollout import PAID, Credit, Plays, _advantages, _Slot, log_softmax, play
 from services.learner.jobs.teachers import teacher_of
 from shared.errors import ConfigError
 from shared.experiments.jobs.schedules import HEADER, SERVERS, schedule_rows
 from shared.experiments.jobs.twin_a import KINDS as MODELS
 from shared.experiments.jobs.twin_a import SLOT_S, TwinOrder, play_twin
-from shared.jobs.policies.learned.dl2 import Dl2, features_of, shapes_of
 from shared.jobs.policies.learned import increments
+from shared.jobs.policies.learned.dl2 import Dl2, features_of, shapes_of
 from shared.jobs.policies.learned.increments import OF_JOB
 from shared.policy.networks import deep_sets_shapes
 from shared.policy.weights import Card, WeightsFile
+from shared.runtime.process.workers import Workers
 
 WINDOW = 8
 TYPES = tuple(MODELS)
@@ -149,3 +151,17 @@ def test_a_schedules_file_is_a_teacher(tmp_path):
 def test_who_is_neither_a_policy_nor_a_file_is_no_teacher():
     with pytest.raises(ConfigError, match="'gold' is no schedule that can be read, and none of drf, "):
         teacher_of("gold")
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("default")  # of Ray's own making
+def test_a_ray_cluster_plays_what_this_process_plays(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it writes a token to the home folder
+    pytest.importorskip("ray", reason="ray is not installed: the extra ray")
+    jobs = [(plays(seeds=(seed,), jobs=3), drawn(), None) for seed in (1, 2)]
+    with Workers(ray="local") as pool:
+        there = list(pool.map(_play_one, jobs))
+    for one, (order, params, _) in zip(there, jobs, strict=True):
+        here = play(order, params)
+        assert np.array_equal(one.actions, here.actions)
+        assert one.completion_h == here.completion_h

@@ -92,6 +92,24 @@ def test_each_part_can_be_switched_off(switch):
     assert run.finished
 
 
+def test_after_imitation_the_best_action_is_the_best_and_others_are_likelier():
+    network, x = JobsNetwork((14, 8, dl2_policy.OUTPUTS), seed=3), torch.from_numpy(of_jobs())
+    with torch.no_grad():
+        before = network(x)
+        network.soften(4.0)
+        after = network(x)
+    assert torch.allclose(after * 4.0, before, atol=1e-6)
+
+
+def test_what_has_imitated_does_not_imitate_again(monkeypatch):
+    first = dl2()
+    next(first.run())
+    second = dl2()
+    second.set_state(first.get_state())
+    monkeypatch.setattr(second, "_imitate", lambda: pytest.fail("it imitates again"))
+    assert [report.step for report in second.run()] == [1, 2]
+
+
 def test_without_replay_a_round_learns_from_its_own_samples_alone():
     kept, alone = dl2(), dl2(replay=False)
     list(kept.run())
