@@ -65,7 +65,7 @@ class Dl2Settings:
     """Times that the network acts in half of the rounds and the teacher says what it would do (DAgger)."""
     taught_updates: int = 800
     taught_kept: float = 0.5
-    softened: float = 3.0
+    softened: float = 1.0
     """What logits are divided by after imitation: the best action stays the best, others are tried."""
     episodes_per_round: int = 16
     kept: float = 0.3
