@@ -36,7 +36,7 @@ from shared.runtime.process.workers import Workers
 
 VALIDATION_SEEDS = tuple(range(100, 110))
 EPISODES_OF_A_SEED = 100_000
-ROUNDS = 40
+ROUNDS = 8
 FORBIDDEN = -1e9
 
 
@@ -65,15 +65,15 @@ class Dl2Settings:
     """Times that the network acts in half of the rounds and the teacher says what it would do (DAgger)."""
     taught_updates: int = 800
     taught_kept: float = 0.5
-    softened: float = 1.0
+    softened: float = 1.5
     """What logits are divided by after imitation: the best action stays the best, others are tried."""
-    episodes_per_round: int = 16
-    kept: float = 0.3
+    episodes_per_round: int = 32
+    kept: float = 0.2
     """Of the inferences of a round."""
     updates: int = 60
     batch_size: int = 1024
     buffer: int = 16_384
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-4
     taught_rate: float = 3e-3
     clip: float = 0.2
     entropy: float = 0.001
