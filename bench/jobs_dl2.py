@@ -4,9 +4,10 @@
     .venv/bin/python -m bench.jobs_dl2 new-gpu  [--seeds 1000-1001] [--rounds 4] [--compute 0.25] [--json OUT]
 
 ``ablation``, on an eighth of Twin A: without any imitation, so that all there is was learned by reward; equally many
-rounds for each variant, and the final policy counts, not the best one. ``new-gpu``, on a quarter: weights that imitate Optimus on Twin A's GPUs go on learning where a GPU needs
-``--compute`` of the time for the same work; the level is their hours beside Optimus' on the same GPUs, and it is the
-old one when it is within 1 % of what it was. Both are judged by the best actions on the validation seeds 100-109.
+rounds for each variant, and the final policy counts, not the best one. ``new-gpu``, on a quarter: weights that imitate
+Optimus on Twin A's GPUs go on learning where a GPU needs ``--compute`` of the time for the same work; the level is
+their hours beside Optimus' on the same GPUs, and it is the old one when it is within 1 % of what it was. Both are
+judged by the best actions on the validation seeds 100-109.
 """
 
 from __future__ import annotations

@@ -32,8 +32,12 @@ async def gpu_node(mesh: Mesh, name: str, gpus: int) -> None:
 
 async def lines(path: Path, count: int) -> None:
     """Until so many are written. (A file of another process: there is nothing to await but time.)"""
+
+    def written() -> int:
+        return path.read_text().count("\n") if path.exists() else 0
+
     async with asyncio.timeout(WITHIN_S):
-        while not path.exists() or path.read_text().count("\n") < count:  # noqa: ASYNC110
+        while written() < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -41,9 +45,7 @@ async def test_what_a_cluster_decided_is_recorded_and_a_policy_learns_to_decide_
     port, record, out = free_port(), tmp_path / "history.jsonl", tmp_path / "out"
     flags = {"jobs": [flag.replace("{port}", str(port)) for flag in FAST], "coordinator": ["--embedded-agent"]}
     twin = ["--simulate", "--kubernetes", "1.37"]
-    async with Mesh(
-        tmp_path, coordinators=1, agents=0, binders=1, flags=flags, twin_flags=twin, kinds=[CRD]
-    ) as mesh:
+    async with Mesh(tmp_path, coordinators=1, agents=0, binders=1, flags=flags, twin_flags=twin, kinds=[CRD]) as mesh:
         for name in ("left", "right"):
             await gpu_node(mesh, name, 4)
         await mesh.add("jobs", 0)

@@ -25,9 +25,9 @@ WORKER, SERVER, BOTH = 0, 1, 2
 KINDS = 3
 OF_JOB = ("slots run", "epochs left", "share", "workers", "servers", "part", "load", "GPUs left", "room left", "crowd")
 """After a job's type, one-hot: log(1 + slots) / 4; log(1 + epochs) / 6; the part of its dominant resource that it is
-given, beside an equal part for each job, / 4; workers / 3; servers / 5; 1 / workers; workers for each server / 4 (both 0 where there is none); of all
-jobs the same: the part of the GPUs, and of the room for workers and servers, that is not given yet (1 where servers
-take none); jobs for each GPU, which is above 0 where there is a job."""
+given, beside an equal part for each job, / 4; workers / 3; servers / 5; 1 / workers; workers for each server / 4 (both
+0 where there is none); of all jobs the same: the part of the GPUs, and of the room for workers and servers, that is not
+given yet (1 where servers take none); jobs for each GPU, which is above 0 where there is a job."""
 SLOTS, EPOCHS, SHARE, WORKERS, SERVERS, PART, LOAD, GPUS_LEFT, ROOM_LEFT, CROWD = range(len(OF_JOB))
 SLOT_S = 1200.0
 UNEVEN = 10.0
