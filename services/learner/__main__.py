@@ -111,7 +111,7 @@ def train(
         if (variant != Variant() or trials) and TRAINERS[policy] is not train_karma:
             own = "--agents, --roles, --missions, --start, --episode-seconds, --trials"
             raise ConfigError(f"{own}: not for {policy}; leave them out")
-        if ray and TRAINERS[policy] not in (train_marl, train_karma, train_baseline):
+        if ray and TRAINERS[policy] not in (train_marl, train_karma, train_baseline, train_jobs):
             raise ConfigError(f"--ray: {policy} plays one episode after the other; leave it out")
         if signals and not reward:
             raise ConfigError("--signal: only --reward reads it; add that, or leave it out")

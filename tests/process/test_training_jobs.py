@@ -162,11 +162,12 @@ async def train(mesh: Mesh, cluster: Cluster, kubelet: LittleKubelet, folder: Pa
     await mesh.create(JOBS, training_job("still", {"name": "c", "image": "i"}))
     await cluster.until("line", runs_with(2), "running with 2 workers")
     await file_says(folder / "at", "20 2")
-    # 2 -> 4, and the leading jobs service dies as soon as the decision stands
+    # 2 -> 4, and all who take part in it die as soon as the decision stands, before the new workers are placed
     for name in ("line", "still"):
         await cluster.scale(name, 4)
     await cluster.until("still", lambda status: status.get("targetWorkers") == 4, "decided for 4 workers")
-    await kill_leader(mesh, "jobs")
+    for service in ("jobs", "binder", "coordinator"):
+        await kill_leader(mesh, service)
     await cluster.until("line", runs_with(4), "running with 4 workers")
     await file_says(folder / "at", "20 4")
     (folder / "limit").write_text("42")

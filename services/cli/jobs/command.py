@@ -7,6 +7,7 @@ a change by its watch. What is wrong with a wish is said here before it is made,
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from services.cli.jobs.text import JOBS, job_lines, listed, why_lines
 from services.cli.listing.options import options_alone
 from services.cli.listing.wanted import DOCUMENTS, Found, Wanted, document_text
 from services.cli.server.errors import ServerFailed
+from services.cli.terminal.durations import SECONDS
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError, KubeError, KubeRejected
 
@@ -134,6 +136,26 @@ def pause(name: str, namespace: str, kubeconfig: Path | None, context: str) -> N
 def resume(name: str, namespace: str, kubeconfig: Path | None, context: str) -> None:
     """Let a paused TrainingJob go on from its checkpoint."""
     _set_paused(kubeconfig, context, namespace, name, paused=False)
+
+
+@jobs.command("record")
+@click.argument("file", type=FILE)
+@click.option("--duration", type=SECONDS, default="0", show_default=True, help="So long, as in 90s or 8h; 0: until ^C.")
+@_cluster
+def record_decisions(file: Path, duration: float, kubeconfig: Path | None, context: str) -> None:
+    """Append what the cluster decides about its TrainingJobs to FILE, for train jobs-dl2 --warm-up FILE."""
+    from services.cli.jobs.record import record
+
+    async def watch(client: KubeClient) -> int:
+        from shared.kube.training_jobs import TRAINING_JOBS
+
+        await client.check_reads(TRAINING_JOBS)
+        return await record(client, file, duration, time.time)
+
+    try:
+        click.echo(f"{file}: {_asked(kubeconfig, context, watch)} decisions appended")
+    except OSError as error:
+        raise ConfigError(f"FILE: {error}; give one that can be written") from None
 
 
 jobs.add_command(policy)

@@ -8,41 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from services.cli.local.run import become
+from services.cli.terminal.durations import SECONDS
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from services.cli.twin.capture_services import SeriesSettings
-
-UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-LONGEST_S = 366 * 86_400.0
-_FORM = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd]?)")
-
-
-class Seconds(click.ParamType[float]):
-    """Seconds as a float."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds that ``value`` means."""
-        if isinstance(value, int | float):
-            return float(value)
-        found = _FORM.fullmatch(str(value).strip())
-        seconds = float(found[1]) * UNITS[found[2]] if found else -1.0
-        if not 0 <= seconds <= LONGEST_S:
-            self.fail(f"{value!r} is no duration; write 90s, 10m or 1h", param, ctx)
-        return seconds
-
-
-SECONDS = Seconds()
 
 
 @click.group()

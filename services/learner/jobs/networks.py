@@ -51,14 +51,48 @@ class SetNetwork(nn.Module):
         return found
 
 
-class JobsNetwork(SetNetwork):
-    """Of ``jobs-dl2``: what its layers say of each job, and the mean over the jobs of the last output (void; a critic's
-    value). ``inputs`` float32 [n, jobs, features] to [n, (outputs - 1) · jobs + 1]; there is a job where the last
-    feature is above 0."""
+class PackedNetwork(SetNetwork):
+    """The same layers over rows of jobs of which most are empty: only those with a job, whose last feature is above 0,
+    are computed."""
+
+    def of_jobs(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """float32 [n, jobs, features] to what is said of each job [n, jobs, outputs], 0 where there is none, and
+        whether there is one, float32 [n, jobs]."""
+        here = inputs[..., -1] > 0
+        at, column = here.nonzero(as_tuple=True)
+        x = inputs[at, column]
+        count = here.sum(dim=1).clamp_min(1)[:, None]
+        last = len(self.own) - 1
+        for number, (own, pooled, bias) in enumerate(zip(self.own, self.pooled, self.biases, strict=True)):
+            mean = x.new_zeros(len(inputs), x.shape[1]).index_add(0, at, x) / count
+            x = x @ own + (mean @ pooled + bias)[at]
+            if number < last:
+                x = torch.relu(x)
+        found = x.new_zeros(*here.shape, x.shape[1]).index_put((at, column), x)
+        return found, here.float()
+
+
+class JobsNetwork(PackedNetwork):
+    """Of ``jobs-dl2``: what its layers say of each job, and the mean over the jobs of the last output (void).
+    ``inputs`` float32 [n, jobs, features] to [n, (outputs - 1) · jobs + 1]."""
 
     def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
         """See the class."""
-        present = (inputs[..., -1] > 0).float()
-        x = self.unbounded(inputs, present)
-        mean = (x[..., -1] * present).sum(dim=1) / present.sum(dim=1).clamp_min(1.0)
-        return torch.cat((x[..., :-1].flatten(1), mean[:, None]), dim=1)
+        x, present = self.of_jobs(inputs)
+        void = x[..., -1].sum(dim=1) / present.sum(dim=1).clamp_min(1.0)
+        return torch.cat((x[..., :-1].flatten(1), void[:, None]), dim=1)
+
+    def soften(self, by: float) -> None:
+        """Divides all logits."""
+        with torch.no_grad():
+            for last in (self.own[-1], self.pooled[-1], self.biases[-1]):
+                last.div_(by)
+
+
+class JobsCritic(PackedNetwork):
+    """What is still to be paid for each job: ``inputs`` float32 [n, jobs, features] to [n, jobs], 0 where there is
+    none."""
+
+    def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
+        """See the class."""
+        return self.of_jobs(inputs)[0][..., 0]

@@ -10,6 +10,7 @@ from pathlib import Path
 from shared.errors import ConfigError
 from shared.experiments.jobs.recorded import Recorded, parse_schedule
 from shared.experiments.jobs.twin_a import draw
+from shared.jobs.history import Decided, parse_history
 from shared.jobs.observation import Policy
 from shared.jobs.registry import POLICIES, make
 
@@ -26,6 +27,15 @@ class Teacher:
     def live(self) -> bool:
         """It can say what it would do in states that it did not come to itself."""
         return not self.seeds
+
+
+def history_of(source: str) -> list[Decided]:
+    """The decisions of a file of ``conclave jobs record``; []: it is none. ``ConfigError``: one that cannot be used."""
+    try:
+        text = Path(source).read_text(encoding="utf-8") if source and source not in POLICIES else ""
+    except (OSError, UnicodeDecodeError):
+        return []
+    return parse_history(text, f"--warm-up: {source}") if text.lstrip().startswith("{") else []
 
 
 def teacher_of(source: str) -> Teacher:

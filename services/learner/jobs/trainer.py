@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
 from services.learner.jobs.dl2_training import ROUNDS, VALIDATION_SEEDS, Dl2Run, Dl2Settings
+from services.learner.jobs.history_training import HistoryRun, HistorySettings
 from services.learner.jobs.playgrounds import default_tables, playgrounds_of
 from services.learner.jobs.sets_training import SetsRun, SetsSettings
-from services.learner.jobs.teachers import teacher_of
+from services.learner.jobs.teachers import history_of, teacher_of
 from services.learner.training.run_files import write_weights
 from services.learner.training.runner import TrainRequest, train_seeds, trained_as
 from shared.errors import ConfigError
+from shared.jobs.history import Decided
 from shared.jobs.policies.learned.dl2 import NAME as DL2
 from shared.jobs.policies.learned.sets import NAME as SETS
 from shared.runtime.process.workers import Workers
 
 VERSION = {DL2: 1, SETS: 2}
-TEACHER = "drf"
+TEACHER = "optimus"
 DATA = {
     DL2: "none: Twin A's workloads (shared/experiments/jobs/twin_a.py), drawn from seeds of 100,000,000 and above",
     SETS: "Twin A's workloads, and Twin B's drawn from Philly's arrivals (validated on seeds 100-105), "
@@ -36,11 +39,12 @@ LIMITS = {
         "it needs to know how fast jobs run, as marginal does",
     ],
 }
+OF_HISTORY = "imitates what one cluster decided and learned nothing beyond it"
 
 
 def train_jobs(request: TrainRequest) -> None:
     """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
-    with Workers(request.workers) as workers:
+    with Workers(request.workers, ray=request.ray) as workers:
         if request.policy == SETS:
             _train_sets(request, workers)
         else:
@@ -48,6 +52,10 @@ def train_jobs(request: TrainRequest) -> None:
 
 
 def _train_dl2(request: TrainRequest, workers: Workers) -> None:
+    history = history_of(request.warm_up)
+    if history:
+        _imitate_history(request, history)
+        return
     teacher = teacher_of(request.warm_up or TEACHER)
     settings = [Dl2Settings(seed, request.steps or ROUNDS, teacher.name) for seed in request.seeds]
     # a run imitates by itself, as part of its settings: the runner's own warm-up is of other policies
@@ -58,6 +66,21 @@ def _train_dl2(request: TrainRequest, workers: Workers) -> None:
         f"validation hours of imitating {teacher.name} alone": round(best.warm_score, 3),
     }
     _write(request, best, figures)
+
+
+def _imitate_history(request: TrainRequest, history: Sequence[Decided]) -> None:
+    """What a live cluster decided; there is no twin of it to learn more in."""
+    if request.steps is not None:
+        raise ConfigError("--steps: a cluster's history is imitated, no rounds follow; leave it out")
+    source = Path(request.warm_up).name
+    settings = [HistorySettings(seed, source, len(history)) for seed in request.seeds]
+    finished = train_seeds(request, [partial(HistoryRun, one, history) for one in settings])
+    best = max(finished, key=lambda run: run.agreement)
+    figures = {"share of the increments of the last fifth that it gives as the cluster did": round(best.agreement, 3)}
+    trained = trained_as(request, best, validation_seeds=(), data=f"{source}: {len(history)} decisions of a cluster")
+    weights = best.weights(version=VERSION[DL2], trained=trained, figures=figures, limits=[OF_HISTORY])
+    file = write_weights(request.out, weights)
+    click.echo(f"{request.policy}: gives {best.agreement:.1%} of the increments held back as {source} does; {file}")
 
 
 def _train_sets(request: TrainRequest, workers: Workers) -> None:

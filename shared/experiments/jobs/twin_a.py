@@ -21,7 +21,7 @@ minutes; changes between slots cost nothing, as in DL2's simulator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -114,8 +114,8 @@ def settings(**changes: object) -> Settings:
 
 
 @lru_cache(maxsize=1024)
-def model_of(name: str, epochs: int) -> TrainingModel:
-    """A model that is done after so many epochs; each step is worth one."""
+def model_of(name: str, epochs: int, compute: float = 1.0) -> TrainingModel:
+    """A model that is done after so many epochs; each step is worth one. ``compute``: see ``draw``."""
     kind = {**KINDS, **UNSEEN}[name]
     steps = max(round(EPOCH_S * kind.best / kind.batch), 1)
     run = Run(tuple(float(steps * (epoch + 1)) for epoch in range(epochs)), (1.0,) * epochs, (0.0,) * epochs)
@@ -124,12 +124,16 @@ def model_of(name: str, epochs: int) -> TrainingModel:
         times=StepTimes({}, {}),
         convergence=Convergence.of([(kind.batch, run)]),
         local_range=(1, kind.batch),
-        served=kind.times,
+        served=replace(kind.times, compute_s=kind.times.compute_s * compute),
     )
 
 
-def draw(seed: int, *, jobs: int = JOBS, gap_s: float = GAP_S, unseen: bool = False) -> list[TrainingJob]:
-    """A workload. ``unseen``: half of the jobs, at random, train models that no policy has seen."""
+def draw(
+    seed: int, *, jobs: int = JOBS, gap_s: float = GAP_S, unseen: bool = False, compute: float = 1.0
+) -> list[TrainingJob]:
+    """A workload. ``unseen``: half of the jobs, at random, train models that no policy has seen. ``compute``: the time
+    that a GPU needs for the same work, beside Twin A's; all else takes as long, so other numbers of workers are best.
+    """
     rng = np.random.default_rng([seed, JOBS_STREAM])
     at, found = 0.0, []
     for number in range(jobs):
@@ -141,7 +145,7 @@ def draw(seed: int, *, jobs: int = JOBS, gap_s: float = GAP_S, unseen: bool = Fa
         requested = REQUESTS[int(rng.integers(len(REQUESTS)))]
         kind = {**KINDS, **UNSEEN}[name]
         epochs = time_s / EPOCH_S * kind.rate(requested, requested) / kind.best
-        model = model_of(name, max(round(epochs), 1))
+        model = model_of(name, max(round(epochs), 1), compute)
         batch = model.convergence.initial
         found.append(
             TrainingJob(

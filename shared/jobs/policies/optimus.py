@@ -35,40 +35,48 @@ class Optimus:
 
     def decide(self, seen: Observation) -> Decision:
         """One worker each, then by gain."""
+        has: dict[int, Pair] = {}
+        for at, step in self.steps(seen):
+            stood = has.get(at, (0, 0))
+            has[at] = (stood[0] + step[0], stood[1] + step[1])
+        pairs = {job.name: has.get(at, (0, 0)) for at, job in enumerate(seen.jobs)}
+        servers = servers_of(seen, {name: pair[1] for name, pair in pairs.items()})
+        return place_kept(seen.jobs, seen.nodes, {name: pair[0] for name, pair in pairs.items()}, servers)
+
+    def steps(self, seen: Observation) -> list[tuple[int, Pair]]:
+        """In the order in which they are given: which job, and workers and servers more."""
         per_node = max((node.gpus for node in seen.nodes), default=1)
         left = gpus = sum(node.gpus for node in seen.nodes)
         places = room_of(seen)
         costs = {WORKER: 1.0, SERVER: gpus / places if places < inf else 1.0}
-        has: dict[str, Pair] = {job.name: (0, 0) for job in seen.jobs}
+        has: list[Pair] = [(0, 0)] * len(seen.jobs)
         line: list[tuple[float, int, Pair, Pair]] = []
+        found: list[tuple[int, Pair]] = []
 
         def queue(at: int) -> None:
             """Puts a job's next worker, and its next server, in line, where they save anything."""
-            job = seen.jobs[at]
             for step, cost in costs.items():
-                gain = self._gain(job, has[job.name], step, per_node) / cost
+                gain = self._gain(seen.jobs[at], has[at], step, per_node) / cost
                 if gain > 0.0:
-                    heapq.heappush(line, (-gain, at, has[job.name], step))
+                    heapq.heappush(line, (-gain, at, has[at], step))
 
         for at, job in enumerate(seen.jobs):
             first = (job.minimum, min(job.most_servers, 1))
             if first[0] > left or sum(first) > places:
                 continue
-            has[job.name] = first
+            has[at] = first
             left, places = left - first[0], places - sum(first)
+            found.append((at, first))
             queue(at)
         while line:
             _, at, stood, step = heapq.heappop(line)
-            name = seen.jobs[at].name
-            if stood != has[name] or step[0] > left or places < 1:
+            if stood != has[at] or step[0] > left or places < 1:
                 continue
-            has[name] = (stood[0] + step[0], stood[1] + step[1])
+            has[at] = (stood[0] + step[0], stood[1] + step[1])
             left, places = left - step[0], places - 1
+            found.append((at, step))
             queue(at)
-        workers = {name: pair[0] for name, pair in has.items()}
-        return place_kept(
-            seen.jobs, seen.nodes, workers, servers_of(seen, {name: pair[1] for name, pair in has.items()})
-        )
+        return found
 
     def _gain(self, job: JobObservation, has: Pair, step: Pair, per_node: int) -> float:
         """Seconds that one step saves a job; 0.0: it may not take it, or its work is unknown."""

@@ -25,9 +25,10 @@ from shared.policy.weights import WeightsFile
 from shared.twin.training.simulation import Settings
 
 NAME = "jobs-twin-a"
-DEFAULT = ("drf", "tetris", "srtf", "fifo", "optimus", "marginal", "jobs-sets")
-MAKERS: Mapping[str, Callable[[WeightsFile], Policy]] = {"jobs-dl2": Dl2, "jobs-sets": Sets}
-"""Those that play given weights."""
+DEFAULT = ("drf", "tetris", "srtf", "fifo", "optimus", "marginal", "jobs-dl2", "jobs-sets")
+MAKERS: Mapping[str, Callable[[WeightsFile | None], Policy]] = {"jobs-dl2": Dl2, "jobs-sets": Sets}
+"""Those that play given weights, else what is shipped. jobs-dl2 is no policy by name elsewhere: it learned Twin A's
+models alone."""
 OURS, LEARNED = "jobs-sets", ("jobs-dl2", "jobs-sets")
 BELOW_PERCENT: Mapping[str, float] = {"drf": 45.0, "optimus": 18.0}
 KPI = "avg_jct_h"
@@ -41,9 +42,9 @@ NOTES = (
 def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     """Every policy on every seed, in three worlds. ``ConfigError`` names an unknown one, or weights that nobody
     plays."""
-    policies = tuple(given.policies) or (*DEFAULT, *(name for name in given.weights if name not in DEFAULT))
+    policies = tuple(given.policies) or DEFAULT
     check_used(given.weights, [name for name in policies if name in MAKERS])
-    made: dict[str, Policy] = {name: MAKERS[name](weights) for name, weights in given.weights.items()}
+    made: dict[str, Policy] = {name: MAKERS[name](given.weights.get(name)) for name in policies if name in MAKERS}
     for name in policies:
         if name not in made:
             entry_of(name)

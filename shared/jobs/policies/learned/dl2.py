@@ -9,6 +9,8 @@ parts. So any number of jobs is served. The best allowed action is taken; nothin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -16,9 +18,10 @@ from shared.errors import ConfigError
 from shared.jobs.observation import Decision, Observation
 from shared.jobs.policies.learned.increments import KINDS, OF_JOB, Floats, Increments
 from shared.policy.networks import deep_sets_shapes, layer_count
-from shared.policy.weights import WeightsFile
+from shared.policy.weights import WeightsFile, decode
 
 NAME = "jobs-dl2"
+DATA = Path(__file__).with_name(f"{NAME}.npz")
 TYPE = "type "
 """Before a model's name, among the card's features."""
 FORBIDDEN = np.float32(-1e9)
@@ -36,8 +39,9 @@ def shapes_of(types: int, hidden: tuple[int, ...]) -> dict[str, tuple[int, ...]]
     return deep_sets_shapes([types + len(OF_JOB), *hidden, OUTPUTS])
 
 
-def answer(params: Mapping[str, Floats], inputs: Floats, layers: int) -> Floats:
-    """float32 [runs, jobs, inputs] to the logits of the actions, float32 [runs, 3 · jobs + 1]."""
+def layered(params: Mapping[str, Floats], inputs: Floats, layers: int) -> tuple[Floats, Floats]:
+    """float32 [runs, jobs, inputs] to what the layers say of each job, float32 [runs, jobs, outputs], and 1.0 where
+    there is a job, float32 [runs, jobs, 1]."""
     present = (inputs[..., -1:] > 0).astype(np.float32)
     parts = present / np.maximum(present.sum(axis=1, keepdims=True), np.float32(1))
     x = inputs
@@ -46,17 +50,24 @@ def answer(params: Mapping[str, Floats], inputs: Floats, layers: int) -> Floats:
         x = x @ params[f"l{at}.w"] + (pooled @ params[f"l{at}.g"] + params[f"l{at}.b"])
         if at < layers - 1:
             x = np.maximum(x, np.float32(0))
-    void = (x[..., KINDS:] * parts).sum(axis=1)
-    found: Floats = np.concatenate((x[..., :KINDS].reshape(len(x), -1), void), axis=1)
+    return x, present
+
+
+def answer(params: Mapping[str, Floats], inputs: Floats, layers: int) -> Floats:
+    """float32 [runs, jobs, inputs] to the logits of the actions, float32 [runs, 3 · jobs + 1]."""
+    x, present = layered(params, inputs, layers)
+    void = (x[..., KINDS] * present[..., 0]).sum(axis=1) / np.maximum(present.sum(axis=(1, 2)), np.float32(1))
+    found: Floats = np.concatenate((x[..., :KINDS].reshape(len(x), -1), void[:, None]), axis=1)
     return found
 
 
 class Dl2:
-    """See the module. ``ConfigError``: weights of another shape."""
+    """See the module. ``weights`` None: those that are shipped. ``ConfigError``: weights of another shape."""
 
     name = NAME
 
-    def __init__(self, file: WeightsFile) -> None:
+    def __init__(self, weights: WeightsFile | None = None) -> None:
+        file = weights if weights is not None else _shipped()
         self._params = file.arrays
         self._types = [one.removeprefix(TYPE) for one in file.card.features if one.startswith(TYPE)]
         self._layers = layer_count(file.arrays)
@@ -80,3 +91,8 @@ class Dl2:
             logits = np.zeros(mask.shape) if only_void else answer(self._params, increments.inputs(), self._layers)
             increments.give(np.where(mask, logits, FORBIDDEN).argmax(axis=1))
         return increments.decision(0)
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> WeightsFile:
+    return decode(DATA.read_bytes(), policy=NAME)

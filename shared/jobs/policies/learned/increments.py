@@ -3,12 +3,15 @@ void.
 
 A window holds the jobs that came first. Action 3j gives job j a worker (its minimum at first), 3j + 1 a parameter
 server, 3j + 2 both; the last one, *void*, ends the round. Several runs stand side by side, so that a learner asks its
-network once for all of them. DL2's state has no free room in it, nor has this; masks know it. What a window's empty
-places tell DL2's network, how many jobs there are, is an input of every job here.
+network once for all of them. What a window's empty
+places tell DL2's network, how many jobs there are, is an input of every job here. Two more are ours: the room that is
+left, which decides what a further worker is worth, and the terms that a step's time is made of (a worker's part of the
+batch, workers for each server), as a small network cannot divide.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from math import log1p
 
@@ -20,9 +23,12 @@ from shared.jobs.policies.placing import place_kept, room_of, servers_of
 
 WORKER, SERVER, BOTH = 0, 1, 2
 KINDS = 3
-OF_JOB = ("slots run", "epochs left", "share", "workers", "servers", "crowd")
+OF_JOB = ("slots run", "epochs left", "share", "workers", "servers", "part", "load", "GPUs left", "room left", "crowd")
 """After a job's type, one-hot: log(1 + slots) / 4; log(1 + epochs) / 6; the part of its dominant resource that it is
-given, times 8; workers / 3; servers / 5; jobs for each GPU, which is above 0 where there is a job."""
+given, beside an equal part for each job, / 4; workers / 3; servers / 5; 1 / workers; workers for each server / 4 (both
+0 where there is none); of all jobs the same: the part of the GPUs, and of the room for workers and servers, that is not
+given yet (1 where servers take none); jobs for each GPU, which is above 0 where there is a job."""
+SLOTS, EPOCHS, SHARE, WORKERS, SERVERS, PART, LOAD, GPUS_LEFT, ROOM_LEFT, CROWD = range(len(OF_JOB))
 SLOT_S = 1200.0
 UNEVEN = 10.0
 """So many times more of one than of the other is a poor state (section 4.4)."""
@@ -43,22 +49,27 @@ class Increments:
         self._gpus = np.array([float(sum(node.gpus for node in one.nodes)) for one in seen])
         self._places = np.array([room_of(one) for one in seen])
         self._free, self._room = self._gpus.copy(), self._places.copy()
+        self._limited = np.isfinite(self._places)
+        self._each = np.ones(shape)
+        self._count = np.array([float(len(one.jobs)) for one in seen])
         self._rows = np.zeros((*shape, len(types) + len(OF_JOB)), np.float32)
         self.active = np.ones(len(seen), bool)
         """Runs whose round goes on."""
         at_of = {name: at for at, name in enumerate(types)}
         for run, one in enumerate(seen):
-            self._rows[run, : len(one.jobs), -1] = len(one.jobs) / max(self._gpus[run], 1.0)
+            here = self._rows[run, : len(one.jobs), len(types) :]
+            here[:, CROWD] = len(one.jobs) / max(self._gpus[run], 1.0)
+            here[:, (GPUS_LEFT, ROOM_LEFT)] = 1.0
             for at, job in enumerate(one.jobs[:window]):
                 self._least[run, at], self._most[run, at] = job.minimum, job.maximum
-                self._most_servers[run, at] = job.most_servers
+                self._most_servers[run, at], self._each[run, at] = job.most_servers, job.gpus_per_worker
                 if job.model in at_of:
                     self._rows[run, at, at_of[job.model]] = 1.0
                 known = (log1p(job.ran_s / SLOT_S) / 4.0, log1p(job.epochs_left or 0.0) / 6.0)
-                self._rows[run, at, len(types) : len(types) + 2] = known
+                here[at, :SHARE] = known
 
     def inputs(self) -> Floats:
-        """float32 [runs, window, types + 6]; a copy. Rows without a job are 0."""
+        """float32 [runs, window, types + len(OF_JOB)]; a copy. Rows without a job are 0."""
         return self._rows.copy()
 
     def mask(self) -> Bools:
@@ -66,7 +77,7 @@ class Increments:
         first = self.workers == 0
         step = np.where(first, np.maximum(self._least, 1), 1)
         free, room = self._free[:, None], self._room[:, None]
-        worker = (self.workers + step <= self._most) & (step <= free) & (step <= room)
+        worker = (self.workers + step <= self._most) & (step * self._each <= free) & (step <= room)
         server = (self.servers < self._most_servers) & (room >= 1)
         both = worker & server & (step + 1 <= room)
         shape = (*self.workers.shape, KINDS)
@@ -96,13 +107,20 @@ class Increments:
         more = (kind != WORKER).astype(int)
         self.workers[runs, at] += step
         self.servers[runs, at] += more
-        self._free[runs] -= step
+        self._free[runs] -= step * self._each[runs, at]
         self._room[runs] -= step + more
         w, u = self.workers[runs, at], self.servers[runs, at]
-        share = np.maximum(w / self._gpus[runs], (w + u) / self._places[runs])
-        self._rows[runs, at, self._types + 2] = 8.0 * share
-        self._rows[runs, at, self._types + 3] = w / 3.0
-        self._rows[runs, at, self._types + 4] = u / 5.0
+        rows = self._rows[..., self._types :]
+        rows[runs, at, SHARE] = (self._count[runs] / 4.0) * np.maximum(
+            w * self._each[runs, at] / np.maximum(self._gpus[runs], 1.0), (w + u) / self._places[runs]
+        )
+        rows[runs, at, WORKERS], rows[runs, at, SERVERS] = w / 3.0, u / 5.0
+        rows[runs, at, PART] = (w > 0) / np.maximum(w, 1)
+        rows[runs, at, LOAD] = (u > 0) * w / np.maximum(u, 1) / 4.0
+        present = rows[..., CROWD] > 0
+        rows[..., GPUS_LEFT] = present * (self._free / np.maximum(self._gpus, 1.0))[:, None]
+        left = np.where(self._limited, self._room, 1.0) / np.where(self._limited, self._places, 1.0)
+        rows[..., ROOM_LEFT] = present * left[:, None]
 
     def decision(self, run: int) -> Decision:
         """What was given, for all jobs of a run; who has no worker, or lacks a server that it needs, waits."""
@@ -116,23 +134,55 @@ class Increments:
         return place_kept(one.jobs, one.nodes, workers, servers_of(one, servers))
 
 
-def towards(increments: Increments, run: int, wanted: Decision) -> Bools:
-    """bool [3 · window + 1]: the actions that are on the way to a teacher's decision, one for each job that lacks
-    something; void alone, where none does."""
-    one, window = increments.seen[run], increments.window
-    mask = increments.mask()[run]
-    found: Bools = np.zeros(len(mask), bool)
-    for at, job in enumerate(one.jobs[:window]):
+Steps = Sequence[tuple[int, int]]
+"""A decision as increments in order: which job of the observation, and ``WORKER``, ``SERVER`` or ``BOTH``. A job's
+first worker stands for its minimum."""
+
+
+def steps_of(seen: Observation, wanted: Decision) -> Steps:
+    """A decision that nobody told the order of: the job with the smallest share goes on first, as DRF gives."""
+    counts: dict[int, tuple[int, int]] = {}
+    for at, job in enumerate(seen.jobs):
         allocation = wanted.get(job.name)
         workers = allocation.workers if allocation is not None else job.workers
         servers = allocation.servers if allocation is not None else job.servers
-        if not workers:
+        if workers:
+            counts[at] = workers, min(workers if servers is None else servers, job.most_servers)
+    line = [(0, at, 0, 0) for at in counts]
+    found: list[tuple[int, int]] = []
+    while line:
+        _, at, workers, servers = heapq.heappop(line)
+        more = workers < counts[at][0], servers < counts[at][1]
+        if not any(more):
             continue
-        servers = min(workers, job.most_servers) if servers is None else servers
-        lacks_worker = increments.workers[run, at] < workers
-        lacks_server = increments.servers[run, at] < servers and job.most_servers > 0
-        if lacks_worker or lacks_server:
-            kind = BOTH if lacks_worker and lacks_server else WORKER if lacks_worker else SERVER
-            found[KINDS * at + kind] = mask[KINDS * at + kind]
-    found[-1] = not found.any()
+        found.append((at, BOTH if all(more) else WORKER if more[0] else SERVER))
+        first = max(seen.jobs[at].minimum, 1)
+        workers += more[0] * (1 if workers else first)
+        heapq.heappush(line, (workers + more[1] + servers, at, workers, servers + more[1]))
     return found
+
+
+class Lesson:
+    """What a teacher would do next, in whatever state its round is: the first of its steps that is still lacking."""
+
+    def __init__(self, seen: Observation, steps: Steps, window: int) -> None:
+        kept = [(at, kind) for at, kind in steps if at < window]
+        self._void = KINDS * window
+        self._jobs = np.array([at for at, _ in kept], int)
+        self._workers, self._servers = np.zeros(len(kept), int), np.zeros(len(kept), int)
+        reached: dict[int, tuple[int, int]] = {}
+        for number, (at, kind) in enumerate(kept):
+            workers, servers = reached.get(at, (0, 0))
+            if kind != SERVER:
+                workers = workers + 1 if workers else max(seen.jobs[at].minimum, 1)
+            reached[at] = workers, servers + (kind != WORKER)
+            self._workers[number], self._servers[number] = reached[at]
+
+    def next(self, increments: Increments, run: int, mask: Bools) -> int:
+        """An allowed action; void, where nothing that is lacking is allowed. ``mask`` bool [actions], the run's."""
+        lacks_worker = increments.workers[run, self._jobs] < self._workers
+        lacks_server = increments.servers[run, self._jobs] < self._servers
+        kinds = np.where(lacks_worker & lacks_server, BOTH, np.where(lacks_worker, WORKER, SERVER))
+        actions = KINDS * self._jobs + kinds
+        fits = (lacks_worker | lacks_server) & mask[actions]
+        return int(actions[fits.argmax()]) if fits.any() else self._void

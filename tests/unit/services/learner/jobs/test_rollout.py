@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.learner.jobs.rollout import Plays, log_softmax, play
+from services.learner.jobs.dl2_training import _play_one
+from services.learner.jobs.rollout import PAID, Credit, Plays, _advantages, _Slot, log_softmax, play
 from services.learner.jobs.teachers import teacher_of
 from shared.errors import ConfigError
 from shared.experiments.jobs.schedules import HEADER, SERVERS, schedule_rows
 from shared.experiments.jobs.twin_a import KINDS as MODELS
-from shared.experiments.jobs.twin_a import TwinOrder, play_twin
-from shared.jobs.policies.learned.dl2 import shapes_of
+from shared.experiments.jobs.twin_a import SLOT_S, TwinOrder, play_twin
+from shared.jobs.policies.learned import increments
+from shared.jobs.policies.learned.dl2 import Dl2, features_of, shapes_of
+from shared.jobs.policies.learned.increments import OF_JOB
+from shared.policy.networks import deep_sets_shapes
+from shared.policy.weights import Card, WeightsFile
+from shared.runtime.process.workers import Workers
 
 WINDOW = 8
 TYPES = tuple(MODELS)
@@ -33,9 +39,52 @@ def test_a_teachers_rounds_end_as_they_end_without_a_learner():
     assert found.completion_h == pytest.approx(alone)
 
 
-def test_the_rewards_of_a_run_are_its_jobs():
+def critic(seed=1, bias=0.0):
+    rng = np.random.default_rng(seed)
+    shapes = deep_sets_shapes([len(TYPES) + len(OF_JOB), 8, 1])
+    found = {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
+    return found | {"l1.b": np.array([bias], np.float32)}
+
+
+def test_what_is_paid_for_a_job_is_its_time_until_its_end_and_nothing_for_nobody():
+    found = play(plays(seeds=(1,), window=10), drawn())
+    there = found.inputs[..., -1] > 0
+    assert (found.returns[~there] == 0.0).all()
+    assert (found.returns[there] < 0.0).all()
+
+
+def test_what_is_paid_for_a_job_that_is_alone_is_its_completion_time():
+    found = play(plays(seeds=(1,), jobs=1, best=True), drawn())
+    assert -found.returns[0, 0] / PAID * SLOT_S / 3600.0 == pytest.approx(found.completion_h[0], rel=1e-5)
+
+
+def test_without_a_critic_an_advantage_is_all_that_is_paid_from_then_on():
     found = play(plays(), drawn())
-    assert [found.rewards[found.runs == run].sum() for run in (0, 1)] == pytest.approx([10.0, 10.0], rel=1e-4)
+    assert found.advantages == pytest.approx(found.returns.sum(axis=1), rel=1e-5)
+
+
+def slots(*paid):
+    return [_Slot(0, SLOT_S * at, ("a",), one) for at, one in enumerate(paid)]
+
+
+SLOT_OF = np.array([0, 0, 1])
+VALUES, CARRIED = np.array([-5.0, -4.0, -2.0]), np.array([0.0, 0.0, -1.0])
+
+
+def test_an_increment_is_judged_by_what_the_critic_makes_of_it_and_newcomers_are_no_ones_doing():
+    found = _advantages(slots(-1.0, -1.0), SLOT_OF, VALUES, CARRIED, Credit(trace=0.0, within=0.0))
+    # it saved 1.0; the slot was paid 1.0 and left 1.0 of the jobs that were there, not the 2.0 of all; then the end
+    assert found.tolist() == [1.0, 2.0, 1.0]
+
+
+def test_traces_carry_what_came_later_back():
+    found = _advantages(slots(-1.0, -1.0), SLOT_OF, VALUES, CARRIED, Credit(trace=0.5, within=0.25))
+    assert found.tolist() == [1.0 + 0.25 * 2.5, 2.5, 1.0]
+
+
+def test_with_credit_by_slot_all_its_increments_share_one_advantage():
+    found = _advantages(slots(-1.0, -1.0), SLOT_OF, VALUES, CARRIED, Credit(trace=0.0, slot=True))
+    assert found.tolist() == [3.0, 3.0, 1.0]
 
 
 def test_every_action_that_was_taken_was_allowed():
@@ -44,15 +93,30 @@ def test_every_action_that_was_taken_was_allowed():
     assert (found.log_p <= 0.0).all()
 
 
-def test_what_a_teacher_would_do_is_allowed_and_never_nothing():
-    found = play(plays(teacher=teacher_of("drf").of), None)
-    assert found.taught.any(axis=1).all()
-    assert not (found.taught & ~found.masks).any()
+def test_what_a_teacher_would_do_is_allowed():
+    for name in ("drf", "optimus"):
+        found = play(plays(teacher=teacher_of(name).of), None)
+        assert found.masks[np.arange(len(found.actions)), found.actions].all()
+
+
+def test_validation_by_runs_side_by_side_is_what_the_policy_does_alone():
+    params = drawn()
+    card = Card(policy="jobs-dl2", version=1, features=features_of(list(TYPES)))
+    found = play(plays(window=10, kept=0.0, best=True), params)
+    alone = [TwinOrder(policy=Dl2(WeightsFile(params, card)), seed=seed, jobs=10) for seed in (1, 2)]
+    assert found.completion_h == pytest.approx([play_twin(one).figures()["avg_jct_h"] for one in alone])
+
+
+def test_a_critic_changes_nothing_of_what_is_done():
+    one, other = play(plays(), drawn()), play(plays(), drawn(), critic())
+    assert np.array_equal(one.actions, other.actions)
+    assert not np.array_equal(one.advantages, other.advantages)
 
 
 def poor(found):
     """Share of the inferences after which some job has workers and no server: two of its inputs."""
-    return float(((found.inputs[..., -3] > 0) & (found.inputs[..., -2] == 0)).any(axis=1).mean())
+    of_job = found.inputs[..., len(TYPES) :]
+    return float(((of_job[..., increments.WORKERS] > 0) & (of_job[..., increments.SERVERS] == 0)).any(axis=1).mean())
 
 
 def test_poor_states_are_left_sooner_with_job_aware_exploration_than_without():
@@ -87,3 +151,17 @@ def test_a_schedules_file_is_a_teacher(tmp_path):
 def test_who_is_neither_a_policy_nor_a_file_is_no_teacher():
     with pytest.raises(ConfigError, match="'gold' is no schedule that can be read, and none of drf, "):
         teacher_of("gold")
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("default")  # of Ray's own making
+def test_a_ray_cluster_plays_what_this_process_plays(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it writes a token to the home folder
+    pytest.importorskip("ray", reason="ray is not installed: the extra ray")
+    jobs = [(plays(seeds=(seed,), jobs=3), drawn(), None) for seed in (1, 2)]
+    with Workers(ray="local") as pool:
+        there = list(pool.map(_play_one, jobs))
+    for one, (order, params, _) in zip(there, jobs, strict=True):
+        here = play(order, params)
+        assert np.array_equal(one.actions, here.actions)
+        assert one.completion_h == here.completion_h

@@ -10,9 +10,9 @@ import torch
 
 from services.learner.jobs import dl2_training, playgrounds
 from services.learner.jobs.dl2_training import Dl2Run, Dl2Settings, TrainingDiverged
-from services.learner.jobs.networks import JobsNetwork, SetNetwork
+from services.learner.jobs.networks import JobsCritic, JobsNetwork, SetNetwork
 from services.learner.jobs.playgrounds import Playground
-from services.learner.jobs.rollout import Rollout
+from services.learner.jobs.rollout import said_of
 from services.learner.jobs.sets_training import SetsRun, SetsSettings, arrays_of, flat_of
 from services.learner.jobs.teachers import teacher_of
 from services.learner.training.checkpoint import load_checkpoint, save_checkpoint
@@ -34,9 +34,8 @@ def _quick(monkeypatch):
     """Small workloads, cut short: what is learned is not the point here."""
     monkeypatch.setattr(twin_a, "LONGEST_RUN_S", 6 * twin_a.SLOT_S)
     monkeypatch.setattr(dl2_training, "VALIDATION_SEEDS", (100,))
-    for module in (dl2_training, playgrounds):
-        real = module.TwinOrder
-        monkeypatch.setattr(module, "TwinOrder", lambda real=real, **given: real(**{**given, "jobs": 6}))
+    real = playgrounds.TwinOrder
+    monkeypatch.setattr(playgrounds, "TwinOrder", lambda **given: real(**{**given, "jobs": 6}))
     real_plays = dl2_training.Plays
     monkeypatch.setattr(dl2_training, "Plays", lambda **given: real_plays(**{**given, "jobs": 6}))
 
@@ -94,34 +93,29 @@ def test_each_part_can_be_switched_off(switch):
     assert run.finished
 
 
+def test_after_imitation_the_best_action_is_the_best_and_others_are_likelier():
+    network, x = JobsNetwork((14, 8, dl2_policy.OUTPUTS), seed=3), torch.from_numpy(of_jobs())
+    with torch.no_grad():
+        before = network(x)
+        network.soften(4.0)
+        after = network(x)
+    assert torch.allclose(after * 4.0, before, atol=1e-6)
+
+
+def test_what_has_imitated_does_not_imitate_again(monkeypatch):
+    first = dl2()
+    next(first.run())
+    second = dl2()
+    second.set_state(first.get_state())
+    monkeypatch.setattr(second, "_imitate", lambda: pytest.fail("it imitates again"))
+    assert [report.step for report in second.run()] == [1, 2]
+
+
 def test_without_replay_a_round_learns_from_its_own_samples_alone():
     kept, alone = dl2(), dl2(replay=False)
     list(kept.run())
     list(alone.run())
     assert len(kept._buffer.actions) > len(alone._buffer.actions)
-
-
-def rollout(rewards, runs):
-    inputs = np.zeros((len(rewards), 30, 14), np.float16)
-    inputs[..., -1] = 0.5
-    none = np.zeros((len(rewards), 91), bool)
-    at = np.arange(len(rewards))
-    rewards = np.array(rewards, np.float32)
-    return Rollout(inputs, none, at, at.astype(np.float32), at, inputs, rewards, np.array(runs), none)
-
-
-def test_returns_are_discounted_over_slots_and_end_with_their_run():
-    run = dl2(critic=False, discount=0.5)
-    assert run._returns(rollout([1.0, 2.0, 4.0], [0, 1, 0])).tolist() == [3.0, 2.0, 4.0]
-
-
-def test_a_bootstrap_takes_the_critics_value_of_the_next_slot():
-    run = dl2(discount=0.5, trace=0.0)
-    with torch.no_grad():
-        run.critic.biases[-1].fill_(10.0)
-        for weight in (*run.critic.own, *run.critic.pooled):
-            weight.zero_()
-    assert run._returns(rollout([1.0, 2.0], [0, 0])).tolist() == [6.0, 2.0]
 
 
 def test_a_loss_that_is_no_number_ends_the_run():
@@ -174,13 +168,25 @@ def test_torch_and_numpy_give_the_same_answers_over_a_set():
     assert found == pytest.approx(answer(network.arrays(), x, 3), abs=1e-5)
 
 
-def test_torch_and_numpy_give_the_same_answers_of_jobs():
-    network = JobsNetwork((14, 8, 8, dl2_policy.OUTPUTS), seed=3)
+def of_jobs():
     x = np.random.default_rng(0).normal(size=(2, 7, 14)).astype(np.float32)
     x[..., -1] = 0.5
     x[0, 5:] = 0.0
+    return x
+
+
+def test_torch_and_numpy_give_the_same_answers_of_jobs():
+    network, x = JobsNetwork((14, 8, 8, dl2_policy.OUTPUTS), seed=3), of_jobs()
     found = network(torch.from_numpy(x)).detach().numpy()
-    assert found == pytest.approx(dl2_policy.answer(network.arrays(), x, 3), abs=1e-5)
+    wanted = dl2_policy.answer(network.arrays(), x, 3)
+    here = np.repeat(x[..., -1] > 0, 3, axis=1)
+    assert found[:, :-1][here] == pytest.approx(wanted[:, :-1][here], abs=1e-5)
+    assert found[:, -1] == pytest.approx(wanted[:, -1], abs=1e-5)
+
+
+def test_torch_and_numpy_say_the_same_of_what_is_still_to_be_paid():
+    network, x = JobsCritic((14, 8, 1), seed=3), of_jobs()
+    assert network(torch.from_numpy(x)).detach().numpy() == pytest.approx(said_of(network.arrays(), x), abs=1e-5)
 
 
 def test_weights_in_a_row_are_the_weights():

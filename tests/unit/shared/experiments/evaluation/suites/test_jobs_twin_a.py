@@ -38,6 +38,13 @@ def test_weights_of_ones_own_are_played_instead_of_the_shipped():
     assert suite("jobs-sets", weights=weights).policies["jobs-sets"][KPI].mean > ours
 
 
+def test_what_is_shipped_of_dl2_is_about_where_its_teacher_is_and_wrong_speeds_do_it_no_harm():
+    found = suite("optimus", "jobs-dl2").policies
+    ours, teacher = found["jobs-dl2"], found["optimus"]
+    assert ours[KPI].mean == pytest.approx(teacher[KPI].mean, rel=0.03)
+    assert ours[f"speeds 20 % off/{KPI}"].mean == ours[KPI].mean
+
+
 def test_weights_that_nobody_plays_are_refused():
     weights = {"karma": WeightsFile({}, Card(policy="karma", version=1))}
     with pytest.raises(ConfigError, match="of 'karma', which is not measured here"):

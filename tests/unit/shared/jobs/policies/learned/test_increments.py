@@ -8,7 +8,7 @@ import pytest
 from shared.experiments.jobs.twin_a import KINDS as MODELS
 from shared.experiments.jobs.twin_a import cluster, draw, settings
 from shared.jobs.observation import Allocation
-from shared.jobs.policies.learned.increments import BOTH, SERVER, WORKER, Increments, towards
+from shared.jobs.policies.learned.increments import BOTH, OF_JOB, SERVER, WORKER, Increments, Lesson, steps_of
 from shared.jobs.policies.optimus import Optimus
 from shared.twin.training.simulation import Simulation
 from tests.training_jobs import observation, seen_job
@@ -116,14 +116,64 @@ def test_without_its_mask_the_cluster_refuses_what_is_given():
     assert "13 workers, it takes 1 to 12" in simulation.apply(increments.decision(0))
 
 
-def test_following_a_teacher_ends_at_its_decision():
-    simulation = Simulation(draw(1, jobs=30), cluster().nodes, settings(), 1)
-    seen = simulation.observe()
-    wanted = Optimus().decide(seen)
-    increments, rng = Increments([seen], window=30, types=list(MODELS)), np.random.default_rng(0)
+def taught(seen, steps):
+    """A round in which every increment is the teacher's; what it took, and the decision."""
+    increments, taken = Increments([seen], window=30, types=list(MODELS)), []
+    lesson = Lesson(seen, steps, 30)
     while increments.active[0]:
-        increments.give(rng.choice(np.nonzero(towards(increments, 0, wanted))[0], 1))
-    found = increments.decision(0)
-    assert {name: (one.workers, one.servers) for name, one in found.items()} == {
-        name: (one.workers, one.servers) for name, one in wanted.items()
-    }
+        taken.append(lesson.next(increments, 0, increments.mask()[0]))
+        increments.give(np.array(taken[-1:]))
+    return taken, {name: (one.workers, one.servers) for name, one in increments.decision(0).items()}
+
+
+def test_following_a_teacher_ends_at_its_decision():
+    seen = Simulation(draw(1, jobs=30), cluster().nodes, settings(), 1).observe()
+    wanted = Optimus().decide(seen)
+    assert taught(seen, steps_of(seen, wanted))[1] == {name: (one.workers, one.servers) for name, one in wanted.items()}
+
+
+def test_who_tells_its_order_is_followed_in_it():
+    seen = observation(*[seen_job(name, most_servers=20, maximum=12) for name in "ab"])
+    taken, found = taught(seen, [(1, BOTH), (0, BOTH), (1, WORKER), (1, SERVER)])
+    assert taken == [3 + BOTH, BOTH, 3 + WORKER, 3 + SERVER, 90]
+    assert found == {"a": (1, 1), "b": (2, 2)}
+
+
+def test_without_an_order_the_smallest_share_goes_on_first():
+    seen = observation(*[seen_job(name, most_servers=20, maximum=12) for name in "ab"])
+    wanted = {"a": Allocation(workers=3, servers=1), "b": Allocation(workers=1, servers=2)}
+    assert steps_of(seen, wanted) == [(0, BOTH), (1, BOTH), (0, WORKER), (1, SERVER), (0, WORKER)]
+
+
+def test_what_a_student_did_besides_is_left_and_what_is_lacking_still_comes():
+    seen = observation(*[seen_job(name, most_servers=20, maximum=12) for name in "ab"])
+    increments, lesson = Increments([seen], window=2, types=[]), Lesson(seen, [(0, BOTH), (1, BOTH)], 2)
+    give(increments, WORKER, WORKER)
+    assert lesson.next(increments, 0, increments.mask()[0]) == SERVER
+    give(increments, SERVER)
+    assert lesson.next(increments, 0, increments.mask()[0]) == 3 + BOTH
+
+
+def test_a_step_that_is_not_allowed_is_passed_over():
+    seen = observation(*[seen_job(name, most_servers=20, maximum=12) for name in "ab"])
+    increments, lesson = Increments([seen], window=2, types=[]), Lesson(seen, [(0, WORKER), (1, SERVER)], 2)
+    mask = increments.mask()[0]
+    mask[WORKER] = False
+    assert lesson.next(increments, 0, mask) == 3 + SERVER
+    assert lesson.next(increments, 0, np.zeros_like(mask)) == VOID_OF_TWO
+
+
+def test_a_worker_counts_as_many_gpus_as_it_takes():
+    increments = Increments([observation(seen_job("a", gpus_per_worker=3.0, maximum=12))], window=1, types=[])
+    give(increments, WORKER, WORKER)
+    assert increments.mask()[0].tolist() == [False, False, False, True], "two of 3 GPUs fit 8, a third does not"
+
+
+def test_inputs_tell_the_room_that_is_left_and_what_a_steps_time_is_made_of():
+    increments = of_two()
+    give(increments, BOTH, WORKER)
+    row = dict(zip(OF_JOB, increments.inputs()[0, 0, 1:].tolist(), strict=True))
+    assert (row["part"], row["load"]) == (0.5, 0.5)
+    other = dict(zip(OF_JOB, increments.inputs()[0, 1, 1:].tolist(), strict=True))
+    assert other["GPUs left"] == row["GPUs left"] == 0.75
+    assert other["room left"] == 1.0, "servers take no room that counts here"
