@@ -3,7 +3,8 @@
     one loop, one etcd channel, one lease thread, one peer listener
       candidate coordinator (its own key, term, lease) --> lead --plans: a call where our binder leads, else HTTP--+
       candidate binder      (its own key, term, lease) --> lead <-------------------------------------------------+
-      one watch per kind for both, which begins when both lead, or another process leads one of the keys
+      one watch per kind for both, which begins when both lead, or another process leads one of the keys, or one role
+      has waited for the other for a lease's time (the API server may keep a coordinator from its Lease)
 
 Each is what it is in a process of its own; the two keys may be led by different processes. Losing either ends the
 process with code 3, since what is left of it is a standby's. Whoever leads as coordinator has a lease's time to take
@@ -45,7 +46,7 @@ async def main(service: Service, settings: SingleSettings) -> None:
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
-        watches = SharedWatches(api, kinds=STORAGE_KINDS, followers=2)
+        watches = SharedWatches(api, kinds=STORAGE_KINDS, followers=2, patience_s=settings.lease_ttl_s)
         turn = asyncio.Event()
 
         def coordinates(ours: bool) -> None:

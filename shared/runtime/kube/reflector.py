@@ -1,6 +1,6 @@
 """One resource of the API server as an endless series of event batches: list, watch, and list again when we must.
 
-    list --Upserted...--> Synced (once) --> watch --batches--> ...
+    list --Upserted...--> Synced -------> watch --batches--> ...
      ^                                        |
      +------ KubeExpired (410): diff ---------+        any other error: the same, after a backoff
 

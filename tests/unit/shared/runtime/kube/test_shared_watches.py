@@ -139,6 +139,15 @@ async def test_those_who_come_together_share_one_list_and_one_reading_of_each_ob
     assert (read, port.positions) == (["a", "b"], ["10"])
 
 
+async def test_who_comes_first_waits_for_the_other_no_longer_than_it_may() -> None:
+    """A role of the process may be kept from following by what does not concern the other one."""
+    port = Port(ObjectList((pod("a", 1),), "10"))
+    reflector: Reflector[Any] = Reflector(port, PODS)  # type: ignore[arg-type]
+    async with following(SharedWatch(reflector, lambda item: item, followers=2, patience_s=0.001)) as begin:
+        first = begin()
+        await first.until(lambda: first.synced == 1)
+
+
 async def test_who_comes_late_is_told_what_a_list_says_now_and_not_what_was_shown_before() -> None:
     """The watch has not shown yet that b was bound or c deleted: a list, made after it came, has."""
     port = Port(
