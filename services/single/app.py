@@ -57,11 +57,11 @@ async def main(service: Service, settings: SingleSettings) -> None:
                 asyncio.get_running_loop().call_later(settings.lease_ttl_s, turn.set)
 
         async def bind() -> None:
-            await either(turn, service.stopping)
-            await binder.serve(
-                runtime, binding, api, watches, ready=lambda: None, thread=thread,
-                on_leader=lambda ours: None if ours else watches.begin(),
-            )  # fmt: skip
+            if await comes(turn, unless=service.stopping):
+                await binder.serve(
+                    runtime, binding, api, watches, ready=lambda: None, thread=thread,
+                    on_leader=lambda ours: None if ours else watches.begin(),
+                )  # fmt: skip
 
         async with (
             LeaseThread(runtime.open_store, hung_after_s=settings.hung_after_s) as thread,
@@ -83,11 +83,12 @@ def routes(deciding: CoordinatorAdmin, binding: BinderAdmin) -> list[PeerRoute |
     return [*own, status]
 
 
-async def either(*events: asyncio.Event) -> None:
-    """Return once one of them is set."""
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+async def comes(event: asyncio.Event, *, unless: asyncio.Event) -> bool:
+    """True once ``event`` is set; False once ``unless`` is, also where both are: who stops takes up nothing new."""
+    waiting = [asyncio.ensure_future(one.wait()) for one in (event, unless)]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in waiting:
             task.cancel()
+    return not unless.is_set()
