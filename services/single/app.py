@@ -3,7 +3,8 @@
     one loop, one etcd channel, one lease thread, one peer listener
       candidate coordinator (its own key, term, lease) --> lead --plans: a call where our binder leads, else HTTP--+
       candidate binder      (its own key, term, lease) --> lead <-------------------------------------------------+
-      one watch per kind for both, which begins when both lead, or another process leads one of the keys
+      one watch per kind for both, which begins when both lead, or another process leads one of the keys, or one role
+      has waited for the other for a lease's time (the API server may keep a coordinator from its Lease)
 
 Each is what it is in a process of its own; the two keys may be led by different processes. Losing either ends the
 process with code 3, since what is left of it is a standby's. Whoever leads as coordinator has a lease's time to take
@@ -45,7 +46,7 @@ async def main(service: Service, settings: SingleSettings) -> None:
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
-        watches = SharedWatches(api, kinds=STORAGE_KINDS, followers=2)
+        watches = SharedWatches(api, kinds=STORAGE_KINDS, followers=2, patience_s=settings.lease_ttl_s)
         turn = asyncio.Event()
 
         def coordinates(ours: bool) -> None:
@@ -56,11 +57,11 @@ async def main(service: Service, settings: SingleSettings) -> None:
                 asyncio.get_running_loop().call_later(settings.lease_ttl_s, turn.set)
 
         async def bind() -> None:
-            await either(turn, service.stopping)
-            await binder.serve(
-                runtime, binding, api, watches, ready=lambda: None, thread=thread,
-                on_leader=lambda ours: None if ours else watches.begin(),
-            )  # fmt: skip
+            if await comes(turn, unless=service.stopping):
+                await binder.serve(
+                    runtime, binding, api, watches, ready=lambda: None, thread=thread,
+                    on_leader=lambda ours: None if ours else watches.begin(),
+                )  # fmt: skip
 
         async with (
             LeaseThread(runtime.open_store, hung_after_s=settings.hung_after_s) as thread,
@@ -82,11 +83,12 @@ def routes(deciding: CoordinatorAdmin, binding: BinderAdmin) -> list[PeerRoute |
     return [*own, status]
 
 
-async def either(*events: asyncio.Event) -> None:
-    """Return once one of them is set."""
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+async def comes(event: asyncio.Event, *, unless: asyncio.Event) -> bool:
+    """True once ``event`` is set; False once ``unless`` is, also where both are: who stops takes up nothing new."""
+    waiting = [asyncio.ensure_future(one.wait()) for one in (event, unless)]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in waiting:
             task.cancel()
+    return not unless.is_set()

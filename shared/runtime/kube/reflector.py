@@ -1,6 +1,6 @@
 """One resource of the API server as an endless series of event batches: list, watch, and list again when we must.
 
-    list --Upserted...--> Synced (once) --> watch --batches--> ...
+    list --Upserted...--> Synced -------> watch --batches--> ...
      ^                                        |
      +------ KubeExpired (410): diff ---------+        any other error: the same, after a backoff
 
@@ -110,8 +110,9 @@ class Reflector(Generic[T]):
 
         For consumers that await nothing between two batches (``run``'s): a watch is left where it waits for more."""
         self._asked += 1
-        if self._resting is not None:
-            self._resting.reschedule(asyncio.get_running_loop().time())
+        resting, self._resting = self._resting, None  # once: what ends already cannot be ended again
+        if resting is not None:
+            resting.reschedule(asyncio.get_running_loop().time())
         return self._asked
 
     async def batches(self) -> AsyncGenerator[Batch[T], None]:

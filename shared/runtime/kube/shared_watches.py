@@ -3,11 +3,11 @@ r"""One watch per kind for all who follow it in this process: each object is dec
     Reflector --batches--> read once --> each follower's events --> its core's inbox
                                     \--> what a list would tell now, while another follower may still come
 
-The watch begins once all who will follow are there, or before, where some may be long in coming (``begin``): so all
-share the first list. Who comes while it goes on is not told what was shown so far, which may be older
-than what it knows from elsewhere (a binder's intents): the list is made anew, the others hear what it changes, and it
-gets all of it, then the one ``Synced``. So a follower cannot tell this from a watch of its own (I8), and a list is not
-spared where it says something. Followers share the models, which are frozen.
+The watch begins once all who will follow are there, or before, where some may be long in coming (``begin``, or
+``patience_s``): so all share the first list. Who comes while it goes on is not told what was shown so far, which may be
+older than what it knows from elsewhere (a binder's intents): the list is made anew, the others hear what it changes,
+and it gets all of it, then the one ``Synced``. So a follower cannot tell this from a watch of its own (I8), and a list
+is not spared where it says something. Followers share the models, which are frozen.
 
 It ends with its last follower; an error of the watch is everybody's.
 """
@@ -45,12 +45,20 @@ Deliver = Callable[[Batch[Any]], None]
 
 class SharedWatch:
     """One kind. ``read``: what is made of an object, once. ``followers``: how many come in all; when they are there,
-    nothing is kept for another one."""
+    nothing is kept for another one. ``patience_s``: how long the first waits for the last; None: until ``begin``."""
 
-    def __init__(self, reflector: Reflector[Any], read: Callable[[Any], Any], *, followers: int) -> None:
+    def __init__(
+        self,
+        reflector: Reflector[Any],
+        read: Callable[[Any], Any],
+        *,
+        followers: int,
+        patience_s: float | None = None,
+    ) -> None:
         self._reflector = reflector
         self._read = read
         self._to_come = followers
+        self._patience_s = patience_s
         self._live: list[Deliver] = []
         self._waiting: list[tuple[int, Deliver]] = []
         self._shown: dict[str, Upserted[Any] | Malformed] = {}
@@ -89,7 +97,9 @@ class SharedWatch:
         return len(self._shown)
 
     async def _run(self) -> None:
-        await self._may_begin.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience_s):
+                await self._may_begin.wait()
         self._begun = True
         await self._reflector.run(self._take)
 
@@ -133,16 +143,14 @@ class SharedWatch:
 class SharedWatches(Watches):
     """Pods, nodes and the ``kinds`` are followed by ``followers`` of this process; other kinds by one each."""
 
-    def __init__(self, api: KubeApi, *, kinds: Sequence[SchedulingKind], followers: int) -> None:
+    def __init__(
+        self, api: KubeApi, *, kinds: Sequence[SchedulingKind], followers: int, patience_s: float | None = None
+    ) -> None:
         super().__init__(api)
-        self._pods = SharedWatch(pod_reflector(api), pod_from_api, followers=followers)
-        self._nodes = SharedWatch(
-            node_reflector(api), lambda node: (node_from_api(node), node_images(node)), followers=followers
-        )
-        self._objects = {
-            kind.name: SharedWatch(object_reflector(api, kind), partial(read_object, kind), followers=followers)
-            for kind in kinds
-        }
+        shared = partial(SharedWatch, followers=followers, patience_s=patience_s)
+        self._pods = shared(pod_reflector(api), pod_from_api)
+        self._nodes = shared(node_reflector(api), lambda node: (node_from_api(node), node_images(node)))
+        self._objects = {kind.name: shared(object_reflector(api, kind), partial(read_object, kind)) for kind in kinds}
 
     def begin(self) -> None:
         """Begin with those who follow: others of this process may be long in coming, or never come."""

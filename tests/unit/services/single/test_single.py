@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from services.binder.admin import Admin as BinderAdmin
 from services.binder.settings import BinderSettings
 from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
 from services.coordinator.settings import CoordinatorSettings
-from services.single.app import routes
+from services.single.app import comes, routes
 from services.single.settings import SingleSettings
 from shared.errors import ConfigError
 from shared.runtime.http.peers import FiguresRoute
@@ -60,3 +61,19 @@ def test_figures_of_both_fit_into_one_registry() -> None:
     shown = metrics.exposition().decode()
     assert {'conclave_leader{role="coordinator"} 0.0', 'conclave_leader{role="binder"} 0.0'} <= set(shown.splitlines())
     assert {"coordinator", "binder"} <= metrics.stats().keys()
+
+
+@pytest.mark.parametrize(
+    ("turn", "stopping", "begins"), [(True, False, True), (False, True, False), (True, True, False)]
+)
+async def test_a_binder_begins_when_its_turn_comes_unless_the_process_is_to_stop(
+    turn: bool, stopping: bool, begins: bool
+) -> None:
+    events = asyncio.Event(), asyncio.Event()
+    waiting = asyncio.ensure_future(comes(events[0], unless=events[1]))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    for event, is_set in zip(events, (turn, stopping), strict=True):
+        if is_set:
+            event.set()
+    assert await waiting == begins

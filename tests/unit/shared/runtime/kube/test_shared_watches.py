@@ -33,6 +33,10 @@ class Port(ScriptedPort):
         self.may_list.set()
         self.listed = asyncio.Event()
         """A list was asked for."""
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        """A watch that is ended takes until then."""
+        self.ending = asyncio.Event()
 
     async def list(self, resource: Any, *, timeout_s: float = 60.0) -> ObjectList[Any]:
         self.listed.set()
@@ -50,6 +54,8 @@ class Port(ScriptedPort):
                 yield await self._queue.get()
         finally:
             self.closed += 1
+            self.ending.set()
+            await self.may_end.wait()
 
 
 class Follower:
@@ -133,6 +139,15 @@ async def test_those_who_come_together_share_one_list_and_one_reading_of_each_ob
     assert (read, port.positions) == (["a", "b"], ["10"])
 
 
+async def test_who_comes_first_waits_for_the_other_no_longer_than_it_may() -> None:
+    """A role of the process may be kept from following by what does not concern the other one."""
+    port = Port(ObjectList((pod("a", 1),), "10"))
+    reflector: Reflector[Any] = Reflector(port, PODS)  # type: ignore[arg-type]
+    async with following(SharedWatch(reflector, lambda item: item, followers=2, patience_s=0.001)) as begin:
+        first = begin()
+        await first.until(lambda: first.synced == 1)
+
+
 async def test_who_comes_late_is_told_what_a_list_says_now_and_not_what_was_shown_before() -> None:
     """The watch has not shown yet that b was bound or c deleted: a list, made after it came, has."""
     port = Port(
@@ -193,6 +208,26 @@ async def test_who_comes_amid_a_list_waits_for_the_next_one_and_holds_nobody_up(
         assert first.heard[:2] == [Upserted(pod("a", 1)), Synced("10")], "it is told the list that was under way"
         assert second.known() == {"uid-a": "5"}
     assert port.positions == ["20"]
+
+
+async def test_who_comes_while_the_watch_is_ending_for_another_is_told_by_the_same_list() -> None:
+    port = Port(ObjectList((pod("a", 1),), "10"), ObjectList((pod("a", 5),), "20"))
+    reflector: Reflector[Any] = Reflector(port, PODS, rng=random.Random(1))  # type: ignore[arg-type]
+    watch = SharedWatch(reflector, lambda item: item, followers=3)
+    watch.begin()
+    async with following(watch) as begin:
+        first = begin()
+        await first.until(lambda: first.synced == 1)
+        port.may_end.clear()
+        second = begin()
+        await port.ending.wait()
+        third = begin()
+        await asyncio.sleep(0)
+        port.may_end.set()
+        await second.until(lambda: second.synced == 1)
+        await third.until(lambda: third.synced == 1)
+        assert second.known() == third.known() == {"uid-a": "5"}
+    assert port.positions == ["10", "20"]
 
 
 async def test_everybody_is_told_synced_once_though_the_first_list_failed() -> None:
