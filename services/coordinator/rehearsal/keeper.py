@@ -16,15 +16,24 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import structlog
 
+import services
 from services.coordinator.core.core import Core
 from services.coordinator.rollout import pointer as pointers
 from shared.errors import StoreError
-from shared.experiments.evaluation.suites.situation import Order, Situation, Verdict, situation_of
+from shared.experiments.evaluation.suites.situation import (
+    Ask,
+    Order,
+    Situation,
+    Verdict,
+    asked_of,
+    nodes_of,
+)
 from shared.model.constraints import PodClass
 from shared.policy.registry import rehearsed_beside
 from shared.policy.rollout.rollout import rehearse, rehearsed_of
@@ -42,12 +51,16 @@ RETRY_S = 600.0
 """After a rehearsal that failed, the next one is tried so much later at the earliest."""
 MOST_REASON = 500
 CHILD = ("-m", "services.coordinator.rehearsal.child")
+OURS = Path(services.__file__).parents[1]
+"""Where it runs: Python looks for modules there first, and we may stand in a folder with other ``services``."""
 MOST_S = 900.0
 """A rehearsal that takes longer is ended; at this priority a busy machine makes it wait."""
 PAUSE = 30.0
 """How many times as long as a rehearsal took nothing is rehearsed after it: at most 3 % of a core."""
 NODES_AT_ONCE = 50
 """Nodes whose pods are counted before others have the loop."""
+CLASSES_AT_ONCE = 500
+"""Classes of pods, likewise: some 5 ms."""
 
 Play = Callable[[Order], Awaitable[Verdict]]
 
@@ -56,8 +69,9 @@ async def in_a_process(order: Order) -> Verdict:
     """Play it in a process beside us; one that cannot be started, dies or takes too long is a problem like others."""
     try:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, *CHILD, str(os.getpid()), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
+            sys.executable, *CHILD, str(os.getpid()), cwd=OURS,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
     except OSError as error:
         return Verdict(problem=f"no process can be started: {error}")
     try:
@@ -114,7 +128,7 @@ class Rehearser:
         refs = self._refs()
         self._known = {ref.sha256: self._known[ref.sha256] for ref in refs if ref.sha256 in self._known}
         if refs and self._clock() >= self._not_before_s:
-            situation = situation_of(self._core.state.cache.table, await self._asked())
+            situation = await self._situation()
             for ref in refs if situation.enough else ():
                 known = self._known.get(ref.sha256)
                 if known is None or known.said is None or situation.moved(known.situation):
@@ -146,6 +160,8 @@ class Rehearser:
         began_s = self._clock()
         if weights is not None:
             verdict = await self._play(Order(ref.name, weights, situation))
+            if not verdict.problem and verdict.places not in (ref.name, rehearsed_beside(ref.name)):
+                verdict = Verdict(problem=f"{verdict.places[:50]!r} is to place, which cannot be", cpu_s=verdict.cpu_s)
         else:
             verdict = Verdict(problem="its weights are not in etcd")
         took_s = self._clock() - began_s
@@ -174,8 +190,17 @@ class Rehearser:
         named = [] if pointer is None else [pointer.active, pointer.candidate]
         return [ref for ref in named if ref is not None and ref.sha256 and rehearsed_beside(ref.name)]
 
+    async def _situation(self) -> Situation:
+        """The demand and the nodes; counted in parts, between which the loop is others'."""
+        table, asked = self._core.state.cache.table, Counter[Ask]()
+        classes = list((await self._asked()).items())
+        for first in range(0, len(classes), CLASSES_AT_ONCE):
+            asked.update(asked_of(table, classes[first : first + CLASSES_AT_ONCE]))
+            await asyncio.sleep(0)
+        return Situation(nodes_of(table), tuple(asked.items()))
+
     async def _asked(self) -> Counter[PodClass]:
-        """Our pods that stand or wait, by class; counted in parts, between which the loop is others'."""
+        """Our pods that stand or wait, by class."""
         state, found = self._core.state, Counter[PodClass]()
         names = list(state.cache.table.row_of)
         for first in range(0, len(names), NODES_AT_ONCE):

@@ -61,6 +61,7 @@ class PolicyLoader:
         self._drop_replaced(pointer)
         try:
             await self._activate(pointer.active)
+            self._lanes.heed(pointer)  # now, for what follows may have to wait for etcd
             if pointer.candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY):
                 await self._try_out(pointer.candidate)
             else:

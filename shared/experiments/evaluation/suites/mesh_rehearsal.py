@@ -1,6 +1,6 @@
 """The rehearsal of a mesh: its own demand, on its own nodes, as an experiment that the learned value and FGD play.
 
-Refused, by name: no node has a GPU, next to no pod asks for one.
+Refused, by name: no node has a GPU; pods ask for so little of them that too many would have to be played.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def trace_of(situation: Situation) -> Trace:
     if needed > MOST_SUBMITTED:
         raise ConfigError(
             f"rehearsal: {needed:.0f} such pods would ask for 130 % of the GPUs, at most {MOST_SUBMITTED} are tried:"
-            " next to nobody asks for one"
+            " they ask for too little beside so many GPUs"
         )
     return Trace(nodes, pods, typical_demand(classes, pods.counts))
 

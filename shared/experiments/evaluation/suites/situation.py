@@ -7,7 +7,7 @@ first lists. The nodes are those there are, empty.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -72,8 +72,12 @@ class Situation(msgspec.Struct, frozen=True):
 
 def situation_of(table: NodeTable, pods: Mapping[PodClass, int]) -> Situation:
     """``table``: its nodes count with what they offer, whatever stands there; ``pods``: how many of each class."""
-    names = sorted(table.label_values.get(GPU_MODEL_LABEL, {}))
-    models = {name: code for code, name in enumerate(names[: MAX_MODELS - 1])}
+    return Situation(nodes_of(table), tuple(asked_of(table, pods.items()).items()))
+
+
+def nodes_of(table: NodeTable) -> tuple[tuple[NodeKind, int], ...]:
+    """How many nodes of each kind there are."""
+    models = _models(table)
     other = len(models)
     code_of = {code: models.get(name, other) for name, code in table.label_values.get(GPU_MODEL_LABEL, {}).items()}
     codes = table.codes_of(GPU_MODEL_LABEL)
@@ -83,11 +87,22 @@ def situation_of(table: NodeTable, pods: Mapping[PodClass, int]) -> Situation:
         model = other if codes is None else code_of.get(int(codes[row]), other)
         devices = len(table.device_free[row])
         nodes[NodeKind(int(offers[CPU_COLUMN]), int(offers[MEMORY_COLUMN]) // MIB, devices, model)] += 1
+    return tuple(nodes.items())
+
+
+def asked_of(table: NodeTable, pods: Iterable[tuple[PodClass, int]]) -> Counter[Ask]:
+    """What so many pods of each class ask for, on the nodes of ``table``."""
+    models = _models(table)
     asked: Counter[Ask] = Counter()
-    for pod_class, count in pods.items():
+    for pod_class, count in pods:
         request = request_of(pod_class, models)
         asked[Ask(request.cpu, request.memory, request.devices, request.milli, request.models)] += count
-    return Situation(tuple(nodes.items()), tuple(asked.items()))
+    return asked
+
+
+def _models(table: NodeTable) -> dict[str, int]:
+    names = sorted(table.label_values.get(GPU_MODEL_LABEL, {}))
+    return {name: code for code, name in enumerate(names[: MAX_MODELS - 1])}
 
 
 def _distance(mine: tuple[tuple[K, int], ...], others: tuple[tuple[K, int], ...]) -> float:

@@ -190,6 +190,14 @@ async def test_what_a_rehearsal_said_is_heeded_with_the_pointer_and_forgotten_wi
     assert lanes.candidate.guard.policy.placed_by == "fgd"
 
 
+async def test_what_was_said_of_the_active_policy_is_heeded_though_the_candidates_weights_cannot_be_read() -> None:
+    lanes = make_lanes()
+    loading = loader(lanes, **kept((FRAG, shipped_bytes("frag")), (GOOD, b"no answer")))
+    pointer = PolicyPointer(active=FRAG, candidate=GOOD, stage=Stage.SHADOW, number=2, rehearsed=(FGD_PLACES,))
+    assert not await loading.take_over(pointer)
+    assert (lanes.active.ref, lanes.active.guard.policy.placed_by) == (FRAG, "fgd")
+
+
 async def test_a_verdict_on_other_weights_changes_nothing() -> None:
     lanes = make_lanes()
     loading = loader(lanes, **kept((FRAG, shipped_bytes("frag"))))

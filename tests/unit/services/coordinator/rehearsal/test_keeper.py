@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 import structlog
 
 from services.coordinator.core.events import PointerSeen
 from services.coordinator.rehearsal import keeper
+from services.coordinator.rehearsal.child import MOST_MIB
 from services.coordinator.rehearsal.keeper import PAUSE, RETRY_S, Rehearser, in_a_process
 from shared.experiments.evaluation.suites.mesh_rehearsal import verdict_on
-from shared.experiments.evaluation.suites.situation import Order, Verdict
+from shared.experiments.evaluation.suites.situation import Ask, Order, Verdict, asked_of, situation_of
+from shared.model.constraints import PodClass
 from shared.policy.registry import bytes_of, ref_of, reference
 from shared.policy.rollout.rollout import Change, first_pointer, publish, rehearse, rehearsed_of, to_stage
 from shared.policy.weights import shipped
 from shared.ports import Put
 from shared.runtime.records.policies import read_history, read_pointer, write_change
+from shared.scheduling.state.node_table import NodeTable
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, Rehearsed
 from tests.gpu_demand import bulk_pod, machine
@@ -135,6 +145,33 @@ async def test_where_a_rehearsal_of_another_demand_fails_the_policy_places_by_it
     assert (await leader.look(after_s=1)).rehearsed[0].places == "frag"
 
 
+async def test_a_verdict_that_names_somebody_else_is_a_problem_and_is_never_written():
+    leader = Leader(Verdict("kube-default", "it wins"))
+    await leader.begin()
+    with structlog.testing.capture_logs() as lines:
+        assert (await leader.look()).rehearsed == ()
+    assert "'kube-default' is to place" in next(
+        line["problem"] for line in lines if line["event"] == "rehearsal_failed"
+    )
+
+
+async def test_classes_are_counted_in_parts_between_which_the_loop_is_others(monkeypatch):
+    leader = Leader(FGD_WINS)
+    await leader.begin()
+    whole = situation_of(leader.scene.core.state.cache.table, await leader.rehearser._asked())
+    parts = []
+
+    def counted(table: NodeTable, pods: list[tuple[PodClass, int]]) -> Counter[Ask]:
+        parts.append(len(pods))
+        return asked_of(table, pods)
+
+    monkeypatch.setattr(keeper, "CLASSES_AT_ONCE", 2)
+    monkeypatch.setattr(keeper, "asked_of", counted)
+    await leader.look()
+    assert parts == [2, 2, 1]
+    assert leader.orders[0].situation == whole
+
+
 async def test_without_the_withdrawal_a_verdict_on_another_demand_would_stand(monkeypatch):
     leader = Leader(FGD_WINS, Verdict(problem="no room"))
     await leader.begin()
@@ -211,7 +248,7 @@ async def test_a_fault_in_looking_is_logged_and_does_not_end_the_term(monkeypatc
     def every_s() -> float:
         return waits.pop() if waits and not looked.is_set() else 3600.0
 
-    monkeypatch.setattr(keeper, "situation_of", broken)
+    monkeypatch.setattr(keeper, "nodes_of", broken)
     with structlog.testing.capture_logs() as lines:
         task = asyncio.create_task(leader.rehearser.run(every_s))
         await asyncio.wait([task, asyncio.create_task(looked.wait())], return_when=asyncio.FIRST_COMPLETED)
@@ -229,6 +266,98 @@ async def test_the_process_that_rehearses_says_what_its_function_says():
     there, here = await in_a_process(order), verdict_on(order)
     assert (there.places, there.told, there.problem) == (here.places, here.told, "")
     assert there.cpu_s > 0
+
+
+async def order_of(leader: Leader) -> Order:
+    await leader.begin()
+    await leader.look()
+    (order,) = leader.orders
+    return order
+
+
+async def test_it_runs_our_own_code_wherever_we_stand(tmp_path, monkeypatch):
+    other = tmp_path / "services" / "coordinator" / "rehearsal"
+    other.mkdir(parents=True)
+    for folder in (other, other.parent, other.parent.parent):
+        (folder / "__init__.py").touch()
+    (other / "child.py").write_text("raise SystemExit(7)\n")
+    order = await order_of(Leader(FGD_WINS))
+    monkeypatch.chdir(tmp_path)
+    assert (await in_a_process(order)).problem == ""
+    monkeypatch.setattr(keeper, "OURS", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert "ended with 7" in (await in_a_process(order)).problem
+
+
+BOUNDED = """
+import sys
+from services.coordinator.rehearsal import child
+from shared.experiments.evaluation.suites.situation import Verdict
+def greedy(order):
+    bytearray(400 << 20)
+    return Verdict("fgd", open("/proc/self/oom_score_adj").read().strip())
+child.verdict_on = greedy
+child.MOST_MIB = {mib}
+child.main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux bounds what a process takes of its own")
+async def test_one_that_takes_too_much_memory_ends_before_it_takes_the_leaders(monkeypatch):
+    order = await order_of(Leader(FGD_WINS))
+    monkeypatch.setattr(keeper, "CHILD", ("-c", BOUNDED.format(mib=MOST_MIB)))
+    assert "takes more than 192 MiB" in (await in_a_process(order)).problem
+    monkeypatch.setattr(keeper, "CHILD", ("-c", BOUNDED.format(mib=1024)))
+    assert await in_a_process(order) == Verdict("fgd", "1000", cpu_s=ANY)
+
+
+HANGS = """
+import os, signal, sys
+from services.coordinator.rehearsal import child
+def hang(order):
+    print(os.getpid(), file=sys.stderr, flush=True)
+    signal.pause()
+child.verdict_on = hang
+{untie}
+child.main()
+"""
+LEADER = """
+import asyncio, sys, uvloop
+from services.coordinator.rehearsal import keeper
+from shared.experiments.evaluation.suites.situation import Order, Situation
+keeper.CHILD = ("-c", sys.argv[1])
+uvloop.run(keeper.in_a_process(Order("frag", b"", Situation((), ()))))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux ends a process with its parent")
+@pytest.mark.parametrize("tied", [True, False])
+def test_it_ends_with_a_leader_that_is_killed_and_would_not_if_it_were_not_tied_to_it(tied):
+    script = HANGS.format(untie="" if tied else "child.die_with_parent = lambda: None")
+    command = [sys.executable, "-c", LEADER, script]
+    with subprocess.Popen(command, cwd=keeper.OURS, stderr=subprocess.PIPE, text=True) as leader:
+        assert leader.stderr is not None
+        player = int(leader.stderr.readline())
+        leader.kill()
+        leader.wait(60)
+        if not tied:
+            assert "(zombie)" not in Path(f"/proc/{player}/status").read_text()  # it is still there
+            os.kill(player, signal.SIGKILL)
+        assert leader.stderr.read() == ""  # both hold the error output, so its end is the end of both
+
+
+async def test_one_whose_leader_is_gone_before_it_could_tie_itself_to_it_ends_at_once():
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *keeper.CHILD,
+        "1",
+        cwd=keeper.OURS,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        assert await child.stdout.read() == b""  # though nothing came on its input, which is open
+        assert await child.wait() == 0
 
 
 async def test_a_process_that_dies_and_one_that_takes_too_long_are_problems_and_nothing_is_left(monkeypatch):

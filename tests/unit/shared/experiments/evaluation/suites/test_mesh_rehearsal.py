@@ -88,11 +88,11 @@ def test_a_demand_that_hardly_asks_for_gpus_is_refused_by_name():
     plain = make_pod().cpu("1").pod().pod_class
     nodes = [gpu_node(f"n{number}", 8) for number in range(100)]
     situation = situation_of(cluster(*nodes).table, {share(10): 50, plain: 5_000})
-    with pytest.raises(ConfigError, match="next to nobody asks for one"):
+    with pytest.raises(ConfigError, match="they ask for too little beside so many GPUs"):
         trace_of(situation)
     told = verdict_on(Order("frag", shipped_bytes("frag"), situation))
     assert not told.places
-    assert "next to nobody asks for one" in told.problem
+    assert "they ask for too little beside so many GPUs" in told.problem
 
 
 def test_weights_that_are_none_are_a_problem_and_no_verdict():
