@@ -53,6 +53,7 @@ class Loans:
         self._committer = committer
         self._of: dict[str, Held] = {}
         self._asked: set[str] = set()
+        self._fence = 0
         self._pause = FIRST_LOOK_S
         self._looks = 0
         self.look_at = NEVER
@@ -98,8 +99,11 @@ class Loans:
         self.look_at = self._state.now
 
     def fence_moved(self) -> None:
-        """Perhaps it has: what was lent before can be committed no more, and is looked at at once."""
-        if any(held.fence is not None and self._closed(held) for held in self._of.values()):
+        """Perhaps it has: what was lent before can be committed no more, and is looked at at once, but once."""
+        if self._fence == self._committer.fence:
+            return
+        self._fence = self._committer.fence
+        if self._of:
             self.look_at = self._state.now
 
     def over(self, uid: str) -> None:

@@ -148,6 +148,19 @@ def test_room_stays_lent_as_long_as_an_intent_names_the_pod() -> None:
     assert takes(world, lender) == Outcome.CONFLICT
 
 
+def test_a_loan_in_use_costs_other_pods_no_list_of_the_intents() -> None:
+    """Its Binding hangs, for a webhook or a volume; others are committed meanwhile, thousands a second."""
+    world, home, lender = two_shards()
+    world.send(home, spanning(world, lender))
+    world.run(home, Commit)
+    world.pass_time(lender, 2.1)
+    world.settle(lender)
+    world.send(lender, world.plan(("p2", "n6")))
+    world.run(lender, Commit)
+    assert len(lender.core.loans) == 1
+    assert not any(isinstance(effect, ListIntents) for effect in lender.effects)
+
+
 def told_an_old_list(world: World, home: Binder, lender: Binder) -> None:
     """Between a list and the move of the lender's fence the home commits; then the list comes."""
     plan = spanning(world, lender)
