@@ -257,6 +257,25 @@ def test_a_plan_that_came_to_the_wrong_shard_is_sent_again_and_its_units_stay_wh
     assert scene.held_plans[-1] == plan
 
 
+def test_who_committed_a_gang_is_asked_for_its_end_also_when_the_group_has_no_members_any_more() -> None:
+    """Its pods are being deleted, and another shard than its home by name took it."""
+    scene = scene_of(hold=True)
+    home = TWO.of(KEY)
+    for name in NODES[home]:
+        scene.add_pod(make_pod(f"fills-{name}").cpu("4").on(name).pod())
+    add_gang(scene, 4, 4)
+    scene.run(batch=100)
+    plan = scene.held_plans[-1]
+    for number in range(4):
+        scene.change_pod(f"uid-m{number}", terminating=True)
+    scene.run(batch=100)
+    results = [PlacementResult(p.unit, Outcome.UNRESOLVED, p.node) for p in plan.placements]
+    result = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, elapsed_us=2_000_000)
+    scene.deliver(PlanAnswered(plan.plan_id, result, 2.0))
+    [asked] = [opened for opened in scene.core.ledger.plans.values() if opened.again]
+    assert {TWO.of(placement.node) for placement in asked.plan.placements} == {asked.shard}
+
+
 def test_another_record_of_the_shards_ends_the_term() -> None:
     scene = scene_of()
     assert not [i for i in scene.deliver(ShardsSeen(5)) if isinstance(i, StepDown)]
