@@ -192,6 +192,41 @@ def test_a_gang_that_is_lent_too_little_is_given_back_whole() -> None:
     assert len(scene.bindings) == 6
 
 
+def went_while_it_borrowed(scene: Scene, gone: list[str]) -> list[bool]:
+    """Members that were bound go before the lender has answered: of the plans sent, which lend."""
+    plan = lend_of(scene)
+    for uid in gone:
+        scene.delete_pod(uid)
+    scene.run(batch=100)
+    scene.deliver(scene.bind(plan))
+    assert scene.core.validate() == []
+    return [held.lend for held in scene.held_plans]
+
+
+def test_a_gang_whose_bound_members_went_while_it_borrowed_is_not_sent_below_its_minimum() -> None:
+    scene = scene_of(hold=True)
+    add_gang(scene, 0, 6)
+    scene.add_pod(replace(make_pod("b").cpu("2").on(NODES["0"][0]).pod(), group=KEY))
+    scene.run(batch=100)
+    add_gang(scene, 5, 6)
+    scene.run(batch=100)
+    assert went_while_it_borrowed(scene, ["uid-b"]) == [True]
+
+
+def test_a_late_member_whose_gang_went_while_it_borrowed_is_not_sent_alone() -> None:
+    scene = scene_of()
+    add_gang(scene, 4, 4)
+    scene.run(batch=100)
+    node = scene.pods["uid-m0"].node_name
+    scene.hold_plans = True
+    scene.delete_pod("uid-m0")
+    scene.add_pod(make_pod("fills").cpu("2").on(node).pod())
+    scene.run(batch=100)
+    scene.add_pod(replace(make_pod("m9").cpu("2").pod(), group=KEY))
+    scene.run(batch=100, until_s=2.0)
+    assert went_while_it_borrowed(scene, ["uid-m1", "uid-m2", "uid-m3"]) == [True]
+
+
 def test_a_lender_that_does_not_answer_holds_a_gang_up_no_longer_than_its_time() -> None:
     scene = spanning_scene(hold=True)
     plan = lend_of(scene)
