@@ -248,8 +248,9 @@ class Ledger:
         leads hold up the others."""
         plans, units, shards = 0, 0, len(self.state.shards.names)
         leaderless = self.leaderless() if shards > 1 else []
+        some_led = 0 < len(leaderless) < shards
         for plan in self.plans.values():
-            held_up = plan.shard in leaderless and len(leaderless) < shards
+            held_up = some_led and not {plan.shard, *plan.borrows.values()}.isdisjoint(leaderless)
             if not plan.again and not plan.lends_to and plan.plan.placements and not held_up:
                 plans += 1
                 units += len(plan.plan.placements)

@@ -109,9 +109,11 @@ def test_a_gang_of_which_some_were_planned_keeps_its_committer_and_borrows_elsew
     assert {loan.uid for loan in committing.loans} == {placement.uid for placement in committing.placements}
 
 
-def spanning_scene(**flags: bool) -> Scene:
+def spanning_scene(*, hold: bool = False, leaderless: str = "") -> Scene:
     """A gang that takes three of four nodes, with its plans held back."""
-    scene = scene_of(**flags)
+    scene = scene_of(hold=hold)
+    if leaderless:
+        scene.deliver(BinderChanged("", 0, leaderless))
     add_gang(scene, 6, 6)
     scene.run(batch=100)
     return scene
@@ -277,6 +279,13 @@ def test_a_shard_without_a_binder_holds_up_nobody_else() -> None:
     assert scene.core.ledger.leaderless() == ["1"]
     sent = scene.deliver(BinderChanged("http://late", 9, "1"))
     assert {s.plan.plan_id for s in sent if isinstance(s, SendPlan)} == {plan.plan.plan_id for plan in waiting}
+
+
+def test_gangs_that_wait_for_a_shard_without_a_binder_to_lend_hold_up_nobody_else() -> None:
+    scene = spanning_scene(hold=True, leaderless="1" if TWO.of(KEY) == "0" else "0")
+    [borrowing] = [opened for opened in scene.core.ledger.plans.values() if opened.borrows]
+    scene.core.ledger.plans |= dict.fromkeys(range(100, 120), borrowing)
+    assert scene.core.ledger.has_room()
 
 
 def test_a_plan_that_came_to_the_wrong_shard_is_sent_again_and_its_units_stay_where_they_are() -> None:
