@@ -176,11 +176,12 @@ class Committer:
             return None
         if not (self._puts or self._renewals or self._at_once) and now < self._clear_since + self._linger_s:
             return None
-        ops = MAX_OPS - MAX_LENDER_COMPARES if self._lenders else MAX_OPS
-        most = max(ops // 2, ops - len(self._puts) - len(self._renewals))
-        clears = dict(list(self._clears.items())[:most])
         ghosts = frozenset(islice(self._ghosts, MAX_GHOSTS))
-        room = ops - len(clears) - len(ghosts)
+        ops = MAX_OPS - len(ghosts) - (MAX_LENDER_COMPARES if self._lenders else 0)
+        # who is to pass waits for deletes alone: under load they would be ever behind what is new
+        most = ops if self._passes else max(ops // 2, ops - len(self._puts) - len(self._renewals))
+        clears = dict(list(self._clears.items())[:most])
+        room = ops - len(clears)
         renewals: dict[str, Intent] = {}
         pods = 0
         for key, intent in self._renewals.items():
