@@ -204,8 +204,8 @@ def beyond(state: State, plan: Plan) -> str:
 
 def unsound(plan: Plan) -> str:
     """What is wrong with what the plan lends or rests on; "" where nothing is."""
-    if plan.lend and (plan.gangs or plan.loans or plan.evictions):
-        return "a plan that lends has gangs, loans or evictions"
+    if plan.lend and (plan.loans or plan.evictions):
+        return "a plan that lends has loans or evictions"
     if not plan.loans:
         return ""
     wanted = {placement.uid: (placement.node, *placement.alternatives) for placement in plan.placements}

@@ -160,7 +160,10 @@ class Ledger:
         for shard, wanted in to_borrow(state.shards, opened.shard, opened.plan.placements).items():
             self._plan_ids += 1
             state.messages += 1
-            plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, wanted, lend=True)
+            # a binder from before loans reads a gang that cannot reach its minimum, and commits none of it
+            group = self.placed[wanted[0].uid].pod.group
+            never = Gang(wanted[0].unit, group, [placement.unit for placement in wanted], len(wanted) + 1)
+            plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, wanted, gangs=[never], lend=True)
             lender = self.plans[plan.plan_id] = OpenPlan(
                 plan, shard, opened_at=state.now, lends_to=opened.plan.plan_id
             )  # fmt: skip

@@ -287,10 +287,29 @@ def test_room_that_is_asked_for_on_another_node_meanwhile_is_not_lent() -> None:
     assert lender.answers[second].loans == []
 
 
+def to_lend(world: World) -> Plan:
+    """As coordinators ask: in a gang that cannot reach its minimum."""
+    plan = world.gang(("p1", LENT_NODE), at_least=2)
+    return replace(plan, lend=True)
+
+
 def test_a_plan_that_lends_commits_nothing() -> None:
     world, _, lender = two_shards()
-    request = world.send(lender, replace(world.gang(("p0", LENT_NODE), at_least=1), lend=True))
-    assert lender.refusals[request].code == "wire_invalid"
+    request = world.send(lender, to_lend(world))
+    world.settle(lender)
+    assert outcomes(lender, request) == {Outcome.LENT}
+    assert not world.intents()
+    assert world.node_of("p1") == ""
+
+
+def test_a_binder_from_before_loans_commits_nothing_of_a_plan_that_lends() -> None:
+    """It reads the fields that it knows."""
+    world, _, lender = two_shards()
+    request = world.send(lender, replace(to_lend(world), lend=False))
+    world.settle(lender)
+    assert outcomes(lender, request) == {Outcome.CONFLICT}
+    assert not world.commitments
+    assert world.node_of("p1") == ""
 
 
 def test_a_lone_pod_is_committed_on_a_loan_too() -> None:

@@ -126,7 +126,9 @@ def test_a_gang_larger_than_any_shard_spans_them() -> None:
     assert {TWO.of(node) for node in gang} == {"0", "1"}
     lending, committing = scene.plans
     assert lending.lend
-    assert not lending.gangs
+    [never] = lending.gangs  # so a binder that does not know of loans commits none of it
+    assert set(never.members) == {placement.unit for placement in lending.placements}
+    assert never.min_count > len(never.members)
     assert {TWO.of(placement.node) for placement in lending.placements} == {"1" if TWO.of(KEY) == "0" else "0"}
     assert {loan.uid for loan in committing.loans} == {placement.uid for placement in lending.placements}
     assert scene.core.validate() == []
