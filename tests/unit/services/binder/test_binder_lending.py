@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.binder.core.events import IntentsListed
 from services.binder.core.instructions import Bind, Commit, ListIntents, LookUp, ReadPod
-from services.binder.core.loans import Loans
+from services.binder.core.loans import READS_AT_ONCE, Loans
 from services.binder.core.state import CoreSettings
 from shared.ports import CreateRevisionIs, ModRevisionIs
 from shared.wire.messages import Loan, Outcome, Plan
@@ -124,6 +124,27 @@ def test_a_loan_that_is_not_used_is_taken_back_and_a_commit_on_it_comes_too_late
     world.settle(home)
     assert outcomes(home, request) == {Outcome.CONFLICT}
     assert check_all(world) == []
+
+
+def test_loans_that_end_together_are_read_some_at_a_time() -> None:
+    world = World()
+    world.kube.add_node(make_node(LENT_NODE).allocatable(cpu="100"))
+    names = [f"p{number}" for number in range(3 * READS_AT_ONCE)]
+    for name in names:
+        world.kube.add_pod(make_pod(name).cpu("1"))
+    world.divide("0", "1")
+    lender = world.start_binder("1")
+    world.send(lender, replace(world.plan(*((name, LENT_NODE) for name in names)), lend=True))
+    world.run(lender, Commit)
+    assert len(lender.core.loans) == len(names)
+    world.pass_time(lender, 2.1)
+    world.run(lender, Commit)
+    world.run(lender, ListIntents)
+    most = 0
+    while reads := sum(isinstance(effect, ReadPod) for effect in lender.effects):
+        most = max(most, reads)
+        world.run(lender, ReadPod)
+    assert (most, len(lender.core.loans)) == (READS_AT_ONCE, 0)
 
 
 def test_a_commit_that_a_lender_made_impossible_is_not_tried_again() -> None:
