@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from services.binder.core.events import LookedUp
@@ -124,6 +125,8 @@ class Committer:
                 self._clears.move_to_end(key, last=False)
         elif self.sent is not None and key in self.sent.puts:
             self._unwanted.add(key)
+        elif self.sent is not None and key in self.sent.passes:  # whoever comes under this key waits for another
+            self.sent = replace(self.sent, passes=tuple(one for one in self.sent.passes if one != key))
 
     def tried(self, key: str) -> bool:
         """Whether a transaction with this new intent was sent: it may be in etcd."""

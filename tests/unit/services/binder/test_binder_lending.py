@@ -147,6 +147,20 @@ def test_loans_that_end_together_are_read_some_at_a_time() -> None:
     assert (most, len(lender.core.loans)) == (READS_AT_ONCE, 0)
 
 
+def test_a_pod_that_went_while_it_was_to_be_lent_is_not_lent_to_who_asks_late() -> None:
+    world, _, lender = two_shards()
+    late = replace(world.plan(("p1", LENT_NODE)), lend=True)
+    ask(world, lender, "p1")
+    world.kube.remove_pod("p1")
+    world.watch(lender)
+    request = world.send(lender, late)
+    world.settle(lender)
+    world.pass_time(lender, 0.3)
+    world.settle(lender)
+    assert outcome(lender, request).outcome == Outcome.GONE
+    assert not len(lender.core.loans)
+
+
 def test_a_commit_that_a_lender_made_impossible_is_not_tried_again() -> None:
     world, home, lender = two_shards()
     plan = spanning(world, lender)
