@@ -305,7 +305,8 @@ class Plan(Message, frozen=True, tag=5):
     """Coordinator to binder: commit and bind these. ``plan_id`` with the term makes it idempotent.
 
     Every placement has a ``unit`` of its own; those named in ``gangs`` stand or fall together. ``lend``: commit none of
-    them, keep their room for the binder of another shard; ``loans``: what other shards' binders keep for placements of
+    them, keep their room for the binder of another shard, each by itself (the gang is for binders that do not know of
+    this: one that cannot reach its minimum); ``loans``: what other shards' binders keep for placements of
     this plan on their nodes, as they said it.
     """
 

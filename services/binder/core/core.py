@@ -325,7 +325,7 @@ class BinderCore:
         opened = self.plans.open(event.request, plan)
         if opened is None:
             return
-        arriving = self.gangs.open(plan) if plan.gangs else zip(plan.placements, repeat(""))
+        arriving = self.gangs.open(plan) if plan.gangs and not plan.lend else zip(plan.placements, repeat(""))
         arrivals: Iterable[Arrival] = (Arrival(plan.term, plan.plan_id, one, gang) for one, gang in arriving)
         state.arriving.extend(with_loans(plan, arrivals) if plan.lend or plan.loans else arrivals)
         self._take_up()

@@ -34,6 +34,9 @@ from shared.wire.records import IntentPod, gang_part
 
 FIRST_LOOK_S = 0.5
 
+READS_AT_ONCE = 16
+"""Pods that are read at a time: a large gang's loans end together, and Bindings go over the same connections."""
+
 
 @dataclass(slots=True)
 class Held:
@@ -52,7 +55,9 @@ class Loans:
         self._state = state
         self._committer = committer
         self._of: dict[str, Held] = {}
+        self._due: dict[str, None] = {}
         self._asked: set[str] = set()
+        self._fence = 0
         self._pause = FIRST_LOOK_S
         self._looks = 0
         self.look_at = NEVER
@@ -98,8 +103,11 @@ class Loans:
         self.look_at = self._state.now
 
     def fence_moved(self) -> None:
-        """Perhaps it has: what was lent before can be committed no more, and is looked at at once."""
-        if any(held.fence is not None and self._closed(held) for held in self._of.values()):
+        """Perhaps it has: what was lent before can be committed no more, and is looked at at once, but once."""
+        if self._fence == self._committer.fence:
+            return
+        self._fence = self._committer.fence
+        if self._of:
             self.look_at = self._state.now
 
     def over(self, uid: str) -> None:
@@ -107,7 +115,9 @@ class Loans:
         if not self._of:
             return
         self._of.pop(uid, None)
+        self._due.pop(uid, None)
         self._asked.discard(uid)
+        self._read_next()
         if not self._of:
             self.look_at = NEVER
 
@@ -117,8 +127,14 @@ class Loans:
         for uid in self._of.keys() - named - self._asked:
             held = self._of[uid]
             if held.fence is None or (self._closed(held) and revision >= self._committer.fence):
-                self._asked.add(uid)
-                self._state.emit(ReadPod(uid, held.pod.ns, held.pod.name))
+                self._due[uid] = None
+        self._read_next()
+
+    def _read_next(self) -> None:
+        while self._due and len(self._asked) < READS_AT_ONCE:
+            uid, _ = self._due.popitem()
+            self._asked.add(uid)
+            self._state.emit(ReadPod(uid, self._of[uid].pod.ns, self._of[uid].pod.name))
 
     def read(self, uid: str, pod: Pod | None) -> bool:
         """A pod was read; whether it was asked for here."""
@@ -134,6 +150,7 @@ class Loans:
     def unread(self, uid: str) -> None:
         """The API server did not answer; the next list asks again."""
         self._asked.discard(uid)
+        self._read_next()
 
     def step(self) -> None:
         """Take back what is due; look whether intents are gone, ever less often: till then their room is nobody's."""
@@ -200,8 +217,8 @@ def beyond(state: State, plan: Plan) -> str:
 
 def unsound(plan: Plan) -> str:
     """What is wrong with what the plan lends or rests on; "" where nothing is."""
-    if plan.lend and (plan.gangs or plan.loans or plan.evictions):
-        return "a plan that lends has gangs, loans or evictions"
+    if plan.lend and (plan.loans or plan.evictions):
+        return "a plan that lends has loans or evictions"
     if not plan.loans:
         return ""
     wanted = {placement.uid: (placement.node, *placement.alternatives) for placement in plan.placements}

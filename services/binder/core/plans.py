@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from services.binder.core.instructions import Answer, Refuse
 from services.binder.core.state import NEVER, State
 from shared.wire.messages import (
@@ -66,7 +68,7 @@ class Plans:
         """What units that end LENT were lent as, by uid, until their plans have heard of it."""
         self._state = state
         self._open: dict[PlanKey, OpenPlan] = {}
-        self._answered: OrderedDict[PlanKey, OpenPlan] = OrderedDict()
+        self._answered: OrderedDict[PlanKey, tuple[PlanResult, float]] = OrderedDict()
         self._by_uid: dict[str, list[PlanKey]] = {}
         self._message_id = 0
 
@@ -84,7 +86,7 @@ class Plans:
         remembered = self._answered.get(key)
         if remembered is not None:
             self._state.stats.plans_repeated += 1
-            self._answer(request, remembered)
+            self._answer(request, *remembered)
             return None
         self._state.stats.plans += 1
         self._state.stats.placements += len(plan.placements)
@@ -204,23 +206,20 @@ class Plans:
 
     def _close(self, opened: OpenPlan) -> None:
         del self._open[opened.key]
-        self._answered[opened.key] = opened
-        while len(self._answered) > REMEMBERED:
-            self._answered.popitem(last=False)
-        for request in opened.requests:
-            self._answer(request, opened)
-
-    def _answer(self, request: int, opened: OpenPlan) -> None:
         plan = opened.plan
         results = [opened.results[placement.unit] for placement in plan.placements]
         evictions = [result for result in opened.evicting.values() if result is not None]
+        said = PlanResult(VERSION, 0, plan.message_id, plan.term, plan.plan_id, results, 0, evictions, opened.loans)
+        self._answered[opened.key] = said, opened.arrived  # not the plan: hundreds of those would be the most we hold
+        while len(self._answered) > REMEMBERED:
+            self._answered.popitem(last=False)
+        for request in opened.requests:
+            self._answer(request, said, opened.arrived)
+
+    def _answer(self, request: int, said: PlanResult, arrived: float) -> None:
         self._message_id += 1
-        elapsed_us = max(0, round((self._state.now - opened.arrived) * 1e6))
-        result = PlanResult(
-            VERSION, self._message_id, plan.message_id, plan.term, plan.plan_id, results, elapsed_us, evictions,
-            opened.loans,
-        )  # fmt: skip
-        self._state.emit(Answer(request, result))
+        elapsed_us = max(0, round((self._state.now - arrived) * 1e6))
+        self._state.emit(Answer(request, replace(said, message_id=self._message_id, elapsed_us=elapsed_us)))
 
     def _forget(self, uid: str, key: PlanKey) -> None:
         waiting = self._by_uid.get(uid)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from services.binder.core.events import LookedUp
@@ -124,6 +125,8 @@ class Committer:
                 self._clears.move_to_end(key, last=False)
         elif self.sent is not None and key in self.sent.puts:
             self._unwanted.add(key)
+        elif self.sent is not None and key in self.sent.passes:  # whoever comes under this key waits for another
+            self.sent = replace(self.sent, passes=tuple(one for one in self.sent.passes if one != key))
 
     def tried(self, key: str) -> bool:
         """Whether a transaction with this new intent was sent: it may be in etcd."""
@@ -176,11 +179,12 @@ class Committer:
             return None
         if not (self._puts or self._renewals or self._at_once) and now < self._clear_since + self._linger_s:
             return None
-        ops = MAX_OPS - MAX_LENDER_COMPARES if self._lenders else MAX_OPS
-        most = max(ops // 2, ops - len(self._puts) - len(self._renewals))
-        clears = dict(list(self._clears.items())[:most])
         ghosts = frozenset(islice(self._ghosts, MAX_GHOSTS))
-        room = ops - len(clears) - len(ghosts)
+        ops = MAX_OPS - len(ghosts) - (MAX_LENDER_COMPARES if self._lenders else 0)
+        # who is to pass waits for deletes alone: under load they would be ever behind what is new
+        most = ops if self._passes else max(ops // 2, ops - len(self._puts) - len(self._renewals))
+        clears = dict(list(self._clears.items())[:most])
+        room = ops - len(clears)
         renewals: dict[str, Intent] = {}
         pods = 0
         for key, intent in self._renewals.items():

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from services.coordinator.binding.borrowing import kept
 from services.coordinator.binding.plans import Ledger, OpenPlan, Placed
 from services.coordinator.core.events import PlanAnswered, PlanFailed, PodFetched
@@ -220,21 +222,28 @@ class Outcomes:
 
     def _borrowed(self, opened: OpenPlan) -> None:
         """All lenders have answered: what stands goes to the binder, whole gangs or nothing of them."""
-        plan, shards = opened.plan, self._state.shards
+        plan, shards, groups = opened.plan, self._state.shards, self._state.groups
         waiting: dict[int, Placed] = {}
         for placement in plan.placements:
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and placed.plan_id == plan.plan_id:
                 waiting[placement.unit] = placed
+        # members that were bound may have gone while lenders were waited for: then it takes more than was decided
+        lacking = {gang.unit: max(gang.min_count, groups.lacking(gang.group)) for gang in plan.gangs}
+        together = {unit for gang in plan.gangs for unit in gang.members}
+        alone = {
+            unit for unit, placed in waiting.items() if unit not in together and groups.lacking(placed.pod.group) > 1
+        }
         stand = {
-            unit: placed.loan is not None or shards.of(placed.placement.node) == opened.shard
+            unit: unit not in alone and (placed.loan is not None or shards.of(placed.placement.node) == opened.shard)
             for unit, placed in waiting.items()
         }
-        units, gangs, lost = kept(plan.gangs, stand)
+        units, gangs, lost = kept([replace(gang, min_count=lacking[gang.unit]) for gang in plan.gangs], stand)
         self._ledger.borrowed(opened, units, gangs)
-        for unit in lost:
+        for unit in lost | alone:
             failed = self._failures.conflicts.lost(waiting[unit].placement.uid)
-            self._give_back(waiting[unit], "other shards have lent too little room for its pod group", failed=failed)
+            reason = "too few of its pod group are left: other shards have lent too little room, or members have gone"
+            self._give_back(waiting[unit], reason, failed=failed)
 
     def give_up(self, plans: Iterable[OpenPlan]) -> None:
         """These have waited for lenders in vain: nothing of them was sent, so all of it is tried anew."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from services.coordinator.binding.borrowing import Placing, parts_of, to_borrow
+from services.coordinator.binding.borrowing import Part, Placing, parts_of, to_borrow
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import FetchPod, SendPlan, StepDown
 from services.coordinator.core.state import NEVER, State
@@ -111,18 +111,18 @@ class Ledger:
 
     # --- plans --------------------------------------------------------------------------------------------------
 
-    def open(self, placements: list[Placing], follows: int, *, gangs: Sequence[Gang] = (), again: bool = False) -> None:
+    def open(self, placements: list[Placing], follows: int, *, gangs: Sequence[Gang] = ()) -> None:
         """A new plan for each shard, sent at once if its binder leads and nothing is to be borrowed. ``gangs``: which
         of the placements stand or fall together; each is of one group (``shards.py``)."""
         shards = self.state.shards
         if not shards.several:
-            self._open(placements, follows, gangs, shards.names[0], again)
+            self._open(placements, follows, gangs, shards.names[0])
             return
         for part in parts_of(self.state, placements, gangs):
-            self._open(part.each, follows, part.gangs, part.shard, again)
+            self._open(part.each, follows, part.gangs, part.shard)
 
     def _open(
-        self, placements: list[tuple[Placement, Pod]], follows: int, gangs: Sequence[Gang], shard: str, again: bool
+        self, placements: list[Placing], follows: int, gangs: Sequence[Gang], shard: str, again: bool = False
     ) -> None:
         state = self.state
         self._plan_ids += 1
@@ -160,7 +160,10 @@ class Ledger:
         for shard, wanted in to_borrow(state.shards, opened.shard, opened.plan.placements).items():
             self._plan_ids += 1
             state.messages += 1
-            plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, wanted, lend=True)
+            # a binder from before loans reads a gang that cannot reach its minimum, and commits none of it
+            group = self.placed[wanted[0].uid].pod.group
+            never = Gang(wanted[0].unit, group, [placement.unit for placement in wanted], len(wanted) + 1)
+            plan = Plan(VERSION, state.messages, 0, state.term, self._plan_ids, wanted, gangs=[never], lend=True)
             lender = self.plans[plan.plan_id] = OpenPlan(
                 plan, shard, opened_at=state.now, lends_to=opened.plan.plan_id
             )  # fmt: skip
@@ -204,7 +207,7 @@ class Ledger:
         """Ask for the end of units on their way, by one plan at a time for all of them: some wait ten minutes for a
         volume, and a request each would take all the room and all the connections from those that wait for nothing."""
         asked = self._askable()
-        placements = []
+        parts: dict[str, Part] = {}
         gangs: dict[int, Gang] = {}
         for uid in asked:
             del self._later[uid]
@@ -214,12 +217,14 @@ class Ledger:
             placement = placed.placement
             if entry is not None:
                 placement = msgspec.structs.replace(placement, resource_version=entry.pod.resource_version)
-            placements.append((placement, placed.pod))
+            parts.setdefault(placed.shard, Part(placed.shard)).each.append((placement, placed.pod))
             if placed.gang is not None:  # a binder that knows nothing of it must not place its members one by one
                 members = gangs[placed.gang.unit].members if placed.gang.unit in gangs else []
                 gangs[placed.gang.unit] = msgspec.structs.replace(placed.gang, members=[*members, placement.unit])
-        if placements:
-            self.open(placements, 0, gangs=list(gangs.values()), again=True)
+        for shard, part in parts.items():  # whose binder has them, whatever their groups' homes are by now
+            units = {placement.unit for placement, _ in part.each}
+            own = [gang for gang in gangs.values() if gang.members[0] in units]
+            self._open(part.each, 0, own, shard, again=True)
 
     def evict(self, evictions: list[Eviction]) -> None:
         """New plans of evictions alone for each shard, of as many as one may name, sent at once if its binder leads."""
@@ -246,8 +251,9 @@ class Ledger:
         leads hold up the others."""
         plans, units, shards = 0, 0, len(self.state.shards.names)
         leaderless = self.leaderless() if shards > 1 else []
+        some_led = 0 < len(leaderless) < shards
         for plan in self.plans.values():
-            held_up = plan.shard in leaderless and len(leaderless) < shards
+            held_up = some_led and not {plan.shard, *plan.borrows.values()}.isdisjoint(leaderless)
             if not plan.again and not plan.lends_to and plan.plan.placements and not held_up:
                 plans += 1
                 units += len(plan.plan.placements)

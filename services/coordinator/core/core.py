@@ -241,6 +241,7 @@ class Core:
         if agenda.sweep <= now:
             agenda.sweep = now + self._until_next_look(queue.sweep(now))
             self.registry.rebalance()
+            self.requeuer.swept()
         if self.takeover.held:
             self.takeover.ask()
         if agenda.results <= now:

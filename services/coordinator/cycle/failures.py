@@ -150,6 +150,8 @@ class FailureHandler:
             else:
                 state.queue.park(pod.uid, (), state.now)
             self._requeuer.attempt_ended(pod.uid)
+        if pods:
+            self._requeuer.nobody_decides()
         for key in together:
             state.queue.park_group(key, (), state.groups.lacking(key), state.now)
             state.groups.touch(key)

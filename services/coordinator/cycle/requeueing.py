@@ -76,6 +76,10 @@ class _Roused:
     counted: bool
 
 
+NOBODY = ""
+"""Held while nobody decides; no group has this key."""
+
+
 class Requeuer:
     """One term's. The marks are cheap; ``step`` does the work."""
 
@@ -106,7 +110,9 @@ class Requeuer:
             for pod in self._state.cluster.index.pods_on(node_name):
                 if pod.relations is not None and pod.relations.anti_affinity:
                     self.pod_changed(pod, event)
-        self._joined |= event is ClusterEvent.NODE_ADDED
+        if event is ClusterEvent.NODE_ADDED:
+            self._joined = True
+            self._held.discard(NOBODY)
 
     def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
         """A pod that stands, or stood, came, went or changed: other pods' rules may mean it, and its own others."""
@@ -132,6 +138,7 @@ class Requeuer:
     def agents_joined(self) -> None:
         """There is somebody to ask again."""
         self._joined = True
+        self._held.discard(NOBODY)
         self._state.agenda.rousing = self._state.now
 
     def attempt_ended(self, uid: str, node_name: str = "") -> None:
@@ -152,6 +159,14 @@ class Requeuer:
     def hold(self, key: str) -> None:
         """A group is judged over turns: what changes until that has ended may help it too, and is kept."""
         self._held.add(key)
+
+    def nobody_decides(self) -> None:
+        """There is nobody to ask, so to rouse pods is in vain: what changes is kept until there may be again."""
+        self._held.add(NOBODY)
+
+    def swept(self) -> None:
+        """Time has passed: perhaps somebody decides again."""
+        self.release(NOBODY)
 
     def release(self, key: str) -> None:
         """It has ended."""

@@ -50,6 +50,40 @@ def test_a_batch_stays_within_etcds_limits_whatever_waits() -> None:
     assert batches == -(-900 // MAX_OPS)
 
 
+def test_deletes_and_what_must_be_absent_stay_within_etcds_limits_together() -> None:
+    committer = make_committer()
+    for number in range(60):
+        committer.put(f"lost-{number}", intent(f"lost-{number}"))
+    made = commit(committer)
+    for number in range(60):
+        committer.clear(f"lost-{number}", 0.0)
+    committer.failed(LookedUp(made.batch, 3, 7, {}), 0.0)
+    for number in range(300):
+        committer.adopt(f"old-{number}", 5)
+        committer.clear(f"old-{number}", 0.0)
+    made = commit(committer, 1.0)
+    assert len(made.compares) <= MAX_TXN_OPS
+
+
+def test_what_is_lent_is_told_though_more_is_committed_without_end() -> None:
+    """Each transaction is full of new intents, and what ended before waits to be deleted."""
+    committer = make_committer()
+    ended: list[str] = []
+    for number in range(20):
+        for new in range(200):
+            committer.put(f"{number}-{new}", intent(f"{number}-{new}"))
+        if number == 10:
+            committer.pass_by("lent")
+        made = commit(committer)
+        done = committer.succeeded(made.batch, 9 + number, 0.0)
+        if "lent" in done:
+            break
+        for key in ended:
+            committer.clear(key, 0.0)
+        ended = list(done)
+    assert "lent" in done
+
+
 def test_only_one_transaction_is_in_flight() -> None:
     committer = make_committer()
     committer.put("a", intent("a"))

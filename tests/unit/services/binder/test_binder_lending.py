@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.binder.core.events import IntentsListed
 from services.binder.core.instructions import Bind, Commit, ListIntents, LookUp, ReadPod
-from services.binder.core.loans import Loans
+from services.binder.core.loans import READS_AT_ONCE, Loans
 from services.binder.core.state import CoreSettings
 from shared.ports import CreateRevisionIs, ModRevisionIs
 from shared.wire.messages import Loan, Outcome, Plan
@@ -126,6 +126,41 @@ def test_a_loan_that_is_not_used_is_taken_back_and_a_commit_on_it_comes_too_late
     assert check_all(world) == []
 
 
+def test_loans_that_end_together_are_read_some_at_a_time() -> None:
+    world = World()
+    world.kube.add_node(make_node(LENT_NODE).allocatable(cpu="100"))
+    names = [f"p{number}" for number in range(3 * READS_AT_ONCE)]
+    for name in names:
+        world.kube.add_pod(make_pod(name).cpu("1"))
+    world.divide("0", "1")
+    lender = world.start_binder("1")
+    world.send(lender, replace(world.plan(*((name, LENT_NODE) for name in names)), lend=True))
+    world.run(lender, Commit)
+    assert len(lender.core.loans) == len(names)
+    world.pass_time(lender, 2.1)
+    world.run(lender, Commit)
+    world.run(lender, ListIntents)
+    most = 0
+    while reads := sum(isinstance(effect, ReadPod) for effect in lender.effects):
+        most = max(most, reads)
+        world.run(lender, ReadPod)
+    assert (most, len(lender.core.loans)) == (READS_AT_ONCE, 0)
+
+
+def test_a_pod_that_went_while_it_was_to_be_lent_is_not_lent_to_who_asks_late() -> None:
+    world, _, lender = two_shards()
+    late = replace(world.plan(("p1", LENT_NODE)), lend=True)
+    ask(world, lender, "p1")
+    world.kube.remove_pod("p1")
+    world.watch(lender)
+    request = world.send(lender, late)
+    world.settle(lender)
+    world.pass_time(lender, 0.3)
+    world.settle(lender)
+    assert outcome(lender, request).outcome == Outcome.GONE
+    assert not len(lender.core.loans)
+
+
 def test_a_commit_that_a_lender_made_impossible_is_not_tried_again() -> None:
     world, home, lender = two_shards()
     plan = spanning(world, lender)
@@ -146,6 +181,19 @@ def test_room_stays_lent_as_long_as_an_intent_names_the_pod() -> None:
         world.settle(lender)
     assert len(lender.core.loans) == 1
     assert takes(world, lender) == Outcome.CONFLICT
+
+
+def test_a_loan_in_use_costs_other_pods_no_list_of_the_intents() -> None:
+    """Its Binding hangs, for a webhook or a volume; others are committed meanwhile, thousands a second."""
+    world, home, lender = two_shards()
+    world.send(home, spanning(world, lender))
+    world.run(home, Commit)
+    world.pass_time(lender, 2.1)
+    world.settle(lender)
+    world.send(lender, world.plan(("p2", "n6")))
+    world.run(lender, Commit)
+    assert len(lender.core.loans) == 1
+    assert not any(isinstance(effect, ListIntents) for effect in lender.effects)
 
 
 def told_an_old_list(world: World, home: Binder, lender: Binder) -> None:
@@ -274,10 +322,29 @@ def test_room_that_is_asked_for_on_another_node_meanwhile_is_not_lent() -> None:
     assert lender.answers[second].loans == []
 
 
+def to_lend(world: World) -> Plan:
+    """As coordinators ask: in a gang that cannot reach its minimum."""
+    plan = world.gang(("p1", LENT_NODE), at_least=2)
+    return replace(plan, lend=True)
+
+
 def test_a_plan_that_lends_commits_nothing() -> None:
     world, _, lender = two_shards()
-    request = world.send(lender, replace(world.gang(("p0", LENT_NODE), at_least=1), lend=True))
-    assert lender.refusals[request].code == "wire_invalid"
+    request = world.send(lender, to_lend(world))
+    world.settle(lender)
+    assert outcomes(lender, request) == {Outcome.LENT}
+    assert not world.intents()
+    assert world.node_of("p1") == ""
+
+
+def test_a_binder_from_before_loans_commits_nothing_of_a_plan_that_lends() -> None:
+    """It reads the fields that it knows."""
+    world, _, lender = two_shards()
+    request = world.send(lender, replace(to_lend(world), lend=False))
+    world.settle(lender)
+    assert outcomes(lender, request) == {Outcome.CONFLICT}
+    assert not world.commitments
+    assert world.node_of("p1") == ""
 
 
 def test_a_lone_pod_is_committed_on_a_loan_too() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sys import getrefcount
+
 from services.binder.core.instructions import Commit, LookUp
 from services.binder.core.state import CoreSettings
 from shared.wire.messages import Outcome
@@ -76,6 +78,17 @@ def test_a_plan_delivered_twice_is_done_once_and_answered_twice() -> None:
     assert outcome(binder, first).outcome == outcome(binder, second).outcome == outcome(binder, third).outcome
     assert len(world.kube.bound) == 1
     assert binder.core.stats.plans == 1
+
+
+def test_an_answered_plan_is_remembered_by_its_answer_alone() -> None:
+    """Hundreds are remembered, and what they asked for is many times what was answered."""
+    world = make_world()
+    binder = world.start_binder()
+    plan = world.plan(("p0", "n0"))
+    held = getrefcount(plan), getrefcount(plan.placements[0])
+    world.send(binder, plan)
+    at_rest(world, binder)
+    assert (getrefcount(plan), getrefcount(plan.placements[0])) == held
 
 
 def test_another_plan_for_a_pod_on_its_way_hears_the_end_of_the_first() -> None:

@@ -109,9 +109,11 @@ def test_a_gang_of_which_some_were_planned_keeps_its_committer_and_borrows_elsew
     assert {loan.uid for loan in committing.loans} == {placement.uid for placement in committing.placements}
 
 
-def spanning_scene(**flags: bool) -> Scene:
+def spanning_scene(*, hold: bool = False, leaderless: str = "") -> Scene:
     """A gang that takes three of four nodes, with its plans held back."""
-    scene = scene_of(**flags)
+    scene = scene_of(hold=hold)
+    if leaderless:
+        scene.deliver(BinderChanged("", 0, leaderless))
     add_gang(scene, 6, 6)
     scene.run(batch=100)
     return scene
@@ -124,7 +126,9 @@ def test_a_gang_larger_than_any_shard_spans_them() -> None:
     assert {TWO.of(node) for node in gang} == {"0", "1"}
     lending, committing = scene.plans
     assert lending.lend
-    assert not lending.gangs
+    [never] = lending.gangs  # so a binder that does not know of loans commits none of it
+    assert set(never.members) == {placement.unit for placement in lending.placements}
+    assert never.min_count > len(never.members)
     assert {TWO.of(placement.node) for placement in lending.placements} == {"1" if TWO.of(KEY) == "0" else "0"}
     assert {loan.uid for loan in committing.loans} == {placement.uid for placement in lending.placements}
     assert scene.core.validate() == []
@@ -192,6 +196,41 @@ def test_a_gang_that_is_lent_too_little_is_given_back_whole() -> None:
     assert len(scene.bindings) == 6
 
 
+def went_while_it_borrowed(scene: Scene, gone: list[str]) -> list[bool]:
+    """Members that were bound go before the lender has answered: of the plans sent, which lend."""
+    plan = lend_of(scene)
+    for uid in gone:
+        scene.delete_pod(uid)
+    scene.run(batch=100)
+    scene.deliver(scene.bind(plan))
+    assert scene.core.validate() == []
+    return [held.lend for held in scene.held_plans]
+
+
+def test_a_gang_whose_bound_members_went_while_it_borrowed_is_not_sent_below_its_minimum() -> None:
+    scene = scene_of(hold=True)
+    add_gang(scene, 0, 6)
+    scene.add_pod(replace(make_pod("b").cpu("2").on(NODES["0"][0]).pod(), group=KEY))
+    scene.run(batch=100)
+    add_gang(scene, 5, 6)
+    scene.run(batch=100)
+    assert went_while_it_borrowed(scene, ["uid-b"]) == [True]
+
+
+def test_a_late_member_whose_gang_went_while_it_borrowed_is_not_sent_alone() -> None:
+    scene = scene_of()
+    add_gang(scene, 4, 4)
+    scene.run(batch=100)
+    node = scene.pods["uid-m0"].node_name
+    scene.hold_plans = True
+    scene.delete_pod("uid-m0")
+    scene.add_pod(make_pod("fills").cpu("2").on(node).pod())
+    scene.run(batch=100)
+    scene.add_pod(replace(make_pod("m9").cpu("2").pod(), group=KEY))
+    scene.run(batch=100, until_s=2.0)
+    assert went_while_it_borrowed(scene, ["uid-m1", "uid-m2", "uid-m3"]) == [True]
+
+
 def test_a_lender_that_does_not_answer_holds_a_gang_up_no_longer_than_its_time() -> None:
     scene = spanning_scene(hold=True)
     plan = lend_of(scene)
@@ -244,6 +283,13 @@ def test_a_shard_without_a_binder_holds_up_nobody_else() -> None:
     assert {s.plan.plan_id for s in sent if isinstance(s, SendPlan)} == {plan.plan.plan_id for plan in waiting}
 
 
+def test_gangs_that_wait_for_a_shard_without_a_binder_to_lend_hold_up_nobody_else() -> None:
+    scene = spanning_scene(hold=True, leaderless="1" if TWO.of(KEY) == "0" else "0")
+    [borrowing] = [opened for opened in scene.core.ledger.plans.values() if opened.borrows]
+    scene.core.ledger.plans |= dict.fromkeys(range(100, 120), borrowing)
+    assert scene.core.ledger.has_room()
+
+
 def test_a_plan_that_came_to_the_wrong_shard_is_sent_again_and_its_units_stay_where_they_are() -> None:
     """It may have had an effect before the shards changed: who refuses it now does not know of that."""
     scene = scene_of(hold=True)
@@ -255,6 +301,25 @@ def test_a_plan_that_came_to_the_wrong_shard_is_sent_again_and_its_units_stay_wh
     scene.run(until_s=2.0)
     assert len(scene.held_plans) > 1
     assert scene.held_plans[-1] == plan
+
+
+def test_who_committed_a_gang_is_asked_for_its_end_also_when_the_group_has_no_members_any_more() -> None:
+    """Its pods are being deleted, and another shard than its home by name took it."""
+    scene = scene_of(hold=True)
+    home = TWO.of(KEY)
+    for name in NODES[home]:
+        scene.add_pod(make_pod(f"fills-{name}").cpu("4").on(name).pod())
+    add_gang(scene, 4, 4)
+    scene.run(batch=100)
+    plan = scene.held_plans[-1]
+    for number in range(4):
+        scene.change_pod(f"uid-m{number}", terminating=True)
+    scene.run(batch=100)
+    results = [PlacementResult(p.unit, Outcome.UNRESOLVED, p.node) for p in plan.placements]
+    result = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, elapsed_us=2_000_000)
+    scene.deliver(PlanAnswered(plan.plan_id, result, 2.0))
+    [asked] = [opened for opened in scene.core.ledger.plans.values() if opened.again]
+    assert {TWO.of(placement.node) for placement in asked.plan.placements} == {asked.shard}
 
 
 def test_another_record_of_the_shards_ends_the_term() -> None:

@@ -251,3 +251,18 @@ def test_a_class_that_no_node_takes_is_not_offered() -> None:
     waiting(scene, 5, lambda number: make_pod(f"w{number}").cpu("3"))
     assert len(scene.of(SendOffer)) == offered
     assert parked(scene) == 5
+
+
+def test_while_no_agent_is_there_a_change_rouses_nobody_over_and_over_and_what_it_gave_is_kept() -> None:
+    scene = full(nodes=1)
+    waiting(scene, 3, lambda number: make_pod(f"p{number}").cpu("2"))
+    for agent in list(scene.agents):
+        scene.leave(agent)
+    scene.run(until_s=30)
+    attempts = scene.core.state.stats.parked
+    scene.delete_pod("uid-holder0")
+    scene.run(until_s=5)
+    assert scene.core.state.stats.parked - attempts <= 3
+    scene.join("late")
+    scene.run(until_s=5)
+    assert len(scene.bindings) == 2
