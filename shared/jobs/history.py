@@ -14,6 +14,8 @@ from shared.model.resources import MILLI_PER_DEVICE
 from shared.model.training_job import GpuNode, Phase, TrainingJob
 
 REMEDY = "give a file of conclave jobs record"
+BEGIN = len('{"at":')
+"""So many characters are alike at the beginning of all lines."""
 
 
 class DecidedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,17 @@ def line_of(decided: Decided) -> str:
     return msgspec.json.encode(decided).decode()
 
 
+def whole_lines(text: str, file: str) -> int:
+    """How many characters of a record are lines that end; what follows is one that its writer did not finish.
+    ``ConfigError``: it is no record, and nobody may append to it."""
+    end = text.rfind("\n") + 1
+    if text[:end].strip():
+        parse_history(text[:end], file)
+    if text[end:] and not line_of(Decided(at=0.0, gpus=0, jobs=())).startswith(text[end:][:BEGIN]):
+        raise ConfigError(f"{file}: its last line is no decision; {REMEDY}, or the name of a new file")
+    return end
+
+
 def parse_history(text: str, file: str) -> list[Decided]:
     """The decisions, in the file's order. ``ConfigError`` names the line and what is wrong with it."""
     found: list[Decided] = []
@@ -130,5 +143,8 @@ def _problem(one: Decided) -> str:
             return f"job {job.name!r}: {job.workers} workers, it takes {job.minimum} to {job.maximum}"
         if job.gpus_per_worker <= 0.0:
             return f"job {job.name!r}: gpus_per_worker {job.gpus_per_worker:g} must be above 0"
+        least = min(job.ran_s, job.epochs_left or 0.0)
+        if least < 0.0:
+            return f"job {job.name!r}: ran_s and epochs_left must be 0 or more, not {least:g}"
     used = sum(job.workers * job.gpus_per_worker for job in one.jobs)
     return f"{used:g} GPUs are given, there are {one.gpus}" if used > one.gpus else ""

@@ -55,7 +55,8 @@ async def test_what_a_cluster_decided_is_recorded_and_a_policy_learns_to_decide_
             await train(mesh, record)
         finally:
             recorder.send_signal(signal.SIGINT)
-            await recorder.wait()
+            ended = await recorder.wait()
+    assert ended == 0
     history = parse_history(record.read_text(), record.name)
     assert {job.name for job in history[-1].jobs} == {f"default/{name}" for name in NAMES}
     assert all(sum(job.workers for job in one.jobs) <= one.gpus == 8 for one in history)

@@ -32,6 +32,8 @@ from shared.jobs.policies.dealing import Options, deal, options_of, pairs_of, pl
 from shared.jobs.policies.goodput import MOST_KEPT, PROGRESS_STEPS, Floats, GoodputTables
 from shared.jobs.policies.placing import place_kept, room_of, servers_of
 
+UNKNOWN_S = 30.0
+"""Of one GPU, at least, a job is taken to need that reports nothing, however little it has had."""
 POINTS = 4
 """Of a job's remaining progress, at which its goodput is looked up."""
 
@@ -80,6 +82,8 @@ class Marginal:
         """GPUs by gain, then nodes, then each job's batch."""
         if seen.nodes != self._nodes:
             self._adopt(seen)
+        if not self._tables:
+            return {job.name: Allocation(workers=0) for job in seen.jobs}
         served = [job for job in seen.jobs if job.most_servers]
         most = tuple(max((getattr(job, name) for job in served), default=0) for name in ("maximum", "most_servers"))
         pair, places = (most[0], most[1]), room_of(seen)
@@ -103,7 +107,7 @@ class Marginal:
         that it could use; float64 [jobs] both, infinite where it cannot run.
         """
         settings = self._settings
-        age_h = (seen.now - np.array([job.submitted for job in seen.jobs])) / 3600.0
+        age_h = np.maximum(seen.now - np.array([job.submitted for job in seen.jobs]), 0.0) / 3600.0  # clocks differ
         weights = work_s**settings.size_weight * (1.0 + age_h * settings.age_weight)
         count = len(weights)
         return Worth(weights, np.full(count, settings.offset_s), np.full(count, settings.restart_weight))
@@ -129,7 +133,8 @@ class Marginal:
         """Take another cluster's nodes over."""
         types: dict[str, list[NodeObservation]] = {}
         for node in seen.nodes:
-            types.setdefault(node.gpu_type, []).append(node)
+            if node.gpus:
+                types.setdefault(node.gpu_type, []).append(node)
         self._nodes, self._costs, self._served = seen.nodes, {}, {}
         self._types = {kind: tuple(nodes) for kind, nodes in types.items()}
         self._tables = {
@@ -144,7 +149,7 @@ class Marginal:
             counts = np.array(tables.sizes)
             allowed = (counts >= job.minimum) & (counts <= job.maximum) & (job.most_servers == 0)
             if job.speed is None or job.remaining_samples is None:
-                needed = max(job.attained_s, job.restart_s) / counts
+                needed = max(job.attained_s, job.restart_s, UNKNOWN_S) / counts
             else:
                 step = round((job.progress or 0.0) * PROGRESS_STEPS)
                 key = (kind, id(job.speed), job.batch_range, job.batch, step)
@@ -152,7 +157,7 @@ class Marginal:
                     if len(self._costs) >= MOST_KEPT:
                         self._costs.clear()
                     self._costs[key] = (job.speed, seconds_per_sample(job, tables, kind))
-                needed = job.remaining_samples * self._costs[key][1]
+                needed = max(job.remaining_samples, 1.0) * self._costs[key][1]
             found.append(np.where(allowed, needed, np.inf))
         return np.concatenate(found)
 
@@ -164,7 +169,7 @@ class Marginal:
             return np.full(len(workers), np.inf)
         allowed = (workers >= job.minimum) & (workers <= job.maximum) & (servers <= job.most_servers)
         if job.remaining_samples is None or not isinstance(job.speed, ServedSpeed):
-            needed = max(job.attained_s, job.restart_s) / workers
+            needed = max(job.attained_s, job.restart_s, UNKNOWN_S) / workers
         else:
             key = (id(job.speed), job.batch, most)
             if key not in self._served:
@@ -175,7 +180,7 @@ class Marginal:
                 ]
                 self._served[key] = (job.speed, np.array(rates))
             with np.errstate(divide="ignore"):
-                needed = job.remaining_samples / self._served[key][1]
+                needed = max(job.remaining_samples, 1.0) / self._served[key][1]
         return np.where(allowed, needed, np.inf)
 
     def _allocation(self, job: JobObservation, placement: Mapping[str, int], kind: str) -> Allocation:

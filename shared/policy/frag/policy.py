@@ -83,9 +83,10 @@ class GpuPolicy:
         """What states cost as they are, the same for all requests; NaN: not known yet."""
         self._number: dict[State, int] = {}
         self._states: list[State] = []
+        self._width = FREE + 1
+        """Of the longest state: a device or none is one place at least."""
         self._state_of: Ints = np.zeros(0, np.int64)
         self._stamp: Ints = np.zeros(0, np.int64)
-        self._width = 1
         """By row: the number of its state, and the row's stamp when that was looked up."""
         self._order: Floats = np.zeros(0)
         self._model: Ints = np.zeros(0, np.int64)
@@ -95,13 +96,15 @@ class GpuPolicy:
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Scores of the rows; a higher step count is better, within a step the fixed order decides."""
-        table, rows, request = observation.table, observation.rows, self._request(observation.pod_class)
-        if table.copied and self._table is not None and all(name in self._table.row_of for name in table.names):
-            base = np.array([self._table.row_of[name] for name in table.names])[rows]
+        table, rows, whole = observation.table, observation.rows, self._table
+        if not (table.copied and whole is not None and all(name in whole.row_of for name in table.names)):
+            whole = table
+        if whole is not self._table or whole.static_stamp != self._static:
+            self._take_nodes(whole)
+        request = self._request(observation.pod_class)
+        if whole is not table:
+            base = np.array([whole.row_of[name] for name in table.names])[rows]
             return Verdicts(self._scores(self._numbers(table, rows, base), request) + self._order[base])
-        if table is not self._table or table.static_stamp != self._static:
-            self._take_nodes(table)
-            request = self._request(observation.pod_class)
         self._count(request, observation.units)
         return Verdicts(self._scores(self._numbers_of(rows), request) + self._order[rows])
 
@@ -155,7 +158,8 @@ class GpuPolicy:
 
     def _as_states(self, numbers: Ints) -> GpuStates:
         states = [self._states[number] for number in numbers.tolist()]
-        amounts = np.array(states, np.int64).reshape(len(states), FREE + self._width)
+        padded = [state + (0,) * (self._width - len(state)) for state in states]
+        amounts = np.array(padded, np.int64).reshape(len(states), self._width)
         cpu, memory, model, devices = amounts[:, :FREE].T
         return GpuStates(cpu, memory, amounts[:, FREE:], devices, model, cpu, memory)
 
@@ -173,16 +177,16 @@ class GpuPolicy:
         """int64 ``[rows]``: the states' numbers; ``base``: the rows of these nodes in the table of all."""
         cpu = (table.allocatable[CPU_COLUMN, rows] - table.requested[CPU_COLUMN, rows]).tolist()
         memory = ((table.allocatable[MEMORY_COLUMN, rows] - table.requested[MEMORY_COLUMN, rows]) // MIB).tolist()
-        number, states, device_free, none = self._number, self._states, table.device_free, (0,) * self._width
+        number, states, device_free = self._number, self._states, table.device_free
         found = []
         for row, *amounts in zip(rows.tolist(), cpu, memory, self._model[base].tolist(), strict=True):
             devices = device_free[row]
-            free = sorted([max(left, 0) for left in devices], reverse=True)
-            state = (*amounts, len(devices), *free, *none[len(devices) :])
+            state = (*amounts, len(devices), *sorted([max(left, 0) for left in devices], reverse=True))
             known = number.get(state)
             if known is None:
                 known = number[state] = len(states)
                 states.append(state)
+                self._width = max(self._width, len(state))
             found.append(known)
         return np.array(found, np.int64)
 
@@ -208,7 +212,6 @@ class GpuPolicy:
         self._states.clear()
         rows = 0 if self._table is None else self._table.rows
         self._state_of, self._stamp = np.zeros(rows, np.int64), np.full(rows, -1)
-        self._width = max((len(devices) for devices in self._table.device_free), default=0) or 1 if self._table else 1
 
     def _start_over(self) -> None:
         """Take over the demand seen so far; every score is judged anew."""

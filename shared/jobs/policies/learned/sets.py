@@ -52,7 +52,7 @@ def features(seen: Observation, work_s: Floats, soonest_s: Floats) -> Floats:
     gpus = max(sum(node.gpus for node in seen.nodes), 1)
     crowd = np.log(max(len(seen.jobs), 1) / gpus) / 3.0
     jobs = seen.jobs
-    age_h = (seen.now - np.array([job.submitted for job in jobs])) / HOUR_S
+    age_h = np.maximum(seen.now - np.array([job.submitted for job in jobs]), 0.0) / HOUR_S  # clocks differ
     columns = (
         np.log(np.maximum(work_s, 1.0) / HOUR_S) / 3.0,
         np.log(np.maximum(soonest_s, 1.0) / HOUR_S) / 3.0,

@@ -87,6 +87,8 @@ def changed(**of_job):
         (changed(workers=5), "5 workers, it takes 1 to 4"),
         (changed(minimum=5), "minimum 5 and maximum 4 are no bounds"),
         (changed(gpus_per_worker=0), "gpus_per_worker 0 must be above 0"),
+        (changed(ran_s=-1.0), "ran_s and epochs_left must be 0 or more, not -1"),
+        (changed(epochs_left=-5.0), "ran_s and epochs_left must be 0 or more, not -5"),
         (changed(gpus_per_worker=3), "6 GPUs are given, there are 4"),
         (changed() + "\nNaN", "line 2: "),
     ],

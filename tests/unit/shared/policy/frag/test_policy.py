@@ -263,3 +263,24 @@ def test_scores_beyond_the_bound_are_forgotten_of_what_was_asked_for_longest_ago
     for milli in (100, 200, 300, 100, 400):
         assert decide(bounded, cache, share(milli)) == pytest.approx(decide(kept, cache, share(milli)))
     assert len(bounded._known) <= 8
+
+
+@pytest.mark.parametrize("make", [lambda _: fgd(), lambda _: best_fit(), FragPolicy])
+def test_a_node_whose_gpus_come_later_is_judged_as_if_they_had_always_been_there(make):
+    """A device plugin tells of GPUs after the node is there, and labels stay as they are."""
+    late, early = cluster([0, 2]), cluster([8, 2])
+    policy = of_steady_demand(make, late)
+    decide(policy, late, share())
+    late.upsert_node(make_node("n0").gpus(8).node())
+    assert decide(policy, late, share()) == pytest.approx(decide(of_steady_demand(make, early), early, share()))
+
+
+@pytest.mark.parametrize("make", [lambda _: fgd(), lambda _: best_fit(), FragPolicy])
+def test_a_copy_of_a_node_that_came_since_is_judged_as_that_node(make):
+    cache, pod_class = cluster([2, 2]), share()
+    policy = of_steady_demand(make, cache)
+    cache.upsert_node(make_node("new").gpus(4).node())
+    row = np.array([cache.table.row_of["new"]])
+    copied = cache.table.with_copies(row, np.zeros(1, np.int64), pod_class)
+    told = policy.decide(Observation(copied, pod_class, np.zeros(1, np.int64)), np.random.default_rng(0)).score
+    assert told == pytest.approx(decide(policy, cache, pod_class)[row])
