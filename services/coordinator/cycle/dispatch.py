@@ -67,7 +67,7 @@ class Dispatcher:
     def deal(
         self, classes: dict[int, OfferedClass], agents: Sequence[AgentView], idle: Collection[str], *, more: bool
     ) -> None:
-        """Name the agent that is asked alone (``OfferedClass.sole``) about each class for which one is. ``agents``: all,
+        """Name the one asked alone (``OfferedClass.sole``) about each class for which one is. ``agents``: all,
         of whom only the ``idle`` may be. ``more``: as of ``strategy``."""
         strategy = self.strategy(more=more)
         if strategy is Dispatch.BROADCAST or len(agents) < 2:
