@@ -1,11 +1,13 @@
 """Pods a second in virtual time where coordinator and agents have a core each, and what cycles that overlap could add.
 
     .venv/bin/python -m bench.own_cores [--policy kube-default] [--nodes 1000 | --openb] [--shapes 1] [--agents 1,2,4]
+        [--set NAME=VALUE]
 
 The cores of both and the messages' codec are real; a turn takes the CPU that it used, an answer the CPU that its agent
 used and a hop there and back. A plan is bound 8 ms after it was sent, and never refused: conflicts are counted by
 ``bench.in_process``. "At most": were the coordinator, or all agents together, never idle, so many times as many; no way
-of overlapping cycles (ADR 0022) gives more. The best of the rounds, since a busy machine only adds.
+of overlapping cycles (ADR 0045: ``--set open_cycles=4``) gives more. The best of the rounds, since a busy machine only
+adds.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ from typing import Any
 
 import msgspec
 
+from bench.in_process.switches import add_argument, settings_of
 from bench.quality import DATA, NODE_LIST
 from bench.saturation.world import BIND_S, CoreWorld, settle_garbage
 from bench.stand.contest import numbers
 from bench.stand.figures import table
 from services.coordinator.core import events as seen
+from services.coordinator.core.state import CoreSettings
 from shared.experiments.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods, submission
 from shared.experiments.traces.openb import parse_nodes, parse_pods
 from shared.wire.codec import decode, encode
@@ -44,8 +48,8 @@ Bodies = tuple[list[Json], Callable[[int], Json]]
 class OwnCores(CoreWorld):
     """An agent answers when it has done what came before, and this."""
 
-    def __init__(self, *, agents: int, seed: int, policy: str) -> None:
-        super().__init__(agents=agents, seed=seed, policy=policy)
+    def __init__(self, *, agents: int, seed: int, policy: str, settings: CoreSettings) -> None:
+        super().__init__(agents=agents, seed=seed, policy=policy, settings=settings)
         self.used: defaultdict[str, float] = defaultdict(float)
         """CPU seconds of each agent."""
         self._idle_at: defaultdict[str, float] = defaultdict(float)
@@ -74,9 +78,9 @@ class Figures:
     at_most: float
 
 
-def drained(bodies: Bodies, pods: int, agents: int, policy: str) -> Figures:
+def drained(bodies: Bodies, pods: int, agents: int, policy: str, settings: CoreSettings) -> Figures:
     """All pods at once, on a mesh that has placed some before."""
-    world = OwnCores(agents=agents, seed=1, policy=policy)
+    world = OwnCores(agents=agents, seed=1, policy=policy, settings=settings)
     for body in bodies[0]:
         world.add_node(_copy(body))
     world.begin()
@@ -147,12 +151,14 @@ def main() -> None:
     parser.add_argument("--agents", type=numbers, default=[1, 2, 4])
     parser.add_argument("--pods", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=2)
+    add_argument(parser)
     options = parser.parse_args()
+    settings, _ = settings_of(options.set)
     bodies = openb() if options.openb else alike(options.nodes, options.shapes)
     print(f"{options.policy}, load before {os.getloadavg()[0]:.1f}")
     rows = []
     for agents in options.agents:
-        runs = [drained(bodies, options.pods, agents, options.policy) for _ in range(options.rounds)]
+        runs = [drained(bodies, options.pods, agents, options.policy, settings) for _ in range(options.rounds)]
         best = max(runs, key=lambda run: run.pods_per_s)
         figures = best.coordinator_s * 1e6, best.agents_s * 1e6
         rows.append([str(agents), f"{best.pods_per_s:,.0f}", *(f"{us:.0f}" for us in figures), f"{best.at_most:.2f}"])

@@ -47,6 +47,9 @@ class CoordinatorSettings(ProcessSettings):
     """Whom a cycle asks about plain pods of a class: all agents (``broadcast``); one, in turn (``partition``) or that
     whose nodes are used least (``least-loaded``); ``auto``: the latter while more pods wait than one offer takes, else
     all."""
+    open_cycles: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    """Cycles that are open at a time. Above 1, where one agent decides alone about a class, another agent is given the
+    next units meanwhile. See docs/adr/0045."""
     embedded_agent: bool = False
     """While no agent is registered the leader decides for all nodes itself, in its own process: for small clusters that
     need no agents, or to go on when all are gone. See docs/adr/0027."""
@@ -142,6 +145,7 @@ class CoordinatorSettings(ProcessSettings):
             preemption_strict=self.preemption_pdb == "strict",
             batch_units=self.batch_units,
             dispatch=self.dispatch,
+            open_cycles=self.open_cycles,
             plans_in_flight=self.plans_in_flight,
             gang_timeout_s=self.gang_timeout_s,
             gang_patience_s=self.gang_patience_s,
@@ -167,6 +171,7 @@ RUNTIME_SETTINGS = RuntimeTable(
     (
         "batch_units",
         "dispatch",
+        "open_cycles",
         "plans_in_flight",
         "offer_deadline_ms",
         "preemption_pdb",

@@ -7,7 +7,7 @@ killed and replaced. All of it is synchronous: a seed is a history. The binder's
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -60,11 +60,16 @@ class MeshWorld(World):
     """One leading coordinator, one leading binder per shard, some agents."""
 
     def __init__(
-        self, seed: int, *, agents: int = 2, settings: BinderSettings | None = None, shards: tuple[str, ...] = ()
-    ) -> None:
+        self, seed: int, *, agents: int = 2, settings: BinderSettings | None = None, shards: tuple[str, ...] = (),
+        coordinator: CoordinatorSettings | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(settings=settings)
         if shards:
             self.divide(*shards)
+        self.coordinator_settings = replace(
+            coordinator or CoordinatorSettings(),
+            validate=self.settings.validate, units_per_turn=self.settings.units_per_turn,
+        )  # fmt: skip
         self.rng = Random(seed)
         self.agents: dict[str, AgentCore] = {}
         self.records: dict[str, AgentRecord] = {}
@@ -104,10 +109,9 @@ class MeshWorld(World):
     def elect(self) -> Coordinator:
         """A new coordinator leads: it lists everything."""
         term = self.lead_coordinator()
-        settings = CoordinatorSettings(validate=self.settings.validate, units_per_turn=self.settings.units_per_turn)
         core = Core(
-            term=term, scheduler_name="conclave", policy="kube-default", rng=Random(term), settings=settings,
-            shards=self.shards(),
+            term=term, scheduler_name="conclave", policy="kube-default", rng=Random(term),
+            settings=self.coordinator_settings, shards=self.shards(),
         )  # fmt: skip
         self.coordinator = coordinator = Coordinator(core)
         self.look(coordinator)

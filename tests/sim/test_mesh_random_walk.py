@@ -13,6 +13,7 @@ import pytest
 from services.binder.core.events import Tick as BinderTick
 from services.binder.core.state import CoreSettings
 from services.coordinator.core.events import ConditionFailed, Tick
+from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import KubeRejected
 from shared.kube.convert import pod_from_api
@@ -35,9 +36,10 @@ class Walk:
 
     def __init__(
         self, seed: int, settings: CoreSettings | None = None, *, check_tests: bool = True,
-        shards: tuple[str, ...] = (), nodes: int = NODES,
+        shards: tuple[str, ...] = (), nodes: int = NODES, agents: int = 2,
+        coordinator: CoordinatorSettings | None = None,
     ) -> None:  # fmt: skip
-        self.world = MeshWorld(seed, settings=settings, shards=shards)
+        self.world = MeshWorld(seed, agents=agents, settings=settings, shards=shards, coordinator=coordinator)
         self.world.kube.check_tests = check_tests
         self.rng = self.world.rng
         self.names: list[str] = []

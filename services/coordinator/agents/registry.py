@@ -277,19 +277,20 @@ class AgentRegistry:
             self._state.out.append(SendView(view.record.id, view.record.url, update))
         self._state.agenda.views = self.wake_at()
 
-    def askable(self) -> tuple[list[AgentView], int]:
-        """Whom a cycle may ask now, nobody while some are still busy; and how many owners it goes on without."""
-        ready, suspects = [], 0
+    def askable(self, asked: Collection[str] = ()) -> tuple[list[AgentView], list[AgentView], int]:
+        """Owners of nodes that are trusted; those of them that are idle, and not among ``asked``; and how many owners a
+        cycle goes on without."""
+        owners, idle, suspects = [], [], 0
         for view in self.views.values():
             if not self.ownership.sizes.get(view.record.id):
                 continue
             if view.suspect:
                 suspects += 1
-            elif view.request is not None or view.pending:
-                return [], 0
-            else:
-                ready.append(view)
-        return ready, suspects
+                continue
+            owners.append(view)
+            if view.request is None and not view.pending and view.record.id not in asked:
+                idle.append(view)
+        return owners, idle, suspects
 
     def nobody(self) -> str:
         """Why no agent decides for any node, once they are not only late; "" when some do, or may come."""

@@ -250,7 +250,7 @@ class Core:
             self.outcomes.give_up(self.ledger.step())
         if groups.touched or groups.members:
             self.groups.step()
-        if self.cycle.current is not None and self.cycle.finish() and (groups.touched or groups.members):
+        if self.cycle.open and self.cycle.finish() and (groups.touched or groups.members):
             self.groups.step()
         if agenda.views <= now:
             self.registry.push_views()
@@ -267,7 +267,7 @@ class Core:
         self._again = False
         if state.paused is not None and self.cycle.examined:
             self.cycle.give_up()
-        if self.cycle.current is None and state.paused is None and (queue.has_active() or self.cycle.examined):
+        if self.cycle.has_room and state.paused is None and (queue.has_active() or self.cycle.examined):
             state.work = share = max(1, work // (1 + self._searching()))
             self._cycles()
             work += state.work - share
@@ -291,15 +291,16 @@ class Core:
         return SWEEP_QUEUE_S * min(1.0, SWEPT_AT_ONCE / max(1, parked)) if more else SWEEP_QUEUE_S
 
     def _cycles(self) -> None:
-        """Begin a cycle, and the next where nobody has to be asked."""
+        """Begin a cycle, and the next where nobody has to be asked or several may be open."""
         groups = self.state.groups
         for _ in range(STARTS_PER_TURN):
             if not self.cycle.start():
                 self._again = self.cycle.cut_short
                 break
-            if not self.cycle.finish():
+            ended = self.cycle.finish()
+            if not self.cycle.has_room:
                 break
-            if groups.touched or groups.members:
+            if ended and (groups.touched or groups.members):
                 self.groups.step()
 
     def _searching(self) -> int:
@@ -327,8 +328,7 @@ class Core:
         times = [state.agenda.next()]
         if self._again or state.groups.touched or self._searching():
             times.append(state.now)
-        if self.cycle.current is not None:
-            times.append(self.cycle.current.deadline)
+        times.extend(current.deadline for current in self.cycle.open)
         if state.queue.backing_off and (at := state.queue.next_ready_at()) is not None:
             times.append(at)
         if self.takeover.held and (at := self.takeover.wake_at()) is not None:

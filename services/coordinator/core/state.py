@@ -55,6 +55,8 @@ class CoreSettings:
     """Units in one cycle: enough to make hops cheap, few enough that a cycle ends in some 10 ms. 1-1024."""
     dispatch: str = "auto"
     """Whom a cycle asks about a plain class (``cycle.dispatch.Dispatch``): all agents, or one."""
+    open_cycles: int = 1
+    """Cycles that are open at a time, each asking agents of its own (``cycle.cycle``)."""
     sole_nodes: int = 100
     """An agent is asked alone if it has so many nodes that take the class; kube-scheduler looks at as many at least."""
     plans_in_flight: int = 3

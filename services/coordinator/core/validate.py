@@ -29,6 +29,7 @@ def validate(core: Core) -> list[str]:
         *_plans(core),
         *_ownership(core),
         *_agenda(core),
+        *_cycles(core),
         *(line for view in core.registry.views.values() for line in _view(core, view)),
     ]
 
@@ -50,17 +51,33 @@ def _places(core: Core) -> Iterator[str]:
 
 
 def _offered(core: Core) -> set[str]:
-    """Pods that the cycle is about."""
-    current = core.cycle.current
-    classes = current.classes.values() if current is not None else ()
-    offered = {unit.pod.uid for offered in classes if not offered.shadow for unit in offered.units}
-    return offered | {pod.uid for pod in core.cycle.examined}
+    """Pods that the cycles are about."""
+    return {uid for current in core.cycle.open for uid in current.uids} | {pod.uid for pod in core.cycle.examined}
+
+
+def _cycles(core: Core) -> Iterator[str]:
+    """Cycles that are open beside each other share no pod and no agent, and none is asked of all."""
+    cycles, most = core.cycle.open, core.cycle.most
+    if len(cycles) > most:
+        yield f"cycles: {len(cycles)} are open, and {most} may be"
+    for uid, times in Counter(uid for current in cycles for uid in current.uids).items():
+        if times > 1:
+            yield f"cycles: {uid} is offered {times} times"
+    for agent, times in Counter(agent for current in cycles for agent in current.asked).items():
+        if times > 1:
+            yield f"cycles: {agent} is asked by {times} that are open"
+    for current in cycles if len(cycles) > 1 else ():
+        for number, one in current.classes.items():
+            if not one.sole:
+                yield f"cycles: class {number} is asked of all, and another cycle is open"
+        if not current.waiting.keys() <= current.asked:
+            yield "cycles: one waits for an agent that it did not ask"
 
 
 def _plans(core: Core) -> Iterator[str]:
     """Open plans and assumed pods belong together (I2: what is assumed counts)."""
     accounts, ledger, held = core.state.cache.accounts, core.ledger, core.takeover.held
-    placing = _offered(core) if core.cycle.current is not None and core.cycle.current.placing is not None else set()
+    placing = {uid for current in core.cycle.open if current.placing is not None for uid in current.uids}
     for uid, account in accounts.items():
         known = uid in ledger.placed or uid in held or uid in placing
         if account.assumed_at is not None and not known:
@@ -128,6 +145,7 @@ def _view(core: Core, view: AgentView) -> Iterator[str]:
     for name, owning in owner.items():
         if owning == agent and name not in view.sent and name not in view.pending:
             yield f"view: {agent} owns {name} and will not be told"
-    current = core.cycle.current
-    if current is not None and agent in current.waiting and (view.request is None or not view.request.is_offer):
-        yield f"cycle-waits: the cycle waits for {agent}, which has no offer"
+    for current in core.cycle.open:
+        request = current.waiting.get(agent)
+        if request is not None and (view.request is None or view.request.id != request):
+            yield f"cycle-waits: a cycle waits for {agent}, which has no offer of it"

@@ -2,15 +2,18 @@
 
     IDLE --units waiting, agents ready--> OFFERING --all answered, or deadline--> PLACING --> IDLE (plan open)
 
-At most one cycle is offering or placing; with a large gang in it, that takes more than one turn. The next is offered on
-assumed state while earlier plans are still being bound. A lone pod starts a cycle at once; under load the batch gathers
-while the agents and the binder are busy. Offers carry classes, not pods (ADR 0008). What no node takes goes to the
-failure handler (``failures.py``), what is bound, or is not, to ``binding/``.
+A cycle is open while it is offering or placing; with a large gang in it, that takes more than one turn. The next is
+offered on assumed state while earlier plans are still being bound. A lone pod starts a cycle at once; under load the
+batch gathers while the agents and the binder are busy. Offers carry classes, not pods (ADR 0008). What no node takes
+goes to the failure handler (``failures.py``), what is bound, or is not, to ``binding/``.
+
+Several may be open, up to ``open_cycles``, of which each asks agents of its own, and all ask each class of one agent
+alone (ADR 0045). A unit that must be asked of all waits for all of them to end, and so does who comes after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.coordinator.agents.registry import AgentRegistry
@@ -20,7 +23,7 @@ from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import AgentAnswers, OfferedClass
-from services.coordinator.cycle.dispatch import Dispatcher
+from services.coordinator.cycle.dispatch import Dispatch, Dispatcher
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.placing import OpenCycle, Placer
 from services.coordinator.cycle.requeueing import Requeuer
@@ -28,10 +31,12 @@ from services.coordinator.cycle.taking import Taken, Taker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.rollout.variants import Variants, judged_by
 from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE
+from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.policy.observation import Need
 from shared.scheduling.cycle.feasibility import unavailable_message
 from shared.scheduling.cycle.scoring import norms_of
+from shared.scheduling.places import Place
 from shared.scheduling.state.slot_sets import guidance_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, UnitGroup
 
@@ -60,7 +65,8 @@ class Parts:
 
 
 class Cycle:
-    """Begins cycles, hears the agents, ends cycles. ``current``: the one that is offering."""
+    """Begins cycles, hears the agents, ends cycles. ``open``: those whose offers are out, oldest first; ``most``: how
+    many might be when the newest began."""
 
     def __init__(self, state: State, registry: AgentRegistry, variants: Variants, ledger: Ledger, parts: Parts) -> None:
         self._state = state
@@ -72,7 +78,10 @@ class Cycle:
         self._dispatcher = Dispatcher(state)
         self._placer = Placer(state, registry, parts.failures, parts.together, parts.requeuer)
         self._usual_s = 0.0
-        self.current: OpenCycle | None = None
+        self.open: list[OpenCycle] = []
+        self.most = 1
+        self._held_up = False
+        """The next unit in order must be asked of all."""
         self.cut_short = False
         """The turn's work was used up by units that no node takes: there is more to do at once."""
 
@@ -81,6 +90,11 @@ class Cycle:
         """Members of the group that was taken, and is not judged yet."""
         return self._taker.examination.pods if self._taker.examination is not None else ()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be open."""
+        return not self.open or len(self.open) < self._state.settings.open_cycles
+
     def give_up(self) -> None:
         """No cycle is to begin for now."""
         self._taker.give_up()
@@ -88,35 +102,53 @@ class Cycle:
     # --- take and offer -------------------------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """Begin a cycle, none being open, if no agent that is asked is busy and the binder has room for a plan. Where
-        there are no nodes or no agents, all active units are parked."""
+        """Begin a cycle, if no agent that is asked is busy and the binder has room for a plan. Where there are no nodes
+        or no agents, all active units are parked."""
         state, failures = self._state, self._failures
         self.cut_short = False
         if not state.cache.table.row_of:
             self.cut_short = failures.park_all(UNSCHEDULABLE, unavailable_message(0, {}))
             return False
-        agents, missing = self._registry.askable()
-        if not agents:
+        agents, idle, missing = self._registry.askable({agent for one in self.open for agent in one.asked})
+        if not idle or (len(idle) < len(agents) and not self.open):
             if why := self._registry.nobody():
                 self.cut_short = failures.park_all(SCHEDULER_ERROR, why)
             return False
-        if not self._ledger.has_room():
+        if (self.open and not (len(agents) > 1 and self._overlaps())) or not self._ledger.has_room():
             return False
-        taken = self._taker.take()
+        taken = self._taker.take(self._alone(agents, idle) if self.open else None)
         state.work -= taken.work
         self.cut_short = taken.cut_short
+        self._held_up = taken.held_up
         if not taken.classes:
             return False
         if self._variants.pointer is not None:
             self._variants.shadow(taken.classes, taken.class_of, self._taker.classes, self._taker.number())
-        self._offer(agents, missing, taken)
+        self._offer(agents, idle, missing, taken)
         return True
 
-    def _offer(self, agents: list[AgentView], missing: int, taken: Taken) -> None:
-        """Ask agents that own nodes for their best slots per class."""
+    def _overlaps(self) -> bool:
+        """Whether one may begin beside those that are open."""
+        state = self._state
+        if not self.has_room or self._held_up or self._taker.examination is not None:
+            return False
+        if self._variants.pointer is not None or not all(one.sole for one in self.open):
+            return False
+        more = state.queue.count()[Place.ACTIVE] > state.settings.batch_units
+        return self._dispatcher.strategy(more=more) is not Dispatch.BROADCAST
+
+    def _alone(self, agents: list[AgentView], idle: list[AgentView]) -> Callable[[PodClass], bool]:
+        """Whether one of the idle agents may decide alone about a class."""
+        names = {view.record.id for view in idle}
+        return lambda pod_class: bool(self._dispatcher.able(pod_class, agents, names).any())
+
+    def _offer(self, agents: list[AgentView], idle: list[AgentView], missing: int, taken: Taken) -> None:
+        """Ask the idle ones of the agents that own nodes for their best slots per class."""
         state, settings, classes = self._state, self._state.settings, taken.classes
         if not taken.together and not self._variants.has_candidate:
-            self._dispatcher.deal(classes, agents, more=state.queue.has_active())
+            names = {view.record.id for view in idle}
+            # beside others there were more when it began to take, and what is in those counts as well
+            self._dispatcher.deal(classes, agents, names, more=bool(self.open) or state.queue.has_active())
         plain, guided = [], []
         for class_id, offered in classes.items():
             units = len(offered.units)
@@ -128,22 +160,23 @@ class Cycle:
                 guided.append(class_id)
         first_offer = state.messages + 1
         cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
-        asked = set()
-        for view in agents:
+        asked: dict[str, int] = {}
+        for view in idle:
             wire_groups = [one for one in plain if classes[one.class_id].sole in ("", view.record.id)]
             if guided:
                 wire_groups += self._guided(view, classes, guided)
             if wire_groups:
-                self._send(view, classes, wire_groups, cluster)
-                asked.add(view.record.id)
+                asked[view.record.id] = self._send(view, classes, wire_groups, cluster)
         # the setting, or longer where cycles usually take long (a loaded machine)
         longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
         patience_s = min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
         patience_s += SLOT_S * sum(offered.asked for offered in classes.values())
-        self.current = OpenCycle(
+        current = OpenCycle(
             classes, taken.class_of, taken.order, taken.together, asked, missing, state.now, state.now + patience_s,
-            first_offer, self._variants.title,
+            first_offer, self._variants.title, frozenset(asked),
         )  # fmt: skip
+        self.open.append(current)
+        self.most = settings.open_cycles
         state.stats.rounds += 1
         state.stats.units_offered += len(taken.class_of)
 
@@ -162,7 +195,8 @@ class Cycle:
 
     def _send(
         self, view: AgentView, classes: dict[int, OfferedClass], wire_groups: list[UnitGroup], cluster: list[float]
-    ) -> None:
+    ) -> int:
+        """The request's number."""
         state, variants = self._state, self._variants
         piece = view.piece(state.cache.table, self._registry.ownership.owner)
         forget = len(view.classes) + len(classes) > state.settings.classes_per_agent
@@ -186,17 +220,19 @@ class Cycle:
             state.settings.extra_candidates, cluster, variants.number, samples, residents,
         )  # fmt: skip
         state.out.append(SendOffer(view.record.id, view.record.url, offer))
+        return view.request.id
 
     # --- collect --------------------------------------------------------------------------------------------------
 
     def decided(self, event: DecisionsReceived) -> None:
         """An agent answered. Late answers count for the agent's health only."""
-        decisions, current, stats = event.decisions, self.current, self._state.stats
+        decisions, stats = event.decisions, self._state.stats
         known = self._registry.answered(event.agent, event.request, decisions.revision)
-        if known is None or current is None or event.agent not in current.waiting:
+        current = next((one for one in self.open if one.waiting.get(event.agent) == event.request), None)
+        if known is None or current is None:
             return
         view, in_step = known
-        current.waiting.discard(event.agent)
+        del current.waiting[event.agent]
         if not in_step:
             current.missing += 1
             return
@@ -233,31 +269,33 @@ class Cycle:
 
     def leave(self, agents: set[str]) -> None:
         """Agents that failed, or are registered no more (or anew), cannot answer."""
-        if self.current is not None and (gone := self.current.waiting & agents):
-            self.current.waiting -= gone
-            self.current.missing += len(gone)
+        for current in self.open:
+            for agent in current.waiting.keys() & agents:
+                del current.waiting[agent]
+                current.missing += 1
 
     # --- assign, assume, plan -------------------------------------------------------------------------------------
 
     def finish(self) -> bool:
-        """Go on with the cycle if all answered, or without the silent ones at its deadline. True: it is over."""
-        current, state = self.current, self._state
-        if current is None or (current.waiting and state.now < current.deadline):
-            return False
-        if current.placing is None:
-            self._heard(current)
-            current.placing = self._placer.place(current)
-        left = state.settings.units_per_turn
-        try:
-            while left > 0:
-                left -= next(current.placing)
-        except StopIteration as end:
-            self.current = None
-            if end.value.each:
-                self._ledger.open(end.value.each, current.first_offer, gangs=end.value.gangs)
-            return True
-        current.deadline = state.now  # the next turn goes on, and comes at once
-        return False
+        """Go on with each cycle if all answered, or without the silent ones at its deadline. True: one is over."""
+        state, left, ended = self._state, self._state.settings.units_per_turn, False
+        for current in list(self.open):
+            if current.waiting and state.now < current.deadline:
+                continue
+            if current.placing is None:
+                self._heard(current)
+                current.placing = self._placer.place(current)
+            try:
+                while left > 0:
+                    left -= next(current.placing)
+            except StopIteration as end:
+                self.open.remove(current)
+                self._held_up, ended = self._held_up and bool(self.open), True
+                if end.value.each:
+                    self._ledger.open(end.value.each, current.first_offer, gangs=end.value.gangs)
+                continue
+            current.deadline = state.now  # the next turn goes on, and comes at once
+        return ended
 
     def _heard(self, current: OpenCycle) -> None:
         """Nobody is waited for any more."""

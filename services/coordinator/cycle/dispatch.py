@@ -15,7 +15,7 @@ Not its job: sending, and what becomes of units that nobody placed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 import numpy as np
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import OfferedClass
+from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
-from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, IntArray
+from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, BoolArray, IntArray
 
 
 class Dispatch(StrEnum):
@@ -46,13 +47,29 @@ class Dispatcher:
         self._signature: tuple[tuple[str, int, int], ...] = ()
         self._owner: IntArray = np.zeros(0, np.int64)
 
-    def deal(self, classes: dict[int, OfferedClass], agents: Sequence[AgentView], *, more: bool) -> None:
-        """Name the agent that is asked alone (``OfferedClass.sole``) about each class for which one is. ``more``: the
-        queue holds more units than this cycle takes."""
-        settings, feasibility = self._state.settings, self._state.feasibility
-        strategy = Dispatch(settings.dispatch)
+    def strategy(self, *, more: bool) -> Dispatch:
+        """The one in force. ``more``: the queue holds more units than a cycle takes."""
+        strategy = Dispatch(self._state.settings.dispatch)
         if strategy is Dispatch.AUTO:
-            strategy = Dispatch.LEAST_LOADED if more else Dispatch.BROADCAST
+            return Dispatch.LEAST_LOADED if more else Dispatch.BROADCAST
+        return strategy
+
+    def able(self, pod_class: PodClass, agents: Sequence[AgentView], idle: Collection[str]) -> BoolArray:
+        """``[agents]``: which of the ``idle`` ones may decide about the class alone."""
+        count, settings = len(agents), self._state.settings
+        mask = self._state.feasibility.of(pod_class).mask
+        takers = np.bincount(self._owners(agents)[mask], minlength=count + 1)[:count]
+        able: BoolArray = (takers >= settings.sole_nodes) | ((takers > 0) & (takers == takers.sum()))
+        if len(idle) < count:
+            able &= np.fromiter((view.record.id in idle for view in agents), np.bool_, count)
+        return able
+
+    def deal(
+        self, classes: dict[int, OfferedClass], agents: Sequence[AgentView], idle: Collection[str], *, more: bool
+    ) -> None:
+        """Name the one asked alone (``OfferedClass.sole``) about each class for which one is. ``agents``: all,
+        of whom only the ``idle`` may be. ``more``: as of ``strategy``."""
+        strategy = self.strategy(more=more)
         if strategy is Dispatch.BROADCAST or len(agents) < 2:
             return
         owner, count = self._owners(agents), len(agents)
@@ -60,8 +77,7 @@ class Dispatcher:
         for offered in classes.values():
             if offered.guidance is not None or offered.known.for_all:
                 continue
-            takers = np.bincount(owner[feasibility.of(offered.pod_class).mask], minlength=count + 1)[:count]
-            able = (takers >= settings.sole_nodes) | ((takers > 0) & (takers == takers.sum()))
+            able = self.able(offered.pod_class, agents, idle)
             if not able.any():
                 continue
             self._turn += 1

@@ -53,22 +53,34 @@ Placing = Generator[int, None, Placements]
 
 @dataclass(slots=True)
 class OpenCycle:
-    """The cycle whose offers are out. ``waiting``: agents that were asked and have not answered; ``missing``: how many
-    own nodes and were not asked, or gave no answer of use; ``order``: the units in queue order, ``together`` of them
-    pod groups; ``placing``: once nobody is waited for, what goes on in each turn."""
+    """A cycle whose offers are out. ``waiting``: agents that were asked and have not answered, and which request;
+    ``missing``: how many own nodes and were not asked, or gave no answer of use; ``order``: the units in queue order,
+    ``together`` of them pod groups; ``asked``: all agents that were; ``placing``: once nobody is waited for, what goes
+    on in each turn."""
 
     classes: dict[int, OfferedClass]
     class_of: dict[int, int]
     order: list[Unit | Together]
     together: int
-    waiting: set[str]
+    waiting: dict[str, int]
     missing: int
     started_at: float
     deadline: float
     first_offer: int
     policy: str
     """The active one as it was offered."""
+    asked: frozenset[str]
     placing: Placing | None = None
+
+    @property
+    def sole(self) -> bool:
+        """Whether one agent decides alone about each of its classes."""
+        return all(offered.sole for offered in self.classes.values())
+
+    @property
+    def uids(self) -> list[str]:
+        """The pods it is about, as often as it names them."""
+        return [unit.pod.uid for one in self.classes.values() if not one.shadow for unit in one.units]
 
 
 class Placer:
@@ -153,7 +165,8 @@ class Placer:
         state, dealt = self._state, False
         if left and seats.dry and offered.guidance is None:
             offered.known.widen()
-        offered.known.for_all = bool(left) and bool(offered.sole or offered.known.for_all)
+        if left or not offered.sole:  # that a sole agent placed all does not unsay what another cycle found
+            offered.known.for_all = bool(left) and bool(offered.sole or offered.known.for_all)
         for choice in seats.choices():
             dealt = True
             pod = choice.unit.pod

@@ -7,7 +7,7 @@ together: none is offered unless its minimum may be reached.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from services.coordinator.cycle.constraints import unnominated
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.groups.failures import Examination, GroupFailures, Outlook
 from services.coordinator.rollout.variants import Variants
+from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.model.unit import Unit
 from shared.scheduling.state.node_table import BoolArray
@@ -55,6 +56,10 @@ class Taken:
     nowhere: dict[Hashable, bool] = field(default_factory=dict)
     cut_short: bool = False
     """The turn's work was used up by units that no node takes: there is more to do at once."""
+    sole: Callable[[PodClass], bool] | None = None
+    """Where only units are taken about which one agent may decide alone: whether one may about a class."""
+    held_up: bool = False
+    """The next unit must be asked of all: nobody after it is taken."""
 
 
 @dataclass(slots=True)
@@ -87,9 +92,9 @@ class Taker:
         self.units += 1
         return self.units
 
-    def take(self) -> Taken:
-        """The units of the next cycle."""
-        state, taken = self._state, Taken()
+    def take(self, sole: Callable[[PodClass], bool] | None = None) -> Taken:
+        """The units of the next cycle. ``sole``: as ``Taken``'s."""
+        state, taken = self._state, Taken(sole=sole)
         if self.examination is not None and not self._go_on(self.examination, taken):
             return taken
         while len(taken.class_of) < state.settings.batch_units:
@@ -101,6 +106,10 @@ class Taker:
                 break
             if state.queue.entries[pods[0].uid].group is None:
                 more = self._take_alone(pods[0], taken)
+            elif sole is not None:
+                taken.held_up = True
+                self._together.retry(pods[0].group)
+                break
             else:
                 more = self._take_together(pods, taken)
             if not more:
@@ -139,6 +148,8 @@ class Taker:
             taken.work += 1
             self._failures.too_large(pod, judged.known.size_bytes)
             return True
+        if taken.sole is not None and (judged.guided or judged.known.for_all):
+            return self._hold_up(pod, taken)
         key = template if judged.guided else pod.pod_class
         if key not in taken.nowhere:
             taken.nowhere[key] = constraints.fits_nowhere(pod, guided=judged.guided)
@@ -147,11 +158,19 @@ class Taker:
             taken.work += 1
             self._failures.park(unit, guided=judged.guided)
             return True
+        if taken.sole is not None and not taken.sole(pod.pod_class):
+            return self._hold_up(pod, taken)
         if not self._add(unit, judged, taken):
             state.queue.retry(pod.uid, state.now, failed=False)
             return False
         taken.order.append(unit)
         return True
+
+    def _hold_up(self, pod: Pod, taken: Taken) -> bool:
+        """It must be asked of all."""
+        taken.held_up = True
+        self._state.queue.retry(pod.uid, self._state.now, failed=False)
+        return False
 
     def _take_together(self, pods: list[Pod], taken: Taken) -> bool:
         """As ``_take_alone``, of members of a pod group: all of them are in one offer."""

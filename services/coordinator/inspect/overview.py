@@ -243,11 +243,9 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
 
 def in_flight(core: Core) -> dict[str, Pod | Placed]:
     """By uid: a pod that is offered or promised by an earlier leader, or a placement."""
-    current = core.cycle.current
     found: dict[str, Pod | Placed] = {}
-    for offered in current.classes.values() if current is not None else ():
-        if not offered.shadow:
-            found.update((unit.pod.uid, unit.pod) for unit in offered.units)
+    for current in core.cycle.open:
+        found.update((unit.pod.uid, unit.pod) for o in current.classes.values() if not o.shadow for unit in o.units)
     found.update(core.ledger.placed)
     found.update(core.takeover.held)
     return found
@@ -263,8 +261,8 @@ def unit_in_flight(core: Core, uid: str, found: Pod | Placed, wall_of: WallOf) -
         if account is not None:
             node, at = account.node_name, account.assumed_at
     else:
-        assert core.cycle.current is not None
-        state, at = "offered", core.cycle.current.started_at
+        state = "offered"
+        at = next((current.started_at for current in core.cycle.open if uid in current.uids), None)
     pod = found.placement if isinstance(found, Placed) else found
     shown = UnitPod(namespace=pod.namespace, name=pod.name, uid=uid, node=node)
     return UnitInFlight(key=uid, pods=[shown], min_member=1, state=state, since=wall_of(at) if at is not None else "")

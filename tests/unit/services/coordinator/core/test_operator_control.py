@@ -62,7 +62,7 @@ def test_what_is_under_way_when_scheduling_is_paused_finishes() -> None:
     scene = begun("n0")
     scene.add_pod(make_pod("offered").pod())
     scene.step()
-    assert scene.core.cycle.current is not None
+    assert scene.core.cycle.open
     tell(scene, ControlSeen(PAUSED))
     scene.run(until_s=5)
     assert scene.bindings == [("uid-offered", "n0")]
@@ -180,7 +180,7 @@ def test_a_drain_reaches_decisions_that_were_asked_for_before_it() -> None:
     scene = begun("n0")
     scene.add_pod(make_pod("p").pod())
     scene.step()
-    assert scene.core.cycle.current is not None
+    assert scene.core.cycle.open
     tell(scene, ControlSeen(drained=drained("n0")))
     scene.run(until_s=5)
     assert not scene.bindings
@@ -275,8 +275,8 @@ def test_settings_that_change_hold_from_the_next_round_on() -> None:
         scene.add_pod(make_pod(f"p{number}").cpu("100m").pod())
     scene.run()
     tell(scene, ControlSeen(settings=replace(started, batch_units=2), settings_number=1))
-    assert scene.core.cycle.current is not None
-    assert len(scene.core.cycle.current.class_of) == 2
+    assert scene.core.cycle.open
+    assert len(scene.core.cycle.open[0].class_of) == 2
     assert scene.core.control.number == 1
     scene.run()
     assert len(scene.bindings) == 6

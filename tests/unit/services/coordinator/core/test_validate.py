@@ -37,7 +37,7 @@ def busy() -> Scene:
 
 
 def forget_the_cycle(core: Core) -> None:
-    core.cycle.current = None
+    core.cycle.open.clear()
 
 
 def activate_what_is_planned(core: Core) -> None:
@@ -152,7 +152,7 @@ def named(core: Core) -> set[str]:
 
 def test_a_busy_coordinator_is_sound() -> None:
     core = busy().core
-    assert core.cycle.current is not None
+    assert core.cycle.open
     assert "uid-planned" in core.ledger.placed
     assert core.state.queue.count()[Place.UNSCHEDULABLE] == 1
     assert named(core) == set()

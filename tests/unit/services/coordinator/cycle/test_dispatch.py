@@ -151,8 +151,7 @@ def test_pods_that_more_than_their_nodes_decides_about_go_to_all() -> None:
     scene.lost_answers = {"agent-0", "agent-1"}
     put(scene, pods)
     assert [len(cycle) for cycle in asked(scene)] == [2]
-    current = scene.core.cycle.current
-    assert current is not None
+    (current,) = scene.core.cycle.open
     assert [offered.sole for offered in current.classes.values()] == [""]
 
 

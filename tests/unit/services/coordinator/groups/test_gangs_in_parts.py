@@ -37,7 +37,7 @@ def assumed(scene: Scene) -> list[str]:
 
 def until_placing(scene: Scene) -> None:
     """Up to the end of the first turn that places somebody."""
-    while scene.core.cycle.current is None or scene.core.cycle.current.placing is None:
+    while not scene.core.cycle.open or scene.core.cycle.open[0].placing is None:
         assert scene.step(batch=100)
 
 
@@ -100,7 +100,7 @@ def test_whatever_becomes_of_a_member_between_two_turns_the_minimum_is_planned_o
     add_members(scene, SIX, "1")
     until_placing(scene)
     for _ in range(turns):
-        if scene.core.cycle.current is not None:
+        if scene.core.cycle.open:
             turn(scene)
     change(scene)
     scene.run(batch=100, until_s=2.0)
@@ -218,9 +218,9 @@ def test_agents_are_given_time_for_as_many_slots_as_they_are_asked_for() -> None
     scene.run()
     tell_group(scene, 1000)
     add_members(scene, 1000, "1")
-    while scene.core.cycle.current is None:
+    while not scene.core.cycle.open:
         assert scene.step(batch=1100)
-    assert scene.core.cycle.current.deadline >= scene.now + 0.3 + 0.5
+    assert scene.core.cycle.open[0].deadline >= scene.now + 0.3 + 0.5
 
 
 def test_copies_that_differ_in_labels_are_one_class_within_their_domain() -> None:

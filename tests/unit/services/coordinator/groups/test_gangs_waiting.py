@@ -145,7 +145,7 @@ def test_a_group_that_goes_while_it_is_offered_places_nobody() -> None:
     scene = scene_with()
     tell_group(scene, 2)
     add_members(scene, 2)
-    while scene.core.cycle.current is None or not scene.core.cycle.current.together:
+    while not scene.core.cycle.open or not scene.core.cycle.open[0].together:
         assert scene.step(batch=10)
     scene.deliver(ObjectChanged("podgroups", "default/train", None))
     scene.run(batch=100, until_s=1.0)
