@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from bench.in_process.switches import settings_of
 from bench.own_cores import HOP_S, OwnCores, alike, drained
 from services.coordinator.core.events import DecisionsReceived
 
+SETTINGS, _ = settings_of([])
+
 
 def test_a_small_drain_places_all_and_nothing_is_faster_than_its_busiest_part() -> None:
-    found = drained(alike(20, 2), 40, 2, "kube-default")
+    found = drained(alike(20, 2), 40, 2, "kube-default", SETTINGS)
     assert found.pods_per_s > 0
     assert found.at_most >= 1.0
 
 
 def test_an_answer_waits_for_what_its_agent_does_before_it() -> None:
     nodes, pod = alike(4, 1)
-    world = OwnCores(agents=1, seed=1, policy="kube-default")
+    world = OwnCores(agents=1, seed=1, policy="kube-default", settings=SETTINGS)
     for body in nodes:
         world.add_node(body)
     world.begin()
