@@ -121,10 +121,11 @@ class Cluster:
 
     async def rounds(self, count: int) -> None:
         """The leader has decided so many times more."""
-        leader = await self.mesh.leader("autoscaler")
 
         async def done() -> int:
-            found: int = (await self.mesh.get(leader, "/v1/stats"))["autoscaler"]["rounds"]
+            # who was just elected, or is about to lose, has a key and no figures
+            leader = await self.mesh.leader("autoscaler")
+            found: int = (await self.mesh.get(leader, "/v1/stats"))["autoscaler"].get("rounds", 0)
             return found
 
         first = await done()
