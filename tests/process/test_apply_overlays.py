@@ -75,13 +75,13 @@ def kubectl(twin: RunningTwin, tmp_path: Path) -> Kubectl:
 def defined(kubectl: Kubectl) -> None:
     for group, kind, plural in FOREIGN:
         kubectl("apply", "-f", "-", stdin=definition(group, kind, plural))
+    # what an earlier build left: in a cluster a Job is gone ten minutes after its end, the twin runs none
+    kubectl("-n", NAMESPACE, "delete", "jobs", "--all")
 
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_an_overlay_is_applied_whole_and_again_without_a_change(kubectl: Kubectl, defined: None, build: str) -> None:
     apply = ("apply", "-k", str(folder_of(build)))
-    # what an earlier build left: in a cluster a Job is gone ten minutes after its end, the twin runs none
-    kubectl("-n", NAMESPACE, "delete", "jobs", "--all")
     lines = kubectl(*apply).splitlines()
     assert len(lines) == len(rendered(build))
     assert all(line.split()[-1] in ("created", "configured", "unchanged") for line in lines)
