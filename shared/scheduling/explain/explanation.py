@@ -22,9 +22,10 @@ from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
 from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.explain.failing import Failing, Refused, failing_rules, in_person, refused_by
+from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of
 from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
 from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection
-from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, volume_change
+from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, taint_text, volume_change
 from shared.scheduling.framework import Code, Rejection, Score
 from shared.scheduling.scores import MAX_SCORE, WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState
@@ -246,7 +247,10 @@ def _change(
         case "TaintToleration" | "NodeUnschedulable":
             return _open_nodes(table, pod_class, rejection, rows)
         case "NodeAffinity":
-            return f"label a node so that it matches {selection_text(pod_class)}, or change what the pod selects"
+            wanted = selection_text(pod_class)
+            if labellable_mask(table, pod_class)[np.array(rows, np.int64)].any():
+                return f"label a node so that it matches {wanted}, or change what the pod selects"
+            return f"add a node that has {wanted}, or change what the pod selects"
         case "NodePorts":
             ports = ", ".join(f"{port.protocol} {port.port}" for port in pod_class.host_ports)
             return f"free host port {ports} on one of them, or ask for another one"
@@ -278,6 +282,14 @@ def _open_nodes(table: NodeTable, pod_class: PodClass, rejection: Rejection, row
         cordoned = first is None or first.unschedulable or not first.drained
         return "uncordon one of them" if cordoned else "resume scheduling on one of them"
     nodes = [node for row in rows[:NAMES_SHOWN] if (node := table.nodes[row]) is not None]
-    taints = {text for node in nodes for text in refusing_taints(pod_class, node.taints)}
-    named = ", ".join(sorted(taints)) or "the taint"
-    return f"tolerate {named}, or take it from one of them"
+    taints = {taint for node in nodes for taint in refusing_taints(pod_class, node.taints)}
+    named = ", ".join(sorted(map(taint_text, taints))) or "the taint"
+    match remedy_of(taints):
+        case Remedy.TOLERATE_OR_TAKE:
+            return f"tolerate {named}, or take it from one of them"
+        case Remedy.TOLERATE:
+            return f"tolerate {named}"
+        case Remedy.REPAIR:
+            return f"repair one of them, or wait for it: {named}"
+        case Remedy.NONE:
+            return f"add a node without {named}"

@@ -18,7 +18,8 @@ from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, amount_text
 from shared.scheduling.explain.failing import Failing
-from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, volume_change
+from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of
+from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, taint_text, volume_change
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
 
@@ -61,26 +62,50 @@ def _helps(state: ClusterState, found: Failing, pod: Pod, reasons: tuple[str, ..
         return
     yield from _taints(table, found, pod)
     yield from _cordons(table, found, pod)
-    labelled = found.only("NodeAffinity")
-    if len(labelled) and pod.pod_class.node_name == "":
-        text = f"label nodes so that they match {selection_text(pod.pod_class)}"
-        yield _opening("label_nodes", "", f"{text}: {_named(table, labelled)}", table, pod, labelled)
+    yield from _labels(table, found, pod)
     yield from _room(table, found, pod)
     yield from _new_node(table, found, pod)
     for plugin in found.fails:
+        if not len(found.only(plugin)):
+            continue  # elsewhere others refuse it too: this change alone would let nobody in
         if plugin in CHANGES:
             yield Help("other", plugin, CHANGES[plugin], None)
         elif plugin.startswith("Volume"):
             yield Help("other", plugin, volume_change(reasons), None)
 
 
+def _labels(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
+    """Labels that people give; where it lacks another kind, which nodes to add."""
+    pod_class = pod.pod_class
+    fails = found.fails.get("NodeAffinity")
+    if fails is None or pod_class.node_name:
+        return
+    rows = found.only("NodeAffinity")
+    rows = rows[labellable_mask(table, pod_class)[rows]]
+    wanted = selection_text(pod_class)
+    if len(rows):
+        text = f"label nodes so that they match {wanted}: {_named(table, rows)}"
+        yield _opening("label_nodes", "", text, table, pod, rows)
+    elif bool(fails.all()):
+        yield Help("other", f"NodeAffinity: {wanted}", f"add nodes that have {wanted}: none here has it", None)
+
+
 def _taints(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
     rows = found.only("TaintToleration")
     for number in np.unique(table.taint_set[rows])[:MOST_TAINTS].tolist() if len(rows) else ():
         there = rows[table.taint_set[rows] == number]
-        target = ", ".join(refusing_taints(pod.pod_class, table.taint_sets[number]))
-        text = f"tolerate {target}, or take it from {_named(table, there)}"
-        yield _opening("remove_taint", target, text, table, pod, there)
+        refusing = refusing_taints(pod.pod_class, table.taint_sets[number])
+        target, names = ", ".join(map(taint_text, refusing)), _named(table, there)
+        match remedy_of(refusing):
+            case Remedy.TOLERATE_OR_TAKE:
+                text = f"tolerate {target}, or take it from {names}"
+                yield _opening("remove_taint", target, text, table, pod, there)
+            case Remedy.TOLERATE:
+                yield _opening("tolerate", target, f"tolerate {target}: {names}", table, pod, there)
+            case Remedy.REPAIR:
+                yield _opening("repair_node", target, f"repair {names}, or wait for it: {target}", table, pod, there)
+            case Remedy.NONE:
+                pass
 
 
 def _cordons(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
@@ -111,7 +136,8 @@ def _room(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
     }
     if all(has.get(name, 0) >= wanted[name] for name in missing):
         steps = ", ".join(f"{amount_text(name, amount)} more {name}" for name, amount in missing.items())
-        yield Help("free", table.names[rows[nearest]], f"free {steps} on {table.names[rows[nearest]]}", 1)
+        name = table.names[rows[nearest]]
+        yield Help("free", name, f"free {steps} on {name}: pods that run there would have to go", 1)
     if len(missing) == 1 and "pods" not in missing:
         ((name, _),) = missing.items()
         alone = np.all([by <= 0 for other, by in short.items() if other != name], axis=0)

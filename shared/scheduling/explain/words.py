@@ -50,10 +50,14 @@ def selection_text(pod_class: PodClass) -> str:
     return ", ".join(filter(None, parts)) or "its required node affinity"
 
 
-def refusing_taints(pod_class: PodClass, taints: Sequence[Taint]) -> list[str]:
-    """``key=value:effect`` of the taints that keep the class away."""
+def refusing_taints(pod_class: PodClass, taints: Sequence[Taint]) -> list[Taint]:
+    """The taints that keep the class away."""
     return [
-        f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-        for taint in taints
+        taint for taint in taints
         if taint.effect != PREFER_NO_SCHEDULE and not tolerated(pod_class.tolerations, taint)
-    ]
+    ]  # fmt: skip
+
+
+def taint_text(taint: Taint) -> str:
+    """``key=value:effect``, as kubectl writes it."""
+    return f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"

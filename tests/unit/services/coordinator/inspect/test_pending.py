@@ -125,6 +125,37 @@ def test_a_cordoned_node_that_other_rules_refuse_too_is_not_to_be_uncordoned() -
     assert found["label_nodes"] == ("label nodes so that they match disk=ssd: n1", 1)
 
 
+def test_nodes_are_never_to_be_labelled_with_marks_that_state_facts() -> None:
+    scene = begun(make_node("n0").node(), make_node("n1").label(disk="ssd").node())
+    scene.add_pod(make_pod("arm").cpu("1").select(**{"kubernetes.io/arch": "arm64"}).pod())
+    scene.run()
+    ((group,)) = picture(scene).groups
+    assert [(one.kind, one.text, one.lets_in) for one in group.helps] == [
+        ("other", "add nodes that have kubernetes.io/arch=arm64: none here has it", None)
+    ]
+
+
+def test_a_node_that_is_not_ready_is_to_be_repaired_and_its_taint_left_alone() -> None:
+    scene = begun(make_node("n0").taint("node.kubernetes.io/not-ready", "NoSchedule").node())
+    scene.add_pod(make_pod("waits").cpu("1").pod())
+    scene.run()
+    found = helps(scene)
+    assert found["repair_node"] == ("repair n0, or wait for it: node.kubernetes.io/not-ready:NoSchedule", 1)
+    assert "remove_taint" not in found
+
+
+def test_a_change_that_others_rules_would_undo_is_not_advised() -> None:
+    """Its constraint refuses n0, but so does its selector: another maxSkew alone would let nobody in."""
+    scene = begun(make_node("n0").cordon().node())
+    pod = make_pod("both").cpu("1")
+    pod.json["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "none"}}}
+    ]}}  # fmt: skip
+    scene.add_pod(pod.pod())
+    scene.run()
+    assert helps(scene) == {}
+
+
 def test_room_is_named_where_it_is_nearest_and_a_new_node_counts_its_copies() -> None:
     scene = begun(make_node("n0").node(), make_node("n1").node())
     scene.add_pod(make_pod("a").on("n0").cpu("4").pod())
@@ -134,7 +165,9 @@ def test_room_is_named_where_it_is_nearest_and_a_new_node_counts_its_copies() ->
     scene.run()
     ((group,)) = picture(scene).groups
     found = {one.kind: one for one in group.helps}
-    assert (found["free"].target, found["free"].text, found["free"].lets_in) == ("n1", "free 1 more cpu on n1", 1)
+    assert (found["free"].target, found["free"].text, found["free"].lets_in) == (
+        "n1", "free 1 more cpu on n1: pods that run there would have to go", 1
+    )  # fmt: skip
     assert (found["add_node"].lets_in, found["add_node"].of) == (2, 5)
     assert found["fewer_requests"].text == "ask for at most 1 cpu"
 
