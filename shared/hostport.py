@@ -75,6 +75,11 @@ def server_of(url: str, *schemes: str) -> Server:
     return Server(scheme, host, int(port) if port else None, found[3])
 
 
+def host_part(text: str) -> str:
+    """The host of ``HOST`` or ``HOST:PORT``, as series name their instance; "" where there is none."""
+    return bare_host(text) or bare_host(text.rpartition(":")[0])
+
+
 def bare_host(text: str) -> str:
     """The host in ``text``: a name, an IPv4 address, or one of IPv6 with or without brackets; "" where it is none."""
     inner = text

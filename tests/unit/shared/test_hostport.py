@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.hostport import bare_host, join_host_port, server_of, split_host_port, url_of
+from shared.hostport import bare_host, host_part, join_host_port, server_of, split_host_port, url_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -81,6 +81,11 @@ def test_what_leads_nowhere_is_refused(url: str) -> None:
 def test_a_bare_host_is_an_address_or_a_name() -> None:
     hosts = ["10.0.0.7", "fd00::7", "[fd00::7]", "agent-1", "a:1", "[a]", "", "a/b", "fd00::7]"]
     assert [bare_host(host) for host in hosts] == ["10.0.0.7", "fd00::7", "fd00::7", "agent-1", "", "", "", "", ""]
+
+
+def test_the_host_of_an_instance_is_what_stands_before_its_port() -> None:
+    instances = ["node-1:9100", "10.0.0.7:9100", "[fd00::7]:9100", "fd00::7", "node-1", "a:b:c", ""]
+    assert [host_part(one) for one in instances] == ["node-1", "10.0.0.7", "fd00::7", "fd00::7", "node-1", "", ""]
 
 
 def test_nobody_else_puts_a_host_and_a_port_together() -> None:
