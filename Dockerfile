@@ -12,6 +12,8 @@ COPY dist/wheels /wheels
 
 FROM ${BASE} AS runtime
 ENV PATH=/opt/conclave/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2
+# Any user may run it, also one that no file names (OpenShift): without these a home and a name would be missing.
+ENV HOME=/tmp LOGNAME=conclave
 WORKDIR /tmp
 USER 65532:65532
 ENTRYPOINT []

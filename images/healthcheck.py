@@ -14,10 +14,25 @@ DEADLINE_S = 2.5
 """Shorter than the timeout of the checks that call this, so that the reason is told."""
 
 
+LOOPBACK = ("127.0.0.1", "::1")
+"""Asked in turn: a listener may be on an address of either family alone."""
+
+
+def connected(port: int) -> socket.socket:
+    """``OSError`` of the first address: nothing listens on any."""
+    refused = None
+    for host in LOOPBACK:
+        try:
+            return socket.create_connection((host, port), timeout=DEADLINE_S)
+        except OSError as error:
+            refused = refused or error
+    raise refused or OSError("no address")
+
+
 def problem(port: int, path: str) -> str:
     """What is wrong, or ""."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
+        with connected(port) as connection:
             if os.environ.get("CONCLAVE_TLS_CERT"):
                 return ""
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())

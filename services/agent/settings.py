@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from shared.hostport import split_host_port
 from shared.runtime.process.plugins import plugins_of
-from shared.runtime.process.process import ProcessSettings, split_address
+from shared.runtime.process.process import ProcessSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ class AgentSettings(ProcessSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.probe_listen:
-            split_address(self.probe_listen, "probe_listen")
+            split_host_port(self.probe_listen, "probe_listen")
         if 0 < self.sensor_every_s < 0.2:
             raise ValueError(
                 "sensor_every_s: below 0.2 the kernel's ticks are too coarse; give 0.2 or more, or 0 for never"

@@ -58,11 +58,13 @@ async def main(service: Service, settings: AutoscalerSettings) -> None:
 
 
 async def _prometheus(settings: AutoscalerSettings, stack: AsyncExitStack) -> PrometheusClient | None:
-    """The client of the one Prometheus that queries go to. ``ConfigError``: the token cannot be read."""
+    """The client of the one Prometheus that queries go to. ``ConfigError``: its token or CA cannot be read."""
     if not settings.prometheus:
         return None
-    client = PrometheusClient(settings.prometheus, token_file=settings.prometheus_token_file)
-    client.headers()
+    client = PrometheusClient(
+        settings.prometheus, token_file=settings.prometheus_token_file, ca_file=settings.prometheus_ca
+    )
+    client.check()
     return await stack.enter_async_context(client)
 
 

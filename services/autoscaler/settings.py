@@ -11,7 +11,7 @@ import msgspec
 from services.autoscaler.core.state import CoreSettings
 from shared.ports import MAX_TXN_OPS
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
-from shared.runtime.process.process import ProcessSettings
+from shared.runtime.process.process import ProcessSettings, check_prometheus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,9 @@ class AutoscalerSettings(ProcessSettings):
     prometheus: str = ""
     """URL of the Prometheus that objects' queries are asked of; objects cannot name another. Empty: none."""
     prometheus_token_file: Path | None = None
-    """File with a bearer token for it."""
+    """File with a bearer token for it, read before each query."""
+    prometheus_ca: Path | None = None
+    """CA that signs its certificate (PEM), where that is none of the system's; read again when it changes."""
     weights_dir: Path | None = None
     """Folder with weights that objects may name in spec.policy.settings.weights: a file SHA256.npz each. Empty: only
     those that are shipped."""
@@ -51,10 +53,7 @@ class AutoscalerSettings(ProcessSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.prometheus and not self.prometheus.startswith(("http://", "https://")):
-            raise ValueError(f"prometheus: {self.prometheus!r} is no URL; give one such as http://prometheus:9090")
-        if self.prometheus_token_file is not None and not self.prometheus:
-            raise ValueError("prometheus_token_file: is given without prometheus; give its URL, or leave it out")
+        check_prometheus(self.prometheus, self.prometheus_token_file, self.prometheus_ca)
 
     def core(self) -> CoreSettings:
         """What the core is told."""

@@ -363,7 +363,9 @@ async def _follow_prometheus(
     """What nodes use, by Prometheus, while a policy wants to know; eternal. Its client is loaded only here."""
     from shared.adapters.prometheus import PrometheusClient
 
-    async with PrometheusClient(settings.prometheus, token_file=settings.prometheus_token_file) as client:
+    async with PrometheusClient(
+        settings.prometheus, token_file=settings.prometheus_token_file, ca_file=settings.prometheus_ca
+    ) as client:
         await prometheus.follow(
             client, settings.prometheus_asked, every_s=every_s,
             wanted=lambda: Need.USAGE in core.variants.needs, post=post,

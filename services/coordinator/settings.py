@@ -10,11 +10,12 @@ import msgspec
 
 from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
 from services.coordinator.usage.prometheus import QUERIES, Asked
+from shared.hostport import split_host_port
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
 from shared.runtime.process.plugins import plugins_of
-from shared.runtime.process.process import ProcessSettings, SchedulerName, split_address
+from shared.runtime.process.process import ProcessSettings, SchedulerName, check_prometheus
 from shared.runtime.process.runtime_settings import RuntimeTable
 
 
@@ -82,7 +83,9 @@ class CoordinatorSettings(ProcessSettings):
     """URL of a Prometheus that scrapes the nodes' exporters, asked as often while a policy wants to know. Agents on
     their nodes need none; with agents of many nodes it tells disk and network. Empty: none."""
     prometheus_token_file: Path | None = None
-    """File with a bearer token for it."""
+    """File with a bearer token for it, read before each query."""
+    prometheus_ca: Path | None = None
+    """CA that signs its certificate (PEM), where that is none of the system's; read again when it changes."""
     prometheus_node_label: str = "node"
     """The label that names the node in its answers; of HOST:PORT the host."""
     prometheus_cpu: str = QUERIES["cpu"]
@@ -118,17 +121,12 @@ class CoordinatorSettings(ProcessSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.admin_listen:
-            split_address(self.admin_listen, "admin_listen")
+            split_host_port(self.admin_listen, "admin_listen")
             if self.admin_token_file is None and self.tls_cert is None:
                 raise ValueError("admin_listen: needs credentials; give admin_token_file, or the tls_* files")
         elif self.admin_token_file is not None:
             raise ValueError("admin_token_file: is for the admin API; give admin_listen too")
-        if self.prometheus and not self.prometheus.startswith(("http://", "https://")):
-            raise ValueError(f"prometheus: {self.prometheus!r} is no URL; give one such as http://prometheus:9090")
-        if self.prometheus_token_file is not None and not self.prometheus:
-            raise ValueError("prometheus_token_file: is for prometheus; give its URL too")
-        if self.prometheus_token_file is not None and not self.prometheus_token_file.is_file():
-            raise ValueError(f"prometheus_token_file: {self.prometheus_token_file} is no file; give one with a token")
+        check_prometheus(self.prometheus, self.prometheus_token_file, self.prometheus_ca)
         plugins_of(self.plugins)
         make_policy(self.policy)
 

@@ -27,13 +27,13 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
+from shared.hostport import split_host_port, url_of
 from shared.jobs.guard import Guard
 from shared.jobs.online.stages import MOST_GAP_S, Judge
 from shared.jobs.tokens import KEY_BYTES
 from shared.ports import CreateRevisionIs, Put, Store
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership, leader_of
-from shared.runtime.process.process import split_address
 from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
 from shared.wire.keys import Keys
@@ -74,14 +74,14 @@ async def _take_reports(runtime: Runtime[JobsSettings], admin: Admin, stack: Asy
 
     server = ReportServer(runtime.metrics, leading=lambda: admin.shell, leader=leader)
     stack.push_async_callback(server.close)
-    host, port = split_address(settings.report_listen, "report_listen")
+    host, port = split_host_port(settings.report_listen, "report_listen")
     listener = await server.listen(host, port)
     stack.push_async_callback(listener.close)
     reached = listener.url
     if settings.advertise:
         # the others reach this very process where they reach its other listener
-        reached = f"http://{split_address(settings.advertise.rpartition('/')[2])[0]}:{listener.url.rpartition(':')[2]}"
-    return reached, settings.report_url or listener.url
+        reached = url_of("http", settings.advertised_host, listener.port)
+    return reached, settings.report_url or reached
 
 
 async def report_key(store: Store, keys: Keys) -> bytes:

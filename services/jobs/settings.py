@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import msgspec
 
 from services.jobs.core.state import CoreSettings
+from shared.hostport import server_of, split_host_port
 from shared.kube.training_pods import Rules
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
-from shared.runtime.process.process import ProcessSettings, SchedulerName, split_address
+from shared.runtime.process.process import ProcessSettings, SchedulerName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,19 +50,22 @@ class JobsSettings(ProcessSettings):
     report_listen: str = ""
     """HOST:PORT where jobs report; empty: nowhere, and they report by annotation (docs/jobs.md)."""
     report_url: str = ""
-    """URL under which workers reach it, as http://conclave-jobs-reports.conclave-system:8711. Empty: the listener's."""
+    """URL under which workers reach it, as http://conclave-jobs-reports.conclave-system:8711. Empty: the listener's
+    port, at the host of ``advertise``."""
     validate: bool = False
     """Check the core's invariants after each turn; for tests and when a bug is looked for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.report_listen:
-            split_address(self.report_listen, "report_listen")
+            split_host_port(self.report_listen, "report_listen")
         elif self.report_url:
             raise ValueError("report_url: is given without report_listen; give HOST:PORT to listen on, or leave it out")
-        parts = urlsplit(self.report_url)
-        if self.report_url and not (parts.scheme in {"http", "https"} and parts.hostname):
-            raise ValueError(f"report_url: {self.report_url!r} is not http(s)://HOST:PORT")
+        if self.report_url:
+            try:
+                server_of(self.report_url)
+            except ValueError as error:
+                raise ValueError(f"report_url: {error}") from None
         if self.retry_most_s < self.retry_first_s:
             raise ValueError("retry_most_s: is below retry_first_s; raise the one or lower the other")
         if self.decide_every_s < self.decide_least_s:

@@ -35,6 +35,8 @@ from services.twin.metrics_api import node_metrics
 from services.twin.registry.registry import TwinRegistry
 from services.twin.request_log import RequestLog
 from shared.errors import ConfigError
+from shared.hostport import join_host_port, url_of
+from shared.runtime.http.sockets import EVERY
 from shared.runtime.observe import logging
 
 _ALONE = (
@@ -153,7 +155,8 @@ def main(
         players = _players(registry, kubelets, speed)
     except ConfigError as error:
         _give_up(str(error))
-    name = advertise or host
+    # an address that stands for every one is none to be called by
+    name = advertise or ("localhost" if host in EVERY else host)
     tls, certificate = make_server_tls(name, dt.datetime.now(dt.UTC)) if kubeconfig_scheme == "https" else (None, b"")
     witness = _open_request_log(requests)
     server = TwinServer(registry, token=token, faults=plan, rng=rng, tls=tls, witness=witness)
@@ -163,12 +166,12 @@ def main(
 
     def announce(bound: int) -> None:
         if kubeconfig_out is not None:
-            text = kubeconfig_text(f"{kubeconfig_scheme}://{name}:{bound}", token, certificate)
+            text = kubeconfig_text(url_of(kubeconfig_scheme, name, bound), token, certificate)
             try:
                 write_atomically(kubeconfig_out, text)
             except OSError as error:
                 _give_up(f"cannot write the kubeconfig {kubeconfig_out}: {error.strerror}")
-        click.echo(f"serving http://{host}:{bound}")
+        click.echo(f"serving {url_of('http', host, bound)}")
         sys.stdout.flush()
         if not simulate:
             click.echo(f"conclave twin: {_ALONE}", err=True)
@@ -210,7 +213,7 @@ async def _serve(
         await server.start(port, host)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
-        _give_up(f"--port: cannot listen on {host}:{port}: {why}; give another one")
+        _give_up(f"--port: cannot listen on {join_host_port(host, port)}: {why}; give another one")
     for player in players:
         player.start()
     announce(server.port)

@@ -19,7 +19,7 @@ DAYS = 30
 
 def make_server_tls(host: str, now: dt.datetime) -> tuple[ssl.SSLContext, bytes]:
     """A server context for ``host`` and loopback, and the CA (PEM) that clients are to trust."""
-    hosts = list(dict.fromkeys((host, "127.0.0.1", "localhost")))
+    hosts = list(dict.fromkeys((host, "127.0.0.1", "::1", "localhost")))
     # a day more than what it signs: whole seconds are cut off its end
     authority = make_authority("conclave-twin", days=DAYS + 1, now=now)
     wanted = Wanted("conclave-twin", tuple(hosts), server=True, client=False)

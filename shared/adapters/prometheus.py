@@ -8,6 +8,8 @@ a person reads it, on a terminal, in a condition or in the log. Source of the fo
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,9 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
+from shared.adapters.http.proxies import proxy_from_environment
 from shared.errors import ConfigError
+from shared.hostport import server_of
 
 MAX_BYTES = 256 << 20
 """A matrix of 10,000 nodes and 1,000 steps is 250 MB; more is asked for in parts."""
@@ -53,13 +57,25 @@ class Series:
 
 class PrometheusClient:
     """One server. Use as an async context manager. ``token``: a bearer token, "" for none; ``token_file``: a file with
-    one in its place, read before each query: tokens that a cluster projects are replaced every hour."""
+    one in its place, read before each query: tokens that a cluster projects are replaced every hour. ``ca_file``: whom
+    its certificate must come from (PEM), in place of the system's CAs; read again when it changes.
 
-    def __init__(self, url: str, *, token: str = "", token_file: Path | None = None) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"--prometheus: {url!r} is no URL; give one such as http://prometheus:9090")
+    It is asked through the proxy that the environment names for it, if any (``adapters.http.proxies``)."""
+
+    def __init__(
+        self, url: str, *, token: str = "", token_file: Path | None = None, ca_file: Path | None = None
+    ) -> None:
+        try:
+            server = server_of(url)
+        except ValueError:
+            raise ConfigError(f"--prometheus: {url!r} is no URL; give one such as http://prometheus:9090") from None
+        if ca_file is not None and server.scheme != "https":
+            raise ConfigError(f"--prometheus: {url} is without TLS though a CA is given for it; write https://")
         self._url = url.rstrip("/")
-        self._token, self._token_file = token, token_file
+        self._token, self._token_file, self._ca_file = token, token_file, ca_file
+        self._proxy = proxy_from_environment(url, os.environ)
+        self._trusted: tuple[tuple[int, int], ssl.SSLContext] | None = None
+        """What the file of CAs was when it was read, and what it made."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> PrometheusClient:
@@ -69,6 +85,24 @@ class PrometheusClient:
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
+
+    def check(self) -> None:
+        """``ConfigError``: the file with the token or with the CAs cannot be used."""
+        self.headers()
+        self._tls()
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if self._ca_file is None:
+            return True
+        try:
+            found = self._ca_file.stat()
+            seen = (found.st_mtime_ns, found.st_size)
+            if self._trusted is None or self._trusted[0] != seen:
+                self._trusted = (seen, ssl.create_default_context(cafile=str(self._ca_file)))
+        except OSError as error:  # SSLError is one
+            problem = error.strerror or error
+            raise ConfigError(f"prometheus_ca: {self._ca_file} cannot be used: {problem}; give a file in PEM") from None
+        return self._trusted[1]
 
     def headers(self) -> dict[str, str]:
         """What each request carries. ``ConfigError``: there is no usable token."""
@@ -96,11 +130,13 @@ class PrometheusClient:
 
     async def _ask(self, endpoint: str, fields: Mapping[str, str], timeout_s: float) -> tuple[int, bytes]:
         assert self._session is not None, "use the client as a context manager"
-        headers = self.headers()
+        headers, tls = self.headers(), self._tls()
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session.post(f"{self._url}/api/v1/{endpoint}", data=fields, headers=headers) as response,
+                self._session.post(
+                    f"{self._url}/api/v1/{endpoint}", data=fields, headers=headers, ssl=tls, proxy=self._proxy
+                ) as response,
             ):
                 return response.status, await _limited(response)
         except TimeoutError:

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from shared.hostport import join_host_port
 from shared.kube.pod_groups import GROUP, GROUP_LABEL
 from shared.kube.resources import Resource
 from shared.kube.training_jobs import TRAINING_JOBS
@@ -132,7 +133,7 @@ def _environment(job: TrainingJob, role: str, index: int, rules: Rules, token: s
             "PET_NNODES": f"{job.least}:{job.maximum}",
             "PET_NPROC_PER_NODE": str(job.processes),
             "PET_RDZV_BACKEND": "c10d",
-            "PET_RDZV_ENDPOINT": f"{host}:{job.port}",
+            "PET_RDZV_ENDPOINT": join_host_port(host, job.port),
             "PET_RDZV_ID": job.uid,
             RENDEZVOUS_CONF: f"is_host={int(index == 0)}",
             "PET_MAX_RESTARTS": str(RESTARTS),

@@ -38,6 +38,12 @@ ADDED = {
         "etcd-internal", "certs-cert-manager", "peer-secret", "etcd-roles", "peer-mtls", "monitoring",
         "monitoring-mtls",
     ),
+    "daemonset-agents+openshift": ("daemonset-agents", "peer-secret", "openshift"),
+    "prod+autoscaler+jobs+learner+shard+openshift": (
+        "../base", "binder-shard", "agents-deployment", "autoscaler", "jobs", "learner", "plugins-pod-groups",
+        "etcd-internal", "certs-cert-manager", "peer-secret", "etcd-roles", "peer-mtls", "monitoring",
+        "monitoring-mtls", "openshift",
+    ),
 }  # fmt: skip
 """Overlays with components, as an operator's own overlay would add it; or the base with all components of it."""
 
@@ -50,6 +56,7 @@ MUTUAL_TLS = {
     "prod",
     "prod+monitoring",
     "prod+autoscaler+jobs+learner+shard+monitoring",
+    "prod+autoscaler+jobs+learner+shard+openshift",
     "etcd-internal+certs-plain-secret",
 }
 """Builds whose services know each other by certificate."""

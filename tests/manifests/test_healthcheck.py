@@ -63,6 +63,20 @@ def test_the_port_is_the_listeners(port: int) -> None:
     assert check(CONCLAVE_LISTEN=f"0.0.0.0:{port}") == (0, "")
 
 
+def test_a_listener_on_ipv6_alone_is_found() -> None:
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6
+
+    with Server(("::1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert check(CONCLAVE_LISTEN=f"[::1]:{server.server_port}") == (0, "")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_a_closed_port_is_not_well() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen

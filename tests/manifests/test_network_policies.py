@@ -21,6 +21,12 @@ REPORTS = 8711
 PORTS = (2379, 2380, 2381, 8700, 8701, 8703, REPORTS)
 
 
+Other = tuple[dict[str, str], str]
+"""Labels and namespace of who is at the other end."""
+
+NO_POD: Other = ({}, "")
+
+
 def selects(selector: Json, labels: dict[str, str]) -> bool:
     """A label selector: matchLabels, and matchExpressions with In."""
     if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
@@ -32,10 +38,12 @@ def selects(selector: Json, labels: dict[str, str]) -> bool:
     return True
 
 
-def peer_fits(peer: Json, labels: dict[str, str], namespace: str) -> bool:
-    """Whether a peer of a rule is this pod. Pods have no address here, so a block never is."""
-    if "ipBlock" in peer:
+def peer_fits(peer: Json, other: Other) -> bool:
+    """Whether a peer of a rule is this pod. Pods have no address here, so a block never is; who is no pod of the pod
+    network (a node, a link-local address) is only where a rule names nobody."""
+    if "ipBlock" in peer or other is NO_POD:
         return False
+    labels, namespace = other
     wanted = peer.get("namespaceSelector")
     if wanted is None:
         if namespace != "conclave-system":
@@ -46,7 +54,7 @@ def peer_fits(peer: Json, labels: dict[str, str], namespace: str) -> bool:
 
 
 def passes(
-    policies: list[Json], direction: str, own: dict[str, str], other: tuple[dict[str, str], str], port: int
+    policies: list[Json], direction: str, own: dict[str, str], other: Other, port: int, protocol: str = "TCP"
 ) -> bool:
     """Whether one end lets it pass."""
     key, peers = ("ingress", "from") if direction == "Ingress" else ("egress", "to")
@@ -57,8 +65,9 @@ def passes(
         return True
     for spec in concerned:
         for rule in spec.get(key, ()):
-            ports = [one["port"] for one in rule.get("ports", ())]
-            if (not ports or port in ports) and any(peer_fits(peer, *other) for peer in rule.get(peers, ())):
+            ports = [(one["port"], one["protocol"]) for one in rule.get("ports", ())]
+            fits = peers not in rule or any(peer_fits(peer, other) for peer in rule[peers])
+            if fits and (not ports or (port, protocol) in ports):
                 return True
     return False
 
@@ -71,8 +80,9 @@ def ways(policies: list[Json], templates: dict[str, Json]) -> set[tuple[str, str
         for source, ours in labels.items()
         for destination, theirs in labels.items()
         for port in PORTS
-        if passes(policies, "Egress", ours, (theirs, "conclave-system"), port)
-        and passes(policies, "Ingress", theirs, (ours, "conclave-system"), port)
+        for protocol in ("TCP", "UDP")
+        if passes(policies, "Egress", ours, (theirs, "conclave-system"), port, protocol)
+        and passes(policies, "Ingress", theirs, (ours, "conclave-system"), port, protocol)
     }
 
 
@@ -119,7 +129,7 @@ def test_nobody_from_outside_comes_in_but_prometheus(build: str) -> None:
             assert not passes(policies, "Ingress", labels, (OUTSIDE, "default"), port), (name, port)
             assert not passes(policies, "Ingress", labels, (PROMETHEUS, "default"), port), (name, port)
             scraped = passes(policies, "Ingress", labels, (PROMETHEUS, "monitoring"), port)
-            expected = "monitoring" in build and name not in JOBS and port in (8700, 2381)
+            expected = bool(of_kind(build, "ServiceMonitor")) and name not in JOBS and port in (8700, 2381)
             assert scraped is expected, (name, port)
 
 
@@ -136,6 +146,74 @@ def test_only_who_has_a_role_reaches_the_api_server(build: str) -> None:
                 if selects(policy["spec"]["podSelector"], t["metadata"]["labels"])
             }
     assert reach == roles
+
+
+DNS: dict[str, tuple[Other, int]] = {
+    "kubeadm, EKS, AKS, RKE2, k3s, MicroK8s": (({"k8s-app": "kube-dns"}, "kube-system"), 53),
+    "OpenShift": (({"dns.operator.openshift.io/daemonset-dns": "default"}, "openshift-dns"), 5353),
+    "NodeLocal DNSCache, a process of the node on 169.254.20.10": (NO_POD, 53),
+    "GKE's Cloud DNS on 169.254.169.254": (NO_POD, 53),
+}
+API_SERVERS = {"EKS, GKE, AKS": 443, "kubeadm, RKE2, OpenShift": 6443, "k3s": 6444, "minikube": 8443, "MicroK8s": 16443}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("kind", DNS)
+@pytest.mark.parametrize("protocol", ["TCP", "UDP"])
+def test_names_are_resolved_by_whoever_does_it_in_this_cluster(build: str, kind: str, protocol: str) -> None:
+    other, port = DNS[kind]
+    for name, template in pod_templates(build).items():
+        labels = template["metadata"]["labels"]
+        assert passes(of_kind(build, "NetworkPolicy"), "Egress", labels, other, port, protocol), name
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("kind", API_SERVERS)
+def test_the_api_server_is_reached_where_it_listens_and_by_its_clients_alone(build: str, kind: str) -> None:
+    policies = of_kind(build, "NetworkPolicy")
+    for name, template in pod_templates(build).items():
+        labels = template["metadata"]["labels"]
+        client = labels.get("conclave.io/kube-client") == "true"
+        assert passes(policies, "Egress", labels, NO_POD, API_SERVERS[kind]) is client, name
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize(
+    ("namespace", "port"), [("monitoring", 9090), ("openshift-monitoring", 9091), ("thanos", 10902)]
+)
+def test_who_is_told_a_prometheus_reaches_it(build: str, namespace: str, port: int) -> None:
+    """``--prometheus`` of coordinator and autoscaler was held up by our own policies."""
+    policies = of_kind(build, "NetworkPolicy")
+    for name, template in pod_templates(build).items():
+        labels = template["metadata"]["labels"]
+        asks = role_of(name) in ("coordinator", "autoscaler")
+        assert passes(policies, "Egress", labels, (PROMETHEUS, namespace), port) is asks, name
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_every_service_reaches_a_collector_of_traces(build: str) -> None:
+    policies = of_kind(build, "NetworkPolicy")
+    for name, template in pod_templates(build).items():
+        if name in JOBS or name == "conclave-etcd":
+            continue
+        labels = template["metadata"]["labels"]
+        assert passes(policies, "Egress", labels, ({}, "otel"), 4318), name
+
+
+@pytest.mark.parametrize("build", [build for build in BUILDS if "monitoring" in build or "openshift" in build])
+def test_prometheus_comes_in_from_the_namespaces_that_it_runs_in(build: str) -> None:
+    if not of_kind(build, "ServiceMonitor"):
+        return
+    labels = pod_templates(build)["conclave-coordinator"]["metadata"]["labels"]
+    policies = of_kind(build, "NetworkPolicy")
+    for namespace in ("monitoring", "openshift-user-workload-monitoring", "cattle-monitoring-system", "observability"):
+        assert passes(policies, "Ingress", labels, (PROMETHEUS, namespace), 8700), namespace
+
+
+def test_without_the_policy_for_dns_nobody_resolves_a_name() -> None:
+    kept = [p for p in of_kind("dev", "NetworkPolicy") if p["metadata"]["name"] != "dns"]
+    labels = pod_templates("dev")["conclave-agent"]["metadata"]["labels"]
+    assert not any(passes(kept, "Egress", labels, other, port, "UDP") for other, port in DNS.values())
 
 
 def test_without_the_default_deny_anybody_comes_in() -> None:

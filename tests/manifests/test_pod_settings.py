@@ -21,6 +21,7 @@ from services.binder.settings import BinderSettings
 from services.coordinator.settings import CoordinatorSettings
 from services.jobs.settings import JobsSettings
 from shared.errors import ConfigError
+from shared.hostport import EVERY_HOST, split_host_port
 from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.settings import load, parse_flags
 from tests.manifests.rendering import BUILDS, MUTUAL_TLS, Json, needs_kubectl, of_kind, pod_templates, role_of
@@ -46,13 +47,13 @@ def settings_of(command: list[str], environ: dict[str, str]) -> tuple[str, Proce
     return service, load(KINDS[service], service=service, environ=environ, flags=flags)
 
 
-def environ_of(build: str, container: Json) -> dict[str, str]:
+def environ_of(build: str, container: Json, pod_ip: str = "10.0.0.7") -> dict[str, str]:
     """The container's variables; what the kubelet fills in is made up."""
     maps = {d["metadata"]["name"]: d.get("data", {}) for d in of_kind(build, "ConfigMap")}
     environ: dict[str, str] = {}
     for source in container.get("envFrom", ()):
         environ |= maps[source["configMapRef"]["name"]]
-    filled = {"metadata.name": "pod-1", "status.podIP": "10.0.0.7", "spec.nodeName": "node-1"}
+    filled = {"metadata.name": "pod-1", "status.podIP": pod_ip, "spec.nodeName": "node-1"}
     for variable in container.get("env", ()):
         environ[variable["name"]] = filled[variable["valueFrom"]["fieldRef"]["fieldPath"]]
     return environ
@@ -63,7 +64,7 @@ def expand(text: str, environ: dict[str, str]) -> str:
     return re.sub(r"\$\((\w+)\)", lambda match: environ[match[1]], text)
 
 
-def told(build: str) -> dict[str, ProcessSettings]:
+def told(build: str, pod_ip: str = "10.0.0.7") -> dict[str, ProcessSettings]:
     """Service to settings, of every pod of ours that is a service."""
     found = {}
     for name, template in pod_templates(build).items():
@@ -71,7 +72,7 @@ def told(build: str) -> dict[str, ProcessSettings]:
         if container["command"][:2] != ["conclave", "run"]:
             continue
         assert container["image"].split(":")[0] == f"conclave-{role_of(name)}"
-        environ = environ_of(build, container)
+        environ = environ_of(build, container, pod_ip)
         command = [expand(word, environ) for word in (*container["command"], *container["args"])]
         service, settings = settings_of(command, environ)
         found[service] = settings
@@ -80,11 +81,16 @@ def told(build: str) -> dict[str, ProcessSettings]:
 
 @needs_kubectl
 @pytest.mark.parametrize("build", BUILDS)
-def test_pods_start_with_settings_that_exist(build: str) -> None:
-    services = told(build)
+@pytest.mark.parametrize(("pod_ip", "named"), [("10.0.0.7", "10.0.0.7"), ("fd00::7", "[fd00::7]")])
+def test_pods_start_with_settings_that_exist_in_clusters_of_either_family(build: str, pod_ip: str, named: str) -> None:
+    """``status.podIP`` is without brackets in both; in clusters of both families it is the first one's."""
+    services = told(build, pod_ip)
     assert {"coordinator", "agent", "binder"} <= services.keys()
     for service, settings in services.items():
-        assert settings.advertise == f"{'https' if build in MUTUAL_TLS else 'http'}://10.0.0.7:8700"
+        host, port = split_host_port(settings.listen)
+        assert (host, port) == (EVERY_HOST, 8700)
+        scheme = "https" if build in MUTUAL_TLS else "http"
+        assert settings.advertised(port) == f"{scheme}://{named}:8700"
         assert settings.id == ("node-1" if service == "agent" and build.startswith("daemonset") else "pod-1")
 
 
@@ -152,10 +158,24 @@ def test_containers_start_with_settings_that_exist(files: tuple[str, ...]) -> No
         environ = {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for key, value in service["environment"].items()}
         _, settings = settings_of(words, environ)
         assert settings.id == name
-        assert settings.advertise == f"http://{name}:8700"
+        assert settings.advertised(8700) == f"http://{name}:8700"
         assert all(endpoint.split("//")[1].split(":")[0] in containers(files) for endpoint in settings.etcd)
         checked += 1
     assert checked >= 8
+
+
+@needs_kubectl
+@pytest.mark.parametrize("build", BUILDS)
+def test_no_address_of_one_family_alone_is_in_a_pod(build: str) -> None:
+    """etcd's 0.0.0.0 is every address of either family: Go listens so (tests/process/test_etcd_of_the_manifests.py)."""
+    for name, template in pod_templates(build).items():
+        if name == "conclave-etcd":
+            continue
+        for container in template["spec"]["containers"]:
+            told = [*container.get("args", ()), *environ_of(build, container).values()]
+            assert not [word for word in told if "0.0.0.0" in word], name
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                assert "host" not in container.get(probe, {}).get("httpGet", {}), name
 
 
 @needs_kubectl
@@ -166,6 +186,6 @@ def test_liveness_is_asked_where_a_thread_answers_and_never_of_the_busy_loop(bui
         container = templates[f"conclave-{service}"]["spec"]["containers"][0]
         probe = container["livenessProbe"]
         port = next(p["containerPort"] for p in container["ports"] if p["name"] == probe["httpGet"]["port"])
-        assert settings.live_listen == f"0.0.0.0:{port}"
+        assert settings.live_listen == f":{port}"
         assert probe["httpGet"]["path"] == "/livez"
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"

@@ -25,6 +25,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from shared.hostport import join_host_port
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 
 ROOT = Path(__file__).parents[2]
@@ -67,13 +68,15 @@ class Running:
         return self.process.pid
 
 
-def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = ()) -> list[EmbeddedEtcd]:
-    """A private etcd of so many members, not started; several must be started together. ``flags``: TLS, of one."""
+def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = (), host: str = "127.0.0.1") -> list[EmbeddedEtcd]:
+    """A private etcd of so many members, not started; several must be started together. ``flags``: TLS, of one;
+    ``host``: where one listens."""
     if members == 1:
         scheme = "https" if flags else "http"
-        return [
-            EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=folder, fsync=False, client_scheme=scheme, extra_flags=flags))
-        ]
+        settings = EmbeddedEtcdSettings(
+            data_dir=folder, host=host, fsync=False, client_scheme=scheme, extra_flags=flags
+        )
+        return [EmbeddedEtcd(settings)]
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(2 * members)]
         for probe in probes:
@@ -111,12 +114,14 @@ class Mesh:
         etcd_flags: tuple[str, ...] = (),
         tls: ssl.SSLContext | None = None,
         kinds: Sequence[Path] = (),
+        host: str = "127.0.0.1",
     ) -> None:
         """``flags``: of every process of a service, ``{name}`` in them its own name; ``tls``: how ``get`` asks them;
-        ``kinds``: files with the definitions of custom resources that are served before the mesh starts."""
+        ``kinds``: files with the definitions of custom resources that are served before the mesh starts; ``host``: the
+        loopback address that all of it is on."""
         self.folder = folder
         self.tls = tls
-        self.members = etcd_of(folder / "etcd", etcd_members, etcd_flags)
+        self.members = etcd_of(folder / "etcd", etcd_members, etcd_flags, host)
         self.etcd = self.members[0]
         self.services: dict[str, Running] = {}
         self.kubeconfig = folder / "kubeconfig"
@@ -124,7 +129,8 @@ class Mesh:
         self.api_url = ""
         self._counts = {"coordinator": coordinators, "agent": agents, "binder": binders}
         self._flags = flags or {}
-        self._twin_flags = twin_flags or []
+        self._twin_flags = ["--host", host, *(twin_flags or [])]
+        self._listen = join_host_port(host, 0)
         self._environ = environ or {}
         self._kinds = kinds
         self._keepers: list[asyncio.Task[None]] = []
@@ -162,9 +168,12 @@ class Mesh:
     async def add(self, service: str, number: int, environ: dict[str, str] | None = None) -> Running:
         """One more coordinator, agent or binder, ready. ``environ``: for it alone."""
         flags = ["--etcd", ",".join(member.endpoint for member in self.members), "--id", f"{service}-{number}"]
+        own = self._flags.get(service, [])
+        if "--listen" not in own:
+            flags += ["--listen", self._listen]
         if service != "agent":
             flags += ["--kubeconfig", str(self.kubeconfig)]
-        flags += [flag.replace("{name}", f"{service}-{number}") for flag in self._flags.get(service, [])]
+        flags += [flag.replace("{name}", f"{service}-{number}") for flag in own]
         return await self.start(f"{service}-{number}", service, flags, environ)
 
     async def _stop(self) -> None:

@@ -15,7 +15,9 @@ import pytest
 from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
 from shared.adapters.etcd.store import EtcdStore
 from shared.errors import StoreError
+from shared.hostport import url_of
 from shared.ports import Put
+from shared.runtime.http.sockets import bound_socket
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
 from tests.manifests.rendering import needs_kubectl, of_kind, tree
 from tests.manifests.test_compose import FILES, merged
@@ -42,6 +44,23 @@ def test_containers_start_etcd_with_flags_that_exist() -> None:
         for service in merged(files)["services"].values():
             if service.get("command", [""])[0] == "etcd":
                 assert {word.split("=")[0] for word in service["command"][1:]} <= known_flags()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this kernel has no IPv6")
+async def test_an_etcd_on_0_0_0_0_is_reached_by_both_families(tmp_path: Path) -> None:
+    """Go takes 0.0.0.0 for every address, of IPv6 too, and of IPv4 alone where the kernel has nothing else; ``[::]``
+    would fail there. So the manifests' etcd needs no other flags in a cluster of IPv6."""
+    with bound_socket("", 0) as probe:
+        port = probe.getsockname()[1]
+    every = f"--listen-client-urls=http://0.0.0.0:{port}"
+    settings = EmbeddedEtcdSettings(data_dir=tmp_path, client_port=port, fsync=False, extra_flags=(every,))
+    async with EmbeddedEtcd(settings):
+        for host in ("127.0.0.1", "::1"):
+            store = EtcdStore(EtcdSettings(endpoints=(url_of("http", host, port),)))
+            try:
+                assert (await store.txn([], [Put("/k", b"")], timeout_s=5)).succeeded
+            finally:
+                await store.close()
 
 
 async def test_certificates_from_the_script_open_etcd_by_every_members_name(tmp_path: Path) -> None:

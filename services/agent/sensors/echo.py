@@ -14,6 +14,8 @@ import structlog
 from shared.agent.echo import Address
 from shared.agent.probing import Probing
 from shared.errors import ConfigError
+from shared.hostport import join_host_port
+from shared.runtime.http.sockets import bound_socket
 
 log = structlog.get_logger()
 
@@ -71,9 +73,11 @@ async def opened_echo(probing: Probing, host: str, port: int) -> AsyncIterator[t
     """The socket and its address, closed at the end. ``ConfigError``: it cannot be bound."""
     echo = Echo(probing)
     try:
-        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: echo, local_addr=(host, port))
+        made = bound_socket(host, port, kind=socket.SOCK_DGRAM)
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: echo, sock=made)
     except OSError as error:
-        raise ConfigError(f"probe_listen: {host}:{port} cannot be bound ({error}); give another HOST:PORT") from error
+        address = join_host_port(host, port)
+        raise ConfigError(f"probe_listen: {address} cannot be bound ({error}); give another HOST:PORT") from error
     try:
         bound = transport.get_extra_info("sockname")
         yield echo, (str(bound[0]), int(bound[1]))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import structlog
 
@@ -29,8 +28,8 @@ from shared.agent.probing import Probing, ProbingSettings
 from shared.agent.readings import Limits, Reading, Sensor
 from shared.agent.target_times import TargetTimes
 from shared.errors import ConfigError
+from shared.hostport import join_host_port, server_of, split_host_port
 from shared.runtime.observe.metrics import Metrics
-from shared.runtime.process.process import split_address
 from shared.runtime.process.service import Service
 
 log = structlog.get_logger()
@@ -145,7 +144,8 @@ async def opened_sensing(
         reporter = Reporter(client, who, probing, times, probed_at=None, term=term)
         yield Sensing(reader, probing, times, reporter, None, settings.target_delays)
         return
-    host, port = split_address(settings.probe_listen or f"{split_address(settings.listen)[0]}:0", "probe_listen")
+    beside = join_host_port(split_host_port(settings.listen)[0], 0)
+    host, port = split_host_port(settings.probe_listen or beside, "probe_listen")
     async with opened_echo(probing, host, port) as (echo, bound):
         here = await reached_at(url, bound)
         probing.here = here or probing.here
@@ -158,9 +158,9 @@ async def reached_at(url: str, bound: Address) -> Address | None:
     that is a name that leads nowhere: others probe IP addresses alone, and the leader takes no message with a long
     name."""
     every = ip_address(bound[0])
-    host = urlsplit(url).hostname if every.is_unspecified else None
-    if host is None:
+    if not every.is_unspecified:
         return bound
+    host = server_of(url).host
     try:
         # an address is taken as it is
         family = socket.AF_INET if every.version == 4 else socket.AF_UNSPEC

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from services.cli.server.contexts import ContextEntry, Contexts
 from shared.errors import ConfigError
+from shared.hostport import server_of
 
 SERVER_ENV, TOKEN_FILE_ENV = "CONCLAVE_SERVER", "CONCLAVE_TOKEN_FILE"
 DEFAULT_NAMESPACE = "conclave-system"
@@ -120,11 +120,9 @@ def resolve(
 
 def direct(servers: str, credentials: Credentials, source: str) -> Direct:
     """A target from comma-separated URLs. ``ConfigError``: one is no URL of a server, or TLS files without https."""
-    urls = tuple(part.strip().rstrip("/") for part in servers.split(",") if part.strip())
+    urls = tuple(_read_url(part.strip().rstrip("/"), source) for part in servers.split(",") if part.strip())
     if not urls:
         raise ConfigError(f"{source}: is empty; give a URL such as http://127.0.0.1:8701")
-    for url in urls:
-        _check_url(url, source)
     if (credentials.ca or credentials.cert) and not all(url.startswith("https://") for url in urls):
         raise ConfigError(f"{source}: --ca and --cert need a server that speaks TLS; write https://")
     if bool(credentials.cert) != bool(credentials.key):
@@ -132,16 +130,16 @@ def direct(servers: str, credentials: Credentials, source: str) -> Direct:
     return Direct(urls, credentials, source)
 
 
-def _check_url(url: str, source: str) -> None:
+def _read_url(url: str, source: str) -> str:
     try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        server = server_of(url)
     except ValueError:
-        good = False
-    if not good:
-        raise ConfigError(f"{source}: {url!r} is no server's URL; write it as http://HOST:8701 or https://HOST:8701")
-    if parts.username is not None or parts.path or parts.query or parts.fragment:
+        raise ConfigError(
+            f"{source}: {url!r} is no server's URL; write it as http://HOST:8701 or https://HOST:8701"
+        ) from None
+    if server.path or "@" in url:
         raise ConfigError(f"{source}: {url!r} holds more than scheme, host and port; leave the rest out")
+    return server.url
 
 
 def _of_context(flags: Flags, name: str, entry: ContextEntry) -> Target:

@@ -150,6 +150,7 @@ class CaptureSettings:
     context: str | None = None
     prometheus: str | None = None
     token: str = ""
+    ca: Path | None = None
     duration_s: float = 0.0
     history_s: float = 3600.0
     """How far the series reach back, with a Prometheus only."""
@@ -268,7 +269,7 @@ async def _series(
     addresses = {name: node.addresses for name, node in nodes.items()}
     found: dict[str, NodeSeries] = {}
     strangers: set[str] = set()
-    async with PrometheusClient(settings.prometheus, token=settings.token) as client:
+    async with PrometheusClient(settings.prometheus, token=settings.token, ca_file=settings.ca) as client:
 
         async def ask(text: str) -> list[Series]:
             return await client.query_range(text, start_s=start_s, end_s=end_s, step_s=step_s)

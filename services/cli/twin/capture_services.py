@@ -57,6 +57,7 @@ class SeriesSettings:
     services: str
     prometheus: str | None
     token: str
+    ca: Path | None
     duration_s: float
     step_s: float
     scenario: str
@@ -80,7 +81,7 @@ async def capture_services(settings: SeriesSettings, out: Path, tell: Tell) -> C
         async with contextlib.AsyncExitStack() as stack:
             prometheus = None
             if settings.prometheus:
-                client_of = PrometheusClient(settings.prometheus, token=settings.token)
+                client_of = PrometheusClient(settings.prometheus, token=settings.token, ca_file=settings.ca)
                 prometheus = await stack.enter_async_context(client_of)
             eyes = _Eyes(client, scaler, MetricReads(client, prometheus, timeout_s=READ_S))
             try:

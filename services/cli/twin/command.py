@@ -97,6 +97,7 @@ def serve(
 @click.option("--context", help="Context of the kubeconfig; default: its current one.")
 @click.option("--prometheus", help="URL of the Prometheus that scrapes the cluster's node-exporters.")
 @click.option("--prometheus-token-file", type=click.Path(path_type=Path), help="A bearer token for it.")
+@click.option("--prometheus-ca", type=click.Path(path_type=Path), help="CA that signs its certificate (PEM).")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The twin file, such as twin.json.gz.")
 @click.option("--duration", type=SECONDS, default="0", show_default=True, help="Watch for so long, as in 90s or 10m.")
 @click.option("--history", type=SECONDS, default="1h", show_default=True, help="How far back the metrics reach.")
@@ -112,6 +113,7 @@ def capture(
     context: str | None,
     prometheus: str | None,
     prometheus_token_file: Path | None,
+    prometheus_ca: Path | None,
     out: Path,
     duration: float,
     history: float,
@@ -142,7 +144,7 @@ def capture(
         _capture_services(
             SeriesSettings(
                 kubeconfig=kubeconfig, context=context, services=services, prometheus=prometheus, token=token,
-                duration_s=duration, step_s=step, scenario=scenario or LIVE,
+                ca=prometheus_ca, duration_s=duration, step_s=step, scenario=scenario or LIVE,
             ), out, quiet=quiet,
         )  # fmt: skip
         return
@@ -153,6 +155,7 @@ def capture(
         context=context,
         prometheus=prometheus,
         token=token,
+        ca=prometheus_ca,
         duration_s=duration,
         history_s=history,
         step_s=step,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 from functools import partial
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -18,11 +17,11 @@ from services.coordinator.http.desk import Desk
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import CoordinatorSettings
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
+from shared.hostport import split_host_port, url_of
 from shared.runtime.http.admin import AdminApp
 from shared.runtime.http.callers import AdminAuthenticator, check_role
 from shared.runtime.http.listener import Listener, listen
 from shared.runtime.http.routes import Route
-from shared.runtime.process.process import split_address
 
 
 class AdminListener:
@@ -58,7 +57,7 @@ async def open_admin(
     inbound, outbound = _contexts(settings)
     authenticator = AdminAuthenticator(tokens, mutual_tls=inbound is not None)
     app = AdminApp(desk, routes, authenticator, audit=partial(recorded, desk), tls=outbound, extra=extra)
-    host, port = split_address(settings.admin_listen, "admin_listen")
+    host, port = split_host_port(settings.admin_listen, "admin_listen")
     listener = await listen(app.app, host=host, port=port, tls=inbound, drain_s=0.5)
     return AdminListener(app, listener, _url(settings, listener))
 
@@ -72,9 +71,6 @@ def _contexts(settings: CoordinatorSettings) -> tuple[ssl.SSLContext | None, ssl
 
 
 def _url(settings: CoordinatorSettings, listener: Listener) -> str:
-    """Under the host that peers are told, where one is: the listener itself may be on 0.0.0.0."""
-    host = urlsplit(settings.advertise).hostname if settings.advertise else None
-    if host is None:
-        return listener.url
+    """Under the host that peers are told, where one is: the listener itself may be on every address."""
     scheme = listener.url.partition("://")[0]
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.port}"
+    return url_of(scheme, settings.advertised_host, listener.port) if settings.advertise else listener.url

@@ -19,11 +19,11 @@ from ipaddress import ip_address
 from itertools import islice
 from statistics import median
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.events import NodeSample, NodesMeasured
 from shared.agent.vivaldi import DIMENSIONS, Coordinate, delay_ms
+from shared.hostport import server_of
 from shared.kube.latency_targets import LatencyTarget
 from shared.model.cluster_events import ClusterEvent, ObjectChanged
 from shared.wire.messages import VERSION, Readings, ReadingsAck
@@ -273,7 +273,7 @@ def _known(amount: int) -> int | None:
 def _elsewhere(url: str, probed_at: ProbePeer) -> bool:
     """Whether an agent that serves at the URL wants probes sent to another host. A URL's name is not resolved here."""
     try:
-        return ip_address(urlsplit(url).hostname or "") != ip_address(probed_at.address)
+        return ip_address(server_of(url).host) != ip_address(probed_at.address)
     except ValueError:
         return False
 

@@ -16,6 +16,7 @@ import structlog
 
 from services.coordinator.core.events import Event, NodeSample, NodesMeasured
 from shared.errors import ConfigError
+from shared.hostport import host_part
 from shared.wire.bounds import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _by_node(series: Sequence[Series], label: str) -> dict[str, float]:
     """By node; "host:9100" counts as host. Negative, not finite, or more than anything counts: left out."""
     found: dict[str, float] = {}
     for one in series[:MOST_NODES]:
-        name = one.labels.get(label, "").partition(":")[0]
+        name = host_part(one.labels.get(label, ""))
         if name and one.samples and 0 <= (value := one.samples[-1][1]) <= MAX_COUNT:
             found[name] = value
     return found

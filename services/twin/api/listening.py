@@ -19,6 +19,8 @@ from http import HTTPMethod
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from shared.runtime.http.sockets import bound_socket
+
 _HANDSHAKE = 0x16
 _BACKLOG = 1024
 
@@ -36,9 +38,8 @@ class Listener:
 
     def bind(self, host: str, port: int) -> int:
         """Listen; the port. ``OSError`` when it cannot be had."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        self._socket.setblocking(False)
+        self._socket = bound_socket(host, port)
+        self._socket.listen(_BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
         return int(self._socket.getsockname()[1])
 

@@ -24,7 +24,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 # Before grpc is loaded: its fork handlers abort about one child in twenty that is forked while calls are under way
 # (epoll_wait: Bad file descriptor). Our children exec at once and never use a channel of their parent.
@@ -35,6 +34,7 @@ import grpc.aio
 
 from shared.adapters.etcd.protocol import Method
 from shared.errors import ConfigError, StoreError, StoreRejected, StoreRolledBack, StoreUnknown
+from shared.hostport import join_host_port, server_of
 
 HAS_LEADER = (("hasleader", "true"),)
 """A member that has lost its quorum refuses such a call and cancels such a watch, instead of serving old data."""
@@ -120,14 +120,13 @@ class EtcdSettings:
 
 def split_endpoint(endpoint: str) -> tuple[str, str]:
     """(scheme, ``host:port``) of an endpoint. Refused: ``ConfigError`` naming the endpoint."""
-    parts = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
     try:
-        host, port = parts.hostname, parts.port
+        server = server_of(endpoint if "://" in endpoint else f"http://{endpoint}")
     except ValueError:
-        host, port = None, None
-    if parts.scheme not in {"http", "https"} or not host or port is None or parts.path not in {"", "/"}:
-        raise ConfigError(f"etcd endpoint {endpoint!r}: expected http(s)://host:port")
-    return parts.scheme, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        server = None
+    if server is None or server.port is None or server.path not in {"", "/"}:
+        raise ConfigError(f"etcd endpoint {endpoint!r}: expected http(s)://host:port (an IPv6 address in brackets)")
+    return server.scheme, join_host_port(server.host, server.port)
 
 
 def explain(error: grpc.aio.AioRpcError, doing: str) -> StoreError:

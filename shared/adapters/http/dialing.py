@@ -17,12 +17,13 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import aiohappyeyeballs
 
 from shared.adapters.http.answers import AnswerBroken
 from shared.adapters.http.connection import Connection
+from shared.hostport import join_host_port, server_of, url_of
 
 DIAL_S = 5.0
 """From the name to the end of the handshake."""
@@ -63,30 +64,30 @@ def target_of(
 ) -> Target:
     """The target at ``base_url``. ``tls`` is for https; ``server_hostname``: whom the certificate names."""
     url = urlsplit(base_url)
-    server = _place(url, tls, server_hostname)
-    named = f"[{server.host}]" if ":" in server.host else server.host
-    host = named if server.port == _PORTS[url.scheme] else f"{named}:{server.port}"
+    server = _place(base_url, tls, server_hostname)
+    usual = server.port == _PORTS[url.scheme]
+    # a zone says which of our own links to take, and nothing to who is on it
+    authority = url_of(url.scheme, server.host.partition("%")[0], None if usual else server.port).partition("://")[2]
     prefix = quote(url.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
-    by, authorization, headers = None, "", f"Host: {host}\r\n"
+    by, authorization, headers = None, "", f"Host: {authority}\r\n"
     if proxy:
-        through = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        by = _place(through, tls, None)
+        through = urlsplit(proxy)
+        by = _place(proxy, tls, None)
         if through.username is not None:
             user = f"{unquote(through.username)}:{unquote(through.password or '')}"
             authorization = f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}\r\n"
         if server.tls is None:
-            prefix, headers = f"http://{host}{prefix}", headers + authorization
+            prefix, headers = f"http://{authority}{prefix}", headers + authorization
     return Target(server, by, prefix, headers, authorization)
 
 
-def _place(url: SplitResult, tls: ssl.SSLContext | None, name: str | None) -> Place:
-    if url.scheme not in _PORTS or not url.hostname:
-        raise OSError(f"{url.scheme or 'no scheme'}://{url.hostname or ''} is no http or https URL")
-    host = url.hostname.rstrip(".")
+def _place(url: str, tls: ssl.SSLContext | None, name: str | None) -> Place:
+    server = server_of(url)
+    host = server.host.rstrip(".")
     if not host.isascii():
         host = host.encode("idna").decode()
-    context = (tls or ssl.create_default_context()) if url.scheme == "https" else None
-    return Place(host, url.port or _PORTS[url.scheme], context, name or host)
+    context = (tls or ssl.create_default_context()) if server.scheme == "https" else None
+    return Place(host, server.port or _PORTS[server.scheme], context, name or host.partition("%")[0])
 
 
 async def dial(target: Target, *, connect_s: float = DIAL_S, most_bytes: int = sys.maxsize) -> Connection:
@@ -131,11 +132,11 @@ async def _socket_to(place: Place) -> socket.socket:
 async def _tunnel(outer: Connection, target: Target) -> Connection:
     """``outer`` leads to the proxy; the connection to the server inside of it."""
     server, loop = target.server, asyncio.get_running_loop()
-    named = f"[{server.host}]" if ":" in server.host else server.host
-    text = f"CONNECT {named}:{server.port} HTTP/1.1\r\nHost: {named}:{server.port}\r\n{target.authorization}\r\n"
+    named = join_host_port(server.host, server.port)
+    text = f"CONNECT {named} HTTP/1.1\r\nHost: {named}\r\n{target.authorization}\r\n"
     head, _ = await outer.ask(text.encode(), DIAL_S, connecting=True)
     if not 200 <= head.status < 300:
-        raise AnswerBroken(f"the proxy refuses a tunnel to {named}:{server.port} ({head.status})")
+        raise AnswerBroken(f"the proxy refuses a tunnel to {named} ({head.status})")
     assert outer.transport is not None
     assert server.tls is not None
     inner = Connection()

@@ -23,6 +23,7 @@ import msgspec
 from shared.adapters.kube.transport import KubeAccess, KubeTransport
 from shared.adapters.kube.watch import WatchPolicy, watch_batches
 from shared.errors import ConfigError, KubeError, KubeExpired, KubeRejected, KubeUnknown
+from shared.hostport import server_of
 from shared.kube.decoding import UNREADABLE, decode_page, object_decoder
 from shared.kube.node_metrics import PATH as METRICS_PATH
 from shared.kube.node_metrics import NodeMetric, decode_node_metrics
@@ -72,13 +73,15 @@ class KubeClient:
     def __init__(self, access: KubeAccess, *, policy: WatchPolicy | None = None, page_size: int = PAGE_SIZE) -> None:
         self._http = KubeTransport(access)
         self.traffic = self._http.traffic
-        self._base_url = access.base_url
+        self._place = access.base_url
+        if access.proxy:
+            self._place += f" through the proxy {server_of(access.proxy).url}"
         self._policy = policy if policy is not None else WatchPolicy()
         self._page_size = page_size
 
     async def check(self, *, timeout_s: float = 5.0) -> str:
         """The server's version. ``ConfigError`` in one line when it does not answer or does not let us in."""
-        base = self._base_url
+        base = self._place
         try:
             body = await self._http.request("version", "GET", "/version", timeout_s=timeout_s)
             version = msgspec.json.decode(body, type=dict[str, Any]).get("gitVersion", "")
@@ -100,11 +103,11 @@ class KubeClient:
                 await self._http.request(route, "GET", resource.path(), query=query, timeout_s=timeout_s)
             except KubeRejected as error:
                 raise ConfigError(
-                    f"{self._base_url}: the API server refuses us ({error}); give the kubeconfig's user that right"
+                    f"{self._place}: the API server refuses us ({error}); give the kubeconfig's user that right"
                 ) from error
             except KubeUnknown as error:
                 raise ConfigError(
-                    f"{self._base_url}: no answer from the API server ({error}); check that it runs"
+                    f"{self._place}: no answer from the API server ({error}); check that it runs"
                 ) from error
 
     async def may_list(self, resource: Resource[Any], *, timeout_s: float = 5.0) -> bool:

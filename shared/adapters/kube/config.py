@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import structlog
 
+from shared.adapters.http.proxies import checked_proxy, proxy_from_environment
 from shared.adapters.kube.exec_plugin import Credential, credential_of
 from shared.adapters.kube.kubeconfig import Chosen, Entry, choose, kubeconfig_paths
 from shared.errors import ConfigError
+from shared.hostport import bare_host, server_of, url_of
 
 log = structlog.get_logger()
 
@@ -43,6 +44,9 @@ EXPIRY_LEAD = timedelta(minutes=5)
 
 MIN_RENEW_GAP_S = 5.0
 """A server that answers 401 to everybody must not make us run an exec plugin in a loop."""
+
+IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
+"""Fields of a user that change who we are; left out in silence they would give us other rights than were meant."""
 
 IN_CLUSTER_HOST, IN_CLUSTER_PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -182,15 +186,24 @@ class KubeConfig:
         paths = kubeconfig_paths(self._path)
         chosen = choose(paths, self._context)
         cluster, user = chosen.cluster, chosen.user
+        file = cluster.where.split(": ", 1)[0]
         server = cluster.text("server").rstrip("/")
-        _check_url(cluster, "server", server, "https://10.0.0.1:6443")
-        if proxy := cluster.text("proxy-url"):
-            _check_url(cluster, "proxy-url", proxy, "http://proxy:3128")
+        try:
+            server_of(server)
+        except ValueError as error:
+            raise ConfigError(
+                f"{file}: clusters[].cluster.server: {error}; give one such as https://10.0.0.1:6443"
+            ) from None
+        # as client-go has it: what the kubeconfig names is asked for everything, NO_PROXY or not
+        named = cluster.text("proxy-url")
+        proxy = checked_proxy(named, f"{file}: clusters[].cluster.proxy-url") if named else _proxy(server)
+        if user is not None and (impersonated := next((one for one in IMPERSONATION if one in user.fields), "")):
+            raise user.error(impersonated, "nobody is impersonated here; name a user that has the rights itself")
         credential, expiry = Credential(), None
         if user is not None and "auth-provider" in user.fields:
             bearer, expiry = await _by_the_library(paths, self._context, user), datetime.now(UTC)
         elif user is not None and "exec" in user.fields:
-            credential = await credential_of(user)
+            credential = await credential_of(user, cluster)
             bearer, expiry = _Bearer(f"Bearer {credential.token}" if credential.token else ""), credential.expiry
         else:
             bearer = _stated(user)
@@ -198,7 +211,7 @@ class KubeConfig:
             base_url=server,
             tls=_tls(chosen, credential) if server.startswith("https") else None,
             bearer=bearer,
-            proxy=proxy or None,
+            proxy=proxy,
             server_hostname=cluster.text("tls-server-name") or None,
             cluster_name=chosen.cluster_name,
             expiry=expiry,
@@ -220,20 +233,34 @@ def _in_cluster() -> _Loaded:
         named = getattr(error, "filename", None) or SERVICE_ACCOUNT
         raise ConfigError(f"in-cluster configuration: {named}: {_clean(error)}; {remedy}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return _Loaded(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", context, bearer)
+    if not port.isdecimal():
+        raise ConfigError(f"in-cluster configuration: {IN_CLUSTER_PORT}={port[:32]!r} is no port; {remedy}")
+    server = url_of("https", bare_host(host), int(port))  # the kubelet writes IPv6 without brackets
+    return _Loaded(server, context, bearer, proxy=_proxy(server))
+
+
+def _proxy(server: str) -> str | None:
+    """The proxy that the environment names for the server; told, since nothing else shows which way requests go."""
+    proxy = proxy_from_environment(server, os.environ)
+    if proxy is not None:
+        through = server_of(proxy)
+        log.info("kube_through_proxy", server=server, proxy=through.url)
+    return proxy
 
 
 def _stated(user: Entry | None) -> _Bearer:
     """What the kubeconfig itself holds: a token, a token file, a name and a password, or nothing."""
     if user is None:
         return _Bearer()
-    if token := user.text("token"):
-        return _Bearer(f"Bearer {token.strip()}")
+    token = user.text("token").strip()
     if user.text("tokenFile"):
         try:
             return _Bearer(file=user.path("tokenFile"))
         except (OSError, UnicodeDecodeError) as error:
-            raise user.error("tokenFile", f"{user.path('tokenFile')}: {_clean(error)}") from error
+            if not token:  # as in client-go: the file, and the token in its place
+                raise user.error("tokenFile", f"{user.path('tokenFile')}: {_clean(error)}") from error
+    if token:
+        return _Bearer(f"Bearer {token}")
     if user.text("username") and user.text("password"):
         named = f"{user.text('username')}:{user.text('password')}"
         return _Bearer(f"Basic {base64.b64encode(named.encode()).decode()}")
@@ -256,17 +283,6 @@ async def _by_the_library(paths: str, context: str | None, user: Entry) -> _Bear
     except (config.ConfigException, TypeError, ValueError, KeyError, AttributeError, OSError) as error:
         raise user.error("auth-provider", _clean(error)) from error
     return _Bearer((value or "").strip())
-
-
-def _check_url(cluster: Entry, field: str, text: str, example: str) -> None:
-    try:
-        url = urlsplit(text)
-        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        file = cluster.where.split(": ", 1)[0]
-        raise ConfigError(f"{file}: clusters[].cluster.{field}: {text[:128]!r} is no URL; give one such as {example}")
 
 
 def _tls(chosen: Chosen, credential: Credential) -> ssl.SSLContext:

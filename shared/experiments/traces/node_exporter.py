@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
+from shared.hostport import host_part
+
 VIRTUAL_LINKS = "lo|veth.*|cali.*|cni.*|flannel.*|docker.*|br-.*|virbr.*|cilium.*|lxc.*"
 VIRTUAL_DISKS = "dm-.*|md.*|loop.*|ram.*"
 
@@ -39,11 +41,11 @@ def node_of(labels: Mapping[str, str], *, nodes: Mapping[str, Iterable[str]], ho
     first, then the host's own name, then the instance's name or address without its port.
     """
     instance = labels.get("instance", "")
-    host = instance.rpartition(":")[0] or instance
+    host = host_part(instance)
     for name in (labels.get("node", ""), host_names.get(instance, ""), host):
         if name in nodes:
             return name
-    return next((name for name, addresses in nodes.items() if host.strip("[]") in addresses), "")
+    return next((name for name, addresses in nodes.items() if host in addresses), "")
 
 
 def on_grid(samples: Iterable[tuple[float, float]], *, start_s: float, step_s: float, steps: int) -> list[float | None]:

@@ -24,9 +24,11 @@ from aiohttp import web
 from prometheus_client import Counter
 
 from shared.errors import ConfigError
+from shared.hostport import join_host_port, url_of
 from shared.runtime.http.callers import Authenticator
 from shared.runtime.http.calls import Call, CallRoute, CallRoutes
 from shared.runtime.http.guard import BODY_TIMEOUT_S
+from shared.runtime.http.sockets import EVERY, bound_socket
 
 HEAD_TIMEOUT_S = 10.0
 """A peer's head is one packet, a browser's two; what takes longer than this is no caller of ours."""
@@ -261,15 +263,18 @@ class TimedSite(web.BaseSite):
     @property
     def name(self) -> str:
         """For people."""
-        return f"{'http' if self._ssl_context is None else 'https'}://{self._host}:{self._port}"
+        return url_of("http" if self._ssl_context is None else "https", self._host, self._port)
 
     async def start(self) -> None:
         """Listen. ``OSError``: the address cannot be had."""
         await super().start()
+        # a name may have several addresses: the loop listens on each
+        every = bound_socket(self._host, self._port) if self._host in EVERY else None
         self._server = await asyncio.get_running_loop().create_server(
             self._connection,
-            self._host,
-            self._port,
+            self._host if every is None else None,
+            self._port if every is None else None,
+            sock=every,
             ssl=self._ssl_context,
             ssl_handshake_timeout=self._handshake_timeout_s if self._ssl_context is not None else None,
             backlog=self._backlog,
@@ -281,7 +286,8 @@ class Listener:
 
     def __init__(self, runner: web.AppRunner, host: str, port: int, scheme: str) -> None:
         self.port = port
-        self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        # "every address" is none that could be called: who is not told another one is here
+        self.url = url_of(scheme, "localhost" if host in EVERY else host, port)
         self._runner = runner
 
     async def close(self) -> None:
@@ -309,7 +315,8 @@ async def listen(
     authenticator = app.get(AUTHENTICATOR, Authenticator())
     known = own_tokens or authenticator.tokens is not None or (authenticator.mutual_tls and tls is not None)
     if not known and not _is_loopback(host):
-        raise ConfigError(f"{host}: will not listen beyond loopback without a token file or mutual TLS; set one")
+        every = "every address" if host in EVERY else host
+        raise ConfigError(f"{every}: will not listen beyond loopback without a token file or mutual TLS; set one")
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=drain_s)
     await runner.setup()
     late_heads = app.get(LATE_HEADS)
@@ -329,7 +336,7 @@ async def listen(
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        raise ConfigError(f"{host}:{port}: cannot listen ({_listen_problem(error)})") from error
+        raise ConfigError(f"{join_host_port(host, port)}: cannot listen ({_listen_problem(error)})") from error
     bound: Any = runner.addresses[0]
     return Listener(runner, host, int(bound[1]), "http" if tls is None else "https")
 

@@ -15,7 +15,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,8 @@ from types import TracebackType
 from typing import Self
 
 from shared.errors import ConfigError
+from shared.hostport import url_of
+from shared.runtime.http.sockets import bound_socket
 from shared.runtime.process.linux import die_with_parent
 
 _PROGRESS = ("ETCD_WATCH_PROGRESS_NOTIFY_INTERVAL", "ETCD_EXPERIMENTAL_WATCH_PROGRESS_NOTIFY_INTERVAL")
@@ -41,8 +42,10 @@ class EmbeddedEtcdSettings:
 
     data_dir: Path
     """Kept between runs; a restart on it continues the same history."""
+    host: str = "127.0.0.1"
+    """The loopback address that it listens on."""
     client_port: int = 0
-    """Loopback port for clients; 0: a free one, kept over restarts."""
+    """Port for clients; 0: a free one, kept over restarts."""
     fsync: bool = True
     """False only for tests: a crash of the machine (not of the process) may then lose acknowledged writes."""
     quota_bytes: int = 1 << 30
@@ -84,14 +87,14 @@ class EmbeddedEtcd:
         self._settings = settings
         self._binary = find_etcd()
         self._process: asyncio.subprocess.Process | None = None
-        self._client_port = settings.client_port or _free_port()
+        self._client_port = settings.client_port or self._free_port()
         self._peer_port = 0
         self._health_port = 0
 
     @property
     def endpoint(self) -> str:
         """URL for clients, the same over restarts."""
-        return f"{self._settings.client_scheme}://127.0.0.1:{self._client_port}"
+        return url_of(self._settings.client_scheme, self._settings.host, self._client_port)
 
     @property
     def pid(self) -> int:
@@ -187,8 +190,8 @@ class EmbeddedEtcd:
     def _flags(self) -> Sequence[str]:
         settings = self._settings
         # Nobody else needs these two, so new ones at each start cost nothing and cannot collide with a leftover.
-        self._peer_port, self._health_port = _free_port(), _free_port()
-        peer = f"http://127.0.0.1:{self._peer_port}"
+        self._peer_port, self._health_port = self._free_port(), self._free_port()
+        peer = url_of("http", settings.host, self._peer_port)
         return [
             "--name=conclave",
             f"--data-dir={settings.data_dir / 'member'}",
@@ -197,7 +200,7 @@ class EmbeddedEtcd:
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=conclave={peer}",
-            f"--listen-metrics-urls=http://127.0.0.1:{self._health_port}",
+            f"--listen-metrics-urls={url_of('http', settings.host, self._health_port)}",
             "--auto-compaction-mode=periodic",
             f"--auto-compaction-retention={settings.compaction_retention}",
             f"--quota-backend-bytes={settings.quota_bytes}",
@@ -213,7 +216,7 @@ class EmbeddedEtcd:
 
     async def _healthy(self) -> bool:
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._health_port)
+            reader, writer = await asyncio.open_connection(self._settings.host, self._health_port)
         except OSError:
             return False
         try:
@@ -232,9 +235,7 @@ class EmbeddedEtcd:
         lines = self.log_file.read_text(errors="replace").splitlines()
         return lines[-1][:256] if lines else "it wrote nothing"
 
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    def _free_port(self) -> int:
+        with bound_socket(self._settings.host, 0) as probe:
+            port: int = probe.getsockname()[1]
+            return port

@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Self
 
 from shared.errors import ConfigError
+from shared.hostport import split_host_port
+from shared.runtime.http.sockets import bound_socket
 
 DEAD_AFTER_S = 60.0
 """Without the end of a turn for so long the process is hung for good; far above any turn of a busy loop."""
@@ -39,11 +41,10 @@ class Liveness:
         self._ending = threading.Event()
         if not address:
             return
-        from shared.runtime.process.process import split_address
-
-        host, port = split_address(address, "live_listen")
         try:
-            self._socket = socket.create_server((host, port), family=_family(host), backlog=16)
+            self._socket = bound_socket(*split_host_port(address, "live_listen"))
+            self._socket.setblocking(True)
+            self._socket.listen(16)
         except OSError as error:
             raise ConfigError(f"live_listen: {address} cannot be listened on ({error})") from error
 
@@ -95,7 +96,3 @@ class Liveness:
             f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
         )
         connection.sendall((head + text).encode())
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

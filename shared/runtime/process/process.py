@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 import structlog
 
 from shared.errors import ConfigError, StoreError
+from shared.hostport import Server, bare_host, server_of, split_host_port, url_of
 from shared.ports import Store
 from shared.runtime.observe.logging import TAIL, configure
 from shared.runtime.process.service import EXIT_CONFIG, Service, run_service
@@ -52,12 +52,14 @@ class ProcessSettings:
     etcd_key: Path | None = None
     """The key of ``etcd_cert`` (PEM)."""
     listen: str = "127.0.0.1:0"
-    """HOST:PORT of the HTTP listener; port 0 takes a free one. Beyond loopback only with a token file or TLS."""
+    """HOST:PORT of the HTTP listener, :PORT for every address of IPv4 and IPv6; port 0 takes a free one. Beyond
+    loopback only with a token file or TLS."""
     live_listen: str = ""
-    """HOST:PORT where a thread tells a kubelet whether the process makes progress (``GET /livez``, plain HTTP). Empty:
-    nowhere."""
+    """HOST:PORT, or :PORT, where a thread tells a kubelet whether the process makes progress (``GET /livez``, plain
+    HTTP). Empty: nowhere."""
     advertise: str = ""
-    """URL under which the others reach the listener; empty: the listener's own address."""
+    """Under which URL the others reach the listener, or under which host or IP address alone: scheme and port are then
+    the listener's. Empty: the listener's own address."""
     id: str = ""
     """Name of this place (pod or host name); outlives a restart. Empty: host name and process id."""
     token_file: Path | None = None
@@ -90,17 +92,43 @@ class ProcessSettings:
         plain = [endpoint for endpoint in self.etcd if not endpoint.startswith("https://")]
         if self.etcd_ca is not None and plain:
             raise ValueError(f"etcd: {plain[0]} is without TLS though etcd_ca is given; write https:// or leave it out")
-        if self.advertise:
-            _check_url(self.advertise, "advertise")
-        if self.tls_cert is not None and self.advertise.startswith("http://"):
+        scheme = self._advertised.scheme if self.advertise else ""
+        if self.tls_cert is not None and scheme == "http":
             raise ValueError("advertise: says http:// though tls_cert is given; write https://")
-        if self.tls_cert is None and self.advertise.startswith("https://"):
+        if self.tls_cert is None and scheme == "https":
             raise ValueError(
                 "advertise: says https:// but tls_cert is not given; give the tls_* files or write http://"
             )
-        split_address(self.listen)
+        split_host_port(self.listen)
         if self.live_listen:
-            split_address(self.live_listen, "live_listen")
+            split_host_port(self.live_listen, "live_listen")
+
+    @property
+    def advertised_host(self) -> str:
+        """The host of ``advertise``; only where that is set."""
+        return self._advertised.host
+
+    def advertised(self, port: int) -> str:
+        """The URL of ``advertise``, for a listener on this port; only where that is set."""
+        server = self._advertised
+        if "://" not in self.advertise:
+            return url_of(server.scheme, server.host, port)
+        return f"{server.url}{server.path}".rstrip("/")
+
+    @property
+    def _advertised(self) -> Server:
+        """``ValueError`` naming the setting: nobody could call it, and that would show at the others alone."""
+        if "://" not in self.advertise:
+            host = bare_host(self.advertise)
+            if not host:
+                raise ValueError(
+                    f"advertise: {self.advertise!r} is no host; give an IP address or a name alone, or http(s)://HOST:PORT"
+                )
+            return Server("http" if self.tls_cert is None else "https", host, None)
+        try:
+            return server_of(self.advertise)
+        except ValueError as error:
+            raise ValueError(f"advertise: {error}") from None
 
     @property
     def tls_files(self) -> dict[str, Path] | None:
@@ -113,27 +141,21 @@ class ProcessSettings:
 P = TypeVar("P", bound=ProcessSettings)
 
 
-def split_address(address: str, setting: str = "listen") -> tuple[str, int]:
-    """(host, port) of ``HOST:PORT``. Raises ``ValueError`` naming the setting."""
+def check_prometheus(url: str, token_file: Path | None, ca: Path | None) -> None:
+    """``ValueError`` naming the setting: those of a Prometheus do not fit each other."""
+    for setting, given in (("prometheus_token_file", token_file), ("prometheus_ca", ca)):
+        if given is not None and not url:
+            raise ValueError(f"{setting}: is for prometheus; give its URL too, or leave it out")
+        if given is not None and not given.is_file():
+            raise ValueError(f"{setting}: {given} is no file; give one that is there")
+    if not url:
+        return
     try:
-        parts = urlsplit(f"//{address}")
-        host, port = parts.hostname, parts.port
+        server = server_of(url)
     except ValueError:
-        host, port = None, None
-    if not host or port is None or parts.path:
-        raise ValueError(f"{setting}: {address!r} is not HOST:PORT, such as 127.0.0.1:7070")
-    return host, port
-
-
-def _check_url(url: str, setting: str) -> None:
-    """``ValueError`` naming the setting: nobody could call it, and that would show at the others alone."""
-    try:
-        parts = urlsplit(url)
-        callable_by_peers = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        callable_by_peers = False
-    if not callable_by_peers:
-        raise ValueError(f"{setting}: {url!r} is not http(s)://HOST:PORT (an IPv6 address in brackets)")
+        raise ValueError(f"prometheus: {url!r} is no URL; give one such as http://prometheus:9090") from None
+    if ca is not None and server.scheme != "https":
+        raise ValueError(f"prometheus: {url} is without TLS though prometheus_ca is given; write https://")
 
 
 def run_process(service: str, kind: type[P], load_main: Callable[[], Callable[[Service, P], Awaitable[None]]]) -> int:

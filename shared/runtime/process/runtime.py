@@ -20,6 +20,7 @@ from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
 from shared.errors import ConfigError, StoreError
+from shared.hostport import split_host_port
 from shared.ports import Store
 from shared.runtime.http.callers import Authenticator
 from shared.runtime.http.listener import Listener, listen
@@ -32,7 +33,6 @@ from shared.runtime.process.process import (
     await_store,
     identity,
     keys_of,
-    split_address,
     store_opener,
 )
 from shared.runtime.process.service import Service
@@ -100,10 +100,11 @@ class Runtime(Generic[P_co]):
             ready=lambda: self.service.ready,
             settings=self.settings,
         )
-        host, port = split_address(self.settings.listen)
+        host, port = split_host_port(self.settings.listen)
         files = self.settings.tls_files
         self._listener = await listen(app, host=host, port=port, tls=server_tls(**files) if files is not None else None)
-        self.url = self.settings.advertise.rstrip("/") or self._listener.url
+        listening = self._listener
+        self.url = self.settings.advertised(listening.port) if self.settings.advertise else listening.url
 
     async def check_servers(self) -> None:
         """Return once etcd and, where we have a client of it, the API server answer. ``ConfigError`` otherwise."""

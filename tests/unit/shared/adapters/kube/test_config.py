@@ -235,7 +235,72 @@ async def test_name_and_password_are_basic_authentication(tmp_path: Path):
 
 async def test_a_proxy_that_is_no_url_is_named_with_its_field(tmp_path: Path):
     clusters = [{"name": "c", "cluster": {"server": "http://h", "proxy-url": "socks5://p"}}]
-    assert "clusters[].cluster.proxy-url" in await refused(tmp_path, config(clusters=clusters))
+    message = await refused(tmp_path, config(clusters=clusters))
+    assert "clusters[].cluster.proxy-url: 'socks5://p' is no URL of a proxy (SOCKS is not spoken)" in message
+    assert "http://proxy:3128" in message
+
+
+PROXIED = {"HTTPS_PROXY": "http://proxy.corp:3128", "NO_PROXY": "10.0.0.0/8,.svc"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "proxy"),
+    [
+        ({"server": "https://api.example.com:6443"}, "http://proxy.corp:3128"),
+        ({"server": "https://10.0.0.1:6443"}, None),
+        ({"server": "https://127.0.0.1:6443"}, None),
+        ({"server": "http://api.example.com:8080"}, None),
+        # what the kubeconfig names is asked for all of it
+        ({"server": "https://10.0.0.1:6443", "proxy-url": "http://other:1"}, "http://other:1"),
+    ],
+)
+async def test_the_proxy_of_the_environment_is_asked_as_kubectl_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: dict[str, str], proxy: str | None
+):
+    for name, value in PROXIED.items():
+        monkeypatch.setenv(name, value)
+    access = await KubeConfig.load(written(tmp_path, config(clusters=[{"name": "c", "cluster": cluster}])))
+    assert access.proxy == proxy
+
+
+async def test_a_proxy_of_the_environment_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("https_proxy", "socks5://p:1080")
+    clusters = [{"name": "c", "cluster": {"server": "https://api.example.com"}}]
+    with pytest.raises(ConfigError, match=r"^https_proxy: .*SOCKS is not spoken.*http://proxy:3128$"):
+        await KubeConfig.load(written(tmp_path, config(clusters=clusters)))
+
+
+@pytest.mark.parametrize(("host", "url"), [("fd00::1", "https://[fd00::1]:443"), ("kube.svc", "https://kube.svc:443")])
+async def test_in_cluster_the_kubelets_bare_address_is_put_in_brackets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, url: str
+):
+    (tmp_path / "token").write_text("projected\n")
+    TestCa().write(tmp_path / "ca.crt")
+    monkeypatch.setattr(kube_config, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    access = await KubeConfig.load()
+    assert (access.base_url, access.proxy) == (url, "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", "fd00::/8,.svc")
+    assert await access.renew()
+    assert access.proxy is None
+
+
+async def test_a_token_file_comes_before_a_token_which_stands_in_for_it(tmp_path: Path):
+    (tmp_path / "token").write_text("of-the-file\n")
+    users = [{"name": "u", "user": {"token": "stated", "tokenFile": "token"}}]
+    access = await KubeConfig.load(written(tmp_path, config(users=users)))
+    assert await access.headers() == {"Authorization": "Bearer of-the-file"}
+    (tmp_path / "token").unlink()
+    access = await KubeConfig.load(written(tmp_path, config(users=users)))
+    assert await access.headers() == {"Authorization": "Bearer stated"}
+
+
+@pytest.mark.parametrize("field", ["as", "as-uid", "as-groups", "as-user-extra"])
+async def test_an_impersonation_is_refused_and_never_left_out_in_silence(tmp_path: Path, field: str):
+    users = [{"name": "u", "user": {"token": "t", field: "somebody"}}]
+    assert f"users[u].user.{field}: nobody is impersonated here" in await refused(tmp_path, config(users=users))
 
 
 async def test_an_empty_ca_file_does_not_mean_to_trust_everybody(tmp_path: Path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -17,7 +19,31 @@ def test_a_url_that_peers_can_call_is_advertised(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["agent-1:8700", "fd00::1", "http://fd00::1:8700", "http://a:port", "http://:8700", "ftp://a:1", "http://[a"]
+    ("advertise", "url"),
+    [
+        # status.podIP is bare in clusters of either family
+        ("10.0.0.7", "http://10.0.0.7:8700"),
+        ("fd00::7", "http://[fd00::7]:8700"),
+        ("[fd00::7]", "http://[fd00::7]:8700"),
+        ("agent-1.conclave", "http://agent-1.conclave:8700"),
+        ("fe80::7%eth0", "http://[fe80::7%25eth0]:8700"),
+        # and was put into a URL by a template
+        ("http://fd00::7:8701", "http://[fd00::7]:8701"),
+        ("http://[fd00::7]:8701/", "http://[fd00::7]:8701"),
+        ("http://balancer/agents/1/", "http://balancer/agents/1"),
+    ],
+)
+def test_an_address_alone_is_advertised_with_the_listeners_port_and_in_brackets(advertise: str, url: str) -> None:
+    assert ProcessSettings(advertise=advertise).advertised(8700) == url
+
+
+def test_an_address_alone_is_advertised_with_tls_where_the_listener_speaks_it(tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("tls_cert", "tls_key", "tls_ca")}
+    assert ProcessSettings(advertise="fd00::7", **files).advertised(8700) == "https://[fd00::7]:8700"
+
+
+@pytest.mark.parametrize(
+    "url", ["agent-1:8700", "fd00::g", "http://fd00::1", "http://a:port", "http://:8700", "ftp://a:1", "http://[a"]
 )
 def test_a_url_that_no_peer_can_call_is_refused_by_who_would_advertise_it(url: str) -> None:
     """It registered, looked healthy, and was told by the others alone: not a URL."""
