@@ -304,6 +304,7 @@ async def lead(
     vitals = admin.vitals = Vitals(
         core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
         backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
+        lost=lambda: api.signs.lost(asyncio.get_running_loop().time()),
     )  # fmt: skip
     totals = admin.totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
     tasks: list[Coroutine[Any, Any, None]] = [

@@ -253,7 +253,7 @@ async def test_a_watch_that_nobody_reads_makes_the_server_wait():
         assert stream._connection._held < connections.MOST_HELD + (1 << 20)
         read = 0
         while read < 4 * connections.MOST_HELD:
-            read += len(await stream.read())
+            read += len(await stream.read(10.0))
         stream.close()
 
 

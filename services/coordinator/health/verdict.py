@@ -50,6 +50,10 @@ class Signals:
     paused_by: str | None = None
     etcd_renewal_s: float = 0.0
     """What the last renewal of our lease took."""
+    watches_lost: Sequence[str] = ()
+    """Kinds whose watch hears nothing, or did not in the last minute."""
+    watch_lost_s: float = 0.0
+    """The longest of them."""
     rolled_back: str = ""
     """Which policy was withdrawn in the last hour, and why."""
 
@@ -94,10 +98,13 @@ class Rule:
 NEVER = float("inf")
 
 
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+    return f"{', '.join(names[:NAMES_TOLD])}{more}"
+
+
 def _suspects(seen: Signals) -> str:
-    more = f" and {len(seen.suspects) - NAMES_TOLD} more" if len(seen.suspects) > NAMES_TOLD else ""
-    named = ", ".join(seen.suspects[:NAMES_TOLD])
-    return f"{len(seen.suspects)} of {seen.agents} agents do not answer in time: {named}{more}"
+    return f"{len(seen.suspects)} of {seen.agents} agents do not answer in time: {_named(seen.suspects)}"
 
 
 def _of_shards(seen: Signals) -> str:
@@ -161,6 +168,12 @@ RULES: tuple[Rule, ...] = (
         "etcd_slow", "ConclaveEtcdSlow", "s", 0.5, 1.5, lambda seen: seen.etcd_renewal_s,
         lambda seen: f"renewing the lease in etcd took {seen.etcd_renewal_s:.2f} s",
         "look at etcd's disk and network; a lease that is not renewed in time costs the leadership",
+    ),
+    Rule(
+        "watches_blind", "ConclaveWatchesBlind", "s", 0.0, 45.0, lambda seen: seen.watch_lost_s,
+        lambda seen: f"nothing was heard of {_named(seen.watches_lost)} from the API server for up to "
+        f"{seen.watch_lost_s:.0f} s: what changed meanwhile was not known",
+        "look at what stands between (a balancer, a NAT, the network): it loses connections without ending them",
     ),
     Rule(
         "policy_rolled_back", "ConclavePolicyRolledBack", "", 0.0, NEVER,

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from shared.adapters.kube.signs import WatchSigns
 from shared.adapters.kube.transport import KubeAccess, KubeTransport
 from shared.adapters.kube.watch import WatchPolicy, watch_batches
 from shared.errors import ConfigError, KubeError, KubeExpired, KubeRejected, KubeUnknown
@@ -69,11 +70,19 @@ class _Binding(msgspec.Struct, frozen=True, rename="camel"):
 class KubeClient:
     """``shared.ports.KubeApi`` over aiohttp. One per process; close it with ``close``."""
 
-    def __init__(self, access: KubeAccess, *, policy: WatchPolicy | None = None, page_size: int = PAGE_SIZE) -> None:
+    def __init__(
+        self,
+        access: KubeAccess,
+        *,
+        policy: WatchPolicy | None = None,
+        signs: WatchSigns | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> None:
         self._http = KubeTransport(access)
         self.traffic = self._http.traffic
         self._base_url = access.base_url
         self._policy = policy if policy is not None else WatchPolicy()
+        self.signs = signs if signs is not None else WatchSigns()
         self._page_size = page_size
 
     async def check(self, *, timeout_s: float = 5.0) -> str:
@@ -182,6 +191,7 @@ class KubeClient:
             resource,
             resource_version=resource_version,
             policy=self._policy,
+            signs=self.signs,
         )
 
     async def watch(self, resource: Resource[T], *, resource_version: str) -> AsyncGenerator[WatchEvent[T], None]:

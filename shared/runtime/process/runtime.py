@@ -6,6 +6,7 @@ closes what was opened, the listener first: nobody is answered from connections 
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import structlog
 
 from shared.adapters.etcd import store as _etcd  # noqa: F401  before the loop turns: it brings grpc, a second's work
+from shared.adapters.kube.signs import told
 from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
@@ -111,6 +113,22 @@ class Runtime(Generic[P_co]):
         await check_etcd(self.store, self.settings)
         if self.api is not None:
             await self.api.check()
+            self._tell_watches(self.api)
+
+    def _tell_watches(self, api: KubeClient) -> None:
+        """Whether what the API server tells comes through: a warning where it does not, and figures."""
+        now = asyncio.get_running_loop().time
+        self.health.ask("watches", lambda: told(api.signs.lost(now())))
+        self.metrics.gauge_of(
+            "watch_silent_seconds",
+            "Longest time for which a watch of the API server has given no sign of life; 0 without a watch",
+            lambda: api.signs.silent_s(now()),
+        )
+        self.metrics.counter_of(
+            "watches_blind_total",
+            "Watches of the API server that gave no sign of life when one was due, and were opened anew",
+            lambda: api.signs.blind,
+        )
 
     def ready(self) -> None:
         """Say that we are: to probes, and by the one line on stdout that supervisors and people wait for."""
