@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from aiohttp import web
 
 from shared.adapters.kube import signs
@@ -177,14 +176,19 @@ async def test_when_one_watch_was_blind_those_that_are_as_silent_are_opened_anew
 ):
     """One fault rarely hits one connection alone; the nodes' watch is not due for an hour."""
     monkeypatch.setattr(signs, "DOUBTED_S", 0.5)
-    nodes = (stream(end="silence"), stream(event("ADDED", {"metadata": {"name": "n"}}), end="silence"))
+    asked = asyncio.Event()
+
+    async def silent(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        return await stream(end="silence")(request)
+
+    nodes = (silent, stream(event("ADDED", {"metadata": {"name": "n"}}), end="silence"))
     pods = (stream(event("ADDED", pod("a", 5)), end="silence"), stream(end="silence"))
     api = ScriptedApi().on("WATCH", PODS_PATH, *pods).on("WATCH", "/api/v1/nodes", *nodes)
     book = WatchSigns(bounds_s=(3600, 3600), grace_s=1.0, silence_s=3600.0)
     async with api, client_of(api, signs=book) as client:
         of_nodes = asyncio.create_task(anext(client.watch(NODES, resource_version="4")))
-        while not api.queries(watch="true"):
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(asked.wait(), 10.0)
         book.bounds_s = (1, 1)
         of_pods = asyncio.create_task(collect(client, "4", 2))
         found = await asyncio.wait_for(of_nodes, 10.0)

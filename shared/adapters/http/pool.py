@@ -5,7 +5,8 @@
 
 Waiting requests make it dial, a few at a time, so a burst after the start costs a few handshakes and not one each: what
 was answered meanwhile serves those behind it. A connection that cannot be dialed fails one of those who wait. What is
-taken for a stream (``part``) counts no longer, until it is back (``rejoin``). It refuses to know what is asked over its connections.
+taken for a stream (``part``) counts no longer, until it is back (``rejoin``). It refuses to know what is asked over its
+connections.
 """
 
 from __future__ import annotations

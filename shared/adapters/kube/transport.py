@@ -168,7 +168,8 @@ class KubeTransport:
             )
 
     async def open_watch(self, path: str, query: Mapping[str, str], patience_s: float) -> Stream:
-        """An open stream, its head within ``patience_s``. Errors as in ``request``; 429 and 401 are for the caller's backoff, after one renewal."""
+        """An open stream, its head within ``patience_s``. Errors as in ``request``; 429 and 401 are for the caller's
+        backoff, after one renewal."""
         for attempt in (1, 2):
             try:
                 head, connection, pool = await self._begin_stream(path, query, patience_s)
