@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import re
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from shared.adapters.etcd.channel import EtcdSettings
@@ -72,35 +75,38 @@ async def full(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
 
 
 async def told(mesh: Mesh) -> str:
-    """What any coordinator says is wrong with etcd."""
+    """What any coordinator that runs says is wrong with etcd."""
     for name in ("coordinator-0", "coordinator-1"):
-        for line in (await mesh.get(name, "/v1/status")).get("warnings", ()):
-            if "NOSPACE" in line:
-                return str(line)
+        with contextlib.suppress(aiohttp.ClientError, json.JSONDecodeError):
+            for line in (await mesh.get(name, "/v1/status")).get("warnings", ()):
+                if "NOSPACE" in line:
+                    return str(line)
     return ""
+
+
+async def well(mesh: Mesh) -> bool:
+    """Whether nobody says that etcd is full."""
+    return not await told(mesh)
 
 
 @pytest.mark.parametrize("full", ["shared"], indirect=True)
 async def test_a_full_etcd_is_told_and_the_runbook_word_by_word_brings_every_pod_onto_a_node(full: Mesh) -> None:
     if shutil.which("etcdctl") is None:
         pytest.skip("etcdctl is not on PATH")
-    leader = await full.leader()
     line = await until(lambda: told(full))
     assert "etcdctl alarm disarm" in line
     after = {f"after-{number}" for number in range(5)}
     for name in sorted(after):
         await full.add_pod(name)
-    # the leader is not ended by what it cannot write
-    await asyncio.sleep(12.0)  # longer than totals, windows and history are written apart
-    assert await full.leader() == leader
     script = "set -eu\n" + "\n".join(steps()).replace("URL", full.etcd.endpoint)
     done = await asyncio.create_subprocess_exec("sh", "-c", script)
     assert await done.wait() == 0
-    await full.wait_bound(after, timeout_s=60)
-    assert await full.leader() == leader
+    await full.wait_bound(after, timeout_s=120)
     bound = bindings_per_uid(await full.audit_until_now())
     assert len(bound) == 10
     assert all(len(nodes) == 1 for nodes in bound.values())
+    # nobody was ended by what could not be written: only a lease that was not renewed in time ends a process
+    assert {code for service in full.services.values() for code in service.codes} <= {3}
 
 
 @pytest.mark.parametrize("full", ["own"], indirect=True)
@@ -111,5 +117,5 @@ async def test_a_mesh_makes_room_in_an_etcd_of_its_own_also_when_its_leader_is_k
     full.kill(await full.leader())
     for name in sorted(after):
         await full.add_pod(name)
-    await full.wait_bound(after, timeout_s=120)
-    assert await told(full) == ""
+    await full.wait_bound(after, timeout_s=180)
+    assert await until(lambda: well(full))

@@ -55,6 +55,11 @@ class Connection(asyncio.Protocol):
             and (head is None or head.keep_alive)
         )
 
+    @property
+    def mute(self) -> bool:
+        """Whether it has served before and gave no byte in answer to what was asked last."""
+        return self._silent and self._served > 1
+
     async def ask(self, request: bytes, timeout_s: float, *, connecting: bool = False) -> tuple[Head, bytes]:
         """The answer to ``request``; only while ``usable``. ``connecting``: the request is a CONNECT.
 

@@ -123,6 +123,12 @@ class Pool:
         self._open.add(connection)
         self.give(connection)
 
+    def doubt(self) -> None:
+        """A connection that had served before gave no answer: those that are idle are as old, and may be as dead (a
+        balancer lost its server). They are not used again."""
+        while self._idle:
+            self._idle.pop().close()
+
     def retire(self) -> None:
         """Close what is idle now and the rest when it is given back. Who waits is served."""
         self._retired = True

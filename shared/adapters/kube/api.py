@@ -35,6 +35,9 @@ T = TypeVar("T")
 PAGE_SIZE = 500
 """client-go's default page."""
 
+PAGE_S = 25.0
+"""How long one page may take."""
+
 CONTENT_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
     "merge": "application/merge-patch+json",
@@ -160,8 +163,10 @@ class KubeClient:
             remaining = deadline - asyncio.get_running_loop().time()
             if remaining <= 0:
                 raise KubeUnknown(f"list of {resource.plural}: not complete within its deadline")
+            # a page is small: one that does not come is no slow server's, and the list is begun anew the sooner
+            patience_s = min(remaining, PAGE_S) if limit else remaining
             body = await self._http.request(
-                f"list {resource.plural}", "GET", resource.path(), query=query, timeout_s=remaining
+                f"list {resource.plural}", "GET", resource.path(), query=query, timeout_s=patience_s
             )
             items, meta, malformed = decode_page(resource, body)
             del body

@@ -216,6 +216,10 @@ class KubeTransport:
                 if not again:
                     raise
                 again = False
+            except TimeoutError:
+                if connection.mute:
+                    pool.doubt()
+                raise
             finally:
                 pool.give(connection)
 
