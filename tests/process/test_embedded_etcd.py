@@ -14,7 +14,6 @@ from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
 from shared.errors import ConfigError
 from shared.ports import Put
-from shared.runtime.process import embedded_etcd
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]

@@ -69,7 +69,7 @@ async def test_a_leaders_watches_that_lost_their_server_hear_of_a_new_pod_within
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    print(f"noticed after {took_s:.1f} s; {asked / HEALTHY_S:.2f} watches opened in a second before")  # noqa: T201
+    print(f"noticed after {took_s:.1f} s; {asked / HEALTHY_S:.2f} watches opened in a second before")
     assert took_s <= FOUND_WITHIN_S + LATE_S
     assert client.signs.blind >= 1
     assert "pods" in {one.plural for one in lost}

@@ -37,7 +37,9 @@ def test_a_safe_release_behind_an_unsafe_one_is_taken(tmp_path: Path, monkeypatc
     assert (found.path, found.release, found.why, found.problem) == (safe, "3.4.23", "on PATH", "")
 
 
-def test_where_there_is_no_safe_one_the_first_is_taken_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_safe_one_the_first_is_taken_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_path(monkeypatch, binary(tmp_path / "a", "3.5.2"), binary(tmp_path / "b", "3.5.0"))
     found = find_etcd()
     assert found.release == "3.5.2"
