@@ -52,6 +52,9 @@ DOUBTED_S = 3.0
 """When one watch was blind, those that were silent for so long are opened anew at once: few faults hit one alone."""
 
 
+MOST_NAMED = 5
+
+
 @dataclass(slots=True, eq=False)
 class Sign:
     """One watch. ``proven_at``: when the server last gave a sign of it; ``due_at``: when the next one is due, None
@@ -186,13 +189,21 @@ class WatchSigns:
 
 def told(lost: list[Lost]) -> str:
     """What is wrong with the watches, in a line that does not change with every look; "" where all is well."""
-    now = ", ".join(sorted(one.plural for one in lost if not one.over))
+    now = [one.plural for one in lost if not one.over]
     if now:
-        return f"nothing is heard of {now} from the API server: its answers do not come through; look at the way to it"
-    before = ", ".join(sorted(one.plural for one in lost))
-    if before:
         return (
-            f"the watch of {before} was silent in the last minute though the server had something to say, and was "
+            f"nothing is heard of {_named(now)} from the API server: its answers do not come through; look at the way "
+            "to it"
+        )
+    if lost:
+        return (
+            f"the watch of {_named([one.plural for one in lost])} gave no sign of life when one was due, and was "
             "opened anew: something on the way loses connections without ending them (a balancer, a NAT)"
         )
     return ""
+
+
+def _named(plurals: list[str]) -> str:
+    names = sorted(plurals)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{more}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import structlog
 
 from shared.adapters.etcd import store as _etcd  # noqa: F401  before the loop turns: it brings grpc, a second's work
-from shared.adapters.kube.signs import told
+from shared.adapters.kube.signs import WatchSigns, told
 from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
@@ -138,16 +138,7 @@ class Runtime(Generic[P_co]):
         """Whether what the API server tells comes through: a warning where it does not, and figures."""
         now = asyncio.get_running_loop().time
         self.health.ask("watches", lambda: told(api.signs.lost(now())))
-        self.metrics.gauge_of(
-            "watch_silent_seconds",
-            "Longest time for which a watch of the API server has given no sign of life; 0 without a watch",
-            lambda: api.signs.silent_s(now()),
-        )
-        self.metrics.counter_of(
-            "watches_blind_total",
-            "Watches of the API server that gave no sign of life when one was due, and were opened anew",
-            lambda: api.signs.blind,
-        )
+        register_watches(self.metrics, api.signs, now)
 
     def ready(self) -> None:
         """Say that we are: to probes, and by the one line on stdout that supervisors and people wait for."""
@@ -165,6 +156,20 @@ class Runtime(Generic[P_co]):
         if "_etcd" in self.__dict__:
             await self._etcd.close()
         self.hops.close()
+
+
+def register_watches(metrics: Metrics, signs: WatchSigns, now: Callable[[], float]) -> None:
+    """``watch_silent_seconds``, ``watches_blind_total``. ``now``: seconds of the clock that ``signs`` goes by."""
+    metrics.gauge_of(
+        "watch_silent_seconds",
+        "Longest time for which a watch of the API server has given no sign of life; 0 without a watch",
+        lambda: signs.silent_s(now()),
+    )
+    metrics.counter_of(
+        "watches_blind_total",
+        "Watches of the API server that gave no sign of life when one was due, and were opened anew",
+        lambda: signs.blind,
+    )
 
 
 @asynccontextmanager

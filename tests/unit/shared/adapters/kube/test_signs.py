@@ -97,7 +97,7 @@ def test_a_blind_watch_is_told_for_a_minute_and_the_silent_ones_are_left() -> No
         ("kind0", 27.0, True),
         ("kind2", 27.0, True),
     ]
-    assert "kind0, kind2 was silent" in told(signs.lost(28.0))
+    assert "kind0, kind2 gave no sign" in told(signs.lost(28.0))
     assert signs.lost(90.0) == []
     assert told([]) == ""
 
