@@ -49,6 +49,12 @@ class StoreRejected(StoreError):
     code = "store_rejected"
 
 
+class StoreFull(StoreRejected):
+    """The store takes no writes that need room, of anybody, until somebody makes room: try the same again later."""
+
+    code = "store_full"
+
+
 class StoreUnknown(StoreError):
     """No answer came in time or the connection broke: the request may have taken effect."""
 

@@ -112,6 +112,27 @@ class WatchBatch:
     revision: int
 
 
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """One server of the store. ``size``: bytes of its file; ``in_use``: of them with something in them; ``quota``: the
+    size from which on it takes no writes, 0 where it does not say."""
+
+    endpoint: str
+    version: str = ""
+    size: int = 0
+    in_use: int = 0
+    quota: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """What the servers that answer say of themselves. ``alarms``: ``NOSPACE``, ``CORRUPT``, of any of them."""
+
+    members: tuple[MemberState, ...] = ()
+    alarms: frozenset[str] = frozenset()
+    revision: int = 0
+
+
 class Store(Protocol):
     """A linearizable key-value store with revisions, leases, watches and compaction.
 
@@ -123,8 +144,8 @@ class Store(Protocol):
         """Linearizable read of one key."""
         ...
 
-    async def server_version(self, *, timeout_s: float = 2.0) -> str:
-        """What the server that answers says of its release ("3.6.8"); "" where it has none."""
+    async def state(self, *, timeout_s: float = 2.0) -> StoreState:
+        """What each server says of itself. Unknown (``StoreUnknown``) only where none answers."""
         ...
 
     async def list_prefix(self, prefix: str, *, timeout_s: float = 5.0) -> Listing:

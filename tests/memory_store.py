@@ -16,7 +16,7 @@ import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from shared.errors import StoreRejected
-from shared.ports import Compare, KeyValue, LeaseGrant, Listing, Op, TxnResult, WatchBatch
+from shared.ports import Compare, KeyValue, LeaseGrant, Listing, Op, StoreState, TxnResult, WatchBatch
 from tests.memory_etcd import MemoryEtcd
 
 
@@ -35,9 +35,9 @@ class MemoryStore:
     async def get(self, key: str, *, timeout_s: float = 2.0) -> KeyValue | None:
         return (await self._open_server()).get(key)
 
-    async def server_version(self, *, timeout_s: float = 2.0) -> str:
+    async def state(self, *, timeout_s: float = 2.0) -> StoreState:
         await self._open_server()
-        return ""
+        return StoreState()
 
     async def list_prefix(self, prefix: str, *, timeout_s: float = 5.0) -> Listing:
         return (await self._open_server()).list_prefix(prefix)
@@ -95,6 +95,12 @@ class MemoryStore:
         finally:
             self._server.unsubscribe(wake)
             self._wakers.discard(wake)
+
+    async def defragment(self, endpoint: str, *, timeout_s: float = 60.0) -> None:
+        """Nothing is ever in pieces here."""
+
+    async def disarm(self, alarm: str, *, timeout_s: float = 5.0) -> None:
+        """There are no alarms."""
 
     async def close(self) -> None:
         self._closed = True

@@ -236,9 +236,12 @@ def registries() -> dict[str, list[Any]]:
     from services.coordinator.inspect.metrics import SchedulerMetrics
     from services.jobs.admin import Admin as JobsAdmin
     from services.learner.shell import LearnerShell
+    from shared.adapters.kube.signs import WatchSigns
     from shared.agent.core import AgentCore
     from shared.policy.registry import make_policy
     from shared.runtime.observe.metrics import Metrics
+    from shared.runtime.process.etcd_upkeep import EtcdUpkeep
+    from shared.runtime.process.runtime import register_watches
 
     made = {name: Metrics(name) for name in ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler")}
     CoordinatorAdmin("c").register(made["coordinator"])
@@ -252,6 +255,10 @@ def registries() -> dict[str, list[Any]]:
     BinderAdmin("b", "0").register(made["binder"])
     JobsAdmin("j").register(made["jobs"])
     AutoscalerAdmin("s").register(made["autoscaler"])
+    unused: Any = None
+    for name in ("coordinator", "binder", "jobs", "autoscaler"):
+        register_watches(made[name], WatchSigns(), lambda: 0.0)
+        EtcdUpkeep(unused).register(made[name])
     anything: Any = SimpleNamespace(replay=SimpleNamespace(added=0), outcomes={"published": 0})
     names = typing.get_type_hints(LearnerShell.__init__)
     given = {name: made["learner"] if name == "metrics" else anything for name in names if name != "return"}

@@ -25,8 +25,11 @@ from shared.adapters.prometheus import PrometheusClient
 from shared.kube.autoscaling import AUTOSCALERS
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
+from shared.runtime.process.health import ProcessHealth
 from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
+
+UNSERVED_LOOK_S = 30.0
 
 
 async def main(service: Service, settings: AutoscalerSettings) -> None:
@@ -57,6 +60,14 @@ async def main(service: Service, settings: AutoscalerSettings) -> None:
                 admin.shell = None
 
 
+async def _tell_unserved(api: KubeClient, health: ProcessHealth) -> None:
+    """Whether ResilientAutoscalers are served, for the process's warnings; eternal: the definition may come later."""
+    unserved = "the cluster serves no ResilientAutoscalers that we may list: apply k8s/components/autoscaler"
+    while True:
+        health.note("resilient_autoscalers", "" if await api.may_list(AUTOSCALERS) else unserved)
+        await asyncio.sleep(UNSERVED_LOOK_S)
+
+
 async def _prometheus(settings: AutoscalerSettings, stack: AsyncExitStack) -> PrometheusClient | None:
     """The client of the one Prometheus that queries go to. ``ConfigError``: its token or CA cannot be read."""
     if not settings.prometheus:
@@ -78,9 +89,7 @@ async def _lead(
 ) -> None:
     """One term: everything is listed anew, then objects are decided until the term ends."""
     settings, keys, store = runtime.settings, runtime.keys, runtime.store
-    served, *needed = await asyncio.gather(*(api.may_list(kind) for kind in (AUTOSCALERS, *NEEDED)))
-    unserved = "the cluster serves no ResilientAutoscalers that we may list: apply k8s/components/autoscaler"
-    runtime.health.note("resilient_autoscalers", "" if served else unserved)
+    needed = await asyncio.gather(*(api.may_list(kind) for kind in NEEDED))
     refused = ", ".join(kind.plural for kind, may in zip(NEEDED, needed, strict=True) if not may)
     blind = f"nothing is decided: we may not list {refused}; apply k8s/components/autoscaler/rbac.yaml"
     runtime.health.note("lists", blind if refused else "")
@@ -113,5 +122,6 @@ async def _lead(
     admin.shell, admin.silences = shell, silent
     async with asyncio.TaskGroup() as group:
         group.create_task(shell.run())
+        group.create_task(_tell_unserved(api, runtime.health))
         for watch in watches:
             group.create_task(watch.follow())

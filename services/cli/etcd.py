@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +20,7 @@ from services.cli.server.errors import ServerFailed
 from services.cli.server.options import SERVER_NAMES, given
 from shared.election.record import LeaderRecord
 from shared.election.record import decode_record as decode_leader
-from shared.errors import ConfigError, StoreError
+from shared.errors import ConfigError, StoreError, StoreFull
 from shared.ports import KeyValue, Store
 from shared.version import compatible
 from shared.wire.keys import DEFAULT_PREFIX, Keys
@@ -86,12 +87,18 @@ def settings_of(
 
 async def with_store(settings: ProcessSettings, work: Callable[[Store, Keys], Awaitable[T]]) -> T:
     """Do ``work`` with a connection. ``ServerFailed``: etcd does not answer; a change may have been made."""
+    from shared.runtime.process.etcd_upkeep import SparingStore, judge
     from shared.runtime.process.process import keys_of, store_opener
 
     keys = keys_of(settings)
     store = store_opener(settings)()
+    short = False
     try:
-        return await work(store, keys)
+        with suppress(StoreError):
+            short = judge(await store.state()).short
+        return await work(SparingStore(store, can_wait=keys.can_wait, short=lambda: short), keys)
+    except StoreFull as error:
+        raise ServerFailed(f"{error}; nothing was written") from None
     except StoreError as error:
         raise ServerFailed(
             f"--etcd: no answer from {','.join(settings.etcd)} ({error}); start it, or correct --etcd"
@@ -112,7 +119,8 @@ class Leading:
 @dataclass(frozen=True, slots=True)
 class MeshView:
     """Everything under the prefix at one etcd revision. ``binders`` by shard, ``agents`` by id, ``processes`` (whoever
-    is under ``members/``) by ``service/id``; ``misplaced``: the id that an agent's key holds though it is another's."""
+    is under ``members/``) by ``service/id``; ``misplaced``: the id that an agent's key holds though it is another's;
+    ``etcd``: what is wrong with etcd itself."""
 
     revision: int = 0
     coordinator: Leading | None = None
@@ -122,6 +130,7 @@ class MeshView:
     intents: int = 0
     processes: dict[str, MemberRecord] = field(default_factory=dict)
     misplaced: dict[str, str] = field(default_factory=dict)
+    etcd: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """For ``conclave status -o json``."""
@@ -151,8 +160,13 @@ def _leading(leading: Leading | None) -> dict[str, Any] | None:
 
 async def read_mesh(store: Store, keys: Keys, *, timeout_s: float = 2.0) -> MeshView:
     """The mesh as etcd shows it now. Unknown: ``StoreUnknown``."""
+    from shared.runtime.process.etcd_upkeep import judge
+
     listing = await store.list_prefix(keys.prefix, timeout_s=timeout_s)
-    return mesh_of(listing.items, listing.revision, keys)
+    view = mesh_of(listing.items, listing.revision, keys)
+    with suppress(StoreError):  # it may let us read our keys, and not say how it is
+        return replace(view, etcd=judge(await store.state(timeout_s=timeout_s)).text)
+    return view
 
 
 def mesh_of(items: Sequence[KeyValue], revision: int, keys: Keys) -> MeshView:
@@ -196,7 +210,16 @@ def _leader(kv: KeyValue) -> Leading | None:
 
 def warnings_of(view: MeshView) -> list[str]:
     """One line each; empty when all is well."""
-    return [*_nobody(view), *_told(view), *_registrations(view), *_versions(view), *_plugins(view), *_plain(view)]
+    etcd = [view.etcd] if view.etcd else []
+    return [
+        *etcd,
+        *_nobody(view),
+        *_told(view),
+        *_registrations(view),
+        *_versions(view),
+        *_plugins(view),
+        *_plain(view),
+    ]
 
 
 def _nobody(view: MeshView) -> Iterator[str]:

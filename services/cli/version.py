@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 from importlib import metadata
 
 import click
@@ -39,7 +38,7 @@ def _etcd() -> str:
 
     try:
         binary = find_etcd()
-        said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
-    except (ConfigError, OSError, subprocess.SubprocessError):
+    except ConfigError:
         return "not found"
-    return said.splitlines()[0].removeprefix("etcd Version:").strip() if said else "unknown"
+    problem = " (not safe: docs/operations/etcd.md)" if binary.problem else ""
+    return f"{binary.release or 'unknown'}, {binary.why}{problem}"

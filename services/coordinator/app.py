@@ -113,7 +113,7 @@ def admin_of(runtime: Runtime[CoordinatorSettings], access: KubeConfig) -> Admin
     """The coordinator's face of the process, its figures registered."""
     settings, admin = runtime.settings, Admin(runtime.id)
     admin.register(runtime.metrics)
-    admin.warnings = runtime.health.look
+    admin.warnings, admin.etcd = runtime.health.look, lambda: runtime.upkeep.verdict
     admin.scheduler_metrics = SchedulerMetrics(
         runtime.metrics, profile=settings.scheduler_name, core=lambda: admin.core
     )
@@ -139,7 +139,7 @@ async def serve(
     service, settings, store, keys = runtime.service, runtime.settings, runtime.store, runtime.keys
     async with AsyncExitStack() as closing:
         service.spawn("log_level", control.follow_log_level(store, keys, settings))
-        cluster = await _cluster_lease(runtime, api, on_leader)
+        cluster = await _cluster_lease(runtime, api, admin, on_leader)
         outside = Outside(
             store,
             api,
@@ -166,6 +166,8 @@ async def serve(
             on_leader=on_leader,
         ) as candidate:
             admin.leadership = leadership = candidate.leadership
+            # while nobody leads, who waits makes the room that a leader needs to be elected
+            runtime.makes_room = lambda: leadership.is_valid() or leadership.leader is None
             if serving is not None:
                 sys.stdout.write(f"admin {runtime.id} {serving.url}\n")
             ready()
@@ -179,7 +181,7 @@ async def serve(
 
 
 async def _cluster_lease(
-    runtime: Runtime[CoordinatorSettings], api: KubeClient, on_leader: Callable[[bool], None]
+    runtime: Runtime[CoordinatorSettings], api: KubeClient, admin: Admin, on_leader: Callable[[bool], None]
 ) -> ClusterLease | None:
     """What keeps a second mesh out. The mesh's id is read here, so that no hand-over waits for it."""
     settings = runtime.settings
@@ -187,6 +189,7 @@ async def _cluster_lease(
         return None
 
     def tell(text: str) -> None:
+        admin.stands_by = text
         runtime.health.note("cluster lease", text)
         if text:
             on_leader(False)
@@ -304,6 +307,7 @@ async def lead(
     vitals = admin.vitals = Vitals(
         core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
         backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
+        lost=lambda: api.signs.lost(asyncio.get_running_loop().time()), etcd=admin.etcd,
     )  # fmt: skip
     totals = admin.totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
     tasks: list[Coroutine[Any, Any, None]] = [

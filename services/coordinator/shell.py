@@ -33,7 +33,7 @@ from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Peers
 from services.coordinator.rollout import pointer
 from services.coordinator.rollout.window_ring import WindowRing
-from shared.errors import LeadershipLost, StoreFenced, StoreUnknown
+from shared.errors import LeadershipLost, StoreFenced, StoreFull, StoreUnknown
 from shared.ports import Clock, CreateRevisionIs, Put, Store
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.metrics import Metrics
@@ -164,7 +164,7 @@ class Shell(LeaderShell[Event, Instruction]):
             compares = [CreateRevisionIs(self._keys.coordinator_leader, term)]
             try:
                 result = await self._store.txn(compares, [Put(self._keys.partitions_current, value)])
-            except StoreUnknown as error:
+            except (StoreFull, StoreUnknown) as error:
                 log.info("partition_unpublished", error=error)
                 await asyncio.sleep(PUBLISH_RETRY_S)
                 self._partition_changed.set()

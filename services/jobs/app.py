@@ -86,9 +86,11 @@ async def _take_reports(runtime: Runtime[JobsSettings], admin: Admin, stack: Asy
 
 async def report_key(store: Store, keys: Keys) -> bytes:
     """The key that jobs' tokens are made by, the same for every leader; made once."""
-    made = secrets.token_bytes(KEY_BYTES)
-    await store.txn([CreateRevisionIs(keys.jobs_report_key, 0)], [Put(keys.jobs_report_key, made)])
     found = await store.get(keys.jobs_report_key)
+    if found is None:
+        made = secrets.token_bytes(KEY_BYTES)
+        await store.txn([CreateRevisionIs(keys.jobs_report_key, 0)], [Put(keys.jobs_report_key, made)])
+        found = await store.get(keys.jobs_report_key)
     if found is None:
         raise ConfigError(
             f"etcd: {keys.jobs_report_key} is gone as soon as it is written; who deletes under our prefix?"

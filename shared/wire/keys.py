@@ -39,6 +39,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -86,6 +87,16 @@ class Keys:
                 "without empty parts or control characters"
             )
         return cls(cleaned)
+
+    def can_wait(self, puts: Sequence[str]) -> bool:
+        """Whether a transaction that puts these keys can wait while etcd is short of room: one that only tells what
+        was, and weights, which are large."""
+        told = (
+            self.coordinator_totals, self.coordinator_terms_prefix, self.policy_windows_prefix, self.queue_history,
+        )  # fmt: skip
+        return (bool(puts) and all(key.startswith(told) for key in puts)) or any(
+            key.startswith(self.policy_weights_prefix) for key in puts
+        )
 
     @property
     def coordinator_leader(self) -> str:

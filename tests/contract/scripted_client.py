@@ -10,7 +10,7 @@ from shared.adapters.kube.watch import WatchPolicy
 from tests.faults.scripted_api import ScriptedApi, StaticAccess
 
 PODS_PATH = "/api/v1/pods"
-FAST = WatchPolicy(backoff_s=0.001, max_backoff_s=0.01, silence_s=10.0)
+FAST = WatchPolicy(backoff_s=0.001, max_backoff_s=0.01)
 
 
 @contextlib.asynccontextmanager

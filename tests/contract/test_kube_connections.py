@@ -25,6 +25,7 @@ from shared.ports import BindRequest
 from tests.certificates import TestCa
 from tests.faults.raw_server import BOUND, LISTED, RawServer
 from tests.faults.scripted_api import ScriptedApi, StaticAccess, answer
+from tests.faults.tcp_proxy import TcpProxy
 
 BIND_PATH = "/api/v1/namespaces/default/pods/a/binding"
 REQUEST = BindRequest("default", "a", "uid-a", "7", "n1")
@@ -253,7 +254,7 @@ async def test_a_watch_that_nobody_reads_makes_the_server_wait():
         assert stream._connection._held < connections.MOST_HELD + (1 << 20)
         read = 0
         while read < 4 * connections.MOST_HELD:
-            read += len(await stream.read())
+            read += len(await stream.read(10.0))
         stream.close()
 
 
@@ -404,3 +405,28 @@ def test_it_is_the_same_on_uvloop(scenario: Callable[[], Coroutine[None, None, N
 @pytest.mark.parametrize("scenario", ENCRYPTED, ids=lambda scenario: scenario.__name__)
 def test_encrypted_it_is_the_same_on_uvloop(scenario: Callable[[Path], Coroutine[None, None, None]], tmp_path: Path):
     uvloop.run(scenario(tmp_path))
+
+
+async def test_when_one_connection_is_dead_those_that_are_as_old_are_not_tried_one_by_one():
+    """A balancer lost its server and goes on acknowledging: the Binding that finds it is unknown, the next is well."""
+    together = asyncio.Barrier(4)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await server.request(reader)
+            if server.accepted <= 4 and len(server.requests) <= 4:
+                await together.wait()
+            writer.write(BOUND)
+
+    async with (
+        RawServer(serve) as server,
+        TcpProxy(server.port, "localhost") as balancer,
+        client_to(f"http://127.0.0.1:{balancer.port}") as client,
+    ):
+        await asyncio.gather(*(client.bind(REQUEST) for _ in range(4)))
+        assert server.accepted == 4
+        balancer.lose_servers()
+        with pytest.raises(KubeUnknown, match="no answer within"):
+            await client.bind(REQUEST, timeout_s=0.2)
+        await client.bind(REQUEST, timeout_s=5.0)
+        assert server.accepted == 5

@@ -217,6 +217,10 @@ async def test_a_key_written_anew_leaves_its_former_lease(store, world):
 
 async def test_a_server_tells_its_release(store, request):
     """The etcd at hand is asked; the store in memory is of no release."""
-    found = await store.server_version()
+    state = await store.state()
     real = "etcd" in request.node.callspec.id
-    assert bool(re.fullmatch(r"\d+\.\d+\.\d+\S*", found)) is real
+    assert len(state.members) == real
+    for member in state.members:
+        assert re.fullmatch(r"\d+\.\d+\.\d+\S*", member.version)
+        assert 0 < member.in_use <= member.size
+        assert not state.alarms

@@ -1,8 +1,9 @@
 """A TCP proxy with faults, between a client and a real server; at this level TLS and gRPC pass unseen.
 
 Toxics may be changed at any time: ``latency_s`` (both ways), ``blackhole`` (connections stay open, nothing passes),
-``drop_replies`` (requests pass, answers do not: every outcome becomes unknown), ``reset`` (break all connections),
-``refuse`` (new connections are reset).
+``drop_replies`` (requests pass, answers do not: every outcome becomes unknown), ``lose_servers`` (the connections that
+stand lose their server and go on taking what is sent; new ones are fine), ``reset`` (break all connections), ``refuse``
+(new connections are reset).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class TcpProxy:
         self._server: asyncio.Server | None = None
         self._pipes: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._lost: set[asyncio.StreamWriter] = set()
         self._passing = asyncio.Event()
         self._passing.set()
         self.latency_s = 0.0
@@ -40,6 +42,10 @@ class TcpProxy:
     def blackhole(self, on: bool) -> None:
         """Stop reading in both directions, or go on (what was sent meanwhile arrives late)."""
         self._passing.clear() if on else self._passing.set()
+
+    def lose_servers(self) -> None:
+        """As a balancer whose server has lost its power."""
+        self._lost |= self._writers
 
     def reset(self) -> None:
         """Break every connection with a RST."""
@@ -97,7 +103,7 @@ class TcpProxy:
                 await self._passing.wait()
                 if self.latency_s:
                     await asyncio.sleep(self.latency_s)
-                if passes(len(data)):
+                if passes(len(data)) and writer not in self._lost:
                     writer.write(data)
                     await writer.drain()
         except OSError:

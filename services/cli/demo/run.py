@@ -105,6 +105,8 @@ class Demo:
                 mesh_settings = replace(
                     settings.mesh,
                     etcd=etcd.endpoint,
+                    etcd_own=True,
+                    etcd_quota_mb=etcd.quota_mb,
                     admin_ports=free_ports(settings.mesh.coordinators),
                     agent_flags=agent_flags(settings.mesh.state_dir) if settings.workload.phases else (),
                 )

@@ -14,7 +14,7 @@ from pathlib import Path
 from services.cli.local.supervisor import FIRST_BACKOFF_S, MAX_BACKOFF_S, STABLE_S, Costs, ProcessUsage
 from shared.backoff import backoff_s
 from shared.errors import ConfigError
-from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, EtcdBinary
 
 SAMPLE_S = 0.5
 
@@ -24,8 +24,17 @@ class EtcdKeeper:
 
     ``measured``: what it uses is looked at, for ``usage``."""
 
-    def __init__(self, data_dir: Path, *, on_event: Callable[[str], None] | None = None, measured: bool = True) -> None:
-        self._etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=data_dir, die_with_parent=True))
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        binary: Path | None = None,
+        on_event: Callable[[str], None] | None = None,
+        measured: bool = True,
+    ) -> None:
+        settings = EmbeddedEtcdSettings(data_dir=data_dir, binary=binary, die_with_parent=True)
+        self._etcd = EmbeddedEtcd(settings)
+        self.quota_mb = settings.quota_bytes // 1_000_000
         self._on_event = on_event or (lambda _event: None)
         self._tasks: list[asyncio.Task[None]] = []
         self._costs = Costs(measured=measured)
@@ -36,6 +45,11 @@ class EtcdKeeper:
     def endpoint(self) -> str:
         """URL for clients."""
         return self._etcd.endpoint
+
+    @property
+    def binary(self) -> EtcdBinary:
+        """What is run."""
+        return self._etcd.binary
 
     @property
     def pid(self) -> int:

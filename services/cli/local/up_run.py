@@ -29,8 +29,10 @@ from shared.wire.keys import Keys
 
 if TYPE_CHECKING:
     from shared.ports import Store
+    from shared.runtime.process.embedded_etcd import EtcdBinary
 
 CHECK_S = 5.0
+UNSERVED_LOOK_S = 5.0
 DYING_S = 8.0
 """Leases of a mesh that was just killed end within this time."""
 
@@ -116,14 +118,22 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
             click.echo(f"restarted {child.spec.name} (ended with {child.exit_code})", err=True)
 
     starting: asyncio.Task[None] | None = None
+    private: EtcdBinary | None = None
     if not settings.etcd:
         keeper = EtcdKeeper(
-            settings.state_dir / "etcd", on_event=lambda event: click.echo(f"etcd {event}", err=True), measured=False
+            settings.state_dir / "etcd",
+            binary=settings.etcd_binary,
+            on_event=lambda event: click.echo(f"etcd {event}", err=True),
+            measured=False,
         )
+        private = keeper.binary
+        click.echo(f"etcd {private.release or 'of unknown release'} ({private.path}, {private.why})", err=True)
+        if private.problem:
+            click.echo(f"warning: {private.problem}; name another with --etcd-binary or --etcd", err=True)
         stack.push_async_callback(keeper.stop)
         starting = asyncio.create_task(keeper.start())
         stack.push_async_callback(_cancelled, starting)
-        settings = replace(settings, etcd=keeper.endpoint)
+        settings = replace(settings, etcd=keeper.endpoint, etcd_own=True, etcd_quota_mb=keeper.quota_mb)
     await check_cluster(settings.kubeconfig, settings.context)
     if starting is not None and settings.shards > 1:
         await starting
@@ -138,7 +148,18 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
     mesh.start()
     if starting is not None:
         await starting
-    await mesh.wait_scheduling()
+    if settings.jobs:
+        telling = asyncio.create_task(tell_unserved(settings))
+        stack.push_async_callback(_cancelled, telling)
+    told = ""
+
+    def on_wait(_missing: str) -> None:
+        nonlocal told
+        if mesh.stands_by and mesh.stands_by != told:
+            told = mesh.stands_by
+            click.echo(f"stands by: {told}; it takes over when that one is gone", err=True)
+
+    await mesh.wait_scheduling(on_wait=on_wait)
     leader = mesh.leader
     assert leader is not None
     admin = f"http://127.0.0.1:{settings.admin_ports[int(leader.spec.name.rpartition('-')[2])]}"
@@ -146,11 +167,42 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
     click.echo(f"to operate it: {how_to_use(contexts)}; conclave status", err=True)
     click.echo(
         f"ready scheduler={settings.scheduler_name} policy={settings.policy} agents={settings.agents} "
-        f"leader={leader.spec.name} url={leader.url} etcd={settings.etcd} "
+        f"leader={leader.spec.name} url={leader.url} etcd={settings.etcd}{_release(private)} "
         f"token-file={settings.token_file} admin={admin} "
         f"dashboard={admin}/ui admin-token-file={settings.admin_token_file}"
     )
     await asyncio.shield(supervisor.failure)
+
+
+def _release(private: EtcdBinary | None) -> str:
+    """Of the private etcd, for the line that begins with ``ready``."""
+    if private is None:
+        return ""
+    return f" etcd-release={private.release or 'unknown'}{'-unsafe' if private.problem else ''}"
+
+
+async def tell_unserved(settings: MeshSettings) -> None:
+    """Say once that the definition of TrainingJobs is missing, and once that it has come; eternal until then."""
+    from shared.adapters.kube.api import KubeClient
+    from shared.adapters.kube.config import KubeConfig
+    from shared.kube.training_jobs import TRAINING_JOBS
+
+    client = KubeClient(await KubeConfig.load(settings.kubeconfig, context=settings.context))
+    missing = False
+    try:
+        while not await client.may_list(TRAINING_JOBS, timeout_s=CHECK_S):
+            if not missing:
+                missing = True
+                click.echo(
+                    "--jobs: this cluster serves no TrainingJobs that we may list, so none is run: kubectl apply -f "
+                    "k8s/components/jobs/training-jobs-crd.yaml; it goes on when their definition is there",
+                    err=True,
+                )
+            await asyncio.sleep(UNSERVED_LOOK_S)
+        if missing:
+            click.echo("--jobs: TrainingJobs are served now, and run", err=True)
+    finally:
+        await client.close()
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,9 +21,11 @@ from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, Signals, Verdicts
 from services.coordinator.inspect.nodes import resource_shares
 from services.coordinator.inspect.throughput import Throughput
+from shared.adapters.kube.signs import Lost
 from shared.policy.rollout.rollout import AUTOMATIC
 from shared.ports import Clock
 from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.etcd_upkeep import Verdict
 from shared.runtime.records.control import rfc3339
 from shared.scheduling.places import Place
 from shared.wire.records import PolicyPointer
@@ -35,7 +37,7 @@ EVERY_S = 1.0
 @dataclass(slots=True, kw_only=True)
 class Vitals:
     """Of one term. ``backlog``: (writes that are not out, seconds the oldest has waited); ``renewal_s``: what renewing
-    the lease took last."""
+    the lease took last; ``lost``: watches of the API server that hear nothing; ``etcd``: whether it has room."""
 
     core: Core
     throughput: Throughput
@@ -43,6 +45,8 @@ class Vitals:
     pulse: Pulse = field(default_factory=Pulse)
     backlog: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
     renewal_s: Callable[[], float] = lambda: 0.0
+    lost: Callable[[], Sequence[Lost]] = tuple
+    etcd: Callable[[], Verdict] = Verdict
     wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     verdicts: Verdicts = field(default_factory=Verdicts)
     history: History = field(default_factory=History)
@@ -82,7 +86,7 @@ class Vitals:
         state, views, pulse = core.state, core.registry.views, self.pulse
         queued, oldest_s = self.backlog()
         opened = [plan.opened_at for plan in core.ledger.plans.values() if not plan.again]
-        standstill_s = self._standstill(now)
+        standstill_s, lost, etcd = self._standstill(now), self.lost(), self.etcd()
         return Signals(
             turn_longest_s=pulse.longest_s(now),
             turn_busy_share=pulse.busy_share(now),
@@ -102,6 +106,10 @@ class Vitals:
             standstill_s=standstill_s,
             paused_by=state.paused.text if state.paused is not None else None,
             etcd_renewal_s=self.renewal_s(),
+            etcd_refuses=etcd.text if etcd.full or etcd.corrupt else "",
+            etcd_fill=etcd.fill,
+            watches_lost=[watch.plural for watch in lost],
+            watch_lost_s=max((watch.silent_s for watch in lost), default=0.0),
             rolled_back=self._withdrawn(now),
         )
 

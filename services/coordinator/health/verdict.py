@@ -50,6 +50,14 @@ class Signals:
     paused_by: str | None = None
     etcd_renewal_s: float = 0.0
     """What the last renewal of our lease took."""
+    etcd_refuses: str = ""
+    """Why etcd takes no writes."""
+    etcd_fill: float = 0.0
+    """The fullest member's size as a share of its quota."""
+    watches_lost: Sequence[str] = ()
+    """Kinds whose watch hears nothing, or did not in the last minute."""
+    watch_lost_s: float = 0.0
+    """The longest of them."""
     rolled_back: str = ""
     """Which policy was withdrawn in the last hour, and why."""
 
@@ -94,10 +102,13 @@ class Rule:
 NEVER = float("inf")
 
 
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+    return f"{', '.join(names[:NAMES_TOLD])}{more}"
+
+
 def _suspects(seen: Signals) -> str:
-    more = f" and {len(seen.suspects) - NAMES_TOLD} more" if len(seen.suspects) > NAMES_TOLD else ""
-    named = ", ".join(seen.suspects[:NAMES_TOLD])
-    return f"{len(seen.suspects)} of {seen.agents} agents do not answer in time: {named}{more}"
+    return f"{len(seen.suspects)} of {seen.agents} agents do not answer in time: {_named(seen.suspects)}"
 
 
 def _of_shards(seen: Signals) -> str:
@@ -161,6 +172,22 @@ RULES: tuple[Rule, ...] = (
         "etcd_slow", "ConclaveEtcdSlow", "s", 0.5, 1.5, lambda seen: seen.etcd_renewal_s,
         lambda seen: f"renewing the lease in etcd took {seen.etcd_renewal_s:.2f} s",
         "look at etcd's disk and network; a lease that is not renewed in time costs the leadership",
+    ),
+    Rule(
+        "etcd_full", "ConclaveEtcdFull", "", 0.0, 0.0, lambda seen: 1.0 if seen.etcd_refuses else 0.0,
+        lambda seen: seen.etcd_refuses,
+        "compact, defragment each member, then etcdctl alarm disarm; it goes on by itself from there",
+    ),
+    Rule(
+        "etcd_short", "ConclaveEtcdSpace", "", 0.8, NEVER, lambda seen: 0.0 if seen.etcd_refuses else seen.etcd_fill,
+        lambda seen: f"etcd has used {seen.etcd_fill:.0%} of its quota: history and recordings rest, placements go on",
+        "compact and defragment it, or give it a larger quota, before it refuses every write",
+    ),
+    Rule(
+        "watches_blind", "ConclaveWatchesBlind", "s", 0.0, 45.0, lambda seen: seen.watch_lost_s,
+        lambda seen: f"nothing was heard of {_named(seen.watches_lost)} from the API server for up to "
+        f"{seen.watch_lost_s:.0f} s: what changed meanwhile was not known",
+        "look at what stands between (a balancer, a NAT, the network): it loses connections without ending them",
     ),
     Rule(
         "policy_rolled_back", "ConclavePolicyRolledBack", "", 0.0, NEVER,

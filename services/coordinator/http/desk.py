@@ -118,6 +118,12 @@ class Desk:
         self.registry = Registry(self.store, [*members, keys.binders_prefix, keys.coordinator_terms_prefix])
 
     @property
+    def trouble(self) -> str:
+        """Why nobody can lead, where etcd takes no writes; else ""."""
+        verdict = self.admin.etcd()
+        return verdict.text if verdict.full or verdict.corrupt else ""
+
+    @property
     def leads(self) -> bool:
         """Whether this process may answer for the mesh now."""
         return self.term > 0

@@ -43,6 +43,7 @@ from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.http.refusals import Refused
 from shared.runtime.lease.leadership import Leadership, leader_of, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.etcd_upkeep import Verdict
 from shared.runtime.process.service import boottime
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Readings
@@ -85,6 +86,10 @@ class Admin:
         self.cluster = ClusterIdentity()
         self.warnings: Callable[[], Sequence[str]] = tuple
         """What is wrong with this process, one line each."""
+        self.stands_by = ""
+        """Which other mesh we leave the cluster to, in a line."""
+        self.etcd: Callable[[], Verdict] = Verdict
+        """Whether etcd has room."""
         self.term_began = ""
         """When this process was elected, RFC 3339."""
         self.following: Following | None = None
@@ -128,13 +133,13 @@ class Admin:
     def status(self) -> dict[str, Any]:
         """Who leads, since which term; agents with the size of their partition; the queue."""
         answer = leadership_figures(self.service_id, self.leadership)
+        answer |= {"warnings": list(self.warnings()), "stands_by": self.stands_by}
         core = self.core
         if core is not None:
             ownership = core.registry.ownership
             answer |= {
                 "synced": core.state.started,
                 "missing": core.takeover.missing,
-                "warnings": list(self.warnings()),
                 "partition_epoch": ownership.epoch,
                 "nodes": self._nodes(),
                 "nodes_unowned": len(ownership.unowned),

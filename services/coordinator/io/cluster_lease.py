@@ -45,8 +45,10 @@ def lease_name(scheduler_name: str) -> str:
 
 async def mesh_id(store: Store, keys: Keys) -> str:
     """The id of the mesh of this etcd and prefix; made once, by whoever asks first."""
-    await store.txn([CreateRevisionIs(keys.mesh_id, 0)], [Put(keys.mesh_id, uuid.uuid4().hex.encode())])
     found = await store.get(keys.mesh_id)
+    if found is None:  # read first: an etcd that is full refuses even to write what is there
+        await store.txn([CreateRevisionIs(keys.mesh_id, 0)], [Put(keys.mesh_id, uuid.uuid4().hex.encode())])
+        found = await store.get(keys.mesh_id)
     if found is None:
         raise ConfigError(f"etcd: {keys.mesh_id} is gone as soon as it is written; who deletes under our prefix?")
     return found.value.decode(errors="replace")

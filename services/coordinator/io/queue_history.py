@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from services.coordinator.core.events import Event, QueueHistoryRead
-from shared.errors import StoreFenced, StoreUnknown
+from shared.errors import StoreFenced, StoreFull, StoreUnknown
 from shared.ports import CreateRevisionIs, Put, Store
 from shared.runtime.records.prefix_watch import until_known
 from shared.wire.keys import Keys
@@ -53,7 +53,7 @@ async def keep(
             continue
         try:
             result = await store.txn(compares, [Put(keys.queue_history, value)])
-        except StoreUnknown as error:
+        except (StoreFull, StoreUnknown) as error:
             log.info("queue_history_unwritten", error=error)
             continue
         if not result.succeeded:

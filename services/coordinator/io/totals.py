@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from shared.errors import StoreFenced, StoreUnknown
+from shared.errors import StoreFenced, StoreFull, StoreUnknown
 from shared.ports import CreateRevisionIs, Put, Store
 from shared.runtime.records.prefix_watch import until_known
 from shared.wire.keys import Keys
@@ -46,7 +46,7 @@ class Totals:
             if total != written:
                 try:
                     await self.write(total)
-                except StoreUnknown as error:
+                except (StoreFull, StoreUnknown) as error:
                     log.info("totals_unwritten", error=error)
                     continue
                 written = total

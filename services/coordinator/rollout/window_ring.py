@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from shared.errors import StoreFenced, StoreUnknown
+from shared.errors import StoreFenced, StoreFull, StoreUnknown
 from shared.ports import CreateRevisionIs, Put, Store
 from shared.runtime.records.control import rfc3339
 from shared.runtime.records.policies import KEPT_WINDOWS, read_windows
@@ -91,7 +91,7 @@ class WindowRing:
         ]
         try:
             written = await self._store.txn(leads, puts)
-        except StoreUnknown as error:
+        except (StoreFull, StoreUnknown) as error:
             log.info("policy_windows_unwritten", count=len(windows), error=error)
             return
         if not written.succeeded:

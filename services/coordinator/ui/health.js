@@ -11,7 +11,8 @@ export const SILENT_S = 15;
 const SHORT = {
   leader_late: "Leader late", events_behind: "Events behind", agents_suspected: "Agents suspected", no_agents: "No agents",
   nodes_unowned: "Nodes without an agent", writes_queued: "Writes queued", plans_waiting: "Plans waiting", no_binder: "No binder",
-  not_placing: "Not placing", scheduling_paused: "Paused", etcd_slow: "etcd slow", policy_rolled_back: "Policy rolled back",
+  not_placing: "Not placing", scheduling_paused: "Paused", etcd_slow: "etcd slow",
+  etcd_full: "etcd full", etcd_short: "etcd short of room", watches_blind: "Watches blind", policy_rolled_back: "Policy rolled back",
 };
 
 /** A finding in two words; a code that this page does not know is told as it is. */

@@ -33,7 +33,7 @@ import grpc
 import grpc.aio
 
 from shared.adapters.etcd.protocol import Method
-from shared.errors import ConfigError, StoreError, StoreRejected, StoreRolledBack, StoreUnknown
+from shared.errors import ConfigError, StoreError, StoreFull, StoreRejected, StoreRolledBack, StoreUnknown
 from shared.hostport import join_host_port, server_of
 
 HAS_LEADER = (("hasleader", "true"),)
@@ -136,6 +136,8 @@ def explain(error: grpc.aio.AioRpcError, doing: str) -> StoreError:
     # RESOURCE_EXHAUSTED is also what *our* side says about an answer that is too large, after the fact; etcd's own
     # words are these two (the second is grpc-go's, about a request above its limit).
     exhausted = code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(("etcdserver:", "grpc: received"))
+    if exhausted and "space exceeded" in details:
+        return StoreFull(text)
     if code in _DEFINITE or exhausted:
         return StoreRejected(text)
     return StoreUnknown(text)
@@ -290,6 +292,10 @@ class EtcdConnection:
     @property
     def current(self) -> Member:
         return self._members[self._current]
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self._members
 
     def leave(self, member: Member) -> None:
         """The next call goes to the next member, unless another failure has moved on already."""

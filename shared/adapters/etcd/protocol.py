@@ -105,6 +105,39 @@ def method(service: str, name: str) -> Method:
     )
 
 
+_STATUS = (
+    ("version", 2, "STRING"), ("db_size", 3, "INT64"), ("errors", 8, "STRING"), ("db_size_in_use", 9, "INT64"),
+    ("db_size_quota", 12, "INT64"),
+)  # fmt: skip
+"""Of ``StatusResponse``, by number: errors and what is in use since 3.4, the quota since 3.6; etcd3's definitions are
+older."""
+
+
+@cache
+def status() -> Method:
+    """``Maintenance.Status`` with an answer that holds what newer releases say: ``_STATUS`` and ``header.revision``."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="conclave/etcd_status.proto", package="conclave", syntax="proto3")
+    header = file.message_type.add(name="Header")
+    for name, number in (("cluster_id", 1), ("member_id", 2)):
+        header.field.add(name=name, number=number, type=kinds.TYPE_UINT64, label=kinds.LABEL_OPTIONAL)
+    header.field.add(name="revision", number=3, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
+    answer = file.message_type.add(name="Status")
+    answer.field.add(
+        name="header", number=1, type=kinds.TYPE_MESSAGE, type_name=".conclave.Header", label=kinds.LABEL_OPTIONAL
+    )
+    for name, number, kind in _STATUS:
+        label = kinds.LABEL_REPEATED if name == "errors" else kinds.LABEL_OPTIONAL
+        answer.field.add(name=name, number=number, type=getattr(kinds, f"TYPE_{kind}"), label=label)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    asked = method("Maintenance", "Status")
+    found = message_factory.GetMessageClass(pool.FindMessageTypeByName("conclave.Status"))
+    return Method(asked.path, asked.request, found)
+
+
 @cache
 def load() -> EtcdProtocol:
     """What the store uses. Refused: ``ConfigError`` when etcd3 is not usable."""

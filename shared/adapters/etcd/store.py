@@ -14,11 +14,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+import grpc.aio
+
 from shared.adapters.etcd import protocol as etcd_protocol
-from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings, Member
+from shared.adapters.etcd.channel import EtcdConnection, EtcdSettings, Member, being_cancelled, explain
 from shared.adapters.etcd.lease import KeepAliveStream
 from shared.adapters.etcd.watch import EtcdWatch, range_end, range_start, to_key_value
-from shared.errors import StoreRejected
+from shared.errors import StoreRejected, StoreUnknown
 from shared.ports import (
     MAX_TXN_OPS,
     Compare,
@@ -26,11 +28,16 @@ from shared.ports import (
     KeyValue,
     LeaseGrant,
     Listing,
+    MemberState,
     Op,
     Put,
+    StoreState,
     TxnResult,
     WatchBatch,
 )
+
+ALARMS = {"NOSPACE": 1, "CORRUPT": 2}
+ALARM_GET, ALARM_DEACTIVATE = 0, 2
 
 _COMPACTED = "required revision has been compacted"
 
@@ -47,15 +54,38 @@ class EtcdStore:
         answer = await self._read(self._protocol.range.request(key=key.encode()), f"get {key}", timeout_s)
         return to_key_value(answer.kvs[0]) if answer.kvs else None
 
-    async def server_version(self, *, timeout_s: float = 2.0) -> str:
-        status = etcd_protocol.method("Maintenance", "Status")
+    async def state(self, *, timeout_s: float = 2.0) -> StoreState:
+        found = await asyncio.gather(*(self._status(member, timeout_s) for member in self._connection.members))
+        told = [(member, status) for member, status in zip(self._connection.members, found, strict=True) if status]
+        if not told:
+            raise StoreUnknown(f"etcd: ask for its state: no member has answered within {timeout_s:.3g} s")
+        errors = " ".join(error for _, status in told for error in status.errors)
+        return StoreState(
+            tuple(
+                MemberState(
+                    member.endpoint, status.version, status.db_size, status.db_size_in_use, status.db_size_quota
+                )
+                for member, status in told
+            ),
+            frozenset(alarm for alarm in ALARMS if f"alarm:{alarm}" in errors),
+            max(status.header.revision for _, status in told),
+        )
 
-        async def attempt(member: Member, left_s: float) -> str:
-            # A member's own answer, not the cluster's: its revision may lag and is not looked at.
-            return str((await member.unary(status)(status.request(), timeout=left_s)).version)
-
-        version: str = await self._connection.run(attempt, "ask for the version", timeout_s=timeout_s, repeatable=True)
-        return version
+    async def _status(self, member: Member, timeout_s: float) -> Any:
+        """A member's own answer, not the cluster's: its revision may lag and is not looked at. None: it gave none."""
+        status = etcd_protocol.status()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        try:
+            if not await member.ready(deadline, patient=False):
+                return None
+            return await member.unary(status)(status.request(), timeout=deadline - loop.time())
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError):
+            return None
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            return None
 
     async def list_prefix(self, prefix: str, *, timeout_s: float = 5.0) -> Listing:
         loop = asyncio.get_running_loop()
@@ -131,8 +161,33 @@ class EtcdStore:
         return EtcdWatch(self._connection, self._protocol, prefix, start_revision).batches()
 
     async def compact(self, revision: int, *, timeout_s: float = 2.0) -> None:
-        request = self._protocol.compact.request(revision=revision)
+        # physical: answered when what is free can be used again, so that the sizes told afterwards are true
+        request = self._protocol.compact.request(revision=revision, physical=True)
         await self._connection.unary(self._protocol.compact, request, "compact", timeout_s=timeout_s, repeatable=False)
+
+    async def defragment(self, endpoint: str, *, timeout_s: float = 60.0) -> None:
+        """Make the file of this member as small as what is in it; it answers nobody meanwhile."""
+        member = next(one for one in self._connection.members if one.endpoint == endpoint)
+        call = etcd_protocol.method("Maintenance", "Defragment")
+        await self._maintain(call, call.request(), f"defragment {endpoint}", timeout_s, member)
+
+    async def disarm(self, alarm: str, *, timeout_s: float = 5.0) -> None:
+        """End this alarm (``NOSPACE``) at every member that has it."""
+        call = etcd_protocol.method("Maintenance", "Alarm")
+        kind = ALARMS[alarm]
+        found = await self._maintain(call, call.request(action=ALARM_GET, alarm=kind), "list alarms", timeout_s)
+        for one in found.alarms:
+            request = call.request(action=ALARM_DEACTIVATE, memberID=one.memberID, alarm=kind)
+            await self._maintain(call, request, f"disarm {alarm}", timeout_s)
+
+    async def _maintain(
+        self, call: Any, request: Any, doing: str, timeout_s: float, member: Member | None = None
+    ) -> Any:
+        member = member or self._connection.current
+        try:
+            return await member.unary(call)(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise explain(error, doing) from error
 
     async def close(self) -> None:
         self._keep_alive.drop()

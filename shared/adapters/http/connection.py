@@ -29,6 +29,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, *, most_bytes: int = sys.maxsize) -> None:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
+        self.made_at = self._loop.time()
         self.idle_since = 0.0
         self.transport: asyncio.Transport | None = None
         self._reader = AnswerReader()
@@ -54,10 +55,16 @@ class Connection(asyncio.Protocol):
             and (head is None or head.keep_alive)
         )
 
+    @property
+    def mute(self) -> bool:
+        """Whether it has served before and gave no byte in answer to what was asked last."""
+        return self._silent and self._served > 1
+
     async def ask(self, request: bytes, timeout_s: float, *, connecting: bool = False) -> tuple[Head, bytes]:
         """The answer to ``request``; only while ``usable``. ``connecting``: the request is a CONNECT.
 
         ``TimeoutError``, ``AnswerBroken``: it may have taken effect, and the connection is over."""
+        self._streaming = False
         self._begin(request, bodiless=connecting)
         await self._wait(timeout_s)
         head, body = self._reader.head, self._take()
@@ -88,6 +95,10 @@ class Connection(asyncio.Protocol):
         """End it in good order; for one that is idle."""
         if self.transport is not None:
             self.transport.close()
+
+    def give_up(self, why: str) -> None:
+        """End it at once; who waits for it gets ``AnswerBroken``."""
+        self._fail(AnswerBroken(why))
 
     def abort(self) -> None:
         """End it at once, whatever is on its way."""

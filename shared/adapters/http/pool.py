@@ -5,7 +5,8 @@
 
 Waiting requests make it dial, a few at a time, so a burst after the start costs a few handshakes and not one each: what
 was answered meanwhile serves those behind it. A connection that cannot be dialed fails one of those who wait. What is
-taken for a stream (``part``) counts no longer. It refuses to know what is asked over its connections.
+taken for a stream (``part``) counts no longer, until it is back (``rejoin``). It refuses to know what is asked over its
+connections.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ MOST_DIALS = 8
 
 IDLE_S = 30.0
 """An idle connection is not used again after so long: load balancers drop theirs silently from 60 s on."""
+
+STREAMS_S = 590.0
+"""A connection serves streams for so long, then another is dialed: where a name has several addresses, or a balancer
+several servers, watches move on to those that came lately."""
 
 CLOSING_S = 0.5
 """How long ``close`` waits for the peer's side of a TLS shutdown."""
@@ -108,6 +113,21 @@ class Pool:
         """The connection was taken for good; whoever has it ends it."""
         self._open.discard(connection)
         self._dial()
+
+    def rejoin(self, connection: Connection) -> None:
+        """Back from a stream, where that has ended in good order; else it is ended here."""
+        age_s = asyncio.get_running_loop().time() - connection.made_at
+        if not connection.usable or self._retired or age_s > STREAMS_S or len(self._open) >= self._most:
+            connection.abort()
+            return
+        self._open.add(connection)
+        self.give(connection)
+
+    def doubt(self) -> None:
+        """A connection that had served before gave no answer: those that are idle are as old, and may be as dead (a
+        balancer lost its server). They are not used again."""
+        while self._idle:
+            self._idle.pop().close()
 
     def retire(self) -> None:
         """Close what is idle now and the rest when it is given back. Who waits is served."""

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from shared.adapters.kube.signs import WatchSigns
 from shared.adapters.kube.transport import KubeAccess, KubeTransport
 from shared.adapters.kube.watch import WatchPolicy, watch_batches
 from shared.errors import ConfigError, KubeError, KubeExpired, KubeRejected, KubeUnknown
@@ -34,6 +35,9 @@ T = TypeVar("T")
 
 PAGE_SIZE = 500
 """client-go's default page."""
+
+PAGE_S = 25.0
+"""How long one page may take."""
 
 CONTENT_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
@@ -70,13 +74,21 @@ class _Binding(msgspec.Struct, frozen=True, rename="camel"):
 class KubeClient:
     """``shared.ports.KubeApi`` over aiohttp. One per process; close it with ``close``."""
 
-    def __init__(self, access: KubeAccess, *, policy: WatchPolicy | None = None, page_size: int = PAGE_SIZE) -> None:
+    def __init__(
+        self,
+        access: KubeAccess,
+        *,
+        policy: WatchPolicy | None = None,
+        signs: WatchSigns | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> None:
         self._http = KubeTransport(access)
         self.traffic = self._http.traffic
         self._place = access.base_url
         if access.proxy:
             self._place += f" through the proxy {server_of(access.proxy).url}"
         self._policy = policy if policy is not None else WatchPolicy()
+        self.signs = signs if signs is not None else WatchSigns()
         self._page_size = page_size
 
     async def check(self, *, timeout_s: float = 5.0) -> str:
@@ -154,8 +166,10 @@ class KubeClient:
             remaining = deadline - asyncio.get_running_loop().time()
             if remaining <= 0:
                 raise KubeUnknown(f"list of {resource.plural}: not complete within its deadline")
+            # a page is small: one that does not come is no slow server's, and the list is begun anew the sooner
+            patience_s = min(remaining, PAGE_S) if limit else remaining
             body = await self._http.request(
-                f"list {resource.plural}", "GET", resource.path(), query=query, timeout_s=remaining
+                f"list {resource.plural}", "GET", resource.path(), query=query, timeout_s=patience_s
             )
             items, meta, malformed = decode_page(resource, body)
             del body
@@ -185,6 +199,7 @@ class KubeClient:
             resource,
             resource_version=resource_version,
             policy=self._policy,
+            signs=self.signs,
         )
 
     async def watch(self, resource: Resource[T], *, resource_version: str) -> AsyncGenerator[WatchEvent[T], None]:

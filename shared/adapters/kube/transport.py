@@ -71,19 +71,23 @@ class KubeAccess(Protocol):
 class Stream:
     """The body of a watch. ``close`` it, wherever it was left."""
 
-    def __init__(self, connection: Connection, silence_s: float) -> None:
+    def __init__(self, connection: Connection, pool: Pool) -> None:
         self._connection = connection
-        self._silence_s = silence_s
+        self._pool = pool
 
-    async def read(self) -> bytes:
+    async def read(self, timeout_s: float) -> bytes:
         """What came since the last call, at least one byte; nothing once the server has ended the stream.
 
-        ``TimeoutError``: no byte for ``silence_s``. Another ``OSError``: it broke off."""
-        return await self._connection.read(self._silence_s)
+        ``TimeoutError``: no byte for so long. Another ``OSError``: it broke off, or was left."""
+        return await self._connection.read(timeout_s)
+
+    def leave(self) -> None:
+        """Whoever reads is told that it broke off."""
+        self._connection.give_up("left: another watch fell silent")
 
     def close(self) -> None:
-        """The connection is not used again: the server may be in the middle of the stream."""
-        self._connection.abort()
+        """A connection that the server ended the stream on serves again; any other may be in the middle of one."""
+        self._pool.rejoin(self._connection)
 
 
 class KubeTransport:
@@ -163,11 +167,12 @@ class KubeTransport:
                 sent=len(body) if body is not None else 0, received=received, outcome=outcome
             )
 
-    async def open_watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Stream:
-        """An open stream. Errors as in ``request``; 429 and 401 are for the caller's backoff, after one renewal."""
+    async def open_watch(self, path: str, query: Mapping[str, str], patience_s: float) -> Stream:
+        """An open stream, its head within ``patience_s``. Errors as in ``request``; 429 and 401 are for the caller's
+        backoff, after one renewal."""
         for attempt in (1, 2):
             try:
-                head, connection = await self._begin_stream(path, query, silence_s)
+                head, connection, pool = await self._begin_stream(path, query, patience_s)
             except ssl.SSLError as error:
                 if attempt == 1 and await self._access.renew():
                     continue
@@ -175,7 +180,7 @@ class KubeTransport:
             except (OSError, ValueError) as error:
                 raise KubeUnknown(f"watch: {_brief(error)}") from error
             if head.status == 200:
-                return Stream(connection, silence_s)
+                return Stream(connection, pool)
             try:
                 answer = await connection.read(DIAL_S)
             except OSError as error:
@@ -211,19 +216,27 @@ class KubeTransport:
                 if not again:
                     raise
                 again = False
+            except TimeoutError:
+                if connection.mute:
+                    pool.doubt()
+                raise
             finally:
                 pool.give(connection)
 
-    async def _begin_stream(self, path: str, query: Mapping[str, str], silence_s: float) -> tuple[Head, Connection]:
+    async def _begin_stream(
+        self, path: str, query: Mapping[str, str], patience_s: float
+    ) -> tuple[Head, Connection, Pool]:
         again = True
         while True:
             pool = await self._prepare()
             connection = await pool.take(DIAL_S)
             pool.part(connection)
-            self._streams.add(connection)
-            connection.ended.add_done_callback(partial(self._stream_ended, connection))
+            if connection not in self._streams:
+                self._streams.add(connection)
+                connection.ended.add_done_callback(partial(self._stream_ended, connection))
             try:
-                return await connection.open(self._text(pool, "GET", path, query, None, ""), silence_s), connection
+                text = self._text(pool, "GET", path, query, None, "")
+                return await connection.open(text, patience_s), connection, pool
             except NoAnswer:
                 if not again:
                     raise

@@ -6,15 +6,16 @@
      +--------------------------------------------+
     410 (answer or ERROR event), or three streams in a row that broke at the same place  -->  KubeExpired
 
-Bookmarks come every minute or so from a real API server; a stream that is silent for longer than ``silence_s`` is
-taken for dead (a half-open connection reports nothing at all). After a stream that broke, the server is asked for its
-revision first: one that went back (a restored backup) would let us wait in silence. This file refuses to keep objects:
-``runtime.reflector`` knows what there is.
+A stream that does not end when it should is taken for dead (a half-open connection reports nothing at all): when that
+is, and what follows for the other watches, is ``signs``'. After a stream that broke, the server is asked for its
+revision first: one that went back (a restored backup) would let us wait in silence; a bookmark that goes back says the
+same. This file refuses to keep objects: ``runtime.reflector`` knows what there is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from shared.adapters.kube.signs import Sign, WatchSigns
 from shared.adapters.kube.transport import Stream
 from shared.backoff import backoff_s
 from shared.errors import KubeExpired, KubeRejected, KubeUnknown
@@ -41,7 +43,7 @@ MAX_RETRY_AFTER_S = 30.0
 """A server that asks for an hour is asked again sooner: without a watch we are blind."""
 
 OpenWatch = Callable[[str, Mapping[str, str], float], Coroutine[Any, Any, Stream]]
-"""(path, query, silence_s) -> open stream; ``KubeRejected``, ``KubeUnknown`` or ``KubeExpired`` otherwise."""
+"""(path, query, patience_s) -> open stream; ``KubeRejected``, ``KubeUnknown`` or ``KubeExpired`` otherwise."""
 
 
 Revision = Callable[[], Coroutine[Any, Any, str]]
@@ -50,14 +52,10 @@ Revision = Callable[[], Coroutine[Any, Any, str]]
 
 @dataclass(frozen=True, slots=True)
 class WatchPolicy:
-    """Timing of watches. ``rng`` spreads reconnects of many clients."""
+    """Timing of watches, but for their length (``signs``). ``rng`` spreads reconnects of many clients."""
 
-    min_timeout_s: int = 290
-    max_timeout_s: int = 590
-    """``timeoutSeconds`` is drawn from this range (client-go: 5 to 10 minutes), so that streams do not end together."""
-
-    silence_s: float = 150.0
-    """No byte for so long, bookmarks included: the stream is dead."""
+    head_s: float = 15.0
+    """How long a server may take to accept a watch."""
 
     backoff_s: float = 0.1
     max_backoff_s: float = 10.0
@@ -70,14 +68,48 @@ class WatchPolicy:
 
 
 async def watch_batches(
-    open_watch: OpenWatch, revision: Revision, resource: Resource[T], *, resource_version: str, policy: WatchPolicy
+    open_watch: OpenWatch,
+    revision: Revision,
+    resource: Resource[T],
+    *,
+    resource_version: str,
+    policy: WatchPolicy,
+    signs: WatchSigns,
 ) -> AsyncGenerator[list[WatchEvent[T]], None]:
     """Events after ``resource_version``, everything of one read as one list, never empty; bookmarks included.
 
     Raises ``KubeExpired`` (list again) and ``KubeRejected`` (403, 404: nothing that trying again soon would cure).
     """
     loop = asyncio.get_running_loop()
-    position = resource_version
+    sign = signs.begin(resource.plural, loop.time())
+    again = False
+    try:
+        async with contextlib.aclosing(
+            _streams(open_watch, revision, resource, resource_version, policy, signs, sign)
+        ) as batches:
+            async for batch in batches:
+                yield batch
+    except KubeExpired:
+        again = True
+        raise
+    finally:
+        if again:
+            signs.pause(sign)
+        else:
+            signs.end(sign)
+
+
+async def _streams(
+    open_watch: OpenWatch,
+    revision: Revision,
+    resource: Resource[T],
+    position: str,
+    policy: WatchPolicy,
+    signs: WatchSigns,
+    sign: Sign,
+) -> AsyncGenerator[list[WatchEvent[T]], None]:
+    """One stream after the other."""
+    loop = asyncio.get_running_loop()
     failures = stuck = 0
     interrupted = False
     while True:
@@ -86,7 +118,7 @@ async def watch_batches(
             if interrupted and went_back(await revision(), position):
                 raise KubeExpired(f"watch of {resource.plural}: the server's history went back behind {position}")
             interrupted = False
-            stream = _stream(open_watch, resource, position, policy)
+            stream = _stream(open_watch, resource, position, policy, signs, sign)
             try:
                 async for batch, after in stream:
                     delivered, position = True, after
@@ -95,6 +127,8 @@ async def watch_batches(
             finally:
                 await stream.aclose()
             stuck = 0
+            # a server tells at least where it is (a bookmark) before the end; one that went back has nothing to say
+            interrupted = not delivered
             # a server that ends streams at once, without an event, must not make us spin
             failures = 0 if delivered or loop.time() - opened >= SPIN_GUARD_S else failures + 1
         except (StreamBroken, TimeoutError) as error:
@@ -108,6 +142,8 @@ async def watch_batches(
             if error.status not in (401, 429):
                 raise
             failures += 1
+            if error.status == 429:
+                signs.strained(loop.time())
             if error.retry_after_s is not None:
                 await asyncio.sleep(min(error.retry_after_s, MAX_RETRY_AFTER_S))
         except (KubeUnknown, OSError) as error:
@@ -128,19 +164,29 @@ def went_back(revision: str, position: str) -> bool:
 
 
 async def _stream(
-    open_watch: OpenWatch, resource: Resource[T], position: str, policy: WatchPolicy
+    open_watch: OpenWatch,
+    resource: Resource[T],
+    position: str,
+    policy: WatchPolicy,
+    signs: WatchSigns,
+    sign: Sign,
 ) -> AsyncGenerator[tuple[list[WatchEvent[T]], str], None]:
-    """The batches of one stream, each with the resourceVersion after it."""
+    """The batches of one stream, each with the resourceVersion after it. ``TimeoutError``: it did not end when due."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    length_s = signs.length_s(sign, began)
     query = {
         "watch": "true",
         "allowWatchBookmarks": "true",
         "resourceVersion": position,
-        "timeoutSeconds": str(policy.rng.randint(policy.min_timeout_s, policy.max_timeout_s)),
+        "timeoutSeconds": str(length_s),
     }
     decode, splitter = FrameDecoder(resource), LineSplitter(policy.max_line_bytes)
-    stream = await open_watch(resource.path(), query, policy.silence_s)
+    stream = await open_watch(resource.path(), query, policy.head_s)
+    now = loop.time()
+    signs.opened(sign, now, length_s=length_s, took_s=now - began, leave=stream.leave)
     try:
-        while chunk := await stream.read():
+        while chunk := await _read(stream, signs, sign):
             lines = splitter.feed(chunk)
             if not lines:
                 continue
@@ -152,10 +198,32 @@ async def _stream(
                 if batch:
                     yield batch, _position(batch, position)
                 raise
-            position = _position(batch, position)
+            after = _position(batch, position)
+            if isinstance(batch[-1], Bookmark):
+                if went_back(after, before := _position(batch[:-1], position)):
+                    raise KubeExpired(f"watch of {resource.plural}: the server went back from {before} to {after}")
+                signs.bookmarked(sign, loop.time(), length_s=length_s)
+            position = after
             yield batch, position
+        signs.ended(sign, loop.time())
     finally:
+        signs.left(sign)
         stream.close()
+
+
+async def _read(stream: Stream, signs: WatchSigns, sign: Sign) -> bytes:
+    """What came next; ``TimeoutError``: nothing by the time when something was due."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    assert sign.due_at is not None
+    try:
+        # what arrived while we were busy elsewhere, or asleep, is looked at before anything is concluded
+        chunk = await stream.read(max(sign.due_at - now, signs.grace_s))
+    except TimeoutError:
+        signs.missed(sign, loop.time())
+        raise
+    signs.heard(sign, loop.time())
+    return chunk
 
 
 def _position(batch: list[WatchEvent[T]], position: str) -> str:

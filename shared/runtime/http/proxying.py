@@ -32,6 +32,11 @@ Begin = Callable[[int, Mapping[str, str]], Awaitable[web.StreamResponse]]
 """(status, headers) to a response that parts may be written to."""
 
 
+def nobody_leads(trouble: str) -> str:
+    """What is told while there is no leader. ``trouble``: why none comes, where that is known."""
+    return f"no coordinator leads: {trouble}" if trouble else "no coordinator leads; one is being elected"
+
+
 class Proxy:
     """One per process; ``close`` it."""
 
@@ -47,7 +52,7 @@ class Proxy:
         if PROXIED in request.headers:
             raise Refused("the coordinator that was asked does not lead any more", code="no_leader")
         if self._backend.leader is None or self._backend.leader[0].identity == self._backend.service_id:
-            raise Refused("no coordinator leads; one is being elected", code="no_leader")
+            raise Refused(nobody_leads(self._backend.trouble), code="no_leader")
         leader, _ = self._backend.leader
         if not leader.admin_url:  # during an upgrade: one from before there was this API
             raise Refused(

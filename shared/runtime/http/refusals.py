@@ -86,6 +86,7 @@ CODES: dict[str, Code] = {
         Code("leader_silent", 503, "the leader gave no answer", LOOK, 1),
         Code("leadership_lost", 503, "the process leads no more", LOOK, 1),
         Code("timeout", 503, "no answer in time", LOOK, 1),
+        Code("store_full", 503, "etcd has no room for it: had no effect", "make room; see the runbooks", 10),
         Code("store_unknown", 503, "etcd gave no answer", LOOK, 1),
         Code("store_rolled_back", 503, "etcd is older than what was seen of it", "repair etcd; see the runbooks", 1),
         Code("store_compacted", 503, "etcd has forgotten what was asked for", "ask again", 1),

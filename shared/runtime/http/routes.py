@@ -94,6 +94,11 @@ class Backend(Protocol):
         """(record, term) of the leader as last seen: a hint."""
         ...
 
+    @property
+    def trouble(self) -> str:
+        """Why nobody can lead, where that is known; else ""."""
+        ...
+
     def changed(self) -> None:
         """A change was made: what it keeps for readers is true no more."""
         ...

@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from shared.election.lease import LeaseSettings
-from shared.errors import ConfigError, StoreError, StoreRolledBack
+from shared.errors import ConfigError, StoreError, StoreFull, StoreRolledBack
 from shared.ports import Compare, ModRevisionIs, Put
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.process.health import Warnings
@@ -211,11 +211,15 @@ class Membership:
         value = self._value
         if value == self._written:
             return True
-        result = await self._thread.store.txn(
-            [ModRevisionIs(self._key, revision)],
-            [Put(self._key, value, self._lease_id)],
-            timeout_s=self._settings.call_timeout_s,
-        )
+        try:
+            result = await self._thread.store.txn(
+                [ModRevisionIs(self._key, revision)],
+                [Put(self._key, value, self._lease_id)],
+                timeout_s=self._settings.call_timeout_s,
+            )
+        except StoreFull as error:  # what is there stays true enough; without the renewal that follows it would go
+            _log.info("member_not_updated", key=self._key, error=str(error))
+            return True
         if result.succeeded:
             self._written = value
         return result.succeeded

