@@ -104,7 +104,9 @@ async def read(
 
 async def test_a_deployment_is_read_with_its_version_and_its_rollout():
     found = await read(Api())
-    assert found.targets["front"] == TargetFact(uid="u", resource_version="7", replicas=4, selector="app=front")
+    assert found.targets["front"] == TargetFact(
+        uid="u", resource_version="7", replicas=4, there=4, selector="app=front"
+    )
     rolling = await read(Api(**{DEPLOYMENT: deployment(updatedReplicas=1)}))
     assert "1 of 4" in rolling.targets["front"].rollout  # type: ignore[union-attr]
 

@@ -17,7 +17,6 @@ from shared.kube.scaled_objects import (
     ManagedFields,
     ScaledMeta,
     decode_metric_values,
-    decode_pod_metrics,
     last_writer,
 )
 from shared.model.autoscaler import Autoscaler, Mode, Signal, SourceKind
@@ -140,18 +139,6 @@ def test_a_loop_is_found_and_named_and_wide_graphs_cost_little():
     assert found[0] == found[-1]
     names = [f"s{number}" for number in range(32)]
     assert loop_in({name: tuple(names[index + 1 :]) for index, name in enumerate(names)}) == ()
-
-
-def test_pod_metrics_add_containers_and_pass_over_what_cannot_be_read():
-    body = b"""{"items": [
-      {"metadata": {"name": "a"}, "timestamp": "2026-11-23T12:00:00Z",
-       "containers": [{"usage": {"cpu": "250m", "memory": "1Mi"}}, {"usage": {"cpu": "1"}}]},
-      {"metadata": {"name": "b"}, "timestamp": "never", "containers": []},
-      {"metadata": {"name": "c"}, "timestamp": "2026-11-23T12:00:00Z", "containers": [{"usage": {"cpu": "much"}}]}]}"""
-    (one,) = decode_pod_metrics(body)
-    assert (one.pod, one.usage) == ("a", {"cpu": 1.25, "memory": 1048576.0})
-    with pytest.raises(KubeUnknown):
-        decode_pod_metrics(b"[]")
 
 
 @pytest.mark.parametrize("value", ['"NaN"', '""', "{}"])
