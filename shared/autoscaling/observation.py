@@ -56,6 +56,8 @@ class ServiceObservation(msgspec.Struct, frozen=True, kw_only=True):
     """Why it may not be made smaller now: a rollout, a drain, a fail-over, a failing probe."""
     scaled_to: int | None = None
     """What was written for it since the observation before; None: nothing was, or nobody knows."""
+    asleep: bool = False
+    """It has no replicas because whoever asks this policy took the last one away, in an earlier life."""
     seen: Seen | None = None
     """Pod by pod, as the HPA's rule reads it, times in ``Observation.now``'s clock; None: nothing but the counts and
     means above is known (a twin)."""

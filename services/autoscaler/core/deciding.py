@@ -262,7 +262,14 @@ def observe(
         age_s=age_s,
         held=tuple(held),
         scaled_to=watched.wrote.get(target.name),
+        asleep=fact.replicas == 0 and _ours(watched, target.name, 0),
     ), tuple(lines)
+
+
+def _ours(watched: Watched, name: str, replicas: int) -> bool:
+    """Whether a number is one that we wrote, as far as is known."""
+    expected = watched.expected.get(name)
+    return name not in watched.foreign and expected is not None and replicas in expected.values
 
 
 def requests_of_all(pods: Sequence[PodFact]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from shared.autoscaling.hpa.model import (
     Answers,
     Behavior,
+    Condition,
     ContainerFacts,
     Controller,
     ExternalSeries,
@@ -29,7 +30,7 @@ from shared.autoscaling.hpa.model import (
     Seen,
     Spec,
 )
-from shared.autoscaling.hpa.rule import reconcile
+from shared.autoscaling.hpa.rule import TO_ZERO, reconcile
 from shared.autoscaling.hpa.values import milli_units
 from shared.autoscaling.observation import ServiceObservation
 
@@ -99,6 +100,9 @@ class ServiceHpa:
         if self.outcome is not None and not self._done:
             # what was said was not done: then it is no scale event either
             self._memory = replace(self._memory, ups=self._events[0], downs=self._events[1])
+        if self.outcome is None and seen.asleep:
+            status = replace(self._memory.status, conditions={TO_ZERO: Condition("True", "ScaledToZero")})
+            self._memory = replace(self._memory, status=status)
         self._events, self._done = (self._memory.ups, self._memory.downs), False
         least = 0 if self._flags.scale_to_zero else 1
         spec = Spec(

@@ -1,8 +1,8 @@
 """Whose number is taken: the policy's, HPA's rule's, or the larger of the two. Pure.
 
 ``fallback``: a policy that failed, was late, answered with what is no number of replicas, or lacks a signal that it
-needs is not obeyed: what runs, or HPA's rule where that is more. ``drift``: what is unlike its training is decided by HPA's
-rule alone.
+needs is not obeyed: what runs, or HPA's rule where that is more. ``drift``: what is unlike its training is decided by
+HPA's rule alone.
 """
 
 from __future__ import annotations
