@@ -282,6 +282,7 @@ class Rounds:
         scope = (
             dict(decided.verdict.allowed), {**kept, **services}, found, decided.by, decided.failed,
             told, watched.scaler.mode, watched.scaler.go, bool(decided.drifting), decided.unmade,
+            dict(decided.lacking), {name: reason for name, (reason, _) in decided.refused.items()},
         )  # fmt: skip
         if not writes and scope == watched.recorded and now - watched.recorded_at < self._state.settings.record_every_s:
             watched.move(Stage.IDLE, "as before")
@@ -436,6 +437,8 @@ def _decision(
         "seen": decided.seen,
         "bad": decided.bad,
         "unmade": decided.unmade,
+        "lacking": decided.lacking,
+        "refused": decided.refused,
         "safeguards": decided.verdict.notes,
         "gates": {name: (gate.reason, gate.text) for name, gate in gated.items() if gate.reason},
     }

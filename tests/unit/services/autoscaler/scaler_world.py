@@ -276,6 +276,8 @@ class World:
                     return Committed(instruction.key, instruction.number, "unknown")
                 if self.fences and process.core.state.term != self.term:
                     return Fenced("another leads")
+                if instruction.key != KEY:
+                    return Committed(instruction.key, instruction.number, "ok")  # its record is its own
                 if self.fences and instruction.last_revision != self.revision:
                     return Committed(instruction.key, instruction.number, "refused")
                 self.revision += 1
