@@ -1,4 +1,4 @@
-"""The autoscaler on a real control plane, under its own ServiceAccount: requests, rollouts, applied manifests, events."""
+"""The autoscaler on a real control plane, with the rights of its own ServiceAccount: what it scales by, and says."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ SYSTEM = "conclave-system"
 COMPONENT = ROOT / "k8s/components/autoscaler"
 PATIENCE_S = 120.0
 GRACE_S = 30.0
+APPLY = ("apply", "--validate=false")
+"""The server validates; kubectl would first fetch all schemas of it, each time."""
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +34,11 @@ def metrics(plane: RunningPlane, tmp_path_factory: pytest.TempPathFactory) -> It
 def autoscaler(plane: RunningPlane, metrics: MetricsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """One autoscaler with the component's rights; its log."""
     folder = tmp_path_factory.mktemp("autoscaler")
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps(
+    plane.kubectl(*APPLY, "-f", "-", stdin=json.dumps(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     ))  # fmt: skip
-    plane.kubectl("apply", "-n", SYSTEM, "-f", str(COMPONENT / "rbac.yaml"))
-    plane.kubectl("apply", "-f", str(COMPONENT / "resilientautoscalers-crd.yaml"))
+    plane.kubectl(*APPLY, "-n", SYSTEM, "-f", str(COMPONENT / "rbac.yaml"))
+    plane.kubectl(*APPLY, "-f", str(COMPONENT / "resilientautoscalers-crd.yaml"))
     plane.kubectl("wait", "--for=condition=Established", "crd/resilientautoscalers.conclave.io", "--timeout=60s")
     token = plane.kubectl("create", "token", "conclave-autoscaler", "-n", SYSTEM, "--duration=2h").strip()
     config = yaml.safe_load(plane.kubeconfig.read_text())
@@ -61,7 +63,8 @@ def workload(kind: str, name: str, replicas: int, **spec: Any) -> Json:
     return {
         "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name},
         "spec": {
-            "replicas": replicas, "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": [name]}]},
+            "replicas": replicas,
+            "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": [name]}]},
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
@@ -100,7 +103,7 @@ class Space:
 
     def apply(self, *documents: Json) -> None:
         for document in documents:
-            self.plane.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=json.dumps(document))
+            self.plane.kubectl(*APPLY, "-n", self.namespace, "-f", "-", stdin=json.dumps(document))
 
     def get(self, *what: str) -> Any:
         return self.plane.get(*what, "-n", self.namespace)
