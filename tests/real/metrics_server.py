@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -69,6 +70,13 @@ class MetricsServer:
         }
 
 
+class _Listener(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that hangs up: the API server does where its own client has gone."""
+        if not isinstance(sys.exception(), ConnectionError | ssl.SSLError):
+            super().handle_error(request, client_address)
+
+
 @contextlib.contextmanager
 def metrics_server(plane: RunningPlane, folder: Path) -> Iterator[MetricsServer]:
     """One that serves, and is known to the plane; leaving takes both away."""
@@ -87,7 +95,7 @@ def metrics_server(plane: RunningPlane, folder: Path) -> Iterator[MetricsServer]
         def log_message(self, *arguments: Any) -> None:
             """Nothing: the API server's own log has the requests."""
 
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listener = _Listener(("127.0.0.1", 0), Handler)
     inbound = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     inbound.load_cert_chain(*TestCa().issue(folder, "localhost", "localhost"))
     listener.socket = inbound.wrap_socket(listener.socket, server_side=True)

@@ -51,6 +51,8 @@ def troubles_of(
     for name, lines in decided.bad.items():
         found["FailedGetMetrics", name, ""] = (WARNING, f"{name}: {lines[0]}")
     for name, (reason, why) in decided.refused.items():
+        if name in decided.bad:
+            continue  # the same cause, told already
         found[reason, name, ""] = (WARNING, f"{name}: {why}")
     for name, notes in decided.verdict.notes.items():
         before, allowed = decided.seen.services[name].replicas, decided.verdict.allowed[name]

@@ -89,7 +89,7 @@ def decide(
     """What follows from a round whose targets could all be read. ``floors``: by service, what somebody else wrote and
     nothing falls below; ``others``: selectors of other objects' targets in the namespace."""
     scaler = watched.scaler
-    whole_namespace = cluster.names_in(scaler.namespace)
+    gone = gone_of(read, cluster.names_in(scaler.namespace))
     observed: dict[str, tuple[ServiceObservation, tuple[str, ...], list[PodFact]]] = {}
     for target in scaler.targets:
         fact = read.targets[target.name]
@@ -98,7 +98,7 @@ def decide(
         fail_over = now - leads_since < scaler.limits.fail_over_s
         one, lines = observe(watched, target, fact, read, cluster, pods, fail_over=fail_over)
         rivals = () if cluster.owns(target.ref) else others
-        sight = sight_of(target, fact, read, pods, whole_namespace, shift_s=now - read.wall_s, others=rivals, seen=one)
+        sight = sight_of(target, fact, read, pods, gone, shift_s=now - read.wall_s, others=rivals, seen=one)
         observed[target.name] = replace(one, seen=sight), lines, [pod for pod in pods if pod.there]
     seen = Observation(
         now=now,
@@ -284,12 +284,19 @@ def requests_of_all(pods: Sequence[PodFact]) -> dict[str, float]:
     return found
 
 
+def gone_of(read: RoundRead, names: Collection[str]) -> list[PodUsage]:
+    """Samples of pods that are no more; the HPA's rule counts those that a target's selector picks. ``names``: of the
+    pods that are there."""
+    found = {} if isinstance(read.pod_metrics, str) else read.pod_metrics
+    return [one for name, one in found.items() if name not in names]
+
+
 def sight_of(
     target: Target,
     fact: TargetFact,
     read: RoundRead,
     pods: Sequence[PodFact],
-    whole_namespace: Collection[str],
+    gone: Sequence[PodUsage],
     *,
     shift_s: float,
     others: tuple[str, ...],
@@ -297,8 +304,8 @@ def sight_of(
 ) -> Seen:
     """What HPA's rule reads of one target, in the clock of decisions (``shift_s`` ahead of 1970's).
 
-    A sample of a pod that is gone is one that the selector picks and no pod has; those of others' pods are left out.
-    Where cpu or memory have a source of their own, its mean is what each ready pod uses.
+    Samples of others' pods are left out, whatever their labels. Where cpu or memory have a source of their own, its mean
+    is what each ready pod uses.
     """
     error, usages = "", list[PodUsage]()
     told = {name: milli_units(seen.usage.get(name) or 0) for signal, name in USAGE.items() if _told(target, signal)}
@@ -306,13 +313,9 @@ def sight_of(
     if isinstance(read.pod_metrics, str):
         error = "" if told else read.pod_metrics
     else:
-        labels = {pod.name: pod.labels for pod in pods}
-        usages = [
-            # some servers of this API leave the labels out
-            replace(one, labels=labels[name]) if name in labels else one
-            for name, one in read.pod_metrics.items()
-            if name in labels or name not in whole_namespace
-        ]
+        # some servers of this API leave the labels out
+        own = [replace(read.pod_metrics[pod.name], labels=pod.labels) for pod in pods if pod.name in read.pod_metrics]
+        usages = [*own, *gone]
     if told:
         usages = _with_told(usages, told, [pod for pod in pods if pod.ready], read.wall_s)
     return Seen(

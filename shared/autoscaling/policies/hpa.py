@@ -58,6 +58,7 @@ class HpaPolicy:
             if settings.metrics is None
             else metrics_from_api(settings.metrics, "metrics")
         )
+        """What the rule reads for itself."""
         self._behavior = None if settings.behavior is None else behavior_from_api(settings.behavior)
         self._flags = Controller(
             tolerance=settings.tolerance,

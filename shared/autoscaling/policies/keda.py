@@ -80,6 +80,8 @@ class KedaPolicy:
     def __init__(self, settings: KedaSettings = KedaSettings()) -> None:  # noqa: B008 - frozen
         if settings.queue is None and settings.arrivals is None and settings.cpu is None:
             raise ConfigError("policy keda: there is no trigger; give queue, arrivals or cpu")
+        self.metrics = () if settings.cpu is None else (utilization_metric(CPU, settings.cpu),)
+        """What the HPA's rule reads for itself."""
         self._settings = settings
         self._behavior = None if settings.behavior is None else behavior_from_api(settings.behavior)
         self.reset(0)

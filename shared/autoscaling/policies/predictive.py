@@ -64,6 +64,8 @@ class PredictivePolicy:
             raise ConfigError(
                 f"policy predictive: horizon_s is more than {MAX_STEPS} times step_s; lower it, or raise step_s"
             )
+        self.metrics = (utilization_metric(CPU, settings.target),)
+        """What the HPA's rule reads for itself."""
         self._settings = settings
         self._behavior = None if settings.behavior is None else behavior_from_api(settings.behavior)
         self.reset(0)
