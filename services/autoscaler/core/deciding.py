@@ -304,8 +304,8 @@ def sight_of(
 ) -> Seen:
     """What HPA's rule reads of one target, in the clock of decisions (``shift_s`` ahead of 1970's).
 
-    Samples of others' pods are left out, whatever their labels. Where cpu or memory have a source of their own, its mean
-    is what each ready pod uses.
+    Samples of others' pods are left out, whatever their labels. Where cpu or memory have a source of their own, its
+    mean is what each ready pod uses.
     """
     error, usages = "", list[PodUsage]()
     told = {name: milli_units(seen.usage.get(name) or 0) for signal, name in USAGE.items() if _told(target, signal)}
