@@ -117,7 +117,7 @@ async def _lead(
             silences=silent,
         ),
         StoreWrites(store, keys, shell.post_one, term=term, timeout_s=write_s, history=settings.history),
-        ApiWrites(api, shell.post_one, kinds=kinds, leadership=leadership, timeout_s=write_s),
+        ApiWrites(api, shell.post_one, kinds=kinds, leadership=leadership, timeout_s=write_s, instance=runtime.id),
     )
     admin.shell, admin.silences = shell, silent
     async with asyncio.TaskGroup() as group:

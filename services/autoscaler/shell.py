@@ -10,6 +10,7 @@ import structlog
 from services.autoscaler.core.core import AutoscalerCore
 from services.autoscaler.core.events import Event, Tick
 from services.autoscaler.core.instructions import (
+    Announce,
     Commit,
     Forget,
     Instruction,
@@ -98,6 +99,8 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self._api_writes.write(instruction))
             case Tell():
                 self.start(self._api_writes.tell(instruction))
+            case Announce():
+                self.start(self._api_writes.announce(instruction))
             case Forget():
                 self.start(self._store_writes.forget(instruction))
             case Sweep():

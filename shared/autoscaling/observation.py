@@ -10,6 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from shared.autoscaling.hpa.model import Seen
+
 
 class Bounds(msgspec.Struct, frozen=True):
     """How many replicas a service may have: ``0 <= minimum <= maximum``."""
@@ -35,9 +37,9 @@ class ServiceObservation(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that no node has taken."""
     bounds: Bounds
     requests: Mapping[str, float] = {}
-    """Per pod, by resource: cores, bytes."""
+    """Mean over the pods, by resource: cores, bytes. One that any of them does not request is left out."""
     usage: Mapping[str, float | None] = {}
-    """Mean over ready pods, by resource: cores, bytes."""
+    """Mean over ready pods, by resource: cores, bytes; of cpu without those whose use may be that of their start."""
     arrivals: float | None = None
     """Requests per second that came to it."""
     served: float | None = None
@@ -52,6 +54,13 @@ class ServiceObservation(msgspec.Struct, frozen=True, kw_only=True):
     """How old the oldest of these readings is, seconds."""
     held: tuple[str, ...] = ()
     """Why it may not be made smaller now: a rollout, a drain, a fail-over, a failing probe."""
+    scaled_to: int | None = None
+    """What was written for it since the observation before; None: nothing was, or nobody knows."""
+    asleep: bool = False
+    """It has no replicas because whoever asks this policy took the last one away, in an earlier life."""
+    seen: Seen | None = None
+    """Pod by pod, as the HPA's rule reads it, times in ``Observation.now``'s clock; None: nothing but the counts and
+    means above is known (a twin)."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +93,18 @@ def acted_of(policy: object) -> dict[str, Acted]:
     """By service, of a policy with roles (its ``reasons`` name the services that are in one); empty for others."""
     roles, reasons = getattr(policy, "roles", {}), getattr(policy, "reasons", {})
     return {name: Acted(str(roles.get(name, "")), str(why)) for name, why in reasons.items()}
+
+
+RATES = frozenset({"arrivals", "served"})
+"""What most policies need: how much comes, and how much of it is answered."""
+
+
+def needs_of(policy: object, service: str) -> frozenset[str]:
+    """The readings of a service (``cpu``, ``memory``, fields of ``ServiceObservation``) without which a policy cannot
+    decide for it, as its method ``needs`` declares; every policy of the registry has one. What the HPA's rule reads for
+    itself, pod by pod, is not among them."""
+    declared = getattr(policy, "needs", None)
+    return declared(service) if declared is not None else frozenset()
 
 
 class Policy(Protocol):

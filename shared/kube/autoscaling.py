@@ -10,12 +10,26 @@ from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import field
 
-from shared.kube.label_selectors import is_label_value, is_qualified_name
-from shared.kube.objects import Json, ObjectMeta
+from shared.errors import ObjectError
+from shared.kube.convert_relations import selector_from_api
+from shared.kube.label_selectors import SelectorError, parse_label_selector, query_text
+from shared.kube.objects import Json, LabelSelector, ObjectMeta
 from shared.kube.resources import Resource
-from shared.model.autoscaler import Autoscaler, Go, Limits, Mode, Signal, Source, SourceKind, Target, TargetRef
+from shared.model.autoscaler import (
+    Autoscaler,
+    ForeignWriter,
+    Go,
+    Limits,
+    Mode,
+    Signal,
+    Source,
+    SourceKind,
+    Target,
+    TargetRef,
+)
 
 E = TypeVar("E", bound=Enum)
 
@@ -145,6 +159,7 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         rule_settings=read.object("hpaRule", spec.get("hpaRule")),
         plain_hpa=kill != "None",
         paused=read.flag("paused", spec.get("paused")),
+        foreign_writer=read.one_of("foreignWriter", spec.get("foreignWriter"), ForeignWriter, ForeignWriter.HOLD),
         targets=targets,
         latency_objective_s=read.number(
             "objectives.latencySeconds", objectives.get("latencySeconds"), 1e-6, 3600, None
@@ -292,15 +307,20 @@ def _source(read: _Reader, place: str, signal: Signal, entry: dict[str, Any]) ->
 
 
 def _selector(read: _Reader, place: str, value: Any) -> str:
-    """``matchLabels`` as a query's text."""
-    labels = read.object(f"{place}.selector", read.object(f"{place}.selector", value).get("matchLabels"))
-    parts = []
-    for name, label in labels.items():
-        if not is_qualified_name(name) or not isinstance(label, str) or not is_label_value(label):
-            read.refuse(f"{place}.selector.matchLabels", f"{name}={label}", "is no label")
-            continue
-        parts.append(f"{name}={label}")
-    return ",".join(sorted(parts))
+    """A label selector as a query's text; "" for none, and for one with a fault, which is told."""
+    given = read.object(f"{place}.selector", value)
+    if not given:
+        return ""
+    try:
+        found = selector_from_api(msgspec.convert(given, LabelSelector), f"{place}.selector")
+        text = "" if found is None else query_text(found)
+        if not text:
+            raise SelectorError("it selects nothing in particular; give matchLabels or matchExpressions with values")
+        parse_label_selector(text)
+    except (msgspec.ValidationError, ObjectError, SelectorError) as error:
+        read.refuse(f"{place}.selector", given, f"is no label selector ({str(error)[:120]})")
+        return ""
+    return text
 
 
 def _deeper(value: object, most: int) -> bool:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shared.model.labels import LabelSelector as ObjectSelector
+
 _END, _IDENT, _COMMA, _OPEN, _CLOSE = "", "identifier", ",", "(", ")"
 _BINARY = {"in", "notin", "=", "==", "!=", ">", "<"}
 _SPECIAL = set("=!(),><")
@@ -72,6 +74,27 @@ class LabelSelector:
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with ``labels`` is selected."""
         return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def query_text(selector: ObjectSelector) -> str:
+    """A selector of an object as text: ``a=b,c in (d,e),!f``; "" for one that selects everything, or nothing."""
+    parts = []
+    for one in selector.requirements:
+        values = ",".join(one.values)
+        match one.operator, len(one.values):
+            case (("In" | "NotIn"), 0):
+                return ""  # the API server takes no such selector
+            case "In", 1:
+                parts.append(f"{one.key}={values}")
+            case "In", _:
+                parts.append(f"{one.key} in ({values})")
+            case "NotIn", _:
+                parts.append(f"{one.key} notin ({values})")
+            case "Exists", _:
+                parts.append(one.key)
+            case _:
+                parts.append(f"!{one.key}")
+    return ",".join(parts)
 
 
 def _lex(text: str) -> list[str]:

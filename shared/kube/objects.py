@@ -240,6 +240,7 @@ class PodCondition(Json, frozen=True):
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    last_transition_time: str | None = None
 
 
 class ContainerStatus(Json, frozen=True):

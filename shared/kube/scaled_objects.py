@@ -5,16 +5,17 @@ Structs of the few fields that it needs, as the API serves them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import field
 
-from shared.errors import KubeUnknown
+from shared.errors import KubeUnknown, ObjectError
 from shared.kube.cluster_objects import PodDisruptionBudget
-from shared.kube.objects import Json, ObjectMeta, PartialObject, Quantities
+from shared.kube.convert_relations import selector_from_api
+from shared.kube.label_selectors import query_text
+from shared.kube.objects import Json, LabelSelector, ObjectMeta, PartialObject
 from shared.kube.resources import Resource
 from shared.model.resources import parse_quantity
 
@@ -31,15 +32,30 @@ class ScaledMeta(ObjectMeta, frozen=True):
     managed_fields: list[ManagedFields] | None = None
 
 
+class RollingUpdate(Json, frozen=True):
+    partition: int | None = None
+
+
+class UpdateStrategy(Json, frozen=True):
+    type: str = ""
+    rolling_update: RollingUpdate | None = None
+
+
+class Ordinals(Json, frozen=True):
+    start: int = 0
+
+
 class ScaledSpec(Json, frozen=True):
     replicas: int | None = None
     selector: Any = None
+    paused: bool = False
+    update_strategy: UpdateStrategy | None = None
+    ordinals: Ordinals | None = None
 
 
 class ScaledStatus(Json, frozen=True):
     replicas: int = 0
     updated_replicas: int | None = None
-    observed_generation: int = 0
     current_revision: str = ""
     update_revision: str = ""
     selector: str = ""
@@ -81,6 +97,15 @@ WORKLOADS = {("apps/v1", one.kind): one for one in (DEPLOYMENTS, STATEFUL_SETS, 
 """Kinds that are read whole, so that a rollout shows; of any other the Scale alone is read."""
 
 
+def selector_text(selector: Any) -> str:
+    """A workload's selector as ``labelSelector`` takes it; "" where there is none, or none that can be said."""
+    try:
+        found = selector_from_api(msgspec.convert(selector, LabelSelector | None), "spec.selector")
+    except (msgspec.ValidationError, ObjectError):
+        return ""
+    return "" if found is None else query_text(found)
+
+
 def last_writer(meta: ScaledMeta, *, but: str) -> str:
     """Who last wrote ``spec.replicas`` or an HPA's bounds, by managedFields; "" where it is ``but``, or unknown."""
     found = [
@@ -103,51 +128,6 @@ def unix_s(text: str | None) -> float | None:
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------
-
-
-class _Usage(msgspec.Struct):
-    name: str = ""
-    usage: dict[str, str] = {}
-
-
-class _PodMetric(msgspec.Struct):
-    metadata: PartialMeta
-    timestamp: str = ""
-    containers: list[_Usage] = []
-
-
-class PartialMeta(msgspec.Struct):
-    name: str = ""
-
-
-class _PodMetrics(msgspec.Struct):
-    items: list[msgspec.Raw]
-
-
-class PodMetric(msgspec.Struct, frozen=True):
-    """One pod's use: cores and bytes over all containers, measured at ``at_s``."""
-
-    pod: str
-    at_s: float
-    usage: Mapping[str, float]
-
-
-def decode_pod_metrics(body: bytes) -> list[PodMetric]:
-    """The readable entries of a PodMetricsList; others are left out. No list at all: ``KubeUnknown``."""
-    found = []
-    for entry in _items(body, "PodMetricsList"):
-        try:
-            item = msgspec.json.decode(entry, type=_PodMetric)
-            at_s = unix_s(item.timestamp)
-            usage: dict[str, float] = {}
-            for container in item.containers:
-                for name, text in container.usage.items():
-                    usage[name] = usage.get(name, 0.0) + parse_quantity(text, milli=True) / 1000
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, OverflowError):
-            continue
-        if at_s is not None and item.metadata.name:
-            found.append(PodMetric(item.metadata.name, at_s, usage))
-    return found
 
 
 class _MetricValue(msgspec.Struct):
@@ -176,17 +156,10 @@ def decode_metric_values(body: bytes) -> list[tuple[float, float]]:
 
 def _items(body: bytes, noun: str) -> list[msgspec.Raw]:
     try:
-        return msgspec.json.decode(body, type=_PodMetrics).items
+        return msgspec.json.decode(body, type=_Listed).items
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise KubeUnknown(f"no {noun} ({error!s:.120})") from None
 
 
-def requests_of(containers: list[Any] | None, overhead: Quantities | None) -> dict[str, float]:
-    """What a pod asks for: cores and bytes, of its ordinary containers and its overhead."""
-    found: dict[str, float] = {}
-    parts = [one.resources.requests for one in containers or () if one.resources is not None]
-    for part in (*parts, overhead):
-        for name, quantity in (part or {}).items():
-            if name in ("cpu", "memory"):
-                found[name] = found.get(name, 0.0) + parse_quantity(str(quantity), milli=True) / 1000
-    return found
+class _Listed(msgspec.Struct):
+    items: list[msgspec.Raw]

@@ -30,6 +30,15 @@ class Mode(Enum):
         return self in (Mode.ACT_ON_BOUNDS, Mode.ACT_ON_SCALE)
 
 
+class ForeignWriter(Enum):
+    """What is done about replicas that somebody else wrote, once a grace is over."""
+
+    HOLD = "hold"
+    """Too few are risen over; nothing is lowered until a new go."""
+    CORRECT = "correct"
+    """They count as our own: what is applied again and again decides nothing."""
+
+
 class Signal(Enum):
     """What is measured of a service; the values are ``ServiceObservation``'s fields."""
 
@@ -137,6 +146,7 @@ class Autoscaler(Struct, frozen=True, kw_only=True):
     plain_hpa: bool = False
     """The kill switch: HPA's rule decides in the policy's place."""
     paused: bool = False
+    foreign_writer: ForeignWriter = ForeignWriter.HOLD
     targets: tuple[Target, ...] = ()
     latency_objective_s: float | None = None
     success_objective: float | None = None

@@ -369,11 +369,15 @@ class ScaledTo(msgspec.Struct, frozen=True):
 
 
 class ForeignSeen(msgspec.Struct, frozen=True):
-    """Somebody else set ``value``; ``go`` (by, digest, at) is the operator's word that was in force then."""
+    """Somebody else set ``value``; ``go`` (by, digest, at) is the operator's word that was in force then. ``at``: when
+    it was found, seconds since 1970; ``times``: how often such a write was; ``kept``: nothing falls below it."""
 
     value: int
     by: str
     go: tuple[str, str, str]
+    at: float = 0.0
+    times: int = 1
+    kept: bool = True
 
 
 class AutoscaleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

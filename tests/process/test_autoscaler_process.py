@@ -221,7 +221,7 @@ async def test_it_acts_on_a_go_alone_and_outlives_leader_metrics_and_api_server(
     await cluster.until_replicas(1)
 
 
-async def test_a_hand_on_the_scale_is_told_and_left_alone_and_a_pause_is_obeyed(cluster: Cluster) -> None:
+async def test_a_hand_on_the_scale_is_told_and_stands_for_its_grace_and_a_pause_is_obeyed(cluster: Cluster) -> None:
     await cluster.load("90m")
     await cluster.mesh.create(OBJECTS, scaler())
     await cluster.go()

@@ -32,6 +32,7 @@ from shared.kube.label_selectors import SelectorError, parse_label_selector
 from shared.model.autoscaler import TargetRef
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selects
+from shared.model.resources import CPU, MEMORY
 
 OWNING = ("StatefulSet", "ReplicaSet")
 
@@ -109,8 +110,8 @@ class Cluster:
     def _count(self, pod: PodFact, sign: int) -> None:
         if pod.node and not pod.ended:
             used = self._used.setdefault(pod.node, [0.0, 0.0, 0.0])
-            used[0] += sign * pod.requests.get("cpu", 0.0)
-            used[1] += sign * pod.requests.get("memory", 0.0)
+            used[0] += sign * pod.takes.get(CPU, 0.0)
+            used[1] += sign * pod.takes.get(MEMORY, 0.0)
             used[2] += sign
             if not used[2]:
                 del self._used[pod.node]
@@ -125,7 +126,7 @@ class Cluster:
     # --- what decisions ask ------------------------------------------------------------------------------------------
 
     def pods_of(self, namespace: str, ref: TargetRef, target: TargetFact) -> list[PodFact]:
-        """The pods of a workload that serve or may come to, by name."""
+        """The pods of a workload, by name, those that have ended or go too: the HPA's rule knows what they mean."""
         found: Iterable[PodFact]
         if ref.kind == "Deployment" and ref.api_version.startswith("apps/"):
             found = [pod for owner in self._sets_of.get(target.uid, ()) for pod in self._owned.get(owner, {}).values()]
@@ -133,7 +134,15 @@ class Cluster:
             found = self._owned.get(target.uid, {}).values()
         else:
             found = filter(_selected_by(target.selector), self._in_namespace.get(namespace, {}).values())
-        return sorted((pod for pod in found if not pod.ended and not pod.leaving), key=lambda pod: pod.name)
+        return sorted(found, key=lambda pod: pod.name)
+
+    def owns(self, ref: TargetRef) -> bool:
+        """Whether the pods of such a workload are found by their owners, and by labels nobody's."""
+        return ref.api_version.startswith("apps/") and ref.kind in ("Deployment", *OWNING)
+
+    def names_in(self, namespace: str) -> set[str]:
+        """The pods there."""
+        return {pod.name for pod in self._in_namespace.get(namespace, {}).values()}
 
     def free_nodes(self) -> tuple[FreeNode, ...]:
         """What the nodes that take pods have left, by name."""

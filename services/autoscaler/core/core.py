@@ -107,13 +107,14 @@ class AutoscalerCore:
                 return self._seen(scaler, now)
             case ScalerGone(key):
                 self.state.to_tell.pop(key, None)
+                self._claim(self.state.objects.get(key), None)
                 return [Forget(key)] if self.state.objects.pop(key, None) is not None else []
             case RoundRead():
                 return self._rounds.read(event, now)
             case Committed():
                 return self._rounds.committed(event, now)
             case Wrote():
-                return self._rounds.wrote(event)
+                return self._rounds.wrote(event, now)
             case Told(key, done):
                 if key in self.state.objects:
                     self.state.objects[key].telling = False
@@ -127,6 +128,7 @@ class AutoscalerCore:
 
     def _seen(self, scaler: Autoscaler, now: float) -> list[Instruction]:
         watched = self.state.objects.get(scaler.key)
+        self._claim(watched, scaler)
         if watched is not None and watched.scaler.uid != scaler.uid:
             watched = None  # deleted and made anew: nothing of the old one counts
         if watched is None:
@@ -143,6 +145,18 @@ class AutoscalerCore:
         if scaler.problems:
             say(self.state, watched, None, Gate("Invalid", "; ".join(scaler.problems)), {}, frozenset())
         return []
+
+    def _claim(self, watched: Watched | None, scaler: Autoscaler | None) -> None:
+        """Keep who may write what, as an object comes, changes and goes."""
+        claims = self.state.claims
+        if watched is not None:
+            for name in [gates.claim(watched.scaler, target) for target in watched.scaler.targets]:
+                claims.get(name, set()).discard(watched.scaler.key)
+                if name in claims and not claims[name]:
+                    del claims[name]
+        if scaler is not None and scaler.mode.acts and not scaler.problems:
+            for target in scaler.targets:
+                claims.setdefault(gates.claim(scaler, target), set()).add(scaler.key)
 
     def _choose_policies(self, watched: Watched) -> None:
         scaler = watched.scaler
@@ -188,12 +202,21 @@ class AutoscalerCore:
             going += 1
             self.state.stats.rounds += 1
             hpas = gates.hpas_to_read(watched.scaler, self.state.cluster)
-            out.append(ReadRound(watched.scaler, watched.number, hpas))
+            metrics = tuple(one for rule in (watched.rule, watched.policy) for one in getattr(rule, "metrics", ()))
+            out.append(ReadRound(watched.scaler, watched.number, hpas, metrics))
         return out
 
     def validate(self) -> list[str]:
         """What must hold between two turns, a line each."""
         found = self.state.cluster.validate()
+        claimed = {
+            (gates.claim(one.scaler, target), key)
+            for key, one in self.state.objects.items()
+            if one.scaler.mode.acts and not one.scaler.problems
+            for target in one.scaler.targets
+        }
+        if claimed != {(claim, key) for claim, keys in self.state.claims.items() for key in keys}:
+            found.append("claims: who may write what is not what the objects say")
         for key, watched in self.state.objects.items():
             if watched.scaler.key != key:
                 found.append(f"objects: {watched.scaler.key} is kept as {key}")

@@ -7,14 +7,26 @@ The checker shares no code with the safeguards; a verdict that breaks a rule is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.autoscaler.core.cluster import Cluster
 from services.autoscaler.core.events import PodFact, RoundRead, TargetFact
 from services.autoscaler.core.watched import Watched
-from shared.autoscaling.observation import Acted, Bounds, Observation, Policy, ServiceObservation, acted_of
+from shared.autoscaling.hpa.model import Answers, Controller, Outcome, PodFacts, PodUsage, Scale, Seen
+from shared.autoscaling.hpa.pods import NoValueError, group_pods, pod_samples, requests_of
+from shared.autoscaling.hpa.values import milli_units
+from shared.autoscaling.observation import (
+    Acted,
+    Bounds,
+    Observation,
+    Policy,
+    ServiceObservation,
+    acted_of,
+    needs_of,
+)
 from shared.autoscaling.safety import drift
 from shared.autoscaling.safety.answer import usable
 from shared.autoscaling.safety.canary import in_window
@@ -57,6 +69,10 @@ class Decided(Struct, frozen=True, kw_only=True):
     roles: Mapping[str, Acted] = {}
     """Of the services that acted in a role, where the policy decided."""
     broken: tuple[str, ...] = ()
+    lacking: Mapping[str, str] = {}
+    """By service, which signals the policy needs and the object names no source of."""
+    refused: Mapping[str, tuple[str, str]] = {}
+    """By service, why HPA's rule could not go by its metrics (reason, text), where it decides or would."""
 
 
 def decide(
@@ -67,16 +83,23 @@ def decide(
     now: float,
     leads_since: float,
     stopwatch: Callable[[], float],
+    floors: Mapping[str, int] = {},
+    others: tuple[str, ...] = (),
 ) -> Decided:
-    """What follows from a round whose targets could all be read."""
+    """What follows from a round whose targets could all be read. ``floors``: by service, what somebody else wrote and
+    nothing falls below; ``others``: selectors of other objects' targets in the namespace."""
     scaler = watched.scaler
+    gone = gone_of(read, cluster.names_in(scaler.namespace))
     observed: dict[str, tuple[ServiceObservation, tuple[str, ...], list[PodFact]]] = {}
     for target in scaler.targets:
         fact = read.targets[target.name]
         assert isinstance(fact, TargetFact), "asked of complete rounds alone"
         pods = cluster.pods_of(scaler.namespace, target.ref, fact)
         fail_over = now - leads_since < scaler.limits.fail_over_s
-        observed[target.name] = (*observe(watched, target, fact, read, cluster, pods, fail_over=fail_over), pods)
+        one, lines = observe(watched, target, fact, read, cluster, pods, fail_over=fail_over)
+        rivals = () if cluster.owns(target.ref) else others
+        sight = sight_of(target, fact, read, pods, gone, shift_s=now - read.wall_s, others=rivals, seen=one)
+        observed[target.name] = replace(one, seen=sight), lines, [pod for pod in pods if pod.there]
     seen = Observation(
         now=now,
         services={name: one for name, (one, _, _) in observed.items()},
@@ -88,6 +111,7 @@ def decide(
     rule, rule_failed = ask(watched.rule, seen, stopwatch)
     ruled = {name: answer for name, answer in rule.items() if isinstance(answer, int) and usable(answer)}
     by, wanted, failed = answered(watched, read, seen, (rule, rule_failed), stopwatch)
+    lacking = lacking_of(watched)
     scene = Scene(
         now=now,
         services={
@@ -96,9 +120,12 @@ def decide(
                 wanted=wanted.get(name),
                 rule=ruled.get(name),
                 bad=bad,
+                lacking=lacking.get(name, "") if by != "hpa" else "",
                 changes=tuple(watched.changes.get(name, ())),
                 floor=floor_of(watched, name, one.replicas),
+                foreign=floors.get(name),
                 disruptions=cluster.disruptions(scaler.namespace, pods),
+                takes=max(pods, key=lambda pod: (pod.created, pod.name)).takes if pods else {},
             )
             for name, (one, bad, pods) in observed.items()
         },
@@ -112,7 +139,8 @@ def decide(
     own = by != "hpa" and not failed and not scene.drifting
     roles = acted_of(watched.policy) if own else {}
     return Decided(
-        seen=seen,
+        # what the rule read pod by pod has decided, and is too much to be recorded
+        seen=replace(seen, services={name: replace(one, seen=None) for name, one in seen.services.items()}),
         bad={name: bad for name, (_, bad, _) in observed.items() if bad},
         wanted=wanted,
         rule=ruled,
@@ -123,7 +151,26 @@ def decide(
         unmade=watched.policy_problem,
         roles=roles,
         broken=tuple(violations(scene, verdict.allowed)),
+        lacking=lacking,
+        refused={} if own else _refused(watched.policy if by == scaler.policy == "hpa" else watched.rule),
     )
+
+
+def lacking_of(watched: Watched) -> dict[str, str]:
+    """By service, the signals that the policy needs and no source is named of, in words."""
+    scaler, found = watched.scaler, {}
+    for target in scaler.targets if not scaler.plain_hpa else ():
+        names = needs_of(watched.policy, target.name) - {signal.value for signal in target.sources}
+        if names:
+            needed = " and ".join(sorted(name.removesuffix("_s") for name in names))
+            found[target.name] = f"{scaler.policy} needs {needed}: name a source in its metrics"
+    return found
+
+
+def _refused(rule: object) -> dict[str, tuple[str, str]]:
+    """What HPA's rule could not go by, as the controller says it."""
+    outcomes: Mapping[str, Outcome] = getattr(rule, "outcomes", {})
+    return {name: (one.reason, one.error) for name, one in outcomes.items() if one.error}
 
 
 def answered(
@@ -171,8 +218,9 @@ def observe(
 ) -> tuple[ServiceObservation, tuple[str, ...]]:
     """(one service as the policy sees it, what is wrong with its readings)."""
     limits = watched.scaler.limits
-    ready = sum(pod.ready for pod in pods)
-    readings = {**whole(read.readings.get(target.name, {}), pods, read.wall_s), **used(target, pods, read)}
+    there = [pod for pod in pods if pod.there]
+    ready = sum(pod.ready for pod in there)
+    readings = {**whole(read.readings.get(target.name, {}), there, read.wall_s), **used(target, there, read)}
     if fact.replicas == 0:
         # nobody runs, so nobody's use can be measured: that is no failure
         readings = {name: one for name, one in readings.items() if name not in USAGE}
@@ -189,26 +237,22 @@ def observe(
         for kind, silent_s in read.silent_s.items()
         if silent_s > SILENT_S
     ]
-    failing = [pod for pod in pods if pod.node and not pod.ready and _runs_s(pod, read.wall_s) > PROBE_S]
+    failing = [pod for pod in there if pod.node and not pod.ready and pod.runs_s(read.wall_s) > PROBE_S]
     held = [fact.rollout] if fact.rollout else []
-    if draining := cluster.draining(pods):
+    if draining := cluster.draining(there):
         held.append(draining)
     if failing:
         held.append(f"a failing probe: {failing[0].name} is not ready after {PROBE_S:g} s")
     if fail_over:
         held.append("a fail-over: another autoscaler led until just now")
-    requests: dict[str, float] = {}
-    for pod in pods:
-        for name, amount in pod.requests.items():
-            requests[name] = max(requests.get(name, 0.0), amount)
     usage = {USAGE[signal]: good.get(signal) for signal in target.sources if signal in USAGE}
     return ServiceObservation(
         replicas=fact.replicas,
         ready=ready,
-        starting=sum(1 for pod in pods if pod.node and not pod.ready),
-        pending=sum(1 for pod in pods if not pod.node),
+        starting=sum(1 for pod in there if pod.node and not pod.ready),
+        pending=sum(1 for pod in there if not pod.node),
         bounds=Bounds(target.minimum, target.maximum),
-        requests=requests,
+        requests=requests_of_all(there),
         usage=usage,
         arrivals=good.get(Signal.ARRIVALS),
         served=good.get(Signal.SERVED),
@@ -217,12 +261,102 @@ def observe(
         queue=good.get(Signal.QUEUE),
         age_s=age_s,
         held=tuple(held),
+        scaled_to=watched.wrote.get(target.name),
+        asleep=fact.replicas == 0 and _ours(watched, target.name, 0),
     ), tuple(lines)
+
+
+def _ours(watched: Watched, name: str, replicas: int) -> bool:
+    """Whether a number is one that we wrote, as far as is known."""
+    expected = watched.expected.get(name)
+    return name not in watched.foreign and expected is not None and replicas in expected.values
+
+
+def requests_of_all(pods: Sequence[PodFact]) -> dict[str, float]:
+    """Mean by resource; one that any of the pods does not request is left out, as HPA refuses to guess it."""
+    found: dict[str, float] = {}
+    for resource in USAGE.values() if pods else ():
+        try:
+            asked = requests_of((pod.seen for pod in pods), resource, "")
+        except NoValueError:
+            continue
+        found[resource] = sum(asked.values()) / len(pods) / 1000
+    return found
+
+
+def gone_of(read: RoundRead, names: Collection[str]) -> list[PodUsage]:
+    """Samples of pods that are no more; the HPA's rule counts those that a target's selector picks. ``names``: of the
+    pods that are there."""
+    found = {} if isinstance(read.pod_metrics, str) else read.pod_metrics
+    return [one for name, one in found.items() if name not in names]
+
+
+def sight_of(
+    target: Target,
+    fact: TargetFact,
+    read: RoundRead,
+    pods: Sequence[PodFact],
+    gone: Sequence[PodUsage],
+    *,
+    shift_s: float,
+    others: tuple[str, ...],
+    seen: ServiceObservation,
+) -> Seen:
+    """What HPA's rule reads of one target, in the clock of decisions (``shift_s`` ahead of 1970's).
+
+    Samples of others' pods are left out, whatever their labels. Where cpu or memory have a source of their own, its
+    mean is what each ready pod uses.
+    """
+    error, usages = "", list[PodUsage]()
+    told = {name: milli_units(seen.usage.get(name) or 0) for signal, name in USAGE.items() if _told(target, signal)}
+    told = {name: value for name, value in told.items() if seen.usage.get(name) is not None}
+    if isinstance(read.pod_metrics, str):
+        error = "" if told else read.pod_metrics
+    else:
+        # some servers of this API leave the labels out
+        own = [replace(read.pod_metrics[pod.name], labels=pod.labels) for pod in pods if pod.name in read.pod_metrics]
+        usages = [*own, *gone]
+    if told:
+        usages = _with_told(usages, told, [pod for pod in pods if pod.ready], read.wall_s)
+    return Seen(
+        Scale(fact.replicas, fact.there, fact.selector),
+        tuple(_shifted(pod.seen, shift_s) for pod in pods),
+        Answers(
+            resource=tuple(replace(one, at_s=one.at_s + shift_s) for one in usages),
+            resource_error=error,
+            asked=read.series.get(target.name, {}),
+        ),
+        others,
+    )
+
+
+def _with_told(
+    usages: Sequence[PodUsage], told: Mapping[str, int], ready: Sequence[PodFact], wall_s: float
+) -> list[PodUsage]:
+    """One entry per ready pod: what was told of each, and what its containers use beside."""
+    sums = {name: pod_samples(usages, name) for name in USAGE.values() if name not in told}
+    return [
+        PodUsage(
+            pod.name, pod.labels, wall_s, 0.0,
+            (("", {**{name: one[pod.name].value for name, one in sums.items() if pod.name in one}, **told}),),
+        )
+        for pod in ready
+    ]  # fmt: skip
+
+
+def _told(target: Target, signal: Signal) -> bool:
+    source = target.sources.get(signal)
+    return source is not None and source.kind is not SourceKind.RESOURCE
+
+
+def _shifted(pod: PodFacts, by_s: float) -> PodFacts:
+    start_s = None if pod.start_s is None else pod.start_s + by_s
+    return replace(pod, start_s=start_s, ready_since_s=pod.ready_since_s + by_s)
 
 
 def whole(readings: Mapping[Signal, Reading], pods: list[PodFact], wall_s: float) -> dict[Signal, Reading]:
     """Readings without those that are of fewer pods than have run for a while: a part of the load is no less load."""
-    known = sum(1 for pod in pods if pod.ready and _runs_s(pod, wall_s) > SAMPLED_S)
+    known = sum(1 for pod in pods if pod.ready and pod.runs_s(wall_s) > SAMPLED_S)
     return {
         signal: Reading(None, None, f"only {one.pods} of {known} pods have a sample")
         if one.pods is not None and one.pods < known
@@ -232,34 +366,33 @@ def whole(readings: Mapping[Signal, Reading], pods: list[PodFact], wall_s: float
 
 
 def used(target: Target, pods: list[PodFact], read: RoundRead) -> dict[Signal, Reading]:
-    """Mean use of the ready pods by metrics.k8s.io; one that has run for a while and has no sample spoils it."""
+    """Mean use of the ready pods by metrics.k8s.io; one that has run for a while and has no sample spoils it. Of cpu,
+    what may be that of a pod's start does not count, by the HPA's own rule."""
     signals = [signal for signal, source in target.sources.items() if source.kind is SourceKind.RESOURCE]
     if isinstance(read.pod_metrics, str):
         return {signal: Reading(None, None, read.pod_metrics) for signal in signals}
     found: dict[Signal, Reading] = {}
     ready = [pod for pod in pods if pod.ready]
+    usages = [read.pod_metrics[pod.name] for pod in ready if pod.name in read.pod_metrics]
     for signal in signals:
-        samples = [
-            (metric, metric.usage[USAGE[signal]])
-            for pod in ready
-            if (metric := read.pod_metrics.get(pod.name)) is not None and USAGE[signal] in metric.usage
-        ]
-        sampled = {metric.pod for metric, _ in samples}
-        without = [pod for pod in ready if pod.name not in sampled and _runs_s(pod, read.wall_s) > SAMPLED_S]
+        samples = pod_samples(usages, USAGE[signal])
+        groups = group_pods(
+            (pod.seen for pod in ready), samples, resource=USAGE[signal], now=read.wall_s, flags=Controller()
+        )
+        without = [pod for pod in ready if pod.name not in samples and pod.runs_s(read.wall_s) > SAMPLED_S]
+        counted = [sample for name, sample in samples.items() if name not in groups.unready]
         if not samples:
             found[signal] = Reading(None, None, "no ready pod has a sample" if ready else "no pod is ready")
         elif without:
             found[signal] = Reading(None, None, f"{without[0].name} is ready and has no sample")
+        elif not counted:
+            found[signal] = Reading(None, None, "its pods have only just started")
         else:
-            mean = sum(value for _, value in samples) / len(samples)
+            mean = sum(sample.value for sample in counted) / len(counted)
             # one bad part spoils the mean, and must show
-            worst = next((value for _, value in samples if not value >= 0), mean)
-            found[signal] = Reading(worst, min(metric.at_s for metric, _ in samples))
+            worst = next((sample.value for sample in counted if sample.value < 0), mean)
+            found[signal] = Reading(worst / 1000, min(sample.at_s for sample in counted))
     return found
-
-
-def _runs_s(pod: PodFact, wall_s: float) -> float:
-    return 0.0 if pod.since_s is None else wall_s - pod.since_s
 
 
 def floor_of(watched: Watched, name: str, replicas: int) -> int | None:
@@ -269,14 +402,34 @@ def floor_of(watched: Watched, name: str, replicas: int) -> int | None:
 
 
 def note_changes(watched: Watched, shown: Mapping[str, int], now: float) -> None:
-    """Remember how the replicas changed since the last reading, whoever changed them."""
-    longest = max(watched.scaler.limits.up_period_s, watched.scaler.limits.down_period_s)
+    """Remember how the replicas changed since the last reading, whoever did it; what we wrote is known already."""
     for name, replicas in shown.items():
-        before = watched.shown.get(name)
-        changes = [change for change in watched.changes.get(name, ()) if change.at_s > now - longest]
-        if before is not None and before != replicas:
-            changes.append(Change(now, replicas - before))
-        watched.changes[name] = changes
-    watched.shown = dict(shown)
+        before = watched.shown.get(name, replicas)
+        note_change(watched, name, before, replicas, now)
     for name in watched.changes.keys() - shown.keys():
         del watched.changes[name]
+    for name in watched.shown.keys() - shown.keys():
+        del watched.shown[name]
+
+
+def note_change(watched: Watched, name: str, before: int, replicas: int, now: float) -> None:
+    """One change, at the moment it was made: dated with the reading after it, its period would end a round too late."""
+    longest = max(watched.scaler.limits.up_period_s, watched.scaler.limits.down_period_s)
+    changes = [change for change in watched.changes.get(name, ()) if change.at_s > now - longest]
+    if before != replicas:
+        changes.append(Change(now, replicas - before))
+    watched.changes[name] = changes
+    watched.shown[name] = replicas
+
+
+def may_grow_at(watched: Watched, decided: Decided) -> float | None:
+    """When the first change that holds a service's growth back is over; None: none does."""
+    period_s = watched.scaler.limits.up_period_s
+    found = [
+        change.at_s + period_s
+        for name, notes in decided.verdict.notes.items()
+        if any(safeguard == "rate-up" for safeguard, _ in notes)
+        for change in watched.changes.get(name, ())
+        if change.at_s > decided.seen.now - period_s
+    ]
+    return min(found, default=None)

@@ -6,29 +6,58 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, PodFacts, PodUsage
 from shared.autoscaling.safety.readings import Reading
-from shared.kube.scaled_objects import PodMetric
 from shared.model.autoscaler import Autoscaler, Signal, TargetRef
 from shared.model.cluster_objects import DisruptionBudget
 from shared.wire.records import AutoscaleRecord
 
+Answered = Mapping[tuple[str, ...], tuple[CustomSeries, ...] | tuple[ExternalSeries, ...] | str]
+"""By ``Metric.question``: the series, or why there are none."""
+
 
 class PodFact(Struct, frozen=True, kw_only=True):
-    """One pod. ``owner``: uid of its controller; ``node`` "": nobody has taken it; ``since_s``: seconds since 1970."""
+    """One pod. ``seen``: as the HPA's rule reads it; ``owner``: uid of its controller; ``node`` "": nobody has taken
+    it; ``created``: RFC 3339; ``takes``: what it holds on its node, cores and bytes."""
 
     uid: str
     namespace: str
-    name: str
-    labels: Mapping[str, str]
+    seen: PodFacts
     owner: str = ""
     node: str = ""
-    ready: bool = False
-    ended: bool = False
-    """Succeeded or failed: it serves nobody and holds no room any more."""
-    leaving: bool = False
-    """Deleted and not gone yet: it serves nobody any more, and holds its room until it is gone."""
-    since_s: float | None = None
-    requests: Mapping[str, float] = {}
+    created: str = ""
+    takes: Mapping[str, float] = {}
+
+    @property
+    def name(self) -> str:
+        return self.seen.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.seen.labels
+
+    @property
+    def ready(self) -> bool:
+        return self.seen.ready == "True"
+
+    @property
+    def ended(self) -> bool:
+        """Succeeded or failed: it serves nobody and holds no room any more."""
+        return self.seen.phase in ("Succeeded", "Failed")
+
+    @property
+    def leaving(self) -> bool:
+        """Deleted and not gone yet: it serves nobody any more, and holds its room until it is gone."""
+        return self.seen.deleting
+
+    @property
+    def there(self) -> bool:
+        """Whether it serves or may come to."""
+        return not self.ended and not self.leaving
+
+    def runs_s(self, wall_s: float) -> float:
+        """For how long its node has had it."""
+        return 0.0 if self.seen.start_s is None else wall_s - self.seen.start_s
 
 
 class NodeFact(Struct, frozen=True, kw_only=True):
@@ -57,12 +86,13 @@ class HpaFact(Struct, frozen=True, kw_only=True):
 
 
 class TargetFact(Struct, frozen=True, kw_only=True):
-    """A workload as read in a round. ``selector``: of its Scale, for kinds without known owners; ``rollout``: what goes
-    on with it, "" for nothing."""
+    """A workload as read in a round. ``selector``: of its Scale; ``rollout``: what goes on with it, "" for nothing;
+    ``there``: pods by its own status."""
 
     uid: str
     resource_version: str
     replicas: int
+    there: int = 0
     selector: str = ""
     rollout: str = ""
     writer: str = ""
@@ -145,8 +175,10 @@ class RoundRead(Struct, frozen=True, kw_only=True):
     targets: Mapping[str, TargetFact | str]
     hpas: Mapping[str, HpaFact | str] = {}
     readings: Mapping[str, Mapping[Signal, Reading]] = {}
-    pod_metrics: Mapping[str, PodMetric] | str = "it was not read"
+    pod_metrics: Mapping[str, PodUsage] | str = "it was not read"
     """By pod's name, of the object's namespace."""
+    series: Mapping[str, Answered] = {}
+    """By service, what was answered to the questions of the HPA's rule beside those about cpu and memory."""
     last: AutoscaleRecord | None = None
     last_revision: int = 0
     store_problem: str = ""

@@ -5,12 +5,11 @@ Asked twice: when a decision is made, and again right before it is written, sinc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
 from services.autoscaler.core.cluster import Cluster
 from services.autoscaler.core.events import HpaFact
+from services.autoscaler.core.state import State
 from services.autoscaler.core.watched import Watched
 from shared.autoscaling.approval import digest_of, refusal, weights_of
 from shared.autoscaling.safety import foreign
@@ -51,13 +50,16 @@ def of_object(watched: Watched) -> Gate:
     return Gate("NoGo", why) if why else OPEN
 
 
-def of_service(
-    watched: Watched, target: Target, cluster: Cluster, shared: Mapping[str, tuple[str, ...]], hpa: HpaFact | str | None
-) -> Gate:
+def of_service(watched: Watched, target: Target, state: State, hpa: HpaFact | str | None, *, wall_s: float) -> Gate:
     """Why one service of an object that may act is not written. ``hpa``: as read in this round, in the mode that sets
     bounds."""
-    scaler = watched.scaler
-    others = [name for name in shared.get(claim(scaler, target), ()) if name != scaler.key]
+    scaler, cluster = watched.scaler, state.cluster
+    # one that looks on, is paused or has no go writes nothing, so it is in nobody's way
+    others = sorted(
+        key
+        for key in state.claims.get(claim(scaler, target), ())
+        if key != scaler.key and not of_object(state.objects[key]).reason
+    )
     if others:
         return Gate("SharedTarget", f"{target.ref} is scaled by {others[0]} too: name it in one of them")
     if target.name not in chosen(
@@ -65,8 +67,8 @@ def of_service(
     ):
         return Gate("Canary", f"not in the {scaler.canary_services} % of the services that are acted upon")
     found = watched.foreign.get(target.name)
-    if found is not None:
-        return Gate("ForeignWriter", f"{target.ref}: {foreign.text(found)}")
+    if found is not None and found.stands(wall_s):
+        return Gate("ForeignWriter", f"{target.ref}: {foreign.text(found, scaler.foreign_writer, wall_s)}")
     there = cluster.hpas_of(scaler.namespace, target.ref)
     if scaler.mode is Mode.ACT_ON_SCALE and there:
         who = f" of KEDA's {there[0].owner}" if there[0].owner.startswith("ScaledObject/") else ""

@@ -6,16 +6,19 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from shared.autoscaling.hpa.model import Metric
 from shared.model.autoscaler import Autoscaler, TargetRef
 from shared.wire.records import AutoscaleRecord
 
 
 class ReadRound(Struct, frozen=True):
-    """Read everything that a decision needs. ``hpas``: by service, the HPA whose bounds are set."""
+    """Read everything that a decision needs. ``hpas``: by service, the HPA whose bounds are set; ``metrics``: what the
+    HPA's rule asks of each service."""
 
     scaler: Autoscaler
     number: int
     hpas: Mapping[str, str] = {}
+    metrics: tuple[Metric, ...] = ()
 
 
 class Commit(Struct, frozen=True, kw_only=True):
@@ -60,6 +63,16 @@ class Write(Struct, frozen=True):
     writes: tuple[ScaleTo | SetBounds, ...]
 
 
+class Announce(Struct, frozen=True):
+    """Write one Kubernetes event on the object. ``kind``: Normal or Warning; ``note``: for people."""
+
+    scaler: Autoscaler
+    kind: str
+    reason: str
+    action: str
+    note: str
+
+
 class Tell(Struct, frozen=True):
     """Write the object's status."""
 
@@ -93,4 +106,4 @@ class Log(Struct, frozen=True):
     facts: tuple[tuple[str, object], ...] = ()
 
 
-Instruction = ReadRound | Commit | Write | Tell | Forget | Sweep | Stop | Log
+Instruction = ReadRound | Commit | Write | Tell | Announce | Forget | Sweep | Stop | Log

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.autoscaler.core import gates, telling
-from services.autoscaler.core.deciding import Decided, decide, note_changes
+from services.autoscaler.core import announcing, gates, telling
+from services.autoscaler.core.deciding import Decided, decide, may_grow_at, note_change, note_changes
 from services.autoscaler.core.events import Committed, HpaFact, RoundRead, TargetFact, Wrote
 from services.autoscaler.core.gates import Gate
 from services.autoscaler.core.instructions import Commit, Instruction, Log, ScaleTo, SetBounds, Write
@@ -17,8 +17,11 @@ from services.autoscaler.core.state import State
 from services.autoscaler.core.watched import Stage, Watched
 from shared.autoscaling.safety import foreign
 from shared.autoscaling.safety.foreign import Expected, Foreign
-from shared.model.autoscaler import Go, Mode
+from shared.model.autoscaler import ForeignWriter, Go, Mode
 from shared.wire.records import AutoscaleRecord, ForeignSeen, ScaledTo
+
+SOON_S = 0.01
+"""A deadline is met when it is over, and clocks have ends of bits."""
 
 
 class Rounds:
@@ -45,13 +48,15 @@ class Rounds:
             self._state.stats.incomplete_rounds += 1
             watched.move(Stage.IDLE, problem.reason)
             say(self._state, watched, None, problem, {}, frozenset())
-            return []
+            return announcing.troubles(self._state, watched, now)
         self._take_over(watched, read)
-        note_changes(
-            watched, {name: one.replicas for name, one in read.targets.items() if isinstance(one, TargetFact)}, now
-        )
+        facts = {name: one for name, one in read.targets.items() if isinstance(one, TargetFact)}
+        note_changes(watched, {name: one.replicas for name, one in facts.items()}, now)
         gate = gates.of_object(watched)
         out = self._find_foreign(watched, read, gate)
+        watched.selectors = {
+            gates.claim(watched.scaler, one): facts[one.name].selector for one in watched.scaler.targets
+        }
         decided = decide(
             watched,
             read,
@@ -59,18 +64,26 @@ class Rounds:
             now=now,
             leads_since=self._state.leads_since,
             stopwatch=self._state.stopwatch,
+            floors=_floors(watched, read.wall_s),
+            others=self._rivals(watched),
         )
+        watched.wrote.clear()
+        if (grows_at := may_grow_at(watched, decided)) is not None:
+            # a period that ends before the next round is not waited out twice
+            watched.due_at = min(watched.due_at, grows_at + SOON_S)
         self._count(decided)
         if watched.design_go != watched.scaler.go:
             watched.design_go, watched.design_due = watched.scaler.go, ""
         watched.design_due = watched.design_due or decided.drifting
         out += [Log("error", "rule_broken", (("object", read.key), ("rule", line))) for line in decided.broken]
         by_service = self._gates(watched, read, gate, decided)
+        self._settle_foreign(watched, read, decided, by_service)
         writes = self._writes_of(watched, read, decided, by_service)
         acted = frozenset(write.service for write in writes)
         self._remember_expected(watched, read, by_service)
         self._note_history(watched, decided, acted, read.wall_s)
-        say(self._state, watched, decided, gate, by_service, acted)
+        say(self._state, watched, decided, gate, by_service, acted, wall_s=read.wall_s)
+        out += announcing.troubles(self._state, watched, now)
         return [*out, *self._commit(watched, read, decided, writes, by_service, now)]
 
     def _take_over(self, watched: Watched, read: RoundRead) -> None:
@@ -89,7 +102,7 @@ class Rounds:
             if one.wrote > one.before:
                 watched.unsure[name] = one.wrote
         for name, seen in last.foreign.items():
-            watched.foreign[name] = Foreign(seen.value, seen.by, Go(*seen.go))
+            watched.foreign[name] = Foreign(seen.value, seen.by, Go(*seen.go), seen.at, seen.times, seen.kept)
 
     def _find_foreign(self, watched: Watched, read: RoundRead, gate: Gate) -> list[Instruction]:
         out: list[Instruction] = []
@@ -105,26 +118,66 @@ class Rounds:
             watched.unsure.clear()
             watched.bounded.clear()
             watched.foreign.clear()
+            watched.foreign_times.clear()
         for target in watched.scaler.targets:
             shown, writer = _shown(watched, read, target.name)
             if shown is None:
                 continue
-            before = watched.foreign.get(target.name)
+            before, expected = watched.foreign.get(target.name), watched.expected.get(target.name)
+            times = watched.foreign_times.get(target.name, 0)
             found = foreign.seen(
-                watched.expected.get(target.name), shown, by=writer, go=watched.scaler.go, before=before
+                expected, shown, by=writer, go=watched.scaler.go, before=before, wall_s=read.wall_s, times=times
             )
             if found is None:
                 hpa = read.hpas.get(target.name)
                 if target.name not in watched.bounded or not isinstance(hpa, HpaFact) or hpa.maximum == target.maximum:
                     continue
-                found = Foreign(hpa.maximum, hpa.writer, watched.scaler.go)
+                found = Foreign(shown, hpa.writer, watched.scaler.go, read.wall_s, times + 1)
             watched.foreign[target.name] = found
+            if found == before:
+                continue
             watched.unsure.pop(target.name, None)
-            if before is None:
-                self._state.stats.foreign_writes += 1
-                facts = (("object", watched.scaler.key), ("service", target.name), ("value", found.value))
-                out.append(Log("warning", "foreign_writer", (*facts, ("by", repr(found.by)[:80]))))
+            watched.expected.pop(target.name, None)
+            watched.bounded.discard(target.name)
+            watched.foreign_times[target.name] = found.times
+            self._state.stats.foreign_writes += 1
+            facts = (("object", watched.scaler.key), ("service", target.name), ("value", found.value))
+            out.append(Log("warning", "foreign_writer", (*facts, ("by", repr(found.by)[:80]))))
         return out
+
+    def _settle_foreign(
+        self, watched: Watched, read: RoundRead, decided: Decided, by_service: Mapping[str, Gate]
+    ) -> None:
+        """What becomes of others' writes whose grace is over, where we may write at all."""
+        for name, found in list(watched.foreign.items()):
+            shown, _ = _shown(watched, read, name)
+            if shown is None or name not in decided.verdict.allowed or by_service[name].reason:
+                continue
+            left = foreign.settled(
+                found,
+                allowed=decided.verdict.allowed[name],
+                shown=shown,
+                answer=watched.scaler.foreign_writer,
+                wall_s=read.wall_s,
+            )
+            if left is None:
+                del watched.foreign[name]
+            else:
+                watched.foreign[name] = left
+
+    def _rivals(self, watched: Watched) -> tuple[str, ...]:
+        """Selectors of what other objects of the namespace scale; asked only where pods are found by labels alone."""
+        cluster, scaler = self._state.cluster, watched.scaler
+        if all(cluster.owns(target.ref) for target in scaler.targets):
+            return ()
+        own = watched.selectors.keys()
+        return tuple(
+            selector
+            for one in self._state.objects.values()
+            if one is not watched and one.scaler.namespace == scaler.namespace
+            for claim, selector in one.selectors.items()
+            if claim not in own
+        )
 
     def _count(self, decided: Decided) -> None:
         stats = self._state.stats
@@ -143,13 +196,8 @@ class Rounds:
         if decided.broken:
             broken = Gate("RuleBroken", f"the verdict breaks a rule: {decided.broken[0]}; please report it")
             return {target.name: broken for target in watched.scaler.targets}
-        shared = foreign.shared_targets(
-            (one.scaler.key, [gates.claim(one.scaler, target) for target in one.scaler.targets])
-            for one in self._state.objects.values()
-            if not one.scaler.problems
-        )
         return {
-            target.name: gates.of_service(watched, target, self._state.cluster, shared, read.hpas.get(target.name))
+            target.name: gates.of_service(watched, target, self._state, read.hpas.get(target.name), wall_s=read.wall_s)
             for target in watched.scaler.targets
         }
 
@@ -172,6 +220,9 @@ class Rounds:
                 )  # fmt: skip
             elif isinstance(hpa, HpaFact):
                 low, high = max(allowed, 1), max(target.maximum, 1)  # an HPA has no minimum of zero
+                if target.name in watched.foreign:
+                    low = max(low, hpa.minimum)
+                    high = hpa.maximum if low <= hpa.maximum else high
                 if fact.replicas and (hpa.minimum, hpa.maximum) != (low, high):
                     found.append(
                         SetBounds(
@@ -224,13 +275,14 @@ class Rounds:
             if name in watched.expected and name not in services
         }
         found = {
-            name: ForeignSeen(one.value, one.by, (one.go.by, one.go.digest, one.go.at))
+            name: ForeignSeen(one.value, one.by, (one.go.by, one.go.digest, one.go.at), one.at_s, one.times, one.kept)
             for name, one in watched.foreign.items()
         }
         told = {name: gate.reason for name, gate in by_service.items()}
         scope = (
             dict(decided.verdict.allowed), {**kept, **services}, found, decided.by, decided.failed,
             told, watched.scaler.mode, watched.scaler.go, bool(decided.drifting), decided.unmade,
+            dict(decided.lacking), {name: reason for name, (reason, _) in decided.refused.items()},
         )  # fmt: skip
         if not writes and scope == watched.recorded and now - watched.recorded_at < self._state.settings.record_every_s:
             watched.move(Stage.IDLE, "as before")
@@ -285,7 +337,7 @@ class Rounds:
         watched.writes = writes
         return [Write(event.key, event.number, writes)]
 
-    def wrote(self, event: Wrote) -> list[Instruction]:
+    def wrote(self, event: Wrote, now: float) -> list[Instruction]:
         watched = self._current(event.key, event.number, Stage.WRITING)
         if watched is None:
             return []
@@ -295,24 +347,38 @@ class Rounds:
         for write in writes:
             outcome, text = event.results.get(write.service, ("unknown", "no answer"))
             before, wrote = watched.expected[write.service].values
+            watched.unwritten.pop(write.service, None)
             if outcome == "ok":
                 self._state.stats.writes += 1
                 watched.expected[write.service] = Expected((wrote,))
                 watched.unsure.pop(write.service, None)
                 if isinstance(write, SetBounds):
                     watched.bounded.add(write.service)
+                else:
+                    watched.wrote[write.service] = wrote
+                    note_change(watched, write.service, before, wrote, now)
+                out += announcing.rescaled(self._state, watched, write, before, now)
             elif outcome == "unknown":
                 self._state.stats.writes_unknown += 1
             else:
                 self._state.stats.conflicts += outcome == "conflict"
                 self._state.stats.writes_refused += outcome == "refused"
                 _not_written(watched, write.service)
+                if outcome == "refused":
+                    watched.unwritten[write.service] = text
             if outcome != "ok":
                 watched.recorded = None
             level = "info" if outcome in ("ok", "conflict") else "warning"
             facts = (("object", event.key), ("service", write.service), ("before", before), ("after", wrote))
             out.append(Log(level, f"scale_{outcome}", (*facts, *((("error", text[:200]),) if text else ()))))
         return out
+
+
+def _floors(watched: Watched, wall_s: float) -> dict[str, int]:
+    """By service, what somebody else wrote and nothing is to fall below."""
+    if watched.scaler.foreign_writer is ForeignWriter.CORRECT:
+        return {}
+    return {name: one.value for name, one in watched.foreign.items() if not one.stands(wall_s)}
 
 
 def _incomplete(watched: Watched, read: RoundRead) -> Gate:
@@ -371,6 +437,8 @@ def _decision(
         "seen": decided.seen,
         "bad": decided.bad,
         "unmade": decided.unmade,
+        "lacking": decided.lacking,
+        "refused": decided.refused,
         "safeguards": decided.verdict.notes,
         "gates": {name: (gate.reason, gate.text) for name, gate in gated.items() if gate.reason},
     }

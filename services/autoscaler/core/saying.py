@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from services.autoscaler.core import gates, telling
+from services.autoscaler.core import announcing, gates, telling
 from services.autoscaler.core.deciding import Decided
 from services.autoscaler.core.gates import Gate
 from services.autoscaler.core.instructions import Tell
 from services.autoscaler.core.state import State
 from services.autoscaler.core.watched import Watched
+from shared.autoscaling.safety import foreign
 
 
 def say(
@@ -17,14 +18,25 @@ def say(
     gate: Gate,
     by_service: dict[str, Gate],
     acted: frozenset[str],
+    *,
+    wall_s: float = 0.0,
 ) -> None:
-    """Prepare the status. Without a decision the rows of the last one stay."""
+    """Prepare the status and what is to be announced. Without a decision the rows of the last one stay. ``wall_s``:
+    seconds since 1970, of a decision."""
     scaler = watched.scaler
     problem = Gate() if decided is not None else gate
     own = gates.of_object(watched) if decided is None else gate
+    others = {
+        name: foreign.text(one, scaler.foreign_writer, wall_s)
+        for name, one in watched.foreign.items()
+        if decided is not None and not own.reason
+    }
     found = telling.conditions(
-        scaler, gate=own, gates=by_service, problem=problem, decided=decided, due=watched.design_due
-    )
+        scaler, gate=own, gates=by_service, problem=problem, decided=decided, due=watched.design_due,
+        foreign=others, unwritten=watched.unwritten,
+    )  # fmt: skip
+    trouble = problem if problem.reason else own
+    watched.troubles = announcing.troubles_of(watched, decided, trouble, by_service, others)
     services = telling.rows(decided, acted) if decided is not None else watched.status.get("services", [])
     watched.status = telling.status(
         scaler, found, digest=gates.digest(watched), services=services,  # type: ignore[arg-type]

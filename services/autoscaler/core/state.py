@@ -46,6 +46,9 @@ class Stats:
     bad_readings: int = 0
     foreign_writes: int = 0
     broken_rules: int = 0
+    events: int = 0
+    events_withheld: int = 0
+    """Kubernetes events that were too many at once."""
     safeguards: dict[str, int] = field(default_factory=dict)
     """How often each safeguard changed a number."""
 
@@ -60,6 +63,8 @@ class State:
     stopwatch: Callable[[], float]
     cluster: Cluster = field(default_factory=Cluster)
     objects: dict[str, Watched] = field(default_factory=dict)
+    claims: dict[str, set[str]] = field(default_factory=dict)
+    """By what is scaled, the objects whose mode lets them write it."""
     stats: Stats = field(default_factory=Stats)
     to_tell: dict[str, None] = field(default_factory=dict)
     """Objects whose status may differ from what the API server has."""

@@ -31,22 +31,32 @@ def conditions(
     problem: Gate,
     decided: Decided | None,
     due: str = "",
+    foreign: Mapping[str, str] = {},
+    unwritten: Mapping[str, str] = {},
 ) -> list[tuple[str, bool, str, str]]:
     """(type, holds, reason, message) of each. ``problem``: why nothing could be decided; ``due``: why the policy's
-    design is to be run again."""
+    design is to be run again; ``foreign``: by service, what somebody else wrote; ``unwritten``: why a write of it was
+    refused."""
     bad = sorted(f"{name} {lines[0]}" for name, lines in (decided.bad if decided is not None else {}).items())
     # what one service is told of foreign writers, whatever the first reason not to write is
-    foreign = [one.text for one in gates.values() if one.reason in ("ForeignWriter", "SharedTarget")]
-    first = next((one for one in (problem, gate, *gates.values()) if one.reason), Gate())
-    acting = not problem.reason and not gate.reason and any(not one.reason for one in gates.values())
+    gated = [one for one in gates.values() if one.reason in ("ForeignWriter", "SharedTarget")]
+    # a write in its grace is told by its gate already
+    gated += [
+        Gate("ForeignWriter", f"{name}: {text}")
+        for name, text in foreign.items()
+        if name not in gates or gates[name].reason != "ForeignWriter"
+    ]
+    refused = [Gate("FailedRescale", f"{name}: {text}") for name, text in unwritten.items()]
+    first = next((one for one in (problem, gate, *refused, *gates.values()) if one.reason), Gate())
+    acting = not problem.reason and not gate.reason and not refused and any(not one.reason for one in gates.values())
     ready = Gate("Invalid", "; ".join(scaler.problems)) if scaler.problems else problem
     found = [
         ("Ready", not ready.reason, ready.reason or "Decided", ready.text or "decisions are made"),
         ("Acting", acting, "Acting" if acting else first.reason or "Waiting", first.text or "decisions are written"),
-        ("MetricsGood", not bad and decided is not None, *_of_metrics(bad, decided)),
+        ("MetricsGood", *_of_metrics(bad, decided)),
         (
-            "ForeignWriter", bool(foreign), next((one.reason for one in gates.values() if one.text in foreign), "None"),
-            "; ".join(foreign) or "nobody else was seen to write",
+            "ForeignWriter", bool(gated), gated[0].reason if gated else "None",
+            "; ".join(one.text for one in gated) or "nobody else was seen to write",
         ),
     ]  # fmt: skip
     again = f"{due}; run conclave autoscale design {scaler.key}, and give a go for what it finds"
@@ -55,14 +65,28 @@ def conditions(
         trouble = decided.drifting or decided.failed or decided.unmade
         reason = "Drift" if decided.drifting else "PolicyFailed" if decided.failed else "Sound"
         reason = "PolicyUnusable" if decided.unmade and reason == "Sound" else reason
+        if not trouble and decided.lacking:
+            reason, trouble = "SignalsMissing", _said(decided.lacking)
         found.append(("PolicySound", not trouble, reason, trouble or f"{decided.by} decides"))
     return found
 
 
-def _of_metrics(bad: list[str], decided: Decided | None) -> tuple[str, str]:
+def _of_metrics(bad: list[str], decided: Decided | None) -> tuple[bool, str, str]:
+    """(holds, reason, message): what is lacking before what is bad, both before what HPA's rule cannot go by."""
     if decided is None:
-        return "Unknown", "nothing was decided yet"
-    return ("Bad", f"holding or rising: {'; '.join(bad)}") if bad else ("Good", "every reading can be relied on")
+        return False, "Unknown", "nothing was decided yet"
+    if decided.lacking:
+        return False, "SignalsMissing", _said(decided.lacking)
+    if bad:
+        return False, "Bad", f"holding or rising: {'; '.join(bad)}"
+    if decided.refused:
+        reason = next(reason for reason, _ in decided.refused.values())
+        return False, reason, _said({name: why for name, (_, why) in decided.refused.items()})
+    return True, "Good", "every reading can be relied on"
+
+
+def _said(lines: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in sorted(lines.items()))
 
 
 def design_due(scaler: Autoscaler) -> str:

@@ -37,6 +37,8 @@ TRANSITIONS = frozenset(
     )
 )  # fmt: skip
 
+EVENTS_AT_ONCE = 25.0
+"""Kubernetes events of one object that may follow each other at once."""
 STORY = 12
 """Moves that an object remembers, for the error of an impossible one."""
 
@@ -74,6 +76,21 @@ class Watched:
     owed: dict[str, int] = field(default_factory=dict)
     """Of these, what the decision under way takes up; it is unsure again where that is not written."""
     foreign: dict[str, Foreign] = field(default_factory=dict)
+    foreign_times: dict[str, int] = field(default_factory=dict)
+    """How often somebody else wrote a service under this go."""
+    wrote: dict[str, int] = field(default_factory=dict)
+    """Replicas that were written since the last decision, which its policy is told of."""
+    unwritten: dict[str, str] = field(default_factory=dict)
+    """By service, why the API server refused the last write of it."""
+    selectors: dict[str, str] = field(default_factory=dict)
+    """By what is scaled, the selector of its pods."""
+    troubles: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
+    """What is wrong or held: (Normal or Warning, in words) by reason, service and what else tells two apart."""
+    announced: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """Of these, which events have told, and when each was last wrong."""
+    events_left: float = EVENTS_AT_ONCE
+    events_at: float = float("-inf")
+    """So many events may follow at once, as of then."""
     bounded: set[str] = field(default_factory=set)
     """Services whose HPA has both bounds from us: another maximum there is somebody else's."""
     trusted: Go = field(default_factory=Go)
@@ -106,8 +123,9 @@ class Watched:
             found.append(f"writes: {key} has writes and is {self.stage.value}")
         names = {target.name for target in self.scaler.targets}
         for write in self.writes:
-            if write.service in self.foreign:
-                found.append(f"foreign: {key} writes {write.service}, which somebody else writes")
+            theirs = self.foreign.get(write.service)
+            if theirs is not None and (write.replicas if isinstance(write, ScaleTo) else write.minimum) < theirs.value:
+                found.append(f"foreign: {key} lowers {write.service} below {theirs.value}, which somebody else set")
             if write.service not in names and self.read_generation == self.scaler.generation:
                 found.append(f"writes: {key} writes {write.service}, which it does not name")
         if self.unsure.keys() - self.expected.keys():

@@ -30,14 +30,16 @@ from services.autoscaler.core.events import (
     SetGone,
     SetSeen,
 )
+from shared.autoscaling.hpa.convert_seen import pod_facts
 from shared.errors import ObjectError
 from shared.kube import objects
 from shared.kube.autoscaling import AUTOSCALERS, autoscaler_from_api
 from shared.kube.cluster_objects import budget_from_api
+from shared.kube.convert_requests import effective_requests
 from shared.kube.resources import NODES, PODS, Deleted, Malformed, Resource, Upserted
-from shared.kube.scaled_objects import BUDGETS, HPAS, OWNED_SETS, Hpa, last_writer, requests_of, unix_s
+from shared.kube.scaled_objects import BUDGETS, HPAS, OWNED_SETS, Hpa, last_writer
 from shared.model.autoscaler import TargetRef
-from shared.model.resources import parse_quantity
+from shared.model.resources import CPU, MEMORY, parse_quantity
 from shared.ports import Clock, KubeApi
 from shared.runtime.kube.reflector import Batch, Reflector, Synced
 from shared.runtime.process.service import boottime
@@ -134,21 +136,17 @@ def _set_seen(item: objects.Pod) -> Event:
 
 
 def pod_fact(pod: objects.Pod) -> PodFact:
-    """A pod. ``ValueError``: a request that is no quantity."""
-    meta, status, owner = pod.metadata, pod.status, _owner(pod.metadata)
-    ready = any(one.type == "Ready" and one.status == "True" for one in status.conditions or ())
+    """A pod. ``ObjectError``: a request that is no quantity."""
+    meta, owner = pod.metadata, _owner(pod.metadata)
+    held = effective_requests(pod)
     return PodFact(
         uid=meta.uid,
         namespace=meta.namespace or "",
-        name=meta.name,
-        labels=meta.labels or {},
+        seen=pod_facts(pod),
         owner=owner.uid if owner is not None else "",
         node=pod.spec.node_name or "",
-        ready=ready,
-        ended=status.phase in ("Succeeded", "Failed"),
-        leaving=meta.deletion_timestamp is not None,
-        since_s=unix_s(status.start_time),
-        requests=requests_of(pod.spec.containers, pod.spec.overhead),
+        created=meta.creation_timestamp or "",
+        takes={CPU: held.get(CPU, 0) / 1000, MEMORY: float(held.get(MEMORY, 0))},
     )
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 import structlog
 
-from services.autoscaler.core.events import HpaFact, RoundRead, TargetFact
+from services.autoscaler.core.events import Answered, HpaFact, RoundRead, TargetFact
 from services.autoscaler.core.instructions import ReadRound
 from services.autoscaler.io.follow import OURS, hpa_fact
 from shared.adapters.prometheus import PrometheusClient
+from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, Metric, ObjectRef, PodUsage
+from shared.autoscaling.hpa.model import Source as MetricSource
 from shared.autoscaling.safety.readings import Reading
 from shared.errors import KubeError, KubeRejected, StoreError
 from shared.kube.decoding import UNREADABLE
@@ -26,9 +28,11 @@ from shared.kube.resources import Resource
 from shared.kube.scaled_objects import (
     HPAS,
     WORKLOADS,
-    PodMetric,
+    RollingUpdate,
     ScaledObject,
+    UpdateStrategy,
     last_writer,
+    selector_text,
 )
 from shared.model.autoscaler import Autoscaler, Signal, SourceKind, TargetRef
 from shared.ports import KubeApi, Store
@@ -37,6 +41,13 @@ from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord, decode_record
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+ASKED = (MetricSource.PODS, MetricSource.OBJECT, MetricSource.EXTERNAL)
+"""Metrics with a question of their own; cpu and memory of all pods come with one list."""
+Answer = tuple[CustomSeries, ...] | tuple[ExternalSeries, ...] | str
 
 
 class ReadingApi(KubeApi, RawReads, Protocol):
@@ -53,13 +64,22 @@ class _Discovery(msgspec.Struct):
     resources: list[_Served] = []
 
 
+class _Version(msgspec.Struct, rename="camel"):
+    version: str = ""
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    preferred_version: _Version = msgspec.field(default_factory=_Version)
+
+
 class Kinds:
-    """Where each kind of workload is served: the well-known ones, others by discovery, once each."""
+    """Where each kind is served: the well-known workloads, others by discovery, once each."""
 
     def __init__(self, api: ReadingApi, timeout_s: float) -> None:
         self._api = api
         self._timeout_s = timeout_s
         self._found: dict[tuple[str, str], Resource[ScaledObject]] = dict(WORKLOADS)
+        self._plurals: dict[tuple[str, str], str] = {("", "Service"): "services", ("", "Namespace"): "namespaces"}
 
     async def resource(self, ref: TargetRef) -> Resource[ScaledObject] | None:
         """The kind, None where it is not served. ``KubeError``: it could not be asked."""
@@ -67,22 +87,42 @@ class Kinds:
         if known is not None:
             return known
         group, _, version = ref.api_version.rpartition("/")
+        for one in await self._served(group, version):
+            if one.kind == ref.kind and one.namespaced and "/" not in one.name:
+                found = Resource(ref.kind, group, version, one.name, True, ScaledObject)
+                self._found[ref.api_version, ref.kind] = found
+                return found
+        return None
+
+    async def plural(self, group: str, kind: str) -> str:
+        """How the API names a kind of any version; "" where it is not served. ``KubeError``: it could not be asked."""
+        known = self._plurals.get((group, kind))
+        if known is not None:
+            return known
+        version = "v1"
+        if group:
+            answer = await self._asked(f"/apis/{quote(group)}", _Group)
+            version = answer.preferred_version.version if answer is not None else ""
+        for one in await self._served(group, version) if version else ():
+            if one.kind == kind and "/" not in one.name:
+                self._plurals[group, kind] = one.name
+                return one.name
+        return ""
+
+    async def _served(self, group: str, version: str) -> list[_Served]:
         path = f"/apis/{quote(group)}/{quote(version)}" if group else f"/api/{quote(version)}"
+        found = await self._asked(path, _Discovery)
+        return found.resources if found is not None else []
+
+    async def _asked(self, path: str, kind: type[T]) -> T | None:
         try:
-            body = await self._api.read("discover", path, timeout_s=self._timeout_s)
-            served = msgspec.json.decode(body, type=_Discovery).resources
+            return msgspec.json.decode(await self._api.read("discover", path, timeout_s=self._timeout_s), type=kind)
         except KubeRejected as error:
             if error.status == 404:
                 return None
             raise
         except UNREADABLE:
             return None
-        for one in served:
-            if one.kind == ref.kind and one.namespaced and "/" not in one.name:
-                found = Resource(ref.kind, group, version, one.name, True, ScaledObject)
-                self._found[ref.api_version, ref.kind] = found
-                return found
-        return None
 
 
 class Reads:
@@ -113,12 +153,17 @@ class Reads:
         """Everything, at once; never raises for what others do."""
         scaler, wall_s = work.scaler, self._wall()
         (last, revision, problem), hpas, targets, pod_metrics = await asyncio.gather(
-            self._last(scaler.key), self._hpas(scaler, work.hpas), self._targets(scaler), self._pod_metrics(scaler)
+            self._last(scaler.key),
+            self._hpas(scaler, work.hpas),
+            self._targets(scaler),
+            self._pod_metrics(scaler, work.metrics),
         )
-        readings = await self._readings(scaler, targets)
+        readings, series = await asyncio.gather(
+            self._readings(scaler, targets), self._series(scaler, targets, work.metrics)
+        )
         return RoundRead(
             key=scaler.key, number=work.number, wall_s=wall_s, targets=targets, hpas=hpas, readings=readings,
-            pod_metrics=pod_metrics, last=last, last_revision=revision, store_problem=problem,
+            pod_metrics=pod_metrics, series=series, last=last, last_revision=revision, store_problem=problem,
             silent_s=self._silences(),
         )  # fmt: skip
 
@@ -169,13 +214,54 @@ class Reads:
 
     # --- metrics ------------------------------------------------------------------------------------------------------
 
-    async def _pod_metrics(self, scaler: Autoscaler) -> dict[str, PodMetric] | str:
-        wanted = any(
+    async def _pod_metrics(self, scaler: Autoscaler, metrics: tuple[Metric, ...]) -> dict[str, PodUsage] | str:
+        wanted = any(one.source not in ASKED for one in metrics) or any(
             source.kind is SourceKind.RESOURCE for target in scaler.targets for source in target.sources.values()
         )
-        if not wanted:
+        return await self._metrics.pod_metrics(scaler.namespace) if wanted else {}
+
+    async def _series(
+        self, scaler: Autoscaler, targets: Mapping[str, TargetFact | str], metrics: tuple[Metric, ...]
+    ) -> dict[str, Answered]:
+        """What the rule asks beside cpu and memory; the same question of several services is asked once."""
+        asked: dict[tuple[str, ...], Metric] = {one.question: one for one in metrics if one.source in ASKED}
+        if not asked:
             return {}
-        return await self._metrics.pod_metrics(scaler.namespace)
+        calls: dict[tuple[tuple[str, ...], str], asyncio.Task[Answer]] = {}
+        async with asyncio.TaskGroup() as group:
+            for target in scaler.targets:
+                for question, metric in asked.items():
+                    key = (question, self._of_pods(targets[target.name], metric))
+                    if key not in calls:
+                        calls[key] = group.create_task(self._answer(scaler.namespace, metric, key[1]))
+        return {
+            target.name: {
+                question: calls[question, self._of_pods(targets[target.name], metric)].result()
+                for question, metric in asked.items()
+            }
+            for target in scaler.targets
+        }
+
+    @staticmethod
+    def _of_pods(fact: TargetFact | str, metric: Metric) -> str:
+        """The selector of the target's pods, for a metric that is asked of them."""
+        return fact.selector if metric.source is MetricSource.PODS and isinstance(fact, TargetFact) else ""
+
+    async def _answer(self, namespace: str, metric: Metric, selector: str) -> Answer:
+        resource = ""
+        if metric.described is not None:
+            try:
+                resource = await self._described(metric.described)
+            except KubeError as error:
+                return str(error)[:BRIEF]
+            if not resource:
+                return f"no kind {metric.described.kind} is served in {metric.described.group or 'v1'}"
+        return await self._metrics.series(namespace, metric, selector, resource)
+
+    async def _described(self, ref: ObjectRef) -> str:
+        """Plural and group of an object that a metric describes, as the custom metrics API names it."""
+        plural = await self._kinds.plural(ref.group, ref.kind)
+        return f"{plural}.{ref.group}" if plural and ref.group else plural
 
     async def _readings(
         self, scaler: Autoscaler, targets: Mapping[str, TargetFact | str]
@@ -204,6 +290,7 @@ def target_fact(ref: TargetRef, found: ScaledObject) -> TargetFact:
         uid=meta.uid,
         resource_version=meta.resource_version,
         replicas=unsaid if found.spec.replicas is None else found.spec.replicas,
+        there=status.replicas,
         selector=status.selector or selector_text(found.spec.selector),
         rollout=rollout_of(ref, found),
         writer=last_writer(meta, but=OURS),
@@ -211,16 +298,20 @@ def target_fact(ref: TargetRef, found: ScaledObject) -> TargetFact:
 
 
 def rollout_of(ref: TargetRef, found: ScaledObject) -> str:
-    """What goes on with a workload, in words; "" for nothing. A growing one is no rollout."""
-    status = found.status
-    if ref.kind == "Deployment" and (status.updated_replicas or 0) < status.replicas:
-        return f"a rollout: {status.updated_replicas or 0} of {status.replicas} pods are of the new template"
+    """What goes on with a workload, in words; "" for nothing.
+
+    A growing one is no rollout, nor is one that rests with pods of two templates, since nobody rolls it on: a paused
+    Deployment, a StatefulSet whose pods people delete themselves (OnDelete), or that is rolled out to its partition.
+    """
+    spec, status = found.spec, found.status
+    updated = status.updated_replicas or 0
+    if ref.kind == "Deployment" and not spec.paused and updated < status.replicas:
+        return f"a rollout: {updated} of {status.replicas} pods are of the new template"
     if ref.kind == "StatefulSet" and status.update_revision and status.update_revision != status.current_revision:
-        return "a rollout: its pods are of two revisions"
+        strategy = spec.update_strategy or UpdateStrategy()
+        rolling = strategy.rolling_update or RollingUpdate()
+        begins = (rolling.partition or 0) - (spec.ordinals.start if spec.ordinals is not None else 0)
+        rolled = status.replicas - max(begins, 0)  # so many of its pods are at or above the partition
+        if strategy.type != "OnDelete" and updated < rolled:
+            return f"a rollout: {updated} of {rolled} pods are of the new template"
     return ""
-
-
-def selector_text(selector: Any) -> str:
-    """The equality part of a workload's selector."""
-    labels = selector.get("matchLabels") if isinstance(selector, dict) else None
-    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items()))

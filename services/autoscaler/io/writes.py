@@ -7,6 +7,7 @@ sent while this process leads by its own clock.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -16,11 +17,11 @@ import structlog
 
 from services.autoscaler.core import telling
 from services.autoscaler.core.events import Committed, Event, Fenced, Told, Wrote
-from services.autoscaler.core.instructions import Commit, Forget, ScaleTo, SetBounds, Sweep, Tell, Write
+from services.autoscaler.core.instructions import Announce, Commit, Forget, ScaleTo, SetBounds, Sweep, Tell, Write
 from services.autoscaler.io.reads import Kinds
 from shared.errors import KubeError, KubeRejected, StoreError, StoreRejected
 from shared.kube.autoscaling import AUTOSCALERS
-from shared.kube.resources import Resource
+from shared.kube.resources import EVENTS, Resource
 from shared.kube.scaled_objects import HPAS
 from shared.ports import MAX_TXN_OPS, Compare, CreateRevisionIs, Delete, KubeApi, ModRevisionIs, Op, Put, Store
 from shared.runtime.leader_shell import Validity
@@ -30,6 +31,9 @@ from shared.wire.records import AutoscaleRecord, decode_record
 log = structlog.get_logger()
 
 Post = Callable[[Event], None]
+CONTROLLER = "conclave.io/autoscaler"
+EVENTS_AT_ONCE = 4
+"""Writes of events that are under way."""
 
 
 class StoreWrites:
@@ -107,10 +111,12 @@ class ApiWrites:
     """Writes to the API server."""
 
     def __init__(
-        self, api: KubeApi, post: Post, *, kinds: Kinds, leadership: Validity | None, timeout_s: float
+        self, api: KubeApi, post: Post, *, kinds: Kinds, leadership: Validity | None, timeout_s: float, instance: str
     ) -> None:
         self._api, self._post, self._kinds = api, post, kinds
         self._leadership, self._timeout_s = leadership, timeout_s
+        self._instance = instance[:128]
+        self._event_places = asyncio.Semaphore(EVENTS_AT_ONCE)
 
     async def write(self, work: Write) -> None:
         """All writes of a decision, at once."""
@@ -165,6 +171,33 @@ class ApiWrites:
             log.info("status_failed", object=scaler.key, error=error)
             done = False
         self._post(Told(scaler.key, done))
+
+    async def announce(self, work: Announce) -> None:
+        """Best effort: the status has what an event tells, and has it for as long as it holds."""
+        scaler = work.scaler
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{scaler.name[:220]}.{time.time_ns():x}", "namespace": scaler.namespace},
+            "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._instance,
+            "type": work.kind,
+            "reason": work.reason,
+            "action": work.action,
+            "note": work.note,
+            "regarding": {
+                "apiVersion": AUTOSCALERS.api_version, "kind": AUTOSCALERS.kind, "namespace": scaler.namespace,
+                "name": scaler.name, "uid": scaler.uid, "resourceVersion": scaler.resource_version,
+            },
+        }  # fmt: skip
+        try:
+            async with self._event_places:
+                await self._api.create(
+                    EVENTS, namespace=scaler.namespace, body=body, timeout_s=self._timeout_s, wait_when_busy=False
+                )
+        except KubeError as error:
+            log.info("event_failed", object=scaler.key, reason=work.reason, error=error)
 
 
 class _NotLeading(Exception):

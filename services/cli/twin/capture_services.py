@@ -27,13 +27,14 @@ from services.cli.twin.capture import CHECK_S, Tell, interrupted
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.prometheus import PrometheusClient
+from shared.autoscaling.hpa.model import PodUsage
 from shared.autoscaling.observation import Bounds, Observation, ServiceObservation
 from shared.autoscaling.safety.readings import checked
 from shared.errors import ConfigError, KubeError, KubeUnknown
 from shared.kube.autoscaling import AUTOSCALERS, AutoscalerObject, autoscaler_from_api
 from shared.kube.decoding import UNREADABLE
 from shared.kube.resources import PODS
-from shared.kube.scaled_objects import WORKLOADS, PodMetric, ScaledObject
+from shared.kube.scaled_objects import WORKLOADS, ScaledObject, selector_text
 from shared.model.autoscaler import Autoscaler, Signal, SourceKind, Target
 from shared.runtime.kube.metric_reads import MetricReads
 from shared.twin.learned.captured import Pods, SeenPod, counted
@@ -167,7 +168,7 @@ class _Eyes:
         return observation, trouble
 
     async def _service(
-        self, target: Target, metrics: Mapping[str, PodMetric], now_s: float
+        self, target: Target, metrics: Mapping[str, PodUsage], now_s: float
     ) -> tuple[ServiceObservation, Pods]:
         scaler = self.scaler
         resource = WORKLOADS[target.ref.api_version, target.ref.kind]
@@ -293,20 +294,3 @@ def _manifest(path: Path) -> AutoscalerObject | None:
     if found.metadata.namespace:
         return found
     return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, namespace="default"))
-
-
-def selector_text(selector: Any) -> str:
-    """A workload's selector as ``labelSelector`` takes it; "" for one that cannot be said."""
-    if not isinstance(selector, dict):
-        return ""
-    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
-    for one in selector.get("matchExpressions") or []:
-        key, values = one.get("key"), ",".join(one.get("values") or [])
-        said = {
-            "In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": f"{key}",
-            "DoesNotExist": f"!{key}",
-        }.get(one.get("operator"))  # fmt: skip
-        if said is None:
-            return ""
-        parts.append(said)
-    return ",".join(parts)

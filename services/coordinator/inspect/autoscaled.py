@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import msgspec
 
@@ -17,6 +17,8 @@ from shared.wire.records import AutoscaleRecord
 
 ACTS = ("act-on-hpa-bounds", "act-on-scale")
 MOST_TOLD = 50
+TROUBLES = ("SharedTarget", "ForeignWriter", "NoHPA", "RuleBroken")
+"""Reasons not to write that somebody is to look into; that a go is missing is told beside."""
 
 
 class ServiceShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +47,8 @@ class ServiceShown(msgspec.Struct, frozen=True, kw_only=True):
 
 class ScaledShown(msgspec.Struct, frozen=True, kw_only=True):
     """One ResilientAutoscaler. ``go``: counts, none, void (given for something else than what is there now) or "" where
-    its mode writes nothing; ``go_by``: who gave it. ``trouble``: why the policy has no say. ``foreign``: by service,
-    who else sets its replicas."""
+    its mode writes nothing; ``go_by``: who gave it. ``trouble``: why the policy has no say, or what else keeps it from
+    being carried out. ``foreign``: by service, who else sets its replicas."""
 
     namespace: str
     name: str
@@ -122,7 +124,7 @@ def shown(key: str, record: AutoscaleRecord, decision: DecisionRecord | None) ->
         decided_by=decision.by,
         go=_go(decision),
         go_by=decision.go.by,
-        trouble=decision.drifting or decision.failed or decision.unmade,
+        trouble=_trouble(decision),
         foreign=foreign,
         services=[_service(decision, one) for one in decision.services],
     )
@@ -158,6 +160,14 @@ def _time(text: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError:
         return datetime.fromisoformat("1970-01-01T00:00:00Z")
+
+
+def _trouble(decision: DecisionRecord) -> str:
+    """What is wrong, the gravest first; a mode that only looks on, a pause and a canary are what somebody asked for."""
+    gated = (f"{reason}: {text}" for reason, text in decision.gates.values() if reason in TROUBLES)
+    lacking = (f"SignalsMissing: {name}: {why}" for name, why in decision.lacking.items())
+    refused = (f"{reason}: {name}: {why}" for name, (reason, why) in decision.refused.items())
+    return decision.drifting or decision.failed or decision.unmade or next(chain(gated, lacking, refused), "")
 
 
 def _go(decision: DecisionRecord) -> str:

@@ -37,10 +37,12 @@ def scale_from_api(scale: api.CaseScale, field: str) -> Scale:
     return Scale(scale.replicas, scale.status_replicas, scale.selector, scale.error or "")
 
 
-def pods_from_api(pods: Iterable[api.ScaledPod], namespace: str, field: str) -> tuple[PodFacts, ...]:
+def pods_from_api(pods: Iterable[Pod], namespace: str, field: str) -> tuple[PodFacts, ...]:
     """The pods of ``namespace``. Raises ``ObjectError``."""
     return tuple(
-        _pod(pod, f"{field}[{index}]") for index, pod in enumerate(pods) if _here(pod.metadata.namespace, namespace)
+        pod_facts(pod, f"{field}[{index}]")
+        for index, pod in enumerate(pods)
+        if _here(pod.metadata.namespace, namespace)
     )
 
 
@@ -48,7 +50,8 @@ def _here(named: str | None, namespace: str) -> bool:
     return (named or namespace) == namespace
 
 
-def _pod(pod: api.ScaledPod, field: str) -> PodFacts:
+def pod_facts(pod: Pod, field: str = "pod") -> PodFacts:
+    """What of a pod the rule reads. Raises ``ObjectError``."""
     meta, status = pod.metadata, pod.status
     ready = next((one for one in status.conditions or () if one.type == "Ready"), None)
     since_s = None
@@ -65,6 +68,16 @@ def _pod(pod: api.ScaledPod, field: str) -> PodFacts:
         containers=tuple(_containers(pod.spec, f"{field}.spec")),
         pod_requests=_pod_requests(pod.spec, field),
     )
+
+
+def requested(spec: PodSpec) -> dict[str, float]:
+    """What a pod requests as the rule counts it, in cores and bytes; a resource that one of its containers does not
+    request is left out, for there is no telling what the pod is to use. Raises ``ObjectError``."""
+    own, containers = _pod_requests(spec, "pod"), tuple(_containers(spec, "pod.spec"))
+    if own is not None:
+        return {name: amount / 1000 for name, amount in own.items()}
+    everywhere = set.intersection(*(set(one.requests) for one in containers)) if containers else set()
+    return {name: sum(one.requests[name] for one in containers) / 1000 for name in sorted(everywhere)}
 
 
 def _containers(spec: PodSpec, field: str) -> Iterable[ContainerFacts]:
@@ -99,16 +112,15 @@ def answers_from_api(metrics: api.CaseMetrics | None, namespace: str, field: str
         return Answers()
     return Answers(
         resource=tuple(
-            _usage(one, f"{field}.resource[{index}]")
+            usage_from_api(one, f"{field}.resource[{index}]")
             for index, one in enumerate(metrics.resource or ())
             if _here(one.metadata.namespace, namespace)
         ),
-        custom=tuple(_custom(one, f"{field}.custom[{index}]") for index, one in enumerate(metrics.custom or ())),
+        custom=tuple(
+            custom_from_api(one, f"{field}.custom[{index}]") for index, one in enumerate(metrics.custom or ())
+        ),
         external=tuple(
-            ExternalSeries(
-                one.metric_name, one.metric_labels or {}, milli(one.value, f"{field}.external[{index}].value")
-            )
-            for index, one in enumerate(metrics.external or ())
+            external_from_api(one, f"{field}.external[{index}]") for index, one in enumerate(metrics.external or ())
         ),
         resource_error=metrics.resource_error or "",
         custom_error=metrics.custom_error or "",
@@ -116,7 +128,8 @@ def answers_from_api(metrics: api.CaseMetrics | None, namespace: str, field: str
     )
 
 
-def _usage(one: api.PodMetrics, field: str) -> PodUsage:
+def usage_from_api(one: api.PodMetrics, field: str) -> PodUsage:
+    """Raises ``ObjectError``."""
     return PodUsage(
         pod=one.metadata.name,
         labels=one.metadata.labels or {},
@@ -129,8 +142,13 @@ def _usage(one: api.PodMetrics, field: str) -> PodUsage:
     )
 
 
-def _custom(one: api.MetricValue, field: str) -> CustomSeries:
-    """Its labels are those of its selector, which is how that API tells them."""
+def external_from_api(one: api.ExternalMetricValue, field: str) -> ExternalSeries:
+    """Raises ``ObjectError``."""
+    return ExternalSeries(one.metric_name, one.metric_labels or {}, milli(one.value, f"{field}.value"))
+
+
+def custom_from_api(one: api.MetricValue, field: str) -> CustomSeries:
+    """Its labels are those of its selector, which is how that API tells them. Raises ``ObjectError``."""
     selector = one.metric.selector
     return CustomSeries(
         described=object_ref(one.described_object),

@@ -6,6 +6,7 @@ came from a cluster passes, one written by hand is told what is wrong with it. P
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -52,7 +53,7 @@ def spec_from_api(hpa: api.HorizontalPodAutoscaler) -> Spec:
             f"{spec.max_replicas} is below spec.minReplicas, {minimum}; raise it or lower that",
             field="spec.maxReplicas",
         )
-    metrics = tuple(_metric(item, f"spec.metrics[{index}]") for index, item in enumerate(spec.metrics or ()))
+    metrics = metrics_from_api(spec.metrics or ())
     return Spec(
         namespace=hpa.metadata.namespace or "default",
         minimum=minimum,
@@ -60,6 +61,11 @@ def spec_from_api(hpa: api.HorizontalPodAutoscaler) -> Spec:
         metrics=metrics or (utilization_metric(CPU, DEFAULT_CPU_PERCENT),),
         behavior=None if spec.behavior is None else behavior_from_api(spec.behavior),
     )
+
+
+def metrics_from_api(metrics: Iterable[api.MetricSpec], field: str = "spec.metrics") -> tuple[Metric, ...]:
+    """``spec.metrics`` in its order. Raises ``ObjectError`` naming the field."""
+    return tuple(_metric(item, f"{field}[{index}]") for index, item in enumerate(metrics))
 
 
 def utilization_metric(resource: str, percent: int) -> Metric:

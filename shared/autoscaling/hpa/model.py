@@ -69,6 +69,11 @@ class Metric(Struct, frozen=True, kw_only=True):
     shown: Json = {}
     """How ``status.currentMetrics`` names the metric; ``current`` is added."""
 
+    @property
+    def question(self) -> tuple[str, ...]:
+        """What is asked of an API for it; two metrics with the same question get the same answer."""
+        return (self.source, self.name, *(self.described or ()), self.selector_text)
+
 
 class ScalingPolicy(NamedTuple):
     """At most so many pods, or percent, within so many seconds."""
@@ -203,6 +208,19 @@ class Answers(Struct, frozen=True, kw_only=True):
     resource_error: str = ""
     custom_error: str = ""
     external_error: str = ""
+    asked: Mapping[tuple[str, ...], tuple[CustomSeries, ...] | tuple[ExternalSeries, ...] | str] = {}
+    """By a metric's ``question``, what its API answered to just that, or why it did not: a real API has chosen the
+    series itself. Where a question is here, ``custom`` and ``external`` are not looked at for it."""
+
+
+class Seen(Struct, frozen=True):
+    """What one target shows at one moment: all that a reconciliation reads beside the object. ``others``: selectors
+    of other autoscalers' targets in the namespace, where pods are found by labels alone."""
+
+    scale: Scale
+    pods: tuple[PodFacts, ...]
+    answers: Answers
+    others: tuple[str, ...] = ()
 
 
 class Condition(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from shared.kube.objects import Json, LabelSelector, ObjectMeta, PodSpec, Quantities
+from shared.kube.objects import Json, LabelSelector, ObjectMeta, Pod, Quantities
 
 Quantity = str | int | float
 
@@ -108,26 +108,6 @@ class HorizontalPodAutoscaler(Json, frozen=True):
     status: HpaStatus | None = None
 
 
-class ReadyCondition(Json, frozen=True):
-    type: str = ""
-    status: str = ""
-    last_transition_time: str | None = None
-
-
-class ScaledPodStatus(Json, frozen=True):
-    phase: str | None = None
-    conditions: list[ReadyCondition] | None = None
-    start_time: str | None = None
-
-
-class ScaledPod(Json, frozen=True):
-    """A pod of the target."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: PodSpec = field(default_factory=PodSpec)
-    status: ScaledPodStatus = field(default_factory=ScaledPodStatus)
-
-
 class ContainerUsage(Json, frozen=True):
     name: str = ""
     usage: Quantities | None = None
@@ -185,7 +165,7 @@ class CaseStep(Json, frozen=True):
 
     at: str
     scale: CaseScale
-    pods: list[ScaledPod] | None = None
+    pods: list[Pod] | None = None
     metrics: CaseMetrics | None = None
     scaled_by_hand: bool = False
 

@@ -17,6 +17,7 @@ from shared.autoscaling.hpa.model import (
     Behavior,
     Controller,
     CustomSeries,
+    ExternalSeries,
     Json,
     Metric,
     ObjectRef,
@@ -139,7 +140,9 @@ def _by_object(metric: Metric, view: View) -> Proposal:
     assert described is not None  # conversion refuses an object metric without it
     if described[:2] == _NAMESPACE:
         described = ObjectRef(*_NAMESPACE, view.namespace)  # an HPA sees no namespace but its own
-    series = [one for one in _custom(metric, view) if one.described == described]
+    series = _custom(metric, view)
+    if metric.question not in view.answers.asked:
+        series = [one for one in series if one.described == described]
     if len(series) != 1:
         raise NoValueError(f"the custom metrics API has {len(series)} series where exactly one is asked for")
     if metric.aim is Aim.VALUE:
@@ -149,12 +152,7 @@ def _by_object(metric: Metric, view: View) -> Proposal:
 
 
 def _by_external(metric: Metric, view: View) -> Proposal:
-    _reachable("external metrics", view.answers.external_error)
-    values = [
-        one.value
-        for one in view.answers.external
-        if one.name == metric.name and (metric.selector is None or metric.selector.matches(one.labels))
-    ]
+    values = [one.value for one in _external(metric, view)]
     if not values:
         raise NoValueError("the external metrics API has no such series")
     if metric.aim is Aim.VALUE:
@@ -204,7 +202,24 @@ def _wrapped(values: Sequence[int]) -> int:
     return total
 
 
+def _external(metric: Metric, view: View) -> list[ExternalSeries]:
+    answer = view.answers.asked.get(metric.question)
+    if answer is not None:
+        _reachable("external metrics", answer if isinstance(answer, str) else "")
+        return [one for one in answer if isinstance(one, ExternalSeries)]
+    _reachable("external metrics", view.answers.external_error)
+    return [
+        one
+        for one in view.answers.external
+        if one.name == metric.name and (metric.selector is None or metric.selector.matches(one.labels))
+    ]
+
+
 def _custom(metric: Metric, view: View) -> list[CustomSeries]:
+    answer = view.answers.asked.get(metric.question)
+    if answer is not None:
+        _reachable("custom metrics", answer if isinstance(answer, str) else "")
+        return [one for one in answer if isinstance(one, CustomSeries)]
     _reachable("custom metrics", view.answers.custom_error)
     return [
         one

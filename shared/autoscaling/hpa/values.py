@@ -24,6 +24,11 @@ def milli(quantity: str | float, field: str) -> int:
         raise ObjectError(str(error), field=field) from error
 
 
+def milli_units(amount: float) -> int:
+    """A measured amount in thousandths, rounded up but for the last bits of the float (0.07 is 70), within an int64."""
+    return min(math.ceil(round(amount * 1000, 6)), 2**63 - 1)
+
+
 def milli_of(quantities: Mapping[str, str | float] | None, field: str) -> dict[str, int]:
     """Quantities by resource in thousandths; a negative one is refused. Raises ``ObjectError``."""
     found: dict[str, int] = {}

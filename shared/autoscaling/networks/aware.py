@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from shared.autoscaling.networks.features import HOLD, STEPS, Floats
 from shared.autoscaling.networks.raw import READINGS, RawEyes, held, number, used
 from shared.autoscaling.networks.shipped import shipped_weights
-from shared.autoscaling.observation import Decision, Observation
+from shared.autoscaling.observation import RATES, Decision, Observation
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import WeightsFile
@@ -109,6 +109,10 @@ class AwarePolicy:
         """Forget everything, the embedding too; it draws nothing."""
         self._eyes.reset()
         self._memory = np.zeros((0, MEMORY), np.float32)
+
+    def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
+        """Without the rates of what comes and what is answered it knows no load."""
+        return RATES
 
     def decide(self, seen: Observation) -> Decision:
         """Each service's best step; a service without readings loses nothing."""

@@ -19,7 +19,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from shared.autoscaling.networks.signals import Reader, Signals
-from shared.autoscaling.observation import Decision, Observation
+from shared.autoscaling.observation import RATES, Decision, Observation
 
 HEADROOM, SPARE, DRAIN_S, HOLD_S = 1.5, 0.5, 20.0, 90.0
 TIGHT_S = 60.0
@@ -58,6 +58,10 @@ class DemandPolicy:
         self._reader.reset()
         self._wanted.clear()
         self._tight_until, self._room = -1.0, 0.0
+
+    def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
+        """Without the rates of what comes and what is answered it knows no load."""
+        return RATES
 
     def decide(self, seen: Observation) -> Decision:
         """What it wants now."""

@@ -16,7 +16,7 @@ from shared.autoscaling.networks.agents import Agents, check_size
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes, held
 from shared.autoscaling.networks.shipped import shipped_weights
-from shared.autoscaling.observation import Decision, Observation
+from shared.autoscaling.observation import RATES, Decision, Observation
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.weights import WeightsFile
@@ -61,6 +61,10 @@ class DqnPolicy:
     def reset(self, seed: int) -> None:  # noqa: ARG002
         """Forget everything; it draws nothing."""
         self._eyes.reset()
+
+    def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
+        """Without the rates of what comes and what is answered it knows no load."""
+        return RATES
 
     def decide(self, seen: Observation) -> Decision:
         """The best service and step; all others keep what they have, and a service without readings loses nothing."""

@@ -21,7 +21,7 @@ from shared.autoscaling.networks.demand import DemandPolicy
 from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, features, inputs_of
 from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.networks.signals import Reader, Signals
-from shared.autoscaling.observation import Decision, Observation
+from shared.autoscaling.observation import RATES, Decision, Observation
 from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, Role, graph_values, organisation_of, values_of
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
@@ -109,6 +109,10 @@ class KarmaPolicy:
     def reset(self, seed: int) -> None:  # noqa: ARG002
         """Forget everything; it draws nothing."""
         self.eyes.reset()
+
+    def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
+        """Without the rates of what comes and what is answered it knows no load."""
+        return RATES
 
     def decide(self, seen: Observation) -> Decision:
         """What it wants now; a service without readings keeps what it has, unless the rule wants more."""

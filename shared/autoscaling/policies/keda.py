@@ -16,9 +16,10 @@ from msgspec import Meta, Struct
 from shared.autoscaling.hpa.convert_spec import behavior_from_api, external_metric, utilization_metric
 from shared.autoscaling.hpa.model import CPU, Behavior, Controller, Metric
 from shared.autoscaling.hpa.objects import BehaviorSpec
+from shared.autoscaling.hpa.values import milli_units
 from shared.autoscaling.observation import Decision, Observation, ServiceObservation
 from shared.autoscaling.policies.hpa import NotNegative, Percent, Positive, Share, Sync
-from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, milli, usable
+from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, usable
 from shared.errors import ConfigError
 
 QUEUE, ARRIVALS = "queue", "arrivals"
@@ -79,6 +80,8 @@ class KedaPolicy:
     def __init__(self, settings: KedaSettings = KedaSettings()) -> None:  # noqa: B008 - frozen
         if settings.queue is None and settings.arrivals is None and settings.cpu is None:
             raise ConfigError("policy keda: there is no trigger; give queue, arrivals or cpu")
+        self.metrics = () if settings.cpu is None else (utilization_metric(CPU, settings.cpu),)
+        """What the HPA's rule reads for itself."""
         self._settings = settings
         self._behavior = None if settings.behavior is None else behavior_from_api(settings.behavior)
         self.reset(0)
@@ -87,6 +90,11 @@ class KedaPolicy:
         """Begin anew. Nothing is drawn, so ``seed`` decides nothing."""
         self._poll, self._sync = Beat(self._settings.polling_s), Beat(self._settings.sync_s)
         self._services: dict[str, _ScaledObject] = {}
+
+    def needs(self, service: str) -> frozenset[str]:
+        """What its triggers read; cpu is the HPA's own."""
+        triggers = {QUEUE: self._settings.queue, ARRIVALS: self._settings.arrivals}
+        return frozenset(name for name, targets in triggers.items() if _for(service, targets) is not None)
 
     def decide(self, seen: Observation) -> Decision:
         """The replicas of each service; one without a trigger is not named."""
@@ -98,6 +106,7 @@ class KedaPolicy:
                 one = self._services[name] = _ScaledObject(name, self._settings, self._behavior)
             if not one.has_triggers:
                 continue
+            one.note(service)
             if polled:
                 one.poll(service, seen.now)
             wanted[name] = one.replicas(service, seen.now, synced=synced)
@@ -110,7 +119,9 @@ class _ScaledObject:
     def __init__(self, name: str, settings: KedaSettings, behavior: Behavior | None) -> None:
         targets = {QUEUE: _for(name, settings.queue), ARRIVALS: _for(name, settings.arrivals)}
         self._targets = {trigger: target for trigger, target in targets.items() if target is not None}
-        metrics: list[Metric] = [external_metric(trigger, milli(target)) for trigger, target in self._targets.items()]
+        metrics: list[Metric] = [
+            external_metric(trigger, milli_units(target)) for trigger, target in self._targets.items()
+        ]
         if settings.cpu is not None:
             metrics.append(utilization_metric(CPU, settings.cpu))
         self._metrics, self._settings, self._behavior = tuple(metrics), settings, behavior
@@ -122,6 +133,10 @@ class _ScaledObject:
     @property
     def has_triggers(self) -> bool:
         return bool(self._metrics)
+
+    def note(self, service: ServiceObservation) -> None:
+        """What became of what was said last."""
+        self._hpa.note(service)
 
     def poll(self, service: ServiceObservation, now: float) -> None:
         """Read every trigger. A cpu trigger never makes a service active: at zero nothing uses any."""

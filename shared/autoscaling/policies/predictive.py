@@ -16,10 +16,11 @@ from msgspec import Meta, Struct
 from shared.autoscaling.hpa.convert_spec import behavior_from_api, external_metric, utilization_metric
 from shared.autoscaling.hpa.model import CPU, Controller
 from shared.autoscaling.hpa.objects import BehaviorSpec
+from shared.autoscaling.hpa.values import milli_units
 from shared.autoscaling.observation import Decision, Observation, ServiceObservation
 from shared.autoscaling.policies.holt_winters import HoltWinters, Smoothing
 from shared.autoscaling.policies.hpa import Percent, Positive, Share, Sync
-from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, milli, usable
+from shared.autoscaling.policies.scaled import SYNC_S, Beat, ServiceHpa, usable
 from shared.errors import ConfigError
 
 FORECAST = "forecast"
@@ -63,6 +64,8 @@ class PredictivePolicy:
             raise ConfigError(
                 f"policy predictive: horizon_s is more than {MAX_STEPS} times step_s; lower it, or raise step_s"
             )
+        self.metrics = (utilization_metric(CPU, settings.target),)
+        """What the HPA's rule reads for itself."""
         self._settings = settings
         self._behavior = None if settings.behavior is None else behavior_from_api(settings.behavior)
         self.reset(0)
@@ -72,6 +75,10 @@ class PredictivePolicy:
         self._beat = Beat(self._settings.sync_s)
         self._demands: dict[str, _Demand] = {}
         self._hpas: dict[str, ServiceHpa] = {}
+
+    def needs(self, service: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's
+        """Cores are what it forecasts; arrivals make it better, and may be missing."""
+        return frozenset({CPU})
 
     def decide(self, seen: Observation) -> Decision:
         """The replicas of each service. One at zero replicas is left there: a hand put it there."""
@@ -83,6 +90,7 @@ class PredictivePolicy:
                 demand = self._demands[name] = _Demand(self._settings)
             demand.observe(service, seen.now)
             hpa = self._hpas.setdefault(name, ServiceHpa(flags))
+            hpa.note(service)
             if due or hpa.said is None:
                 self._reconcile(hpa, service, demand, seen.now)
         return {name: hpa.said for name, hpa in self._hpas.items() if name in seen.services and hpa.said is not None}
@@ -91,7 +99,7 @@ class PredictivePolicy:
         metrics, external = [utilization_metric(CPU, self._settings.target)], {}
         request, cores = usable(service.requests.get(CPU)), demand.coming()
         if request and cores is not None and usable(service.usage.get(CPU)) is not None:
-            per_replica = max(1, milli(request * self._settings.target / 100))
+            per_replica = max(1, milli_units(request * self._settings.target / 100))
             metrics.append(external_metric(FORECAST, per_replica))
             external[FORECAST] = cores
         hpa.reconcile(service, now, metrics=tuple(metrics), behavior=self._behavior, external=external)

@@ -1,8 +1,9 @@
 """The HPA's rule over what a policy sees: one object per service, its memory, and when it is its turn.
 
-What a ``ServiceObservation`` tells of pods in counts becomes pods: the ready ones used the mean, those that start and
-those that no node has taken are unready. So a service of which no pod is ready, or of which nothing is measured, is one
-whose metric fails: it keeps its replicas.
+Where an observation has what the rule reads, pod by pod, that decides, and the answer is the controller's to the last
+rounding. Of a twin, which tells pods in counts, pods are made: the ready ones used the mean, those that start and those
+that no node has taken are unready. So a service of which no pod is ready, or of which nothing is measured, is one whose
+metric fails: it keeps its replicas.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from shared.autoscaling.hpa.model import (
     Answers,
     Behavior,
+    Condition,
     ContainerFacts,
     Controller,
     ExternalSeries,
@@ -25,9 +27,11 @@ from shared.autoscaling.hpa.model import (
     PodUsage,
     Scale,
     ScaleEvent,
+    Seen,
     Spec,
 )
-from shared.autoscaling.hpa.rule import reconcile
+from shared.autoscaling.hpa.rule import TO_ZERO, reconcile
+from shared.autoscaling.hpa.values import milli_units
 from shared.autoscaling.observation import ServiceObservation
 
 SYNC_S = 15.0
@@ -40,11 +44,6 @@ _CONTAINER = "main"
 def usable(reading: float | None) -> float | None:
     """None for a reading that is none: missing, not a number, infinite, negative."""
     return reading if reading is not None and math.isfinite(reading) and reading >= 0 else None
-
-
-def milli(amount: float) -> int:
-    """Thousandths, rounded up but for the last bits of the float (0.07 is 70), within an int64."""
-    return min(math.ceil(round(amount * 1000, 6)), 2**63 - 1)
 
 
 class Beat:
@@ -64,18 +63,24 @@ class Beat:
 
 
 class ServiceHpa:
-    """One service's HorizontalPodAutoscaler, and what its controller remembers."""
+    """One service's HorizontalPodAutoscaler, and what its controller remembers. ``outcome``: the last reconciliation,
+    None before the first."""
 
     def __init__(self, flags: Controller) -> None:
         self._flags = flags
         self._memory = Memory()
-        self._said: int | None = None
+        self.outcome: Outcome | None = None
         self._events: tuple[tuple[ScaleEvent, ...], tuple[ScaleEvent, ...]] = ((), ())
+        self._done = False
 
     @property
     def said(self) -> int | None:
         """The replicas of the last reconciliation; None before the first."""
-        return self._said
+        return None if self.outcome is None else self.outcome.replicas
+
+    def note(self, seen: ServiceObservation) -> None:
+        """Take in whether what was said came about; to be told at each decision, also where none is made."""
+        self._done = self._done or self.said in (seen.replicas, seen.scaled_to)
 
     def reconcile(
         self,
@@ -86,38 +91,49 @@ class ServiceHpa:
         behavior: Behavior | None,
         external: Mapping[str, float] | None = None,
     ) -> Outcome:
-        """One reconciliation. ``external``: totals by name of metric; one that is absent fails.
+        """One reconciliation. ``external``: totals by name of metric, in place of what the API told; one that is absent
+        fails.
 
-        An HPA has at least one replica; who scales to zero does it beside the HPA, as KEDA does.
+        An HPA has at least one replica unless it may scale to zero; who else does it does it beside the HPA, as KEDA.
         """
-        if self._said is not None and seen.replicas != self._said:
-            # what was said was not done, or was undone: then it is no scale event either
+        self.note(seen)
+        if self.outcome is not None and not self._done:
+            # what was said was not done: then it is no scale event either
             self._memory = replace(self._memory, ups=self._events[0], downs=self._events[1])
-        self._events = (self._memory.ups, self._memory.downs)
+        if self.outcome is None and seen.asleep:
+            status = replace(self._memory.status, conditions={TO_ZERO: Condition("True", "ScaledToZero")})
+            self._memory = replace(self._memory, status=status)
+        self._events, self._done = (self._memory.ups, self._memory.downs), False
+        least = 0 if self._flags.scale_to_zero else 1
         spec = Spec(
-            minimum=max(1, seen.bounds.minimum), maximum=max(1, seen.bounds.maximum), metrics=metrics, behavior=behavior
+            minimum=max(least, seen.bounds.minimum),
+            maximum=max(1, seen.bounds.maximum),
+            metrics=metrics,
+            behavior=behavior,
         )
-        pods, usages = _pods_of(seen, now)
-        outcome = reconcile(
-            spec,
-            self._memory,
-            Scale(seen.replicas, seen.ready + seen.starting + seen.pending, _SELECTOR),
-            pods,
-            Answers(
-                resource=usages,
-                external=tuple(ExternalSeries(name, {}, milli(value)) for name, value in (external or {}).items()),
-            ),
-            now,
-            flags=self._flags,
+        sight = seen.seen or _made_up(seen, now)
+        answers = sight.answers
+        if external is not None:
+            told = tuple(ExternalSeries(name, {}, milli_units(value)) for name, value in external.items())
+            answers = replace(answers, external=told)
+        self.outcome = reconcile(
+            spec, self._memory, sight.scale, sight.pods, answers, now, flags=self._flags, others=sight.others
         )
-        self._memory, self._said = outcome.memory, outcome.replicas
-        return outcome
+        self._memory = self.outcome.memory
+        return self.outcome
+
+
+def _made_up(seen: ServiceObservation, now: float) -> Seen:
+    """Pods as the counts tell them."""
+    pods, usages = _pods_of(seen, now)
+    scale = Scale(seen.replicas, seen.ready + seen.starting + seen.pending, _SELECTOR)
+    return Seen(scale, pods, Answers(resource=usages))
 
 
 def _pods_of(seen: ServiceObservation, now: float) -> tuple[tuple[PodFacts, ...], tuple[PodUsage, ...]]:
-    requests = {name: milli(amount) for name, amount in seen.requests.items() if usable(amount)}
+    requests = {name: milli_units(amount) for name, amount in seen.requests.items() if usable(amount)}
     containers = (ContainerFacts(_CONTAINER, requests),)
-    used = {name: milli(value) for name, reading in seen.usage.items() if (value := usable(reading)) is not None}
+    used = {name: milli_units(value) for name, reading in seen.usage.items() if (value := usable(reading)) is not None}
     ready = [
         PodFacts(name=f"ready-{index}", labels=_LABELS, ready="True", start_s=float("-inf"), containers=containers)
         for index in range(seen.ready)

@@ -1,7 +1,8 @@
 """Whose number is taken: the policy's, HPA's rule's, or the larger of the two. Pure.
 
-``fallback``: a policy that failed, was late, or answered with what is no number of replicas is not obeyed: what runs,
-or HPA's rule where that is more. ``drift``: what is unlike its training is decided by HPA's rule alone.
+``fallback``: a policy that failed, was late, answered with what is no number of replicas, or lacks a signal that it
+needs is not obeyed: what runs, or HPA's rule where that is more. ``drift``: what is unlike its training is decided by
+HPA's rule alone.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ def first(scene: Scene) -> Draft:
 
 
 def fallback(scene: Scene, draft: Draft) -> None:
-    """At least what runs and HPA's rule, where the policy gave no usable answer."""
+    """At least what runs and HPA's rule, where the policy gave no usable answer, or decided blindly."""
     for name, case in scene.services.items():
-        why = scene.policy_failed
+        why = scene.policy_failed or case.lacking
         if not why and case.wanted is not None and not usable(case.wanted):
             why = f"the policy's answer {repr(case.wanted)[:32]} is no number of replicas"
         if why:

@@ -30,7 +30,7 @@ def room(scene: Scene, draft: Draft) -> None:
         more = draft.replicas[name] - case.seen.replicas
         if more <= 0:
             continue
-        granted = placed(nodes, case.seen.requests, more)
+        granted = placed(nodes, case.takes, more)
         why = f"the nodes have room for {granted} more"
         draft.at_most(name, case.seen.replicas + granted, "room", why)
 

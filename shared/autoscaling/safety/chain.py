@@ -21,6 +21,7 @@ SAFEGUARDS: tuple[tuple[str, Safeguard], ...] = (
     ("fallback", answer.fallback),
     ("readings", readings.hold_or_rise),
     ("held", holds.held),
+    ("foreign", holds.foreign),
     ("nobody-ready", holds.nobody_ready),
     ("budget", holds.budget),
     ("unfinished", answer.unfinished),

@@ -42,7 +42,9 @@ def _must_not_fall(scene: Scene, case: Case, to: int) -> list[str]:
         found.append("nobody-ready")
     if case.disruptions is not None and to < case.seen.ready - case.disruptions:
         found.append("budget")
-    if scene.policy_failed or (case.wanted is not None and type(case.wanted) is not int):
+    if case.foreign is not None and to < min(case.foreign, case.seen.replicas):
+        found.append("foreign")
+    if scene.policy_failed or case.lacking or (case.wanted is not None and type(case.wanted) is not int):
         found.append("fallback")
     removed = -sum(change.delta for change in case.changes if change.at_s > scene.now - scene.limits.down_period_s)
     start = max(case.seen.replicas + removed, 0)
@@ -79,7 +81,7 @@ def _must_rise(scene: Scene, case: Case, to: int) -> list[str]:
         most = max(case.rule, case.floor or 0, case.seen.replicas, case.seen.bounds.minimum)
         if not min(case.rule, doubling) <= to <= most and case.rule >= case.seen.replicas:
             found.append("drift")
-    elif scene.policy_failed and to < min(case.rule or 0, doubling):
+    elif (scene.policy_failed or case.lacking) and to < min(case.rule or 0, doubling):
         found.append("fallback")
     if case.floor is not None and to < min(case.floor, doubling):
         found.append("unfinished")
@@ -100,6 +102,6 @@ def _together(scene: Scene, allowed: Mapping[str, int]) -> list[str]:
     if scene.nodes is not None:
         nodes = list(scene.nodes)
         for name, more in grown.items():
-            if placed(nodes, scene.services[name].seen.requests, more) < more:
+            if placed(nodes, scene.services[name].takes, more) < more:
                 found.append(f"room: {name} grows by {more}, which do not fit")
     return found

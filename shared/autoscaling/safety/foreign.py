@@ -1,24 +1,42 @@
-"""Somebody else writes what we write: found out, told, never fought. Pure.
+"""Somebody else writes what we write: found out, told, and answered so that nobody is short of replicas. Pure.
 
 What is expected of a target is a set: what we wrote, and what it was before while the outcome of the write is unknown.
-Anything else is somebody else's word, and stands until an operator gives a new go, which takes things as they are.
+Anything else is somebody else's word: a hand on the scale, or a manifest with replicas that was applied.
+
+    found --for GRACE_S nothing is written--> spec.foreignWriter correct: it counts as ours, and all is as ever
+                                              hold, below need: risen over, and with that it is ours again
+                                              hold, else: KEPT, nothing falls below it until a new go
+
+A number below need takes replicas from those who use the service, so it is risen over either way; one above it costs
+money alone, and may be there for a reason that only people know. A new go takes things as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from msgspec import Struct
+from msgspec.structs import replace
 
-from shared.model.autoscaler import Go
+from shared.model.autoscaler import ForeignWriter, Go
+
+GRACE_S = 30.0
+"""So long a number that somebody else wrote stands, whatever it is: who applies several things is done by then, and
+whoever switches us off for what he is about to do has the time."""
 
 
 class Foreign(Struct, frozen=True):
-    """A write that was not ours. ``value``: what it set; ``go``: the operator's word that was in force."""
+    """A write that was not ours. ``value``: what it set; ``go``: the operator's word that was in force; ``at_s``: when
+    it was found, seconds since 1970; ``times``: how often such a write was found; ``kept``: it is a floor."""
 
     value: int
     by: str
     go: Go
+    at_s: float = 0.0
+    times: int = 1
+    kept: bool = False
+
+    def stands(self, wall_s: float) -> bool:
+        """Whether its grace lasts. A clock that was set back ends it at the latest after as long again."""
+        return abs(wall_s - self.at_s) < GRACE_S
 
 
 class Expected(Struct, frozen=True):
@@ -27,25 +45,40 @@ class Expected(Struct, frozen=True):
     values: tuple[int, ...]
 
 
-def seen(expected: Expected | None, shown: int, *, by: str, go: Go, before: Foreign | None) -> Foreign | None:
-    """What is known of foreign writers after a reading. ``expected`` None: nothing was written by us yet."""
+def seen(
+    expected: Expected | None, shown: int, *, by: str, go: Go, before: Foreign | None, wall_s: float, times: int = 0
+) -> Foreign | None:
+    """What is known of foreign writers after a reading. ``expected`` None: nothing was written by us yet; ``times``: of
+    such writes that are dealt with."""
+    ours = expected is not None and shown in expected.values
     if before is not None and before.go == go:
-        return Foreign(shown, by or before.by, go) if shown != before.value else before
-    if before is not None or expected is None or shown in expected.values:
+        if ours or shown == before.value:
+            return before
+        return Foreign(shown, by or before.by, go, wall_s, before.times + 1)
+    if before is not None or expected is None or ours:
         return None  # nothing, or a new go
-    return Foreign(shown, by, go)
+    return Foreign(shown, by, go, wall_s, times + 1)
 
 
-def text(found: Foreign) -> str:
+def settled(found: Foreign, *, allowed: int, shown: int, answer: ForeignWriter, wall_s: float) -> Foreign | None:
+    """What is left of it once a decision is made; None: the number is ours again. ``allowed``: what may be written."""
+    if found.stands(wall_s):
+        return found
+    if answer is ForeignWriter.CORRECT or (allowed > shown and not found.kept):
+        return None
+    return replace(found, kept=True)
+
+
+def text(found: Foreign, answer: ForeignWriter, wall_s: float) -> str:
     """What the operator is told."""
     who = f" by {found.by!r}"[:80] if found.by else ""
-    return f"somebody else set {found.value}{who}; nothing is written until a new go (conclave autoscale go)"
-
-
-def shared_targets(claims: Iterable[tuple[str, Iterable[str]]]) -> Mapping[str, tuple[str, ...]]:
-    """Targets that more than one object names: by target, the objects. ``claims``: (object, its targets)."""
-    found: dict[str, list[str]] = {}
-    for claimant, targets in claims:
-        for target in targets:
-            found.setdefault(target, []).append(claimant)
-    return {target: tuple(sorted(names)) for target, names in found.items() if len(names) > 1}
+    again = f", for the {found.times}. time" if found.times > 1 else ""
+    said = f"somebody else set {found.value}{who}{again}"
+    remedy = "; take replicas out of what is applied, or let it ignore them" if found.times > 1 else ""
+    if found.stands(wall_s):
+        then = (
+            "then it is corrected" if answer is ForeignWriter.CORRECT else "then it is risen over where it is too few"
+        )
+        return f"{said}; it stands for {GRACE_S:g} s, {then}{remedy}"
+    held = "nothing falls below it until a new go (conclave autoscale go) or with spec.foreignWriter: correct"
+    return f"{said}; {held}{remedy}"

@@ -1,8 +1,9 @@
 """When a service may not be made smaller: something else is going on with it. Pure.
 
 ``held``: a rollout, a drain, a fail-over, a failing probe (they come with the observation). ``nobody_ready``: no pod
-that serves is no sign of no load. ``budget``: no more serving pods go at once than its disruption budget allows; pods
-that are not ready do not count as serving.
+that serves is no sign of no load. ``foreign``: what somebody else set is no ceiling, and a floor until a go.
+``budget``: no more serving pods go at once than its disruption budget allows; pods that are not ready do not count as
+serving.
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ def held(scene: Scene, draft: Draft) -> None:
     for name, case in scene.services.items():
         if case.seen.held:
             draft.at_least(name, case.seen.replicas, "held", case.seen.held[0])
+
+
+def foreign(scene: Scene, draft: Draft) -> None:
+    """Not below what somebody else wrote."""
+    for name, case in scene.services.items():
+        if case.foreign is not None:
+            floor = min(case.foreign, case.seen.replicas)
+            draft.at_least(name, floor, "foreign", f"somebody else set {case.foreign}, which stands until a go")
 
 
 def nobody_ready(scene: Scene, draft: Draft) -> None:

@@ -39,9 +39,15 @@ class Case(Struct, frozen=True, kw_only=True):
     """What HPA's rule says; None: it has nothing to go by."""
     bad: tuple[str, ...] = ()
     """What is wrong with its readings, a line each; empty: all of them can be relied on."""
+    lacking: str = ""
+    """Which signals the policy needs and nobody tells of it."""
     changes: tuple[Change, ...] = ()
     floor: int | None = None
     """A rise that the last decision ordered and nobody carried out."""
+    foreign: int | None = None
+    """What somebody else wrote, which nothing is to fall below; None: nobody did, or it is to be corrected."""
+    takes: Mapping[str, float] = {}
+    """What one more pod would hold on a node: cores, bytes."""
     disruptions: int | None = None
     """How many serving pods its disruption budget lets go now; None: it has no budget."""
 

@@ -10,14 +10,19 @@ from typing import Protocol
 from urllib.parse import quote
 
 from shared.adapters.prometheus import PrometheusClient
+from shared.autoscaling.hpa import decode
+from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, Metric, PodUsage
+from shared.autoscaling.hpa.model import Source as MetricSource
 from shared.autoscaling.safety.readings import Reading
 from shared.errors import ConfigError, KubeError
-from shared.kube.scaled_objects import PodMetric, decode_metric_values, decode_pod_metrics
+from shared.kube.label_selectors import query_text
+from shared.kube.scaled_objects import decode_metric_values
 from shared.model.autoscaler import Signal, Source, SourceKind
 
 CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io/v1beta2", "/apis/external.metrics.k8s.io/v1beta1"
 METRICS = "/apis/metrics.k8s.io/v1beta1"
 BRIEF = 200
+NO_SELECTOR = "the target's pods cannot be told by a selector; without one the whole namespace would count"
 
 
 class RawReads(Protocol):
@@ -36,12 +41,12 @@ class MetricReads:
     def __init__(self, api: RawReads, prometheus: PrometheusClient | None, *, timeout_s: float) -> None:
         self._api, self._prometheus, self._timeout_s = api, prometheus, timeout_s
 
-    async def pod_metrics(self, namespace: str) -> dict[str, PodMetric] | str:
-        """What each pod uses, by name; why it could not be read."""
+    async def pod_metrics(self, namespace: str) -> dict[str, PodUsage] | str:
+        """What each pod's containers use, by the pod's name; why it could not be read."""
         path = f"{METRICS}/namespaces/{quote(namespace, safe='')}/pods"
         try:
             body = await self._api.read("list pod metrics", path, timeout_s=self._timeout_s)
-            return {one.pod: one for one in decode_pod_metrics(body)}
+            return {one.pod: one for one in decode.pod_usages(body)}
         except KubeError as error:
             return f"metrics.k8s.io: {str(error)[:BRIEF]}"
 
@@ -64,6 +69,34 @@ class MetricReads:
         pods = len(values) if source.kind is SourceKind.PODS and not source.selector else None
         return Reading(joined if worst is None else worst, min(at_s for _, at_s in values), pods=pods)
 
+    async def series(
+        self, namespace: str, metric: Metric, selector: str, resource: str
+    ) -> tuple[CustomSeries, ...] | tuple[ExternalSeries, ...] | str:
+        """What the API answers to the question that the HPA's rule has for a Pods, an Object or an External metric; a
+        text: why it does not. ``selector``: of the target's pods; ``resource``: plural, and group, of the object."""
+        space, name = quote(namespace, safe=""), quote(metric.name, safe="")
+        chosen = query_text(metric.selector) if metric.selector is not None else ""
+        query = {"metricLabelSelector": chosen} if chosen else {}
+        path = f"{CUSTOM}/namespaces/{space}/{name}"
+        if metric.source is MetricSource.EXTERNAL:
+            path, query = f"{EXTERNAL}/namespaces/{space}/{name}", {"labelSelector": chosen} if chosen else {}
+        elif metric.source is MetricSource.PODS:
+            if not selector:
+                return NO_SELECTOR
+            path, query = f"{CUSTOM}/namespaces/{space}/pods/*/{name}", {**query, "labelSelector": selector}
+        elif resource == "namespaces":
+            path = f"{CUSTOM}/namespaces/{space}/metrics/{name}"
+        elif metric.described is not None:
+            there = f"{quote(resource, safe='')}/{quote(metric.described.name, safe='')}"
+            path = f"{CUSTOM}/namespaces/{space}/{there}/{name}"
+        try:
+            body = await self._api.read(f"metric {metric.source}", path, query=query, timeout_s=self._timeout_s)
+            return (
+                decode.external_series(body) if metric.source is MetricSource.EXTERNAL else decode.custom_series(body)
+            )
+        except KubeError as error:
+            return str(error)[:BRIEF]
+
     async def _by_query(self, query: str) -> list[tuple[float, float]]:
         if self._prometheus is None:
             raise ConfigError("there is no Prometheus: give --prometheus URL")
@@ -81,8 +114,9 @@ class MetricReads:
                 query = {"labelSelector": source.selector} if source.selector else {}
             case SourceKind.PODS:
                 path = f"{CUSTOM}/namespaces/{space}/pods/*/{metric}"
-                chosen = source.selector or selector
-                query = {"labelSelector": chosen} if chosen else {}
+                query = {"labelSelector": source.selector or selector}
+                if not query["labelSelector"]:
+                    raise ConfigError(NO_SELECTOR)
             case _:
                 resource, name = quote(source.object_resource, safe=""), quote(source.object_name, safe="")
                 path = f"{CUSTOM}/namespaces/{space}/{resource}/{name}/{metric}"

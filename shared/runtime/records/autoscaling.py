@@ -57,7 +57,8 @@ class GivenGo(msgspec.Struct, frozen=True, kw_only=True):
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One decision as the ring keeps it. ``at``: RFC 3339. By service: ``safeguards``, (name, why) of those that
-    changed its number; ``gates``, (reason, text) of why it is not written; ``bad``, what its readings lack."""
+    changed its number; ``gates``, (reason, text) of why it is not written; ``bad``, what its readings lack;
+    ``lacking``, which signals the policy has none of; ``refused``, (reason, text) of what HPA's rule cannot go by."""
 
     at: str
     term: int
@@ -72,6 +73,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     services: Sequence[DecidedService] = ()
     seen: Seen = Seen()
     bad: Mapping[str, Sequence[str]] = {}
+    lacking: Mapping[str, str] = {}
+    refused: Mapping[str, tuple[str, str]] = {}
     safeguards: Mapping[str, Sequence[tuple[str, str]]] = {}
     gates: Mapping[str, tuple[str, str]] = {}
 

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 
 from msgspec import field
 
+from shared.autoscaling.hpa.convert_seen import requested
+from shared.autoscaling.hpa.model import CPU, PodUsage
+from shared.autoscaling.hpa.pods import pod_samples
+from shared.errors import ObjectError
 from shared.kube.objects import Json, ObjectMeta, PodCondition, PodSpec
-from shared.kube.scaled_objects import PodMetric, requests_of, unix_s
+from shared.kube.scaled_objects import unix_s
 
 HANGS_AFTER_S = 60.0
 """A container that has run for so long without its pod being Ready hangs."""
@@ -88,7 +92,7 @@ class Pods:
     """When the oldest of these measurements was made, seconds since 1970."""
 
 
-def counted(pods: Sequence[SeenPod], metrics: Mapping[str, PodMetric], *, now_s: float) -> Pods:
+def counted(pods: Sequence[SeenPod], metrics: Mapping[str, PodUsage], *, now_s: float) -> Pods:
     """The pods at ``now_s``, seconds since 1970."""
     there = [pod for pod in pods if pod.there]
     ready = [pod for pod in there if pod.ready]
@@ -102,11 +106,18 @@ def counted(pods: Sequence[SeenPod], metrics: Mapping[str, PodMetric], *, now_s:
         crash_loop=sum(_crash_loops(pod) for pod in placed),
         oom_killed=sum(_oom_killed(pod, now_s) for pod in placed),
         hung=sum(_hangs(pod, now_s) for pod in placed),
-        requests=requests_of(there[0].spec.containers, there[0].spec.overhead) if there else {},
-        cpu=_mean([one.usage["cpu"] for one in used if "cpu" in one.usage]),
-        memory=_mean([one.usage["memory"] for one in used if "memory" in one.usage]),
+        requests=_requested(there[0].spec) if there else {},
+        cpu=_mean([one.value / 1000 for one in pod_samples(used, CPU).values()]),
+        memory=_mean([one.value / 1000 for one in pod_samples(used, "memory").values()]),
         measured_s=min((one.at_s for one in used), default=None),
     )
+
+
+def _requested(spec: PodSpec) -> Mapping[str, float]:
+    try:
+        return requested(spec)
+    except ObjectError:
+        return {}  # a quantity that is none: the capture tells what it can
 
 
 def _crash_loops(pod: SeenPod) -> bool:

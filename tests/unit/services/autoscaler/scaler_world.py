@@ -46,11 +46,11 @@ from services.autoscaler.core.instructions import (
     Write,
 )
 from services.autoscaler.core.state import CoreSettings
+from shared.autoscaling.hpa.model import ContainerFacts, PodFacts, PodUsage
 from shared.autoscaling.observation import Decision, Observation, Policy
 from shared.errors import ConfigError
 from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
 from shared.kube.objects import ObjectMeta
-from shared.kube.scaled_objects import PodMetric
 from shared.model.autoscaler import Autoscaler
 from shared.wire.records import AutoscaleRecord
 
@@ -69,6 +69,28 @@ def spec_of(*names: str, mode: str = "act-on-scale", **more: Any) -> Json:
     limits = {"upPods": 100, "downPods": 100, "nodesGrow": True, "failOverSeconds": 1}
     targets = [{"name": name, "scaleTargetRef": {"name": name}, "minReplicas": 1, "maxReplicas": 20} for name in names]
     return {"mode": mode, "policy": {"name": "test"}, "limits": limits, "targets": targets, **more}
+
+
+def pod_of(
+    name: str, *, app: str = "front", labels: Mapping[str, str] | None = None, owner: str = "", node: str = "n1",
+    ready: bool = True, start_s: float = WALL, phase: str = "", deleting: bool = False,
+    requests: Mapping[str, int] | None = None,
+) -> PodFact:  # fmt: skip
+    """A pod that requests a core and 256 MiB."""
+    asked = {"cpu": 1000, "memory": (1 << 28) * 1000} if requests is None else requests
+    seen = PodFacts(
+        name=name, labels={"app": app} if labels is None else labels, phase=phase or ("Running" if node else "Pending"),
+        deleting=deleting, ready="True" if ready else "False", ready_since_s=start_s, start_s=start_s if node else None,
+        containers=(ContainerFacts("main", asked),),
+    )  # fmt: skip
+    takes = {key: value / 1000 for key, value in asked.items()}
+    return PodFact(uid=name, namespace="shop", seen=seen, owner=owner, node=node, takes=takes)
+
+
+def usage_of(pod: str, at_s: float, **amounts: float) -> PodUsage:
+    """A pod's sample: cores and bytes, over 30 s."""
+    milli = {name: round(amount * 1000) for name, amount in amounts.items()}
+    return PodUsage(pod, {}, at_s, 30.0, (("main", milli),))
 
 
 class Wants:
@@ -129,7 +151,7 @@ class World:
     spec: Json = field(default_factory=dict)
     generation: int = 1
     status: Json = field(default_factory=dict)
-    metrics: Mapping[str, PodMetric] | str | None = None
+    metrics: Mapping[str, PodUsage] | str | None = None
     readings: Json = field(default_factory=dict)
     store_down: bool = False
     api_down: bool = False
@@ -156,10 +178,9 @@ class World:
         old = self.pods.get(name, [])
         count = self.deployments[name].replicas
         self.pods[name] = [
-            PodFact(
-                uid=f"{name}-{number}", namespace="shop", name=f"{name}-{number}", labels={"app": name},
-                owner=f"set-{name}", node="" if number >= count - pending else "n1",
-                ready=number < (count - pending if ready is None else ready), since_s=WALL,
+            pod_of(
+                f"{name}-{number}", app=name, owner=f"set-{name}", node="" if number >= count - pending else "n1",
+                ready=number < (count - pending if ready is None else ready),
             )
             for number in range(count)
         ]  # fmt: skip
@@ -255,6 +276,8 @@ class World:
                     return Committed(instruction.key, instruction.number, "unknown")
                 if self.fences and process.core.state.term != self.term:
                     return Fenced("another leads")
+                if instruction.key != KEY:
+                    return Committed(instruction.key, instruction.number, "ok")  # its record is its own
                 if self.fences and instruction.last_revision != self.revision:
                     return Committed(instruction.key, instruction.number, "refused")
                 self.revision += 1
@@ -288,12 +311,13 @@ class World:
             else:
                 targets[target.name] = TargetFact(
                     uid=f"uid-{target.ref.name}", resource_version=str(one.version), replicas=one.replicas,
-                    rollout=one.rollout, writer=one.writer,
+                    rollout=one.rollout, writer=one.writer, there=len(self.pods.get(target.ref.name, ())),
+                    selector=f"app={target.ref.name}",
                 )  # fmt: skip
         metrics = self.metrics
         if metrics is None:
             metrics = {
-                pod.name: PodMetric(pod.name, WALL + self.now, {"cpu": 0.5, "memory": 1e8})
+                pod.name: usage_of(pod.name, WALL + self.now, cpu=0.5, memory=1e8)
                 for pods in self.pods.values()
                 for pod in pods
             }
@@ -354,4 +378,4 @@ def _unknown(instruction: Instruction) -> Event | None:
             return None
 
 
-__all__ = ["KEY", "WALL", "Wants", "World", "replace", "scaler_of", "spec_of"]
+__all__ = ["KEY", "WALL", "Wants", "World", "pod_of", "replace", "scaler_of", "spec_of", "usage_of"]

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from services.autoscaler.core.events import PodFact, PodSeen
+from services.autoscaler.core.events import PodSeen
 from shared.autoscaling.safety.readings import Reading
-from shared.kube.scaled_objects import PodMetric
 from shared.model.autoscaler import Signal
-from tests.unit.services.autoscaler.scaler_world import WALL, World, spec_of
+from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of, usage_of
 
 
 @pytest.fixture
@@ -61,8 +60,6 @@ def test_a_spec_that_cannot_be_meant_is_one_condition_that_names_the_field(
 @pytest.mark.parametrize(
     ("value", "at_s", "why"),
     [
-        (float("nan"), 0.0, "nan is no number"),
-        (float("inf"), 0.0, "inf is no number"),
         (-3.0, 0.0, "-3 is negative"),
         (5.0, 120.0, "120 s in the future"),
         (5.0, -300.0, "300 s old"),
@@ -73,8 +70,7 @@ def test_a_reading_that_cannot_be_is_one_condition_and_nothing_falls(world: Worl
     world.now += 600
     now = WALL + world.now + 10  # of the next round
     world.metrics = {
-        f"front-{number}": PodMetric(f"front-{number}", now + at_s, {"cpu": value, "memory": 1e8})
-        for number in range(4)
+        f"front-{number}": usage_of(f"front-{number}", now + at_s, cpu=value, memory=1e8) for number in range(4)
     }
     world.run()
     assert world.accepted == []
@@ -82,6 +78,18 @@ def test_a_reading_that_cannot_be_is_one_condition_and_nothing_falls(world: Worl
     assert (status, reason) == ("False", "Bad")
     assert f"front cpu: {'it is from ' if 'future' in why else ''}" in message
     assert why in message
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_cpu_that_is_no_number_is_told_and_nothing_falls(world: World, value: float):
+    spec = {**world.spec}
+    spec["targets"] = [target(metrics=[{"signal": "cpu", "type": "Prometheus", "query": "cpu"}])]
+    world.readings = {"front": {Signal.CPU: Reading(value, WALL + world.now + 10)}}
+    world.apply(spec)
+    world.approve()
+    world.run()
+    assert "is no number" in world.condition("MetricsGood")[2]
+    assert world.accepted == []
 
 
 def test_a_rate_of_another_unit_is_told(world: World):
@@ -106,11 +114,7 @@ def test_pods_that_an_attacker_labels_as_ours_change_nothing(world: World, label
     """Not the number of ready pods, nor a failing probe of theirs, nor what their samples would say."""
     world.policy.wanted = {"front": 4}
     for number in range(30):
-        fake = PodFact(
-            uid=f"evil-{number}", namespace="shop", name=f"evil-{number}", labels=labels, node="n1", since_s=0.0,
-            ready=number % 2 == 0,
-        )  # fmt: skip
-        world.tell(PodSeen(fake))
+        world.tell(PodSeen(pod_of(f"evil-{number}", labels=labels, start_s=0.0, ready=number % 2 == 0)))
     world.run()
     seen = world.policy.seen[-1].services["front"]
     assert (seen.ready, seen.starting, seen.pending, seen.held) == (4, 0, 0, ())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.autoscaler.core.events import HpaFact, HpaSeen, ScalerSeen, Tick
+from services.autoscaler.core.events import HpaFact, HpaSeen, PodSeen, ScalerSeen, Tick
 from services.autoscaler.core.instructions import Commit, ReadRound, Write
 from shared.autoscaling.safety.readings import Reading
 from shared.model.autoscaler import Signal, TargetRef
-from tests.unit.services.autoscaler.scaler_world import WALL, World, spec_of
+from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of
 
 
 @pytest.fixture
@@ -372,13 +372,8 @@ def test_trouble_keeps_a_service_from_falling(world: World, trouble: dict[str, o
 
 
 def test_an_attackers_pods_with_our_labels_do_not_count(world: World):
-    from services.autoscaler.core.events import PodFact, PodSeen
-
     for number in range(50):
-        fake = PodFact(
-            uid=f"evil-{number}", namespace="shop", name=f"evil-{number}", labels={"app": "front"}, ready=True
-        )
-        world.tell(PodSeen(fake))
+        world.tell(PodSeen(pod_of(f"evil-{number}", node="")))
     world.run()
     assert world.policy.seen[-1].services["front"].ready == 4
 

@@ -104,9 +104,97 @@ async def read(
 
 async def test_a_deployment_is_read_with_its_version_and_its_rollout():
     found = await read(Api())
-    assert found.targets["front"] == TargetFact(uid="u", resource_version="7", replicas=4, selector="app=front")
+    assert found.targets["front"] == TargetFact(
+        uid="u", resource_version="7", replicas=4, there=4, selector="app=front"
+    )
     rolling = await read(Api(**{DEPLOYMENT: deployment(updatedReplicas=1)}))
     assert "1 of 4" in rolling.targets["front"].rollout  # type: ignore[union-attr]
+
+
+def stateful_set(strategy: Json, *, updated: int, ordinals: Json | None = None) -> Json:
+    """Four pods, of two revisions."""
+    status = {"replicas": 4, "updatedReplicas": updated, "currentRevision": "a", "updateRevision": "b"}
+    spec = {"replicas": 4, "selector": {"matchLabels": {"app": "front"}}, "updateStrategy": strategy}
+    return {
+        "metadata": {"uid": "u", "resourceVersion": "7"},
+        "spec": {**spec, **({"ordinals": ordinals} if ordinals else {})}, "status": status,
+    }  # fmt: skip
+
+
+def rolling(partition: int) -> Json:
+    return {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "updated", "ordinals", "rollout"),
+    [
+        ({"type": "RollingUpdate"}, 1, None, True),
+        ({"type": "RollingUpdate"}, 4, None, False),  # the controller has yet to say that it is over
+        ({}, 3, None, True),
+        ({"type": "OnDelete"}, 0, None, False),  # people delete these pods, when they like
+        ({"type": "OnDelete"}, 2, None, False),
+        (rolling(3), 0, None, True),
+        (rolling(3), 1, None, False),  # pods 0, 1 and 2 stay as they are
+        (rolling(9), 0, None, False),
+        (rolling(0), 3, None, True),
+        (rolling(7), 1, {"start": 5}, True),  # pods 5 to 8: 7 and 8 are rolled
+        (rolling(7), 2, {"start": 5}, False),
+    ],
+)
+async def test_a_stateful_set_rolls_only_what_its_strategy_rolls(
+    strategy: Json, updated: int, ordinals: Json | None, rollout: bool
+):
+    """At rest under OnDelete or a partition it may be made smaller."""
+    path = "/apis/apps/v1/namespaces/shop/statefulsets/front"
+    api = Api(**{path: stateful_set(strategy, updated=updated, ordinals=ordinals)})
+    found = (await read(api, ref={"kind": "StatefulSet"})).targets["front"]
+    assert isinstance(found, TargetFact)
+    assert bool(found.rollout) is rollout
+
+
+@pytest.mark.parametrize(("paused", "rollout"), [(False, True), (True, False)])
+async def test_a_paused_deployment_rolls_nothing(paused: bool, rollout: bool):
+    """A canary that people keep at two templates: Kubernetes scales both in proportion."""
+    body = deployment(updatedReplicas=1)
+    body["spec"]["paused"] = paused
+    found = (await read(Api(**{DEPLOYMENT: body}))).targets["front"]
+    assert isinstance(found, TargetFact)
+    assert bool(found.rollout) is rollout
+
+
+@pytest.mark.parametrize(
+    ("selector", "asked"),
+    [
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}, "app in (a,b)"),
+        (
+            {"matchLabels": {"app": "x"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["db"]}]},
+            "app=x,tier notin (db)",
+        ),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "DoesNotExist"}]},
+            "a,!b",
+        ),
+    ],
+)
+async def test_a_pods_metric_is_asked_of_just_the_pods_that_the_workload_selects(selector: Json, asked: str):
+    path, body = f"{CUSTOM}/namespaces/shop/pods/*/requests", deployment()
+    body["spec"]["selector"] = selector
+    api = Api(**{path: values("60"), DEPLOYMENT: body})
+    found = await read(api, {"signal": "arrivals", "type": "Pods", "metric": "requests"})
+    assert dict(api.asked)[path] == {"labelSelector": asked}
+    assert found.readings["front"][Signal.ARRIVALS].value == 60
+
+
+@pytest.mark.parametrize(
+    "selector", [{}, None, {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}, "app=x"]
+)
+async def test_a_selector_that_cannot_be_said_is_a_bad_reading_and_not_the_whole_namespace(selector: Any):
+    path, body = f"{CUSTOM}/namespaces/shop/pods/*/requests", deployment()
+    body["spec"]["selector"] = selector
+    api = Api(**{path: values("60", "60", "60"), DEPLOYMENT: body})
+    found = await read(api, {"signal": "arrivals", "type": "Pods", "metric": "requests"})
+    assert "whole namespace" in found.readings["front"][Signal.ARRIVALS].problem
+    assert path not in dict(api.asked)
 
 
 async def test_what_cannot_be_read_is_said_in_its_place():

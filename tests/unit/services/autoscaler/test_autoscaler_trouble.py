@@ -14,7 +14,6 @@ from services.autoscaler.core.events import (
     HpaSeen,
     NodeFact,
     NodeSeen,
-    PodFact,
     PodGone,
     PodSeen,
     SetSeen,
@@ -24,9 +23,8 @@ from services.autoscaler.core.events import (
 from services.autoscaler.core.instructions import Commit, Instruction, Write
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.readings import Reading
-from shared.kube.scaled_objects import PodMetric
 from shared.model.autoscaler import Signal, TargetRef
-from tests.unit.services.autoscaler.scaler_world import WALL, World, spec_of
+from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of, usage_of
 
 
 class Unmakeable(World):
@@ -147,11 +145,11 @@ def test_one_pods_bad_sample_spoils_the_mean(world: World, usage: dict[str, floa
     world.now += 600
     good = {"cpu": 0.5, "memory": 1e8}
     world.metrics = {
-        f"front-{number}": PodMetric(
-            f"front-{number}", WALL + world.now, {**good, **usage} if "cpu" in usage else usage
+        f"front-{number}": usage_of(
+            f"front-{number}",
+            WALL + world.now,
+            **(good if number != 2 else {**good, **usage} if "cpu" in usage else usage),
         )
-        if number == 2
-        else PodMetric(f"front-{number}", WALL + world.now, good)
         for number in range(4)
     }
     world.policy.wanted = {"front": 1}
@@ -217,13 +215,11 @@ def test_pods_on_their_way_out_serve_nobody_and_hold_their_room():
     cluster.take(NodeSeen(NodeFact(name="n1", cpu=2.0, memory=2.0**30, pods=10, takes=True, cordoned=False)))
     cluster.take(SetSeen("set-front", "uid-front"))
     for name, leaving in (("a", False), ("b", True)):
-        pod = PodFact(
-            uid=name, namespace="shop", name=name, labels={}, owner="set-front", node="n1", ready=True,
-            leaving=leaving, requests={"cpu": 1.0, "memory": 0.0},
-        )  # fmt: skip
+        pod = pod_of(name, owner="set-front", deleting=leaving, requests={"cpu": 1000, "memory": 0})
         cluster.take(PodSeen(pod))
     target = TargetFact(uid="uid-front", resource_version="1", replicas=1)
-    assert [pod.name for pod in cluster.pods_of("shop", TargetRef("apps/v1", "Deployment", "front"), target)] == ["a"]
+    found = cluster.pods_of("shop", TargetRef("apps/v1", "Deployment", "front"), target)
+    assert [(pod.name, pod.there) for pod in found] == [("a", True), ("b", False)]
     assert cluster.free_nodes()[0].cpu == 0.0
     cluster.take(PodGone("b"))
     assert cluster.free_nodes()[0].cpu == 1.0

@@ -10,7 +10,8 @@ import pytest
 from services.twin.bootstrap import make_registry
 from services.twin.metrics_data import CUSTOM, EXTERNAL, PODS, MetricsData
 from services.twin.registry.status import ApiError
-from shared.kube.scaled_objects import decode_metric_values, decode_pod_metrics
+from shared.autoscaling.hpa.decode import pod_usages
+from shared.kube.scaled_objects import decode_metric_values
 
 NOW = 1_800_000_000.0
 
@@ -50,9 +51,10 @@ def test_what_was_not_set_is_not_served(data: MetricsData):
 
 def test_running_pods_use_what_was_set_for_their_names(data: MetricsData):
     data.replace({"pods": {"default/front-": {"cpu": "300m", "memory": "1Mi", "age_s": 20}}})
-    (one,) = decode_pod_metrics(encoded(data.serve(f"{PODS}default/pods")))
-    assert (one.pod, one.at_s, one.usage) == ("front-1", NOW - 20, {"cpu": 0.3, "memory": 1048576.0})
-    assert decode_pod_metrics(encoded(data.serve(f"{PODS}other/pods"))) == []
+    (one,) = pod_usages(encoded(data.serve(f"{PODS}default/pods")))
+    assert (one.pod, one.at_s) == ("front-1", NOW - 20)
+    assert dict(one.containers) == {"c": {"cpu": 300, "memory": 1048576000}}
+    assert pod_usages(encoded(data.serve(f"{PODS}other/pods"))) == []
 
 
 def test_custom_and_external_values_have_their_ages(data: MetricsData):

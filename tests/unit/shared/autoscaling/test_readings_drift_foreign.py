@@ -11,9 +11,9 @@ from shared.autoscaling.approval import digest_of, refusal, weights_of
 from shared.autoscaling.registry import make_policy
 from shared.autoscaling.safety.canary import chosen, in_window
 from shared.autoscaling.safety.drift import Drift, after
-from shared.autoscaling.safety.foreign import Expected, Foreign, seen, shared_targets, text
+from shared.autoscaling.safety.foreign import GRACE_S, Expected, Foreign, seen, settled, text
 from shared.autoscaling.safety.readings import Reading, checked, problem_of
-from shared.model.autoscaler import Autoscaler, Go, Signal
+from shared.model.autoscaler import Autoscaler, ForeignWriter, Go, Signal
 from shared.policy.weights import Card, WeightsFile
 
 WALL = 1_800_000_000.0
@@ -89,23 +89,52 @@ GO = Go("ada", "sha256:1", "monday")
 
 
 def test_what_we_wrote_or_may_have_written_is_not_foreign():
-    assert seen(None, 7, by="kubectl", go=GO, before=None) is None
-    assert seen(Expected((3, 5)), 5, by="", go=GO, before=None) is None
-    assert seen(Expected((3, 5)), 3, by="", go=GO, before=None) is None
+    assert seen(None, 7, by="kubectl", go=GO, before=None, wall_s=WALL) is None
+    assert seen(Expected((3, 5)), 5, by="", go=GO, before=None, wall_s=WALL) is None
+    assert seen(Expected((3, 5)), 3, by="", go=GO, before=None, wall_s=WALL) is None
 
 
-def test_a_foreign_write_stands_until_a_new_go():
-    found = seen(Expected((5,)), 9, by="kubectl-scale", go=GO, before=None)
-    assert found == Foreign(9, "kubectl-scale", GO)
-    assert "kubectl-scale" in text(found)
-    assert seen(Expected((5,)), 9, by="", go=GO, before=found) == found
-    assert seen(Expected((5,)), 12, by="keda", go=GO, before=found) == Foreign(12, "keda", GO)
-    assert seen(None, 9, by="", go=Go("ada", "sha256:1", "tuesday"), before=found) is None
+def found_at(shown: int, *, before: Foreign | None = None, wall_s: float = WALL, go: Go = GO) -> Foreign | None:
+    """What is known after a reading, where 5 was written by us."""
+    return seen(Expected((5,)), shown, by="kubectl-scale", go=go, before=before, wall_s=wall_s)
 
 
-def test_two_objects_on_one_target_are_both_named():
-    found = shared_targets([("a/x", ["Deployment/front"]), ("a/y", ["Deployment/front", "Deployment/cart"])])
-    assert found == {"Deployment/front": ("a/x", "a/y")}
+def test_a_foreign_write_is_told_with_who_wrote_it_and_stands_for_its_grace():
+    found = found_at(9)
+    assert found == Foreign(9, "kubectl-scale", GO, WALL)
+    assert found.stands(WALL + GRACE_S - 1)
+    assert not found.stands(WALL + GRACE_S)
+    assert "kubectl-scale" in text(found, ForeignWriter.HOLD, WALL)
+    assert found_at(9, before=found, wall_s=WALL + 10) == found
+    assert found_at(12, before=found, wall_s=WALL + 10) == Foreign(12, "kubectl-scale", GO, WALL + 10, 2)
+    assert found_at(9, before=found, go=Go("ada", "sha256:1", "tuesday")) is None
+
+
+@pytest.mark.parametrize("answer", list(ForeignWriter))
+def test_what_somebody_set_too_low_is_ours_again_once_it_is_risen_over(answer: ForeignWriter):
+    theirs = Foreign(2, "helm", GO, WALL)
+    early, late = WALL + GRACE_S - 1, WALL + GRACE_S
+    assert settled(theirs, allowed=4, shown=2, answer=answer, wall_s=early) == theirs
+    assert settled(theirs, allowed=4, shown=2, answer=answer, wall_s=late) is None
+
+
+def test_what_somebody_set_above_need_is_a_floor_until_a_go_and_corrected_where_that_is_asked_for():
+    theirs, late = Foreign(10, "kubectl", GO, WALL), WALL + GRACE_S
+    kept = settled(theirs, allowed=4, shown=10, answer=ForeignWriter.HOLD, wall_s=late)
+    assert kept is not None
+    assert kept.kept
+    assert "new go" in text(kept, ForeignWriter.HOLD, late)
+    # a rise above it does not take the floor away
+    assert settled(kept, allowed=12, shown=10, answer=ForeignWriter.HOLD, wall_s=late) == kept
+    assert settled(theirs, allowed=4, shown=10, answer=ForeignWriter.CORRECT, wall_s=late) is None
+
+
+def test_who_writes_again_and_again_is_told_how_to_stop_it():
+    again = found_at(2, before=Foreign(3, "argocd-controller", GO, WALL))
+    assert again is not None
+    said = text(again, ForeignWriter.CORRECT, WALL)
+    assert "2. time" in said
+    assert "take replicas out of what is applied" in said
 
 
 def test_a_go_counts_for_what_was_approved_alone():

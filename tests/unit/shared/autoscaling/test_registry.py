@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.autoscaling.registry import make_policy
+from shared.autoscaling.observation import needs_of
+from shared.autoscaling.registry import POLICIES, make_policy
 from shared.errors import ConfigError
 from tests.autoscaling_builders import asked, moment, web
 
@@ -54,3 +55,18 @@ def test_what_cannot_be_is_refused_by_its_name(name: str, settings: dict[str, An
     with pytest.raises(ConfigError) as refused:
         make_policy(name, settings)
     assert str(refused.value).startswith(told)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_each_policy_declares_the_signals_that_it_needs(name: str) -> None:
+    """What it does not declare would be missing in silence: the service would be held for ever."""
+    policy = make_policy(name)
+    assert callable(getattr(policy, "needs", None))
+    assert needs_of(policy, "web") <= {"cpu", "memory", "arrivals", "served", "failed", "latency_s", "queue"}
+
+
+def test_a_trigger_is_needed_only_of_the_services_that_it_is_set_for() -> None:
+    keda = make_policy("keda", {"queue": {"web": 5.0}, "arrivals": {"db": 9.0}})
+    assert needs_of(keda, "web") == {"queue"}
+    assert needs_of(keda, "db") == {"arrivals"}
+    assert needs_of(keda, "cart") == frozenset()

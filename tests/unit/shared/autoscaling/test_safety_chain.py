@@ -25,14 +25,16 @@ FAST = Limits(up_pods=100, down_pods=100)
 def case(
     replicas: int, wanted: object, *, ready: int | None = None, low: int = 1, high: int = 50, pending: int = 0,
     held: tuple[str, ...] = (), rule: int | None = None, bad: tuple[str, ...] = (), changes: tuple[Change, ...] = (),
-    floor: int | None = None, disruptions: int | None = None, cpu: float = 1.0,
+    floor: int | None = None, disruptions: int | None = None, cpu: float = 1.0, foreign: int | None = None,
+    lacking: str = "",
 ) -> Case:  # fmt: skip
     seen = ServiceObservation(
         replicas=replicas, ready=replicas if ready is None else ready, pending=pending, bounds=Bounds(low, high),
         held=held, requests={"cpu": cpu},
     )  # fmt: skip
     return Case(
-        seen=seen, wanted=wanted, rule=rule, bad=bad, changes=changes, floor=floor, disruptions=disruptions
+        seen=seen, wanted=wanted, rule=rule, bad=bad, changes=changes, floor=floor, disruptions=disruptions,
+        foreign=foreign, lacking=lacking, takes={"cpu": cpu},
     )  # fmt: skip
 
 
@@ -59,6 +61,10 @@ EXAMPLES = (
     Example("cost", "cost", scene(case(9, 20), cost_limit=8), 9),
     Example("readings", "readings", scene(case(5, 1, bad=("cpu: 300 s old",))), 5),
     Example("held", "held", scene(case(5, 1, held=("a rollout",))), 5),
+    Example("foreign", "foreign", scene(case(12, 1, foreign=10)), 10),
+    Example("foreign", "foreign", scene(case(5, 1, foreign=9)), 5),
+    Example("fallback", "fallback", scene(case(5, 1, rule=2, lacking="no arrivals")), 5),
+    Example("fallback", "fallback", scene(case(5, 6, rule=9, lacking="no arrivals")), 9),
     Example("nobody-ready", "nobody-ready", scene(case(5, 1, ready=0)), 5),
     Example("budget", "budget", scene(case(10, 2, disruptions=1)), 9),
     Example("budget", "budget", scene(case(10, 2, ready=4, disruptions=0)), 4),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from services.coordinator.inspect.autoscaled import shown, whole
@@ -56,6 +58,24 @@ def test_what_the_go_is_worth(mode: str, digest: str, gates: dict[str, tuple[str
         at="2026-11-23T10:00:00Z", term=1, number=2, mode=mode, go=GivenGo(by="ada", digest=digest), gates=gates
     )
     assert shown("shop/graph", record(), found).go == go
+
+
+@pytest.mark.parametrize(
+    ("found", "trouble"),
+    [
+        ({"gates": {"a": ("SharedTarget", "Deployment/a is scaled by shop/b too")}}, "SharedTarget: Deployment/a"),
+        ({"gates": {"a": ("ForeignWriter", "somebody else set 9")}}, "ForeignWriter: somebody else set 9"),
+        ({"gates": {"a": ("Recommending", "spec.mode is recommend")}}, ""),
+        ({"lacking": {"a": "karma needs arrivals"}}, "SignalsMissing: a: karma needs arrivals"),
+        ({"refused": {"a": ("FailedGetResourceMetric", "no request")}}, "FailedGetResourceMetric: a: no request"),
+        ({"drifting": "unlike its training", "lacking": {"a": "x"}}, "unlike its training"),
+    ],
+)
+def test_what_keeps_decisions_from_being_carried_out_is_a_trouble(found: dict[str, Any], trouble: str):
+    one = DecisionRecord(at="2026-11-23T10:00:00Z", term=1, number=2, mode="act-on-scale", **found)
+    said = shown("shop/graph", record(), one).trouble
+    assert said.startswith(trouble)
+    assert bool(said) == bool(trouble)
 
 
 def test_a_ring_whose_newest_is_not_the_last_records_shows_no_services():

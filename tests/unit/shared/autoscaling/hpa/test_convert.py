@@ -13,6 +13,7 @@ from shared.autoscaling.hpa.convert_spec import spec_from_api
 from shared.autoscaling.hpa.model import DEFAULT_DOWN, DEFAULT_UP, NEVER_S, Aim, Behavior, ObjectRef, Source, Spec
 from shared.autoscaling.hpa.values import duration_s, fraction, milli, seconds
 from shared.errors import ObjectError
+from shared.kube.objects import Pod
 
 Json = dict[str, Any]
 
@@ -126,7 +127,7 @@ def test_a_spec_that_cannot_be_is_refused_by_its_field(fields: Json, told: str) 
 
 def pod(spec: Json, status: Json | None = None) -> Any:
     raw = {"metadata": {"name": "p"}, "spec": spec, "status": status or {"phase": "Running"}}
-    [found] = pods_from_api([msgspec.convert(raw, api.ScaledPod)], "default", "pods")
+    [found] = pods_from_api([msgspec.convert(raw, Pod)], "default", "pods")
     return found
 
 
@@ -180,7 +181,7 @@ def test_a_pod_that_cannot_be_read_is_refused_by_its_field(spec: Json, status: J
 
 def test_pods_and_metrics_of_another_namespace_are_left_out() -> None:
     elsewhere = {"name": "p", "namespace": "other"}
-    assert pods_from_api([msgspec.convert({"metadata": elsewhere}, api.ScaledPod)], "default", "pods") == ()
+    assert pods_from_api([msgspec.convert({"metadata": elsewhere}, Pod)], "default", "pods") == ()
     raw = {"resource": [{"metadata": elsewhere, "timestamp": "1970-01-01T00:00:00Z"}]}
     assert answers_from_api(msgspec.convert(raw, api.CaseMetrics), "default", "metrics").resource == ()
 

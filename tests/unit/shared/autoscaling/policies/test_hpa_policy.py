@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from shared.autoscaling.hpa.values import milli_units
 from shared.autoscaling.observation import Bounds
-from shared.autoscaling.policies.scaled import Beat, milli, usable
+from shared.autoscaling.policies.scaled import Beat, usable
 from shared.autoscaling.registry import make_policy
 from tests.autoscaling_builders import asked, moment, web
 
@@ -97,5 +98,5 @@ def test_a_beat_counts_periods_and_not_calls() -> None:
 
 
 def test_amounts_are_rounded_up_but_for_the_floats_last_bits() -> None:
-    assert [milli(amount) for amount in (0.07, 0.0701, 1e30)] == [70, 71, 2**63 - 1]
+    assert [milli_units(amount) for amount in (0.07, 0.0701, 1e30)] == [70, 71, 2**63 - 1]
     assert [usable(reading) for reading in (None, math.inf, -0.1, 0.0)] == [None, None, None, 0.0]

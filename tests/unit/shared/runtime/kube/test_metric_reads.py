@@ -45,7 +45,9 @@ async def test_pods_are_summed_and_the_slowest_latency_counts():
 async def test_one_bad_part_spoils_the_sum_and_shows():
     api = Paths({f"{CUSTOM}/namespaces/shop/pods/*/requests": values("10", "-3")})
     source = Source(kind=SourceKind.PODS, metric="requests")
-    assert (await MetricReads(api, None, timeout_s=1.0).reading("shop", Signal.ARRIVALS, source, "")).value == -3.0
+    assert (
+        await MetricReads(api, None, timeout_s=1.0).reading("shop", Signal.ARRIVALS, source, "app=shop")
+    ).value == -3.0
 
 
 async def test_what_cannot_be_read_is_said_in_its_place():
@@ -55,7 +57,7 @@ async def test_what_cannot_be_read_is_said_in_its_place():
     assert (found.value, found.problem) == (None, "there is no Prometheus: give --prometheus URL")
     assert (
         "not served"
-        in (await reads.reading("shop", Signal.QUEUE, Source(kind=SourceKind.PODS, metric="q"), "")).problem
+        in (await reads.reading("shop", Signal.QUEUE, Source(kind=SourceKind.PODS, metric="q"), "app=shop")).problem
     )
     said = await reads.pod_metrics("shop")
     assert isinstance(said, str)
@@ -68,4 +70,13 @@ async def test_the_use_of_pods_comes_by_name():
         Paths({f"{METRICS}/namespaces/shop/pods": {"items": [item]}}), None, timeout_s=1.0
     ).pod_metrics("shop")
     assert isinstance(found, dict)
-    assert found["a"].usage == {"cpu": 0.25}
+    assert found["a"].containers == (("m", {"cpu": 250}),)
+
+
+async def test_without_a_selector_a_pods_metric_is_refused_and_not_summed_over_the_namespace():
+    api = Paths({f"{CUSTOM}/namespaces/shop/pods/*/requests": values("10", "20")})
+    source = Source(kind=SourceKind.PODS, metric="requests")
+    found = await MetricReads(api, None, timeout_s=1.0).reading("shop", Signal.ARRIVALS, source, "")
+    assert found.value is None
+    assert "whole namespace" in found.problem
+    assert api.queries == []

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from shared.kube.scaled_objects import PodMetric
+from shared.autoscaling.hpa.model import PodUsage
 from shared.twin.learned.captured import SeenPod, counted
 
 NOW_S = 1_800_000_000.0
@@ -66,8 +66,9 @@ def test_a_ready_pod_ails_of_nothing():
 
 def test_use_is_the_mean_over_ready_pods_that_were_measured():
     metrics = {
-        "a": PodMetric("a", NOW_S - 30, {"cpu": 0.2, "memory": 100.0}), "b": PodMetric("b", NOW_S, {"cpu": 0.4}),
-        "c": PodMetric("c", NOW_S, {"cpu": 9.0}),
+        "a": PodUsage("a", {}, NOW_S - 30, 30.0, (("main", {"cpu": 200, "memory": 100_000}),)),
+        "b": PodUsage("b", {}, NOW_S, 30.0, (("main", {"cpu": 400}),)),
+        "c": PodUsage("c", {}, NOW_S, 30.0, (("main", {"cpu": 9000}),)),
     }  # fmt: skip
     found = counted([pod("a", ready=True), pod("b", ready=True), pod("c")], metrics, now_s=NOW_S)
     assert found.cpu == pytest.approx(0.3)
