@@ -37,16 +37,20 @@ from services.jobs.core.members import plan
 from services.jobs.core.observing import observe, why_waiting
 from services.jobs.core.phases import check_move
 from services.jobs.core.reporting import recall_annotations, take_annotation, take_report
-from services.jobs.core.state import POD, JobState, State, job_of_target
+from services.jobs.core.state import POD, JobState, State, Target, job_of_target
 from services.jobs.core.stats import Stats
 from services.jobs.core.unplaced import watch_places
+from shared.backoff import backoff_s
 from shared.errors import InvalidState
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.online.stages import Rollout
 from shared.kube.training_jobs import TRAINING_JOBS
+from shared.kube.worker_pods import refused
 from shared.model.training_job import ENDED, WORKER, Phase, TrainingJob, WorkerPod
 
 JOB = TRAINING_JOBS.kind
+UNSEEN = 3
+"""So often an object that is there may stay unseen by the watch, which is later than the answer, before it is told."""
 LOOK_S = 30.0
 """A job that is active is looked at so often, whatever happens."""
 
@@ -71,7 +75,7 @@ class JobsCore:
 
     def handle_all(self, events: Sequence[Event], now: float) -> list[Instruction]:
         """Take in all events, then look at every job that they touch or whose time has come."""
-        self._out, self._first_write = [], self.state.writes.number + 1
+        self._out, self._first_write, self.state.now = [], self.state.writes.number + 1, now
         touched: dict[str, None] = {}
         for event in events:
             touched.update(dict.fromkeys(self._take(event, now)))
@@ -124,6 +128,7 @@ class JobsCore:
                     self.state.timeline.gone(uid, self.state.wall(now))
                     self._forget_annotation(gone)
                     self.state.writes.shown((POD, gone.namespace, gone.name))
+                    yield from self._name_free((POD, gone.namespace, gone.name))
                     yield from self._members_changed(gone, now)
             case NodeSeen(node):
                 if self.state.nodes.get(node.name) != node:
@@ -141,6 +146,7 @@ class JobsCore:
                 namespace, _, name = key.partition("/")
                 self.state.made.pop((kind, namespace, name), None)
                 self.state.writes.shown((kind, namespace, name))
+                self.state.writes.waits.pop((kind, namespace, name), None)
                 yield key
             case Listed(kind):
                 if kind in self.missing:
@@ -210,7 +216,9 @@ class JobsCore:
         if before is not None:
             self._drop_pod(before, now)
         self.state.pods[pod.uid] = pod
+        self.state.names[POD, pod.namespace, pod.name] = pod.uid
         self._note_place(pod, now)
+        self._note_refusal(before, pod, now)
         if pod.job:
             self.state.of_job.setdefault(pod.job, {})[pod.uid] = pod
         self.state.writes.shown((POD, pod.namespace, pod.name))
@@ -223,11 +231,30 @@ class JobsCore:
         if seen is not None:
             assess.count_time(self.state, seen, now)
         self.state.pods.pop(pod.uid, None)
+        if self.state.names.get((POD, pod.namespace, pod.name)) == pod.uid:
+            del self.state.names[POD, pod.namespace, pod.name]
         ours = self.state.of_job.get(pod.job)
         if ours is not None:
             ours.pop(pod.uid, None)
             if not ours:
                 del self.state.of_job[pod.job]
+
+    def _name_free(self, target: Target) -> Iterator[str]:
+        """A job may have waited for the name of somebody else's pod."""
+        if self.state.writes.waits.pop(target, None) is not None:
+            yield job_of_target(target)
+
+    def _note_refusal(self, before: WorkerPod | None, pod: WorkerPod, now: float) -> None:
+        """A kubelet did not take it: made again at once, it would be refused at once, for ever."""
+        seen = self.state.job_of(pod)
+        if seen is None or not refused(pod) or (before is not None and refused(before)):
+            return
+        seen.refusals[pod.name] += 1
+        seen.refusal = f"{pod.node}: {pod.cause}: {pod.message}"
+        times, settings = seen.refusals[pod.name] - 1, self.state.settings
+        if times:
+            wait_s = backoff_s(times, first_s=settings.retry_first_s, most_s=settings.retry_most_s)
+            seen.not_before = max(seen.not_before, self.state.wall(now) + wait_s)
 
     def _forget_annotation(self, pod: WorkerPod) -> None:
         seen = self.state.job_of(pod)
@@ -241,7 +268,7 @@ class JobsCore:
             if seen is not None:
                 assess.watch_members(self.state, seen, now)
                 yield seen.job.key
-        if pod.gpu_milli and (not pod.job or pod.ended or pod.role != WORKER):
+        if pod.gpu_milli and (not pod.job or not pod.holds or pod.role != WORKER):
             self._decide_soon(now)
 
     # --- answers ------------------------------------------------------------------------------------------------
@@ -254,10 +281,12 @@ class JobsCore:
         target, pending = found
         key = job_of_target(target)
         match event.outcome:
-            case Outcome.DONE | Outcome.EXISTS:
+            case Outcome.DONE:
                 writes.settle(target, now)
                 if isinstance(pending.write, WriteStatus):
                     self._tell_change(pending.write, now)
+            case Outcome.EXISTS:
+                self._exists(target, now)
             case Outcome.STALE:
                 writes.settle(target, now)  # what it is now is on its way to us
             case Outcome.REFUSED | Outcome.UNKNOWN:
@@ -275,6 +304,17 @@ class JobsCore:
                     error=event.message,
                 )
         yield key
+
+    def _exists(self, target: Target, now: float) -> None:
+        """The name is taken: by what we made before, which is seen or on its way to us, or by somebody else's."""
+        state, kind = self.state, target[0]
+        known = state.named(target) if kind == POD else state.made.get(target)
+        if known is not None:
+            state.writes.settle(target, now)  # whose it is, the next look sees
+            return
+        again = state.writes.waits[target].failures if target in state.writes.waits else 0
+        what = f"{kind} {target[1]}/{target[2]} is there, says the API server, and no watch shows it; look at it"
+        state.writes.failed(target, now, what if again >= UNSEEN else "")
 
     def _tell_change(self, write: WriteStatus, now: float) -> None:
         """Something became of the job: an event for people."""
@@ -384,6 +424,8 @@ class JobsCore:
                 times.append(now + LOOK_S)
             if job.status.retry_at > now + offset:
                 times.append(job.status.retry_at - offset)
+            if seen.not_before > now + offset:
+                times.append(seen.not_before - offset)
             if seen.finishing_since:
                 times.append(max(now + assess.TELLING_S, seen.finishing_since + self.state.settings.finish_s - offset))
         if times:

@@ -15,14 +15,13 @@ from shared.kube.pod_groups import PODGROUPS
 from shared.kube.resources import NODES, Deleted, Malformed, Resource, Upserted
 from shared.kube.training_jobs import (
     GROUP_VERSIONS,
-    JOB_PODS,
     SERVICES,
     TRAINING_JOBS,
     gpu_node,
     job_from_api,
     made_object,
-    worker_pod,
 )
+from shared.kube.worker_pods import JOB_PODS, worker_pod
 from shared.ports import KubeApi
 from shared.runtime.kube.reflector import Batch, Reflector, Synced
 
