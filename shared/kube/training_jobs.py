@@ -255,12 +255,15 @@ def _batch(read: _Reader) -> tuple[int, tuple[int, int] | None]:
     return size, (low, high)
 
 
+def gpu_resource(amounts: Mapping[str, int]) -> str:
+    """The resource among these that GPUs are asked for by; "" for none."""
+    return next((name for name in GPU_RESOURCES if amounts.get(name)), "")
+
+
 def gpu_milli(amounts: Mapping[str, int]) -> int:
     """Thousandths of GPUs among amounts by resource name."""
-    for name in GPU_RESOURCES:
-        if amounts.get(name):
-            return amounts[name] if name == GPU_MILLI else amounts[name] * MILLI_PER_DEVICE
-    return 0
+    name = gpu_resource(amounts)
+    return amounts.get(name, 0) * (1 if name == GPU_MILLI else MILLI_PER_DEVICE)
 
 
 def requests_of_template(template: Mapping[str, Any]) -> dict[str, int]:
@@ -299,7 +302,8 @@ def gpu_node(item: api.Node) -> GpuNode:
     labels = node.labels
     kind = next((labels[name] for name in GPU_TYPE_LABELS if name in labels), "")
     is_open = node.ready and not node.unschedulable and not node.deleting and not node.invalid
-    return GpuNode(node.name, gpu_milli(node.allocatable), kind, is_open, node.ready)
+    amounts = tuple(sorted(node.allocatable.items()))
+    return GpuNode(node.name, gpu_milli(node.allocatable), kind, is_open, node.ready, amounts)
 
 
 def made_object(kind: str, item: Any) -> MadeObject:

@@ -273,6 +273,8 @@ class GpuNode(Struct, frozen=True, gc=False):
     gpu_type: str = ""
     open: bool = True
     ready: bool = True
+    amounts: tuple[tuple[str, int], ...] = ()
+    """All that it has to give, by resource."""
 
 
 class MadeObject(Struct, frozen=True, gc=False):

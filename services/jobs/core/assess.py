@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from services.jobs.core.following import row
 from services.jobs.core.holding import DOES_NOT_FIT, Held, dark_nodes, refusal_of, unlike_spec, what_holds
-from services.jobs.core.members import has_succeeded, kept, live, meeting, runs, workers_of
+from services.jobs.core.members import has_succeeded, live, meeting, runs, workers_of
+from services.jobs.core.quotas import condition_of, reason_of
 from services.jobs.core.state import JobState, State
 from services.jobs.core.unplaced import begin_anew, give_back, target_left
 from shared.backoff import backoff_s
@@ -30,8 +31,6 @@ from shared.model.training_job import (
     WorkerPod,
 )
 
-QUOTA = "QueueQuota"
-"""As the coordinator tells pods that a limit of a Queue holds back."""
 READY, REPORTING, CHECKPOINTING, COMPLETE, FAILED = "Ready", "Reporting", "Checkpointing", "Complete", "Failed"
 ACTIVE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.RESHAPING, Phase.RESTARTING})
 TELLING_S = 1.0
@@ -235,6 +234,8 @@ def _conditions(
     failed: WorkerPod | None,
 ) -> tuple[JobCondition, ...]:
     found = [_ready(state, seen, status, phase, wall, pods, failed)]
+    if seen.quota is not None and phase not in (Phase.PAUSED, Phase.STOPPING):
+        found.append(condition_of(seen.quota))
     if phase in ACTIVE or status.report != Report():
         found.append(_reporting(state, seen, status, phase, wall))
     if seen.job.checkpoint and phase in ACTIVE:
@@ -269,13 +270,13 @@ def _ready(
         text = f"{name} failed{why}, {counted}; next attempt at {again}"
         return JobCondition(READY, on, "BackOff", text)
     more = f"; a policy wanted {seen.refused}" if seen.refused else ""
-    more += f"; {seen.quota}" if seen.quota and status.target else ""
     if 0 < status.target < job.minimum:
         more += f"; spec.workers.minimum, {job.minimum}, holds once there is room for it"
     match phase:
         case Phase.PENDING | Phase.STOPPING:
-            reason = QUOTA if seen.quota else "Waiting"
-            return JobCondition(READY, on, reason, (seen.quota or seen.waits_for or "it waits for its turn") + more)
+            if seen.quota is not None:
+                return JobCondition(READY, on, reason_of(seen.quota), seen.quota.text() + more)
+            return JobCondition(READY, on, "Waiting", (seen.waits_for or "it waits for its turn") + more)
         case Phase.STARTING | Phase.RESTARTING:
             held = what_holds(state, seen, pods)
             told = held or Held(phase.value, f"conclave units {job.key} says what the others wait for")
@@ -376,8 +377,3 @@ def took_effect(seen: JobState, before: JobStatus, after: JobStatus) -> None:
     if wish is not None and after.target == bounded and (wish.batch is None or wish.batch == after.batch):
         # the nodes that it wished for are still of use while its workers are made
         seen.wish = wish if wish.placement else None
-
-
-def staying(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[WorkerPod]:
-    """The workers that are there to stay, for what a policy sees."""
-    return kept(workers_of(pods), job.status.target, job.status.rendezvous)

@@ -8,12 +8,14 @@ from msgspec import Struct
 
 from services.jobs.core.members import live, waits_with_spec, workers_of
 from services.jobs.core.state import JobState, State, job_of_target
+from shared.jobs.quotas import QUOTA, UNUSABLE
 from shared.kube.training_status import rfc3339
 from shared.kube.worker_pods import INITIALIZING
 from shared.model.training_job import PodState, TrainingJob, WorkerPod
 
 DOES_NOT_FIT = "DoesNotFit"
-HELD_BACK = frozenset({"QueueQuota", "QueueUnusable", "SchedulingGated"})
+HELD_BACK = frozenset({QUOTA, UNUSABLE, "SchedulingGated"})
+"""What is told of a pod without a node that no node would help."""
 
 
 class Held(Struct, frozen=True):

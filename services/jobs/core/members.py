@@ -53,6 +53,11 @@ def kept(workers: Sequence[WorkerPod], target: int, meeting: int) -> list[Worker
     ]
 
 
+def staying(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[WorkerPod]:
+    """The workers that are there to stay, for what a policy sees."""
+    return kept(workers_of(pods), job.status.target, job.status.rendezvous)
+
+
 def may_leave(pod: WorkerPod, running: int, minimum: int) -> bool:
     """J3: whether this worker may be taken away while so many run."""
     return not runs(pod) or running > minimum

@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 
 from msgspec import Struct
 
-from services.jobs.core.assess import staying
 from services.jobs.core.following import row
-from services.jobs.core.members import has_succeeded, live
+from services.jobs.core.members import has_succeeded, live, staying
 from services.jobs.core.state import JobState, State
 from services.jobs.core.unplaced import waits_for_room
 from shared.jobs.observation import JobObservation, NodeObservation, Observation
+from shared.jobs.quotas import Shown
 from shared.kube.worker_pods import as_of
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.model.training_job import PARAMETER_SERVER, WorkerPod
@@ -27,6 +27,12 @@ class Seen(Struct, frozen=True):
     observation: Observation
     ours: frozenset[str]
     may_stop: frozenset[str]
+
+
+def without(seen: Seen, view: Shown) -> Seen:
+    """What a policy is shown where queues hold jobs back."""
+    there = {job.name for job in view.seen.jobs}
+    return Seen(view.seen, seen.ours & there, seen.may_stop & there)
 
 
 def observe(state: State, now: float) -> Seen:

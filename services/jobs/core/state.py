@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from services.jobs.core.instructions import Delete, Write
 from services.jobs.core.timeline import Timeline
+from services.jobs.core.usage import Usage
 from shared.backoff import backoff_s
 from shared.jobs.observation import Allocation
 from shared.jobs.online.learned import Reports
@@ -21,6 +22,7 @@ from shared.kube.training_pods import Rules
 from shared.kube.worker_pods import as_of
 from shared.model.queue import Queue
 from shared.model.training_job import GpuNode, MadeObject, PodState, Report, TrainingJob, WorkerPod
+from shared.scheduling.queues.nodes import Blocked
 
 STORY = 50
 """Lines kept of a job's life."""
@@ -212,7 +214,7 @@ class JobState:
     written_at: float = 0.0
     waits_for: str = ""
     """Why the last decision gave it nothing."""
-    quota: str = ""
+    quota: Blocked | None = None
     """Which limit of a Queue holds it back, or its growth."""
     refused: str = ""
     """Why what a policy wanted of it was not done."""
@@ -242,7 +244,10 @@ class State:
     """By the job's uid, then the pod's."""
     nodes: dict[str, GpuNode] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
-    """Queue objects by name."""
+    """Queue objects by name, as they are written: their status is left out."""
+    bindings: dict[str, str] = field(default_factory=dict)
+    """The queue of each namespace that one names."""
+    usage: Usage = field(default_factory=Usage)
     made: dict[Target, MadeObject] = field(default_factory=dict)
     writes: Writes = field(default_factory=Writes)
     timeline: Timeline = field(default_factory=Timeline)
