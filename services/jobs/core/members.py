@@ -97,6 +97,11 @@ def waits_with_spec(job: TrainingJob, pods: Sequence[WorkerPod]) -> bool:
     return any(pod.made_of and pod.made_of != meant for pod in live(workers_of(pods)))
 
 
+def _goes(pod: WorkerPod, attempt: int) -> bool:
+    goes = row(pod).goes
+    return goes is Goes.AT_ONCE or (goes is Goes.NEXT_ATTEMPT and pod.attempt < attempt)
+
+
 def to_delete(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[WorkerPod]:
     """Pods that are to go, of a job that has not ended."""
     if has_succeeded(pods):
@@ -104,8 +109,7 @@ def to_delete(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[WorkerPod]:
     target, standing = job.status.target, [pod for pod in pods if not pod.terminating]
     if target == 0:
         return standing
-    goes = {Goes.AT_ONCE: lambda _: True, Goes.NEXT_ATTEMPT: lambda pod: pod.attempt < job.status.attempt}
-    gone = [pod for pod in standing if row(pod).goes in goes and goes[row(pod).goes](pod)]
+    gone = [pod for pod in standing if _goes(pod, job.status.attempt)]
     gone += outdated(job, pods)
     going = {pod.uid for pod in gone}
     workers = [pod for pod in workers_of(pods) if pod.uid not in going]
@@ -135,10 +139,11 @@ def to_create(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[tuple[str, in
 
 
 def meeting(job: TrainingJob, pods: Sequence[WorkerPod]) -> int:
-    """Index of the worker that all meet at: another one where the pod of the last cannot be made anew."""
+    """Index of the worker that all meet at: another one where the pod of the last cannot be made anew. A job that is to
+    have none begins with the first again."""
     workers = workers_of(pods)
     lost = {pod.index for pod in workers if row(pod).elsewhere}
-    if not workers or job.status.rendezvous in lost:
+    if not (job.status.target or workers) or job.status.rendezvous in lost:
         return next(index for index in count() if index not in lost)
     return job.status.rendezvous
 

@@ -244,6 +244,14 @@ def test_where_the_worker_is_lost_that_all_meet_at_they_meet_elsewhere():
     world.die()
     world.settle()
     assert (world.status().rendezvous, world.phase()) == (1, Phase.RUNNING)
+    world.stay.clear()  # the node came back
+    world.put_job(replace(world.jobs["default/a"], port=29_500))
+    before = world.status().restarts
+    passes(world, 60)
+    assert (world.status().rendezvous, world.status().restarts - before) == (1, 1), "made anew once, and where they met"
+    world.put_job(replace(world.jobs["default/a"], paused=True))
+    passes(world, 30)
+    assert (world.status().rendezvous, world.phase()) == (0, Phase.PAUSED)
 
 
 def test_a_job_that_is_paused_is_paused_though_a_pod_of_it_is_lost():

@@ -1,4 +1,4 @@
-"""TrainingJobs know their Queue before it is decided: limits along the tree, guarantees, what is kept, what comes back."""
+"""TrainingJobs know their Queue before it is decided: limits along the tree, guarantees, lending, reclaim."""
 
 from __future__ import annotations
 

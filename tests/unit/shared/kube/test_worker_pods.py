@@ -104,7 +104,8 @@ def test_a_native_sidecar_neither_runs_nor_ends_a_worker():
 @pytest.mark.parametrize(
     "reason",
     [
-        "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "OutOfnvidia.com/gpu", "OutOfexample.com/fpga",
+        "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "OutOfnvidia.com/gpu",
+        "OutOfexample.com/fpga",
         "TopologyAffinityError", "SMTAlignmentError",
         "EmptyPodSharedPoolError", "NodePorts", "NodeAffinity", "NodeName",
         "TaintToleration", "UnexpectedAdmissionError", "NodeShutdown", "PodFeatureUnsupported",
