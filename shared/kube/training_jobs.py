@@ -18,33 +18,22 @@ from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert_requests import effective_requests
 from shared.kube.objects import Json, ObjectMeta
-from shared.kube.pod_groups import GROUP_LABEL, PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2
+from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2
 from shared.kube.resources import Resource
 from shared.kube.training_status import seconds_of, status_from_api, times_from_api
-from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.model.queue import QUEUE_LABEL
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, PODS
 from shared.model.training_job import (
-    ATTEMPT_LABEL,
-    INDEX_LABEL,
-    JOB_LABEL,
     MAX_NAME,
     MAX_WORKERS,
-    REPORT_ANNOTATION,
-    ROLE_LABEL,
     GpuNode,
     MadeObject,
     TrainingJob,
-    WorkerPod,
 )
 
 GPU_RESOURCES = (GPU_MILLI, "nvidia.com/gpu", "amd.com/gpu")
 """What GPUs are asked for by; the first that a pod or node names counts."""
 GPU_TYPE_LABELS = ("conclave.io/gpu-model", "nvidia.com/gpu.product")
-
-DISRUPTED_REASONS = frozenset(
-    {"Evicted", "Preempting", "NodeLost", "Terminated", "Shutdown", "NodeShutdown", "NodeAffinity", "OutOfcpu",
-     "OutOfmemory", "OutOfpods", "UnexpectedAdmissionError"}
-)  # fmt: skip
-"""Reasons of a Failed pod that say nothing about its program (kubelet, ``pkg/kubelet``)."""
 
 MAX_SECONDS = 31_536_000
 MAX_BATCH = 1 << 40
@@ -54,11 +43,6 @@ class TrainingJobObject(Json, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: Any = None
     status: Any = None
-
-
-class DisruptedPodStatus(api.PodStatus, frozen=True):
-    reason: str | None = None
-    message: str | None = None
 
 
 class _Variable(Json, frozen=True):
@@ -89,14 +73,7 @@ class _PodOfTemplate(Json, frozen=True):
     spec: api.PodSpec = field(default_factory=api.PodSpec)
 
 
-class WorkerPodObject(Json, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: api.PodSpec = field(default_factory=api.PodSpec)
-    status: DisruptedPodStatus = field(default_factory=DisruptedPodStatus)
-
-
 TRAINING_JOBS = Resource("TrainingJob", "conclave.io", "v1alpha1", "trainingjobs", True, TrainingJobObject)
-JOB_PODS = Resource("Pod", "", "v1", "pods", True, WorkerPodObject)
 SERVICES = Resource("Service", "", "v1", "services", True, api.PartialObject)
 
 GROUP_VERSIONS = (PODGROUPS, PODGROUPS_V1ALPHA2, PLUGINS_PODGROUPS)
@@ -163,13 +140,13 @@ class _Reader:
             self.problems.append(f"spec.{name}.spec.containers: has none; write a pod template with one container")
         return {}
 
-    def gpus(self, name: str, template: Mapping[str, Any]) -> int:
-        """Thousandths of GPUs that a pod of the template at ``name`` asks for."""
+    def amounts(self, name: str, template: Mapping[str, Any]) -> dict[str, int]:
+        """What a pod of the template at ``name`` asks for, by resource."""
         try:
-            return gpus_of_template(template)
+            return requests_of_template(template)
         except ObjectError as error:
             self.problems.append(f"spec.{name}.{error}")
-            return 0
+            return {}
 
 
 def job_from_api(item: TrainingJobObject) -> TrainingJob:
@@ -192,7 +169,8 @@ def job_from_api(item: TrainingJobObject) -> TrainingJob:
     ps = read.whole("parameterServers.replicas", 0, 0, MAX_WORKERS)
     ps_template = read.template("parameterServers.template", needed=ps > 0)
     share = _share(read)
-    gpu_milli = share or read.gpus("template", template)
+    amounts, ps_amounts = read.amounts("template", template), read.amounts("parameterServers.template", ps_template)
+    gpus = share or gpu_milli(amounts)
     if share and template and _template_gpus(template):
         read.refuse("gpuShare", share / MILLI_PER_DEVICE, "is given beside GPUs in the template's requests; keep one")
     batch, batch_range = _batch(read)
@@ -217,8 +195,10 @@ def job_from_api(item: TrainingJobObject) -> TrainingJob:
         template=template,
         ps=ps,
         ps_template=ps_template,
-        gpu_milli=gpu_milli,
-        ps_gpu_milli=read.gpus("parameterServers.template", ps_template),
+        gpu_milli=gpus,
+        ps_gpu_milli=gpu_milli(ps_amounts),
+        amounts=counted({**amounts, **({GPU_MILLI: share} if share else {})}),
+        ps_amounts=counted(ps_amounts),
         gpu_share=share > 0,
         processes=read.whole("processesPerWorker", 1, 1, 64),
         port=read.whole("rendezvousPort", 29_400, 1, 65_535),
@@ -229,7 +209,7 @@ def job_from_api(item: TrainingJobObject) -> TrainingJob:
         restart_s=read.seconds("restartSeconds", 30.0),
         priority=read.whole("priority", 0, -1_000_000_000, 1_000_000_000),
         priority_class=read.text("priorityClassName"),
-        queue=read.text("queue"),
+        queue=read.text("queue") or _labels_of(template).get(QUEUE_LABEL, ""),
         model=read.text("model"),
         backoff_limit=read.whole("backoffLimit", 3, 0, 1000),
         paused=paused is True,
@@ -275,66 +255,43 @@ def _batch(read: _Reader) -> tuple[int, tuple[int, int] | None]:
     return size, (low, high)
 
 
+def gpu_resource(amounts: Mapping[str, int]) -> str:
+    """The resource among these that GPUs are asked for by; "" for none."""
+    return next((name for name in GPU_RESOURCES if amounts.get(name)), "")
+
+
 def gpu_milli(amounts: Mapping[str, int]) -> int:
     """Thousandths of GPUs among amounts by resource name."""
-    for name in GPU_RESOURCES:
-        if amounts.get(name):
-            return amounts[name] if name == GPU_MILLI else amounts[name] * MILLI_PER_DEVICE
-    return 0
+    name = gpu_resource(amounts)
+    return amounts.get(name, 0) * (1 if name == GPU_MILLI else MILLI_PER_DEVICE)
 
 
-def gpus_of_template(template: Mapping[str, Any]) -> int:
-    """Thousandths of GPUs that a pod of the template asks for. Raises ``ObjectError`` naming the field."""
+def requests_of_template(template: Mapping[str, Any]) -> dict[str, int]:
+    """What a pod of the template asks for, by resource. Raises ``ObjectError`` naming the field."""
     if not template:
-        return 0
+        return {}
     spec = msgspec.convert(template["spec"], api.PodSpec)  # as it was read, it fits
-    return gpu_milli(effective_requests(api.Pod(spec=spec)))
+    return effective_requests(api.Pod(spec=spec))
 
 
-# --- pods, nodes, and what we make ------------------------------------------------------------------------------------
+def counted(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """What a pod counts as in a Queue: what it asks for, and itself."""
+    return tuple(sorted((name, amount) for name, amount in {**requests, PODS: 1}.items() if amount > 0))
 
 
-def _owner(meta: ObjectMeta) -> str:
+def _labels_of(template: Mapping[str, Any]) -> Mapping[str, str]:
+    return (template.get("metadata") or {}).get("labels") or {}
+
+
+# --- nodes, and what we make ------------------------------------------------------------------------------------
+
+
+def owner_of(meta: ObjectMeta) -> str:
     """The uid of the TrainingJob that controls it; "" where none does."""
     for one in meta.owner_references or ():
         if one.controller and one.kind == TRAINING_JOBS.kind and one.api_version == TRAINING_JOBS.api_version:
             return one.uid
     return ""
-
-
-def worker_pod(item: WorkerPodObject) -> WorkerPod:
-    """Any pod; what of it cannot be read counts as absent: it is then no worker of ours, or holds no GPU."""
-    meta, spec, status = item.metadata, item.spec, item.status
-    labels, annotations = meta.labels or {}, meta.annotations or {}
-    try:
-        held = gpu_milli(effective_requests(api.Pod(metadata=meta, spec=spec, status=status)))
-    except ObjectError:
-        held = 0
-    failed = status.phase == "Failed"
-    marked = any(c.type == "DisruptionTarget" and c.status == "True" for c in status.conditions or ())
-    group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else None
-    return WorkerPod(
-        uid=meta.uid,
-        namespace=meta.namespace or "",
-        name=meta.name,
-        phase=status.phase or "Pending",
-        node=spec.node_name or "",
-        terminating=meta.deletion_timestamp is not None,
-        job=_owner(meta) if JOB_LABEL in labels else "",
-        role=labels.get(ROLE_LABEL, ""),
-        index=_number_of(labels.get(INDEX_LABEL, ""), -1),
-        attempt=_number_of(labels.get(ATTEMPT_LABEL, ""), 0),
-        disrupted=failed and (marked or status.reason in DISRUPTED_REASONS),
-        message=(status.message or status.reason or "")[:256] if failed else "",
-        gpu_milli=held,
-        group=group or labels.get(GROUP_LABEL, ""),
-        created=seconds_of(meta.creation_timestamp),
-        report=annotations.get(REPORT_ANNOTATION, ""),
-    )
-
-
-def _number_of(text: str, default: int) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else default
 
 
 def gpu_node(item: api.Node) -> GpuNode:
@@ -345,7 +302,8 @@ def gpu_node(item: api.Node) -> GpuNode:
     labels = node.labels
     kind = next((labels[name] for name in GPU_TYPE_LABELS if name in labels), "")
     is_open = node.ready and not node.unschedulable and not node.deleting and not node.invalid
-    return GpuNode(node.name, gpu_milli(node.allocatable), kind, is_open)
+    amounts = tuple(sorted(node.allocatable.items()))
+    return GpuNode(node.name, gpu_milli(node.allocatable), kind, is_open, node.ready, amounts)
 
 
 def made_object(kind: str, item: Any) -> MadeObject:
@@ -355,6 +313,6 @@ def made_object(kind: str, item: Any) -> MadeObject:
     if kind == PODGROUPS.kind:
         gang = getattr(getattr(item.spec, "scheduling_policy", None), "gang", None)
         minimum = gang.min_count if gang is not None else getattr(item.spec, "min_member", None) or 0
-    return MadeObject(
-        kind, meta.namespace or "", meta.name, meta.uid, _owner(meta), minimum, meta.deletion_timestamp is not None
-    )
+    queue = (meta.labels or {}).get(QUEUE_LABEL, "")
+    deleting = meta.deletion_timestamp is not None
+    return MadeObject(kind, meta.namespace or "", meta.name, meta.uid, owner_of(meta), minimum, deleting, queue)

@@ -9,9 +9,11 @@ policy.
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from shared.hostport import join_host_port
@@ -22,8 +24,11 @@ from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import GPU_MILLI
 from shared.model.training_job import (
     ATTEMPT_LABEL,
+    BOUNDS_ANNOTATION,
     INDEX_LABEL,
     JOB_LABEL,
+    MADE_OF_LABEL,
+    PROGRAM_ANNOTATION,
     ROLE_LABEL,
     WORKER,
     TrainingJob,
@@ -33,6 +38,9 @@ RENDEZVOUS_CONF = "PET_RDZV_CONF"
 RESTARTS = 1000
 """torchrun counts a lost worker as a restart of its own; what ends a job is its ``backoffLimit``, which we count."""
 
+
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+"""What ``kubectl logs`` shows of several containers."""
 
 SHARED_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 """Set for torch 2.4 and later, seen in 2.13: where the first worker shares its store, it tells its address in the first
@@ -51,6 +59,18 @@ def pod_name(job: str, role: str, index: int) -> str:
     return f"{job}-{role}-{index}"
 
 
+def made_of(job: TrainingJob, role: str) -> str:
+    """A digest of what of the spec a pod is made of: where it is another, the pod is not like those made now. Of what
+    is written in the spec and not of the body that follows from it, so that a release that builds pods otherwise makes
+    none anew. Left out: bounds (``TrainingJob.bounds``), and what differs from pod to pod or is decided."""
+    worker = role == WORKER
+    parts = (
+        job.template if worker else job.ps_template, job.port, job.batch, job.checkpoint, job.queue, job.priority_class,
+        job.status.rendezvous, (job.processes, job.gpu_milli if job.gpu_share else 0) if worker else (),
+    )  # fmt: skip
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
+
+
 def group_minimum(job: TrainingJob) -> int:
     """The least that the job runs with: its workers' minimum in force, and all parameter servers."""
     return job.least + job.ps
@@ -67,6 +87,7 @@ def pod_body(
     spec: dict[str, Any] = template["spec"]
     labels = {**(given.get("labels") or {}), **_labels(job), ROLE_LABEL: role, INDEX_LABEL: str(index)}
     labels[ATTEMPT_LABEL] = str(job.status.attempt)
+    labels[MADE_OF_LABEL] = made_of(job, role)
     if group.group == GROUP:
         spec["schedulingGroup"] = {"podGroupName": job.name}
     else:
@@ -84,11 +105,14 @@ def pod_body(
             resources[part] = {**(resources.get(part) or {}), GPU_MILLI: str(job.gpu_milli)}
     if node:
         _prefer(spec, node)
+    annotations = {**(given.get("annotations") or {}), BOUNDS_ANNOTATION: job.bounds}
+    if container.get("name"):
+        annotations[PROGRAM_ANNOTATION] = container["name"]
+        annotations.setdefault(DEFAULT_CONTAINER, container["name"])
     metadata: dict[str, Any] = {
-        "name": name, "namespace": job.namespace, "labels": labels, "ownerReferences": [owner_reference(job)],
+        "name": name, "namespace": job.namespace, "labels": labels, "annotations": annotations,
+        "ownerReferences": [owner_reference(job)],
     }  # fmt: skip
-    if given.get("annotations"):
-        metadata["annotations"] = given["annotations"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -105,8 +129,8 @@ def owner_reference(job: TrainingJob) -> dict[str, Any]:
 
 
 def rendezvous_host(job: TrainingJob) -> str:
-    """Where the first worker is found: its host name under the job's headless Service."""
-    return f"{pod_name(job.name, WORKER, 0)}.{job.name}"
+    """Where the worker is found that the others meet at: its host name under the job's headless Service."""
+    return f"{pod_name(job.name, WORKER, job.status.rendezvous)}.{job.name}"
 
 
 def _environment(job: TrainingJob, role: str, index: int, rules: Rules, token: str) -> list[dict[str, Any]]:
@@ -130,12 +154,12 @@ def _environment(job: TrainingJob, role: str, index: int, rules: Rules, token: s
         values["CONCLAVE_REPORT_TOKEN"] = token
     if worker:
         values |= {
-            "PET_NNODES": f"{job.least}:{job.maximum}",
+            "PET_NNODES": job.bounds,
             "PET_NPROC_PER_NODE": str(job.processes),
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": join_host_port(host, job.port),
             "PET_RDZV_ID": job.uid,
-            RENDEZVOUS_CONF: f"is_host={int(index == 0)}",
+            RENDEZVOUS_CONF: f"is_host={int(index == job.status.rendezvous)}",
             "PET_MAX_RESTARTS": str(RESTARTS),
             SHARED_STORE: "1",
         }

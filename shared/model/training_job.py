@@ -18,6 +18,12 @@ ROLE_LABEL = "conclave.io/training-role"
 INDEX_LABEL = "conclave.io/worker-index"
 ATTEMPT_LABEL = "conclave.io/attempt"
 """Which attempt a pod was made in: a failure counts once, by the pods of the attempt that is under way."""
+PROGRAM_ANNOTATION = "conclave.io/program"
+"""On a pod of a job: its container that trains. Others may be put before and behind it when it is admitted."""
+MADE_OF_LABEL = "conclave.io/made-of"
+"""On a pod of a job: a digest of what of the spec it was made of, bounds left out."""
+BOUNDS_ANNOTATION = "conclave.io/bounds"
+"""On a worker: the bounds that it tells its processes."""
 REPORT_ANNOTATION = "conclave.io/report"
 """On a worker's pod: its report as JSON, where it cannot reach the service."""
 
@@ -91,6 +97,8 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     unplaced: int = 0
     """How often in a row its GPUs were given back because its pods found no node."""
+    rendezvous: int = 0
+    """Index of the worker that the others meet at: another one where the pod of the last cannot be made anew."""
     failures: int = 0
     """Attempts that failed, counted against ``backoff_limit``."""
     members: str = ""
@@ -135,6 +143,10 @@ class TrainingJob(Struct, frozen=True, kw_only=True):
     """Thousandths of a GPU per worker, of its template or of ``spec.gpuShare``."""
     ps_gpu_milli: int = 0
     """The same per parameter server."""
+    amounts: tuple[tuple[str, int], ...] = ()
+    """What one worker asks for by resource, the pod itself too."""
+    ps_amounts: tuple[tuple[str, int], ...] = ()
+    """The same of one parameter server."""
     gpu_share: bool = False
     """Whether ``gpu_milli`` is asked for by ``spec.gpuShare``: the worker's pod gets the request from us."""
     processes: int = 1
@@ -169,52 +181,105 @@ class TrainingJob(Struct, frozen=True, kw_only=True):
         return self.status.phase in ENDED
 
     @property
+    def bounds(self) -> str:
+        """The bounds that its workers are told, as torchrun reads them."""
+        return f"{self.least}:{self.maximum}"
+
+    @property
     def least(self) -> int:
         """The minimum that is in force: one that was raised over what the job has waits until there is room for it."""
         return min(self.minimum, self.status.target) if self.status.target else self.minimum
 
 
+class PodState(Enum):
+    """Where one pod of a job is: the only reading of it (``shared/kube/worker_pods.py``). What follows from each:
+    ``services/jobs/core/following.py``."""
+
+    WAITING = "Waiting"
+    """It has no node: nobody placed it, a quota holds it, or a scheduling gate does."""
+    STARTING = "Starting"
+    """It has a node, and its program has not begun: volumes, images, init containers."""
+    STUCK = "Stuck"
+    """It has a node, and a container of it cannot begin: the kubelet tries again and again."""
+    RUNNING = "Running"
+    """Its program runs, whatever its other containers do."""
+    SUCCEEDED = "Succeeded"
+    """Its program ended well; a sidecar may run on."""
+    FAILED = "Failed"
+    """Its program, or a step before it, ended badly."""
+    DISRUPTED = "Disrupted"
+    """It ended by no fault of its own: evicted, preempted, refused by a kubelet, its node shut down."""
+    LEAVING = "Leaving"
+    """It is being deleted."""
+    LOST = "Lost"
+    """It should have been gone by now, and nobody confirms it: its node is lost, or a finalizer stays."""
+
+
+PROGRAM_OVER = frozenset({PodState.SUCCEEDED, PodState.FAILED, PodState.DISRUPTED})
+
+
 class WorkerPod(Struct, frozen=True, gc=False):
     """Any pod, as far as this service cares. ``job``: uid of the TrainingJob that owns it, "" where none does.
 
-    ``disrupted``: it failed because somebody evicted it or its node was lost, which is no fault of the job.
-    ``group``: the pod group of somebody else's job. ``gpu_milli``: what it holds of GPUs.
+    ``state`` and ``cause``: where it is, and why in one word, as Kubernetes writes it (ImagePullBackOff, QueueQuota,
+    OutOfcpu); ``message``: the same in a sentence. ``holds``: whether it still holds what it was given, though its
+    program may be over. ``marked``: a DisruptionTarget, which goes by no fault of its own. ``leave_by``: when a pod
+    that is being deleted should have gone, 0.0: it is not deleted. ``made_of``, ``bounds``: what its job's spec was
+    when it was made; "" for one that does not say. ``group``: the pod group of somebody else's job. ``gpu_milli``: what
+    it holds of GPUs; ``amounts``: all of it, by resource; ``queue``: the Queue that it names. Times are seconds since
+    1970.
     """
 
     uid: str
     namespace: str
     name: str
-    phase: str = "Pending"
+    state: PodState = PodState.WAITING
     node: str = ""
-    terminating: bool = False
     job: str = ""
     role: str = ""
     index: int = -1
     attempt: int = 0
-    disrupted: bool = False
+    cause: str = ""
     message: str = ""
+    holds: bool = True
+    marked: bool = False
+    leave_by: float = 0.0
+    made_of: str = ""
+    bounds: str = ""
     gpu_milli: int = 0
+    amounts: tuple[tuple[str, int], ...] = ()
     group: str = ""
+    queue: str = ""
     created: float = 0.0
     report: str = ""
 
     @property
     def ended(self) -> bool:
-        """Succeeded or Failed: it holds nothing."""
-        return self.phase in ("Succeeded", "Failed")
+        """Its program is over."""
+        return self.state in PROGRAM_OVER
+
+    @property
+    def terminating(self) -> bool:
+        """It is on its way out."""
+        return self.state in (PodState.LEAVING, PodState.LOST)
 
 
 class GpuNode(Struct, frozen=True, gc=False):
-    """A node that may hold workers; ``open`` False: cordoned or not ready, nothing new goes there."""
+    """A node that may hold workers; ``open`` False: cordoned or not ready, nothing new goes there. ``ready`` False: its
+    kubelet is not heard of, or says so."""
 
     name: str
     gpu_milli: int = 0
     gpu_type: str = ""
     open: bool = True
+    ready: bool = True
+    amounts: tuple[tuple[str, int], ...] = ()
+    """All that it has to give, by resource."""
 
 
 class MadeObject(Struct, frozen=True, gc=False):
-    """A PodGroup or Service that may be one of ours. ``job``: uid of its owner; ``minimum``: of a PodGroup."""
+    """A PodGroup or Service that may be one of ours. ``job``: uid of its owner; ``minimum``: of a PodGroup; ``queue``:
+    the Queue that it names."""
 
     kind: str
     namespace: str
@@ -223,3 +288,4 @@ class MadeObject(Struct, frozen=True, gc=False):
     job: str = ""
     minimum: int = 0
     deleting: bool = False
+    queue: str = ""

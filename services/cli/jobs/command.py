@@ -21,6 +21,7 @@ from services.cli.listing.options import options_alone
 from services.cli.listing.wanted import DOCUMENTS, Found, Wanted, document_text
 from services.cli.server.errors import ServerFailed
 from services.cli.terminal.durations import SECONDS
+from services.cli.terminal.tables import printable
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError, KubeError, KubeRejected
 
@@ -101,7 +102,9 @@ def scale(
     name: str, workers: int | None, minimum: int | None, maximum: int | None, namespace: str, kubeconfig: Path | None,
     context: str,
 ) -> None:  # fmt: skip
-    """Ask for WORKERS of a TrainingJob, or change its bounds; a change restarts it from its checkpoint."""
+    """Ask for WORKERS of a TrainingJob, or change its bounds; a change restarts it from its checkpoint.
+
+    Fewer than it has: its maximum is lowered to them, unless --maximum says otherwise."""
     if workers is None and minimum is None and maximum is None:
         raise ConfigError("WORKERS: how many? give a number, or --minimum and --maximum")
 
@@ -114,10 +117,26 @@ def scale(
             raise ConfigError(f"--minimum: {least} is more than the maximum, {most}; raise --maximum too")
         if not least <= wanted <= most:
             raise ConfigError(f"WORKERS: {wanted} is not from {least} to {most}; give --minimum or --maximum too")
+        told = ""
+        if workers is not None and maximum is None and wanted < min(job.status.target, most):
+            # it would keep what it has above what is asked for, as long as nobody needs it
+            told = f"; its maximum was {most}, --maximum {most} lets it grow there again"
+            most = wanted
         await _patch(client, job, {"workers": {"minimum": least, "maximum": most, "requested": wanted}})
-        return f"trainingjob.conclave.io/{name} scaled: {wanted} workers asked for, from {least} to {most}"
+        asked = f"trainingjob.conclave.io/{name} scaled: {wanted} workers asked for, from {least} to {most}{told}"
+        return asked + _held(job, wanted)
 
     click.echo(_asked(kubeconfig, context, lambda client: _followed(client, change)))
+
+
+def _held(job: TrainingJob, wanted: int) -> str:
+    """What stands against it, as the jobs service last said."""
+    if job.ended:
+        return f"\n  it has ended ({job.status.phase.value}): nothing follows from it"
+    if job.paused:
+        return f"\n  it is paused: conclave jobs resume {job.name} -n {job.namespace}"
+    held = next((one for one in job.status.conditions if one.type == "WithinQuota" and one.status == "False"), None)
+    return f"\n  {printable(held.message)}" if held is not None and wanted > job.status.target else ""
 
 
 @jobs.command()

@@ -104,17 +104,32 @@ def _conditions(job: TrainingJob) -> list[str]:
     ]
 
 
+KUBELETS_WORD = "'kubectl describe pod -n {namespace}' of the pod that is named shows its events; correct spec.template"
 NEXT = {
     "Waiting": "lower spec.workers.minimum or raise spec.priority; 'conclave jobs list' shows who comes before it",
+    "QueueQuota": "'conclave queue' shows who uses what; raise the limit that is named, or wait until jobs there end",
+    "QueueUnusable": "correct the Queue, or the queue that the job names",
+    "SchedulingGated": "whoever set the gates of its pods takes them away",
     "Starting": "'conclave explain podgroup/{name} -n {namespace}' says which nodes its workers lack",
     "Restarting": "'conclave explain podgroup/{name} -n {namespace}' says which nodes its workers lack",
     "DoesNotFit": "'conclave nodes' shows what is free; its pods want CPU, memory or nodes that nobody has left",
+    "PodRefused": "look at the node that is named: its kubelet counts otherwise than its Node says",
+    "PodLost": "do as the message says; a replacement is made meanwhile",
+    "ImagePullBackOff": "correct the image's name, its registry or spec.template.spec.imagePullSecrets",
+    "CreateContainerConfigError": "make the Secret or ConfigMap that is named",
     "BackOff": "'kubectl logs' of the pod that is named says why it failed",
     "Invalid": "correct the field; nothing of it is changed before",
     "WriteRefused": "correct what the API server names: the pod template, a quota, a name that is taken",
     "Paused": "'conclave jobs resume {name} -n {namespace}'",
     "Failed": "its pods are kept: 'kubectl logs'; make it anew when it is repaired",
     "NotSeen": "'kubectl get pods -n conclave-system' shows whether conclave-jobs runs",
+}
+NEXT |= {
+    "ErrImagePull": NEXT["ImagePullBackOff"],
+    "InvalidImageName": NEXT["ImagePullBackOff"],
+    **dict.fromkeys(
+        ("CreateContainerError", "RunContainerError", "CrashLoopBackOff", "ContainerCreating"), KUBELETS_WORD
+    ),
 }
 """What to do, by the reason of the condition Ready."""
 
@@ -131,5 +146,7 @@ def why_lines(item: TrainingJobObject) -> list[str]:
     ]
     lines += [f"  {one.type.lower():<11} {printable(one.message)}" for one in others]
     if job.status.phase is Phase.RUNNING and job.status.target < job.requested:
-        lines.append("  grows       when GPUs are free and nobody waits for its minimum")
+        quota = _condition(job, "WithinQuota")
+        told = f"no further: {printable(quota.message)}" if quota.status == "False" else ""
+        lines.append(f"  grows       {told or 'when GPUs are free and nobody waits for its minimum'}")
     return lines

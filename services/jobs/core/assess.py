@@ -11,12 +11,25 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from services.jobs.core.members import has_succeeded, kept, live, runs, workers_of
-from services.jobs.core.state import JobState, State, job_of_target
+from services.jobs.core.following import row
+from services.jobs.core.holding import DOES_NOT_FIT, Held, dark_nodes, refusal_of, unlike_spec, what_holds
+from services.jobs.core.members import has_succeeded, live, meeting, runs, workers_of
+from services.jobs.core.quotas import condition_of, reason_of
+from services.jobs.core.state import JobState, State
 from services.jobs.core.unplaced import begin_anew, give_back, target_left
 from shared.backoff import backoff_s
 from shared.kube.training_status import rfc3339
-from shared.model.training_job import PARAMETER_SERVER, JobCondition, JobStatus, Phase, Report, TrainingJob, WorkerPod
+from shared.kube.worker_pods import as_of
+from shared.model.training_job import (
+    PARAMETER_SERVER,
+    JobCondition,
+    JobStatus,
+    Phase,
+    PodState,
+    Report,
+    TrainingJob,
+    WorkerPod,
+)
 
 READY, REPORTING, CHECKPOINTING, COMPLETE, FAILED = "Ready", "Reporting", "Checkpointing", "Complete", "Failed"
 ACTIVE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.RESHAPING, Phase.RESTARTING})
@@ -36,9 +49,34 @@ def whole(wall: float) -> float:
 def failed_pod(job: TrainingJob, pods: Sequence[WorkerPod]) -> WorkerPod | None:
     """A pod that failed in the attempt that is under way, by its own fault."""
     for pod in pods:
-        if pod.phase == "Failed" and not pod.disrupted and not pod.terminating and pod.attempt >= job.status.attempt:
+        if row(pod).fails and pod.attempt >= job.status.attempt:
             return pod
     return None
+
+
+def note_company(state: State, seen: JobState) -> None:
+    """Workers fail where others are taken from them: whoever was evicted or refused, or stands on a node that is lost,
+    takes the processes of all with him, and so does the worker that all meet at, once it ran. Each excuses the attempt
+    in which it is seen so first, and no other: what fails again with all there, or by itself, fails by its own
+    fault."""
+    attempt, (met_in, met) = seen.job.status.attempt, seen.met
+    ours = {
+        pod.uid: as_of(pod, state.wall(state.now)) for pod in workers_of(state.of_job.get(seen.job.uid, {}).values())
+    }
+    for pod in ours.values():
+        node = state.nodes.get(pod.node)
+        taken = pod.marked or pod.state in (PodState.DISRUPTED, PodState.LOST)
+        if taken or (row(pod).fills and node is not None and not node.ready):
+            seen.excuses.setdefault(pod.uid, attempt)
+        elif pod.state is PodState.RUNNING:
+            seen.excuses.pop(pod.uid, None)  # its node was heard of again
+    if met_in == attempt and (met not in ours or ours[met].state is PodState.LEAVING):
+        seen.excuses.setdefault(met, attempt)
+
+
+def lost_company(seen: JobState) -> bool:
+    """Whether what failed in this attempt is excused."""
+    return seen.job.status.attempt in seen.excuses.values()
 
 
 def wanted_target(seen: JobState, pods: Sequence[WorkerPod]) -> int:
@@ -60,7 +98,7 @@ def phase_of(job: TrainingJob, target: int, pods: Sequence[WorkerPod]) -> Phase:
     if has_succeeded(pods):
         return job.status.phase if job.status.phase in ACTIVE else Phase.RUNNING
     if target == 0:
-        if any(not pod.ended for pod in pods):
+        if any(pod.holds and pod.state is not PodState.LOST for pod in pods):
             return Phase.STOPPING
         return Phase.PAUSED if job.paused else Phase.PENDING
     running = sum(map(runs, workers))
@@ -91,14 +129,19 @@ def watch_members(state: State, seen: JobState, now: float) -> None:
     pods, workers = state.pods_of(job), count_time(state, seen, now)
     if has_succeeded(pods):
         return
+    note_company(state, seen)
+    at = job.status.rendezvous
+    seen.met = next(((job.status.attempt, pod.uid) for pod in workers if pod.index == at), seen.met)
     now_run, ran = digest(workers), seen.members or job.status.members
     if job.status.target and phase_of(job, job.status.target, pods) is Phase.RUNNING:
         if ran and now_run != ran:
             seen.restarts += 1
             seen.awaits_report = seen.change_began or wall
+            seen.excuses = {pod.uid: -1 for pod in pods if pod.uid in seen.excuses}
         if now_run != ran or not seen.saved_at:
             seen.saved_at = wall
         seen.members, seen.change_began = now_run, 0.0
+        seen.refusals.clear()
     elif ran and now_run != ran and not seen.change_began:
         seen.change_began = wall
 
@@ -125,6 +168,7 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
         term=state.term,
         target=target,
         batch=batch,
+        rendezvous=meeting(job, pods),
         running=sum(map(runs, workers_of(pods))),
         members=seen.members or old.members,
         restarts=old.restarts + seen.restarts,
@@ -141,7 +185,7 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
         return _ended(status, Phase.SUCCEEDED, wall, JobCondition(COMPLETE, "True", "WorkersSucceeded", "it has ended"))
     failed = failed_pod(job, pods) if target and not succeeded else None
     if failed is not None:
-        status = _failed(state, status, failed, wall)
+        status = _failed(state, seen, status, failed, wall)
         said = failed.message or "its log says why"
         if status.failures > job.backoff_limit:
             counted = f"{status.failures} failures, and spec.backoffLimit is {job.backoff_limit}"
@@ -151,7 +195,7 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
     if phase in (Phase.RUNNING, Phase.RESHAPING) and not status.started:
         status = replace(status, started=whole(wall))
     status = begin_anew(job, replace(status, phase=phase))
-    return replace(status, conditions=_conditions(state, seen, status, phase, wall, failed))
+    return replace(status, conditions=_conditions(state, seen, status, phase, wall, pods, failed))
 
 
 def _overdue(state: State, seen: JobState, wall: float) -> bool:
@@ -160,8 +204,11 @@ def _overdue(state: State, seen: JobState, wall: float) -> bool:
     return wall - seen.finishing_since >= state.settings.finish_s
 
 
-def _failed(state: State, status: JobStatus, pod: WorkerPod, wall: float) -> JobStatus:
-    """One more attempt is over; the next begins after a wait. Pods of the attempts before count no more."""
+def _failed(state: State, seen: JobState, status: JobStatus, pod: WorkerPod, wall: float) -> JobStatus:
+    """One more attempt is over; the next begins after a wait. Pods of the attempts before count no more. Those that
+    went down with one that was taken away begin anew at once, and it is nobody's failure."""
+    if lost_company(seen):
+        return replace(status, attempt=pod.attempt + 1)
     failures = status.failures + 1
     settings = state.settings
     wait_s = backoff_s(failures, first_s=settings.retry_first_s, most_s=settings.retry_most_s)
@@ -178,9 +225,17 @@ def _ended(status: JobStatus, phase: Phase, wall: float, condition: JobCondition
 
 
 def _conditions(
-    state: State, seen: JobState, status: JobStatus, phase: Phase, wall: float, failed: WorkerPod | None
+    state: State,
+    seen: JobState,
+    status: JobStatus,
+    phase: Phase,
+    wall: float,
+    pods: Sequence[WorkerPod],
+    failed: WorkerPod | None,
 ) -> tuple[JobCondition, ...]:
-    found = [_ready(state, seen, status, phase, wall, failed)]
+    found = [_ready(state, seen, status, phase, wall, pods, failed)]
+    if seen.quota is not None and phase not in (Phase.PAUSED, Phase.STOPPING):
+        found.append(condition_of(seen.quota))
     if phase in ACTIVE or status.report != Report():
         found.append(_reporting(state, seen, status, phase, wall))
     if seen.job.checkpoint and phase in ACTIVE:
@@ -189,7 +244,13 @@ def _conditions(
 
 
 def _ready(
-    state: State, seen: JobState, status: JobStatus, phase: Phase, wall: float, failed: WorkerPod | None
+    state: State,
+    seen: JobState,
+    status: JobStatus,
+    phase: Phase,
+    wall: float,
+    pods: Sequence[WorkerPod],
+    failed: WorkerPod | None,
 ) -> JobCondition:
     job = seen.job
     on = "True" if phase in (Phase.RUNNING, Phase.RESHAPING) else "False"
@@ -198,16 +259,10 @@ def _ready(
     if phase in (Phase.STOPPING, Phase.PAUSED) and job.paused:
         text = f"spec.paused is true; conclave jobs resume {job.name} -n {job.namespace} goes on from the checkpoint"
         return JobCondition(READY, on, "Paused", text)
-    waits = state.writes.waits.items()
-    refused = [wait.message for target, wait in waits if wait.message and job_of_target(target) == job.key]
-    if refused:
-        return JobCondition(READY, on, "WriteRefused", refused[0])
     if status.unplaced and not status.target:
-        text = (
-            f"no node took its pods for {state.settings.start_timeout_s:g} s, {status.unplaced} times; its GPUs are "
-            f"given back until {rfc3339(status.retry_at)}: free what its pods ask for beside GPUs, or ask for less"
-        )
-        return JobCondition(READY, on, "DoesNotFit", text)
+        return _given_back(state, seen, status, on)
+    if refusal := refusal_of(state, job):
+        return JobCondition(READY, on, "WriteRefused", refusal)
     if status.retry_at > wall:
         name = failed.name if failed is not None else "a pod"
         why = f" ({failed.message})" if failed is not None and failed.message else ""
@@ -219,19 +274,35 @@ def _ready(
         more += f"; spec.workers.minimum, {job.minimum}, holds once there is room for it"
     match phase:
         case Phase.PENDING | Phase.STOPPING:
+            if seen.quota is not None:
+                return JobCondition(READY, on, reason_of(seen.quota), seen.quota.text() + more)
             return JobCondition(READY, on, "Waiting", (seen.waits_for or "it waits for its turn") + more)
         case Phase.STARTING | Phase.RESTARTING:
-            text = (
-                f"{status.running} of at least {job.least} workers run; "
-                f"conclave units {job.key} says what the others wait for"
-            )
-            return JobCondition(READY, on, phase.value, text + more)
+            held = what_holds(state, seen, pods)
+            told = held or Held(phase.value, f"conclave units {job.key} says what the others wait for")
+            text = f"{status.running} of at least {job.least} workers run; {told.message}"
+            return JobCondition(READY, on, told.reason or phase.value, text + more)
         case Phase.RESHAPING:
+            held = what_holds(state, seen, pods)
+            more = (f"; {held.message}" if held else "") + more
             return JobCondition(
                 READY, on, phase.value, f"{status.running} workers run, on the way to {status.target}{more}"
             )
         case _:
+            more += unlike_spec(job, pods) + dark_nodes(state, pods)
             return JobCondition(READY, on, phase.value, f"{status.running} workers run{more}")
+
+
+def _given_back(state: State, seen: JobState, status: JobStatus, on: str) -> JobCondition:
+    """Why it has no workers though it had its turn: as this term saw it, else as the object says."""
+    reason, said = seen.given_back
+    before = next((one for one in seen.job.status.conditions if one.type == READY), None)
+    if not reason and before is not None and not seen.job.status.target:
+        return replace(before, status=on)
+    again = rfc3339(status.retry_at)
+    waited = f"for {state.settings.start_timeout_s:g} s, {status.unplaced} times"
+    text = f"{said or 'no node took its pods'} {waited}; its GPUs are given back until {again}"
+    return JobCondition(READY, on, reason or DOES_NOT_FIT, text)
 
 
 def _reporting(state: State, seen: JobState, status: JobStatus, phase: Phase, wall: float) -> JobCondition:
@@ -265,7 +336,7 @@ def decisive(status: JobStatus) -> tuple[object, ...]:
     """What is written at once."""
     return (
         status.phase, status.target, status.batch, status.members, status.attempt, status.failures, status.restarts,
-        status.retry_at, status.unplaced,
+        status.retry_at, status.unplaced, status.rendezvous,
         status.observed_generation, status.started, status.ended,
         tuple((one.type, one.status, one.reason) for one in status.conditions),
     )  # fmt: skip
@@ -306,8 +377,3 @@ def took_effect(seen: JobState, before: JobStatus, after: JobStatus) -> None:
     if wish is not None and after.target == bounded and (wish.batch is None or wish.batch == after.batch):
         # the nodes that it wished for are still of use while its workers are made
         seen.wish = wish if wish.placement else None
-
-
-def staying(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[WorkerPod]:
-    """The workers that are there to stay, for what a policy sees."""
-    return kept(workers_of(pods), job.status.target)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from services.jobs.core import assess
 from services.jobs.core.deciding import Deciding
 from services.jobs.core.events import (
@@ -27,6 +29,8 @@ from services.jobs.core.events import (
     Outcome,
     PodGone,
     PodSeen,
+    QueueGone,
+    QueueSeen,
     Reported,
     RolloutSeen,
     Tick,
@@ -34,19 +38,27 @@ from services.jobs.core.events import (
 )
 from services.jobs.core.instructions import Create, Delete, Instruction, Log, Tell, WriteRollout, WriteStatus
 from services.jobs.core.members import plan
-from services.jobs.core.observing import observe, why_waiting
+from services.jobs.core.observing import observe, why_waiting, without
 from services.jobs.core.phases import check_move
+from services.jobs.core.quotas import NEVER_WRITTEN, quotas_of
 from services.jobs.core.reporting import recall_annotations, take_annotation, take_report
-from services.jobs.core.state import POD, JobState, State, job_of_target
+from services.jobs.core.state import POD, JobState, State, Target, job_of_target
 from services.jobs.core.stats import Stats
 from services.jobs.core.unplaced import watch_places
+from shared.backoff import backoff_s
 from shared.errors import InvalidState
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.online.stages import Rollout
+from shared.jobs.quotas import dealt, shown
 from shared.kube.training_jobs import TRAINING_JOBS
+from shared.kube.worker_pods import refused
 from shared.model.training_job import ENDED, WORKER, Phase, TrainingJob, WorkerPod
+from shared.scheduling.queues.nodes import Blocked
+from shared.scheduling.queues.structure import bindings_of
 
 JOB = TRAINING_JOBS.kind
+UNSEEN = 3
+"""So often an object that is there may stay unseen by the watch, which is later than the answer, before it is told."""
 LOOK_S = 30.0
 """A job that is active is looked at so often, whatever happens."""
 
@@ -66,12 +78,13 @@ class JobsCore:
         self._decided_at = float("-inf")
         self._out: list[Instruction] = []
         self._first_write = 1
+        self._held_by_quota = False
 
     # --- a turn -------------------------------------------------------------------------------------------------
 
     def handle_all(self, events: Sequence[Event], now: float) -> list[Instruction]:
         """Take in all events, then look at every job that they touch or whose time has come."""
-        self._out, self._first_write = [], self.state.writes.number + 1
+        self._out, self._first_write, self.state.now = [], self.state.writes.number + 1, now
         touched: dict[str, None] = {}
         for event in events:
             touched.update(dict.fromkeys(self._take(event, now)))
@@ -124,6 +137,7 @@ class JobsCore:
                     self.state.timeline.gone(uid, self.state.wall(now))
                     self._forget_annotation(gone)
                     self.state.writes.shown((POD, gone.namespace, gone.name))
+                    yield from self._name_free((POD, gone.namespace, gone.name))
                     yield from self._members_changed(gone, now)
             case NodeSeen(node):
                 if self.state.nodes.get(node.name) != node:
@@ -132,6 +146,14 @@ class JobsCore:
             case NodeGone(name):
                 if self.state.nodes.pop(name, None) is not None:
                     self._decide_soon(now)
+            case QueueSeen(queue):
+                written = replace(queue, written=NEVER_WRITTEN, times={}, resource_version="")
+                if self.state.queues.get(queue.name) != written:
+                    self.state.queues[queue.name] = written
+                    self._queues_changed(now)
+            case QueueGone(name):
+                if self.state.queues.pop(name, None) is not None:
+                    self._queues_changed(now)
             case MadeSeen(made):
                 target = (made.kind, made.namespace, made.name)
                 self.state.made[target] = made
@@ -141,6 +163,7 @@ class JobsCore:
                 namespace, _, name = key.partition("/")
                 self.state.made.pop((kind, namespace, name), None)
                 self.state.writes.shown((kind, namespace, name))
+                self.state.writes.waits.pop((kind, namespace, name), None)
                 yield key
             case Listed(kind):
                 if kind in self.missing:
@@ -210,7 +233,10 @@ class JobsCore:
         if before is not None:
             self._drop_pod(before, now)
         self.state.pods[pod.uid] = pod
+        self._count_use(pod, 1, now)
+        self.state.names[POD, pod.namespace, pod.name] = pod.uid
         self._note_place(pod, now)
+        self._note_refusal(before, pod, now)
         if pod.job:
             self.state.of_job.setdefault(pod.job, {})[pod.uid] = pod
         self.state.writes.shown((POD, pod.namespace, pod.name))
@@ -223,11 +249,40 @@ class JobsCore:
         if seen is not None:
             assess.count_time(self.state, seen, now)
         self.state.pods.pop(pod.uid, None)
+        self._count_use(pod, -1, now)
+        if self.state.names.get((POD, pod.namespace, pod.name)) == pod.uid:
+            del self.state.names[POD, pod.namespace, pod.name]
         ours = self.state.of_job.get(pod.job)
         if ours is not None:
             ours.pop(pod.uid, None)
             if not ours:
                 del self.state.of_job[pod.job]
+
+    def _name_free(self, target: Target) -> Iterator[str]:
+        """A job may have waited for the name of somebody else's pod."""
+        if self.state.writes.waits.pop(target, None) is not None:
+            yield job_of_target(target)
+
+    def _note_refusal(self, before: WorkerPod | None, pod: WorkerPod, now: float) -> None:
+        """A kubelet did not take it: made again at once, it would be refused at once, for ever."""
+        seen = self.state.job_of(pod)
+        if seen is None or not refused(pod) or (before is not None and refused(before)):
+            return
+        seen.refusals[pod.name] += 1
+        seen.refusal = f"{pod.node}: {pod.cause}: {pod.message}"
+        times, settings = seen.refusals[pod.name] - 1, self.state.settings
+        if times:
+            wait_s = backoff_s(times, first_s=settings.retry_first_s, most_s=settings.retry_most_s)
+            seen.not_before = max(seen.not_before, self.state.wall(now) + wait_s)
+
+    def _queues_changed(self, now: float) -> None:
+        self.state.bindings = bindings_of(self.state.queues.values())[0]
+        self._decide_soon(now)
+
+    def _count_use(self, pod: WorkerPod, sign: int, now: float) -> None:
+        """What a queue's limit left may be more by now, for a job that it holds back."""
+        if self.state.usage.add(pod, sign) and self._held_by_quota:
+            self._decide_soon(now)
 
     def _forget_annotation(self, pod: WorkerPod) -> None:
         seen = self.state.job_of(pod)
@@ -241,7 +296,7 @@ class JobsCore:
             if seen is not None:
                 assess.watch_members(self.state, seen, now)
                 yield seen.job.key
-        if pod.gpu_milli and (not pod.job or pod.ended or pod.role != WORKER):
+        if pod.gpu_milli and (not pod.job or not pod.holds or pod.role != WORKER):
             self._decide_soon(now)
 
     # --- answers ------------------------------------------------------------------------------------------------
@@ -254,10 +309,12 @@ class JobsCore:
         target, pending = found
         key = job_of_target(target)
         match event.outcome:
-            case Outcome.DONE | Outcome.EXISTS:
+            case Outcome.DONE:
                 writes.settle(target, now)
                 if isinstance(pending.write, WriteStatus):
                     self._tell_change(pending.write, now)
+            case Outcome.EXISTS:
+                self._exists(target, now)
             case Outcome.STALE:
                 writes.settle(target, now)  # what it is now is on its way to us
             case Outcome.REFUSED | Outcome.UNKNOWN:
@@ -275,6 +332,17 @@ class JobsCore:
                     error=event.message,
                 )
         yield key
+
+    def _exists(self, target: Target, now: float) -> None:
+        """The name is taken: by what we made before, which is seen or on its way to us, or by somebody else's."""
+        state, kind = self.state, target[0]
+        known = state.named(target) if kind == POD else state.made.get(target)
+        if known is not None:
+            state.writes.settle(target, now)  # whose it is, the next look sees
+            return
+        again = state.writes.waits[target].failures if target in state.writes.waits else 0
+        what = f"{kind} {target[1]}/{target[2]} is there, says the API server, and no watch shows it; look at it"
+        state.writes.failed(target, now, what if again >= UNSEEN else "")
 
     def _tell_change(self, write: WriteStatus, now: float) -> None:
         """Something became of the job: an event for people."""
@@ -311,9 +379,15 @@ class JobsCore:
         seen = observe(self.state, now)
         if not seen.ours:
             return
-        deciding = self.deciding
-        decided = deciding.decide(self.state, seen, now)
-        allowed = decided.allowed
+        deciding, quotas = self.deciding, quotas_of(self.state, seen)
+        view = shown(seen.observation, quotas, seen.ours) if quotas is not None else None
+        asked = seen if view is None else without(seen, view)
+        decided = deciding.decide(self.state, asked, now)
+        allowed, held = decided.allowed, dict[str, Blocked]()
+        if quotas is not None and view is not None:
+            result = dealt(seen.observation, allowed, quotas, ours=seen.ours, may_stop=seen.may_stop, held=view.held)
+            allowed, held = result.allowed, {**view.limited, **result.held}
+        self._held_by_quota = bool(held)
         if decided.problem:
             self.stats.policy_failures += 1
             self._log("error", "policy_failed", policy=deciding.teacher.name, error=decided.problem)
@@ -323,7 +397,7 @@ class JobsCore:
         self.stats.wishes_refused += len(allowed.refused)
         for key in seen.ours:
             yield from self._take_decision(
-                key, seen.observation, allowed.refused.get(key, ""), allowed.changes.get(key)
+                key, asked.observation, allowed.refused.get(key, ""), allowed.changes.get(key), held.get(key)
             )
 
     def _roll(self, rollout: Rollout) -> None:
@@ -335,14 +409,16 @@ class JobsCore:
         self._out.append(WriteRollout(rollout, self.deciding.revision))
         self.deciding.became(rollout)
 
-    def _take_decision(self, key: str, shown: Observation, refused: str, change: Allocation | None) -> Iterator[str]:
+    def _take_decision(
+        self, key: str, seen: Observation, refused: str, change: Allocation | None, held: Blocked | None
+    ) -> Iterator[str]:
         job = self.state.jobs[key]
-        job.refused = refused
+        said, job.refused, job.quota = job.quota, refused, held
         if change is not None:
             job.wish = change
         idle = job.job.status.target == 0 and job.wish is None
-        waits_for = why_waiting(shown, key, refused) if idle else ""
-        if job.wish is not None or waits_for != job.waits_for or refused:
+        waits_for = why_waiting(seen, key, refused) if idle else ""
+        if job.wish is not None or waits_for != job.waits_for or refused or said != held:
             job.waits_for = waits_for
             yield key
 
@@ -384,6 +460,8 @@ class JobsCore:
                 times.append(now + LOOK_S)
             if job.status.retry_at > now + offset:
                 times.append(job.status.retry_at - offset)
+            if seen.not_before > now + offset:
+                times.append(seen.not_before - offset)
             if seen.finishing_since:
                 times.append(max(now + assess.TELLING_S, seen.finishing_since + self.state.settings.finish_s - offset))
         if times:

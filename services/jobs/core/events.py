@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from shared.jobs.online.stages import Rollout
 from shared.jobs.reports import Said
+from shared.model.queue import Queue
 from shared.model.training_job import GpuNode, MadeObject, TrainingJob, WorkerPod
 
 
@@ -32,6 +33,14 @@ class NodeSeen(Struct, frozen=True):
 
 
 class NodeGone(Struct, frozen=True):
+    name: str
+
+
+class QueueSeen(Struct, frozen=True):
+    queue: Queue
+
+
+class QueueGone(Struct, frozen=True):
     name: str
 
 
@@ -100,6 +109,8 @@ Event = (
     | PodGone
     | NodeSeen
     | NodeGone
+    | QueueSeen
+    | QueueGone
     | MadeSeen
     | MadeGone
     | Listed

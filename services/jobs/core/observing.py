@@ -7,11 +7,13 @@ from collections import Counter, defaultdict
 
 from msgspec import Struct
 
-from services.jobs.core.assess import staying
-from services.jobs.core.members import has_succeeded, live
+from services.jobs.core.following import row
+from services.jobs.core.members import has_succeeded, live, staying
 from services.jobs.core.state import JobState, State
 from services.jobs.core.unplaced import waits_for_room
 from shared.jobs.observation import JobObservation, NodeObservation, Observation
+from shared.jobs.quotas import Shown
+from shared.kube.worker_pods import as_of
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.model.training_job import PARAMETER_SERVER, WorkerPod
 
@@ -25,6 +27,12 @@ class Seen(Struct, frozen=True):
     observation: Observation
     ours: frozenset[str]
     may_stop: frozenset[str]
+
+
+def without(seen: Seen, view: Shown) -> Seen:
+    """What a policy is shown where queues hold jobs back."""
+    there = {job.name for job in view.seen.jobs}
+    return Seen(view.seen, seen.ours & there, seen.may_stop & there)
 
 
 def observe(state: State, now: float) -> Seen:
@@ -105,9 +113,12 @@ def _others(state: State) -> tuple[Counter[str], list[JobObservation]]:
     """(thousandths of GPUs by node that no worker of a job holds, jobs of others)."""
     foreign: Counter[str] = Counter()
     members: defaultdict[str, list[WorkerPod]] = defaultdict(list)
+    wall = state.wall(state.now)
     for pod in state.pods.values():
-        if pod.ended or not pod.gpu_milli or (pod.job and pod.role != PARAMETER_SERVER):
+        if not pod.holds or not pod.gpu_milli:
             continue
+        if pod.job and pod.role != PARAMETER_SERVER and not row(as_of(pod, wall)).elsewhere:
+            continue  # counted as its job's, but for one that another stands in for and that may still hold what it had
         if pod.group and not pod.job:
             members[f"{OTHERS}{pod.namespace}/{pod.group}"].append(pod)
         elif pod.node:
@@ -139,7 +150,7 @@ def _nodes(state: State, foreign: Counter[str], used: set[str]) -> tuple[NodeObs
     held: Counter[str] = Counter()
     for pod in state.pods.values():
         worker = pod.job and pod.role != PARAMETER_SERVER
-        if (worker or (pod.group and not pod.job)) and pod.node and not pod.ended:
+        if (worker or (pod.group and not pod.job)) and pod.node and pod.holds:
             held[pod.node] += pod.gpu_milli
     for name in sorted(used | state.nodes.keys()):
         node = state.nodes.get(name)

@@ -6,6 +6,7 @@ from math import exp
 
 from services.jobs.core.deciding import Deciding
 from services.jobs.core.members import live, runs, workers_of
+from services.jobs.core.quotas import queue_of
 from services.jobs.core.state import JobState, State
 from shared.jobs.board import Board, JobRow
 from shared.jobs.online.stages import Stage, in_canary
@@ -52,7 +53,7 @@ def _row(state: State, deciding: Deciding, seen: JobState, wall: float) -> JobRo
         maximum=job.maximum,
         gpus=held / MILLI_PER_DEVICE,
         priority=job.priority,
-        queue=job.queue,
+        queue=queue_of(state, seen),
         progress=report.progress,
         restarts=status.restarts,
         failures=status.failures,

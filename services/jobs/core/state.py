@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,13 +12,17 @@ from msgspec.structs import replace
 
 from services.jobs.core.instructions import Delete, Write
 from services.jobs.core.timeline import Timeline
+from services.jobs.core.usage import Usage
 from shared.backoff import backoff_s
 from shared.jobs.observation import Allocation
 from shared.jobs.online.learned import Reports
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.resources import Resource
 from shared.kube.training_pods import Rules
-from shared.model.training_job import GpuNode, MadeObject, Report, TrainingJob, WorkerPod
+from shared.kube.worker_pods import as_of
+from shared.model.queue import Queue
+from shared.model.training_job import GpuNode, MadeObject, PodState, Report, TrainingJob, WorkerPod
+from shared.scheduling.queues.nodes import Blocked
 
 STORY = 50
 """Lines kept of a job's life."""
@@ -191,10 +195,27 @@ class JobState:
     unplaced_since: float = 0.0
     """Since when some of its pods have no node (wall); 0.0: all have."""
     placed: int = 0
-    """Workers that had one when that was looked at last."""
+    """The most workers that had one since then."""
+    slow_since: float = 0.0
+    begun: int = 0
+    """The same of those whose program has begun."""
+    given_back: tuple[str, str] = ("", "")
+    """(reason, message) of why its GPUs were given back last."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """How often kubelets refused each pod of it, by name, since all of it ran."""
+    refusal: str = ""
+    """What the last one said."""
+    not_before: float = 0.0
+    """No pod of it is made before (wall): kubelets refuse them."""
+    met: tuple[int, str] = (-1, "")
+    """(attempt, uid) of the worker that all meet at, where it ran."""
+    excuses: dict[str, int] = field(default_factory=dict)
+    """Uids of workers that were taken away, and the attempt that each excuses; -1: none any more."""
     written_at: float = 0.0
     waits_for: str = ""
     """Why the last decision gave it nothing."""
+    quota: Blocked | None = None
+    """Which limit of a Queue holds it back, or its growth."""
     refused: str = ""
     """Why what a policy wanted of it was not done."""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY))
@@ -215,9 +236,18 @@ class State:
     key_of: dict[str, str] = field(default_factory=dict)
     """By the job's uid."""
     pods: dict[str, WorkerPod] = field(default_factory=dict)
+    names: dict[Target, str] = field(default_factory=dict)
+    """Uids of pods by name."""
+    now: float = 0.0
+    """Of the turn."""
     of_job: dict[str, dict[str, WorkerPod]] = field(default_factory=dict)
     """By the job's uid, then the pod's."""
     nodes: dict[str, GpuNode] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    """Queue objects by name, as they are written: their status is left out."""
+    bindings: dict[str, str] = field(default_factory=dict)
+    """The queue of each namespace that one names."""
+    usage: Usage = field(default_factory=Usage)
     made: dict[Target, MadeObject] = field(default_factory=dict)
     writes: Writes = field(default_factory=Writes)
     timeline: Timeline = field(default_factory=Timeline)
@@ -235,9 +265,18 @@ class State:
     def pods_of(self, job: TrainingJob) -> list[WorkerPod]:
         """The job's pods, in the order of their names. One whose deletion is under way counts as on its way out."""
         ours = (pod for pod in self.of_job.get(job.uid, {}).values() if pod.namespace == job.namespace)
-        pods = sorted(ours, key=lambda pod: (pod.role, pod.index, pod.uid))
-        return [replace(pod, terminating=True) if self._leaves(pod) else pod for pod in pods]
+        wall, pods = self.wall(self.now), sorted(ours, key=lambda pod: (pod.role, pod.index, pod.uid))
+        return [as_of(replace(pod, state=PodState.LEAVING) if self._leaves(pod) else pod, wall) for pod in pods]
+
+    def named(self, target: Target) -> WorkerPod | None:
+        """The pod of this name, whoever's it is."""
+        return self.pods.get(self.names.get(target, ""))
 
     def _leaves(self, pod: WorkerPod) -> bool:
         pending = self.writes.pending.get((POD, pod.namespace, pod.name))
-        return pending is not None and isinstance(pending.write, Delete) and pending.write.uid == pod.uid
+        return (
+            pending is not None
+            and isinstance(pending.write, Delete)
+            and pending.write.uid == pod.uid
+            and not pod.terminating
+        )

@@ -1,11 +1,12 @@
-"""Workers that no node takes hold GPUs in the books and nowhere else: after ``start_timeout_s`` these are given back.
+"""Workers that do not begin hold GPUs in the books, or on a node, and train nothing: these are given back in time.
 
-    some of its pods have no node for so long --> the minimum stands: it goes on with what stands
-                                              --> it does not: none, told (``DoesNotFit``), tried again later
+    no node takes some of its pods, a kubelet cannot start them (``following.TABLE``: patience)
+        --> the minimum stands: it goes on with what stands
+        --> it does not: none, told why, tried again later
 
 The wait before the next attempt doubles from ``start_timeout_s`` to ``MOST_S``; a new spec is tried at once. A job
-without a checkpoint is never stopped while a worker of it runs. One with a Queue waits as long as its Queue lets it:
-made anew it would lose its turn there. A new leader counts from when it saw it first.
+without a checkpoint that has run is never stopped while a worker of it runs. A new leader counts from when it saw it
+first.
 """
 
 from __future__ import annotations
@@ -14,48 +15,69 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from services.jobs.core.following import SLOW
+from services.jobs.core.holding import DOES_NOT_FIT, begun, refusal_of, what_holds
 from services.jobs.core.members import has_succeeded, live, runs, workers_of
 from services.jobs.core.state import JobState, State
 from shared.backoff import backoff_s
-from shared.model.training_job import PARAMETER_SERVER, JobStatus, Phase, TrainingJob, WorkerPod
+from shared.model.training_job import PARAMETER_SERVER, JobStatus, Phase, PodState, TrainingJob, WorkerPod
 
 MOST_S = 3600.0
 
 
-def standing(job: TrainingJob, pods: Sequence[WorkerPod]) -> int:
-    """Workers that have a node; 0 where the first of the rendezvous or a parameter server has none."""
-    placed = [pod for pod in live(pods) if pod.node]
+def standing(job: TrainingJob, pods: Sequence[WorkerPod], *, begin: bool = False) -> int:
+    """Workers that have a node, and are not stuck there (``begin``: whose program has begun); 0 where the one that all
+    meet at or a parameter server is not among them."""
+    placed = [pod for pod in live(pods) if pod.node and pod.state is not PodState.STUCK and (begun(pod) or not begin)]
     workers = workers_of(placed)
     servers = sum(pod.role == PARAMETER_SERVER for pod in placed)
-    return len(workers) if servers >= job.ps and any(pod.index == 0 for pod in workers) else 0
+    met = any(pod.index == job.status.rendezvous for pod in workers)
+    return len(workers) if servers >= job.ps and met else 0
 
 
 def watch_places(state: State, seen: JobState, now: float) -> None:
-    """Note since when some of its pods have no node; each that gets one begins the wait anew."""
+    """Note since when some of its pods have no node, or do not begin; each that does begins the wait anew. One that a
+    kubelet refuses has its place for a moment: that is no beginning."""
     job, pods, wall = seen.job, state.pods_of(seen.job), state.wall(now)
-    target, holds_gpus = job.status.target, job.gpu_milli or (job.ps and job.ps_gpu_milli)
-    placed = standing(job, pods)
-    other = job.queue or job.problem or has_succeeded(pods)
-    if not target or placed >= min(target, job.maximum) or not holds_gpus or other:
-        seen.unplaced_since = 0.0
-        return
-    begins = max(job.status.changed, job.status.retry_at)
-    if not seen.unplaced_since or placed > seen.placed:
-        seen.unplaced_since = wall
-    seen.unplaced_since = max(seen.unplaced_since, begins)
-    seen.placed = placed
+    target = job.status.target
+    holds = job.gpu_milli or (job.ps and job.ps_gpu_milli) or state.queues
+    enough, begins = min(target, job.maximum), max(job.status.changed, job.status.retry_at)
+    waits = bool(target and holds and not job.problem and not has_succeeded(pods))
+    placed, started = standing(job, pods), standing(job, pods, begin=True)
+    seen.unplaced_since, seen.placed = _since(seen.unplaced_since, seen.placed, placed, enough, begins, wall, waits)
+    seen.slow_since, seen.begun = _since(seen.slow_since, seen.begun, started, enough, begins, wall, waits)
+
+
+def _since(
+    since: float, most: int, there: int, enough: int, begins: float, wall: float, waits: bool
+) -> tuple[float, int]:
+    """(since when too few are there, the most that were since then)."""
+    if not waits or there >= enough:
+        return 0.0, 0
+    if not since or there > most:
+        return max(wall, begins), there
+    return max(since, begins), most
 
 
 def target_left(state: State, seen: JobState, now: float) -> int | None:
-    """What the job keeps once its wait for nodes is over; None: nothing is given back."""
-    job = seen.job
-    if not seen.unplaced_since or state.wall(now) - seen.unplaced_since < state.settings.start_timeout_s:
+    """What the job keeps once its wait is over; None: nothing is given back."""
+    job, wall, patience_s = seen.job, state.wall(now), state.settings.start_timeout_s
+    unplaced = bool(seen.unplaced_since) and wall - seen.unplaced_since >= patience_s
+    slow = bool(seen.slow_since) and wall - seen.slow_since >= SLOW * patience_s
+    if not unplaced and not slow:
         return None
     pods = state.pods_of(job)
-    placed = standing(job, pods)
-    if placed >= job.minimum:
-        return placed
-    return None if not job.checkpoint and any(map(runs, workers_of(pods))) else 0
+    left = standing(job, pods, begin=not unplaced)
+    if left < job.minimum:
+        left = 0
+        if not job.checkpoint and job.status.started and any(map(runs, workers_of(pods))):
+            return None
+    held, refusal = what_holds(state, seen, pods), refusal_of(state, job)
+    if refusal:
+        seen.given_back = ("WriteRefused", refusal)
+    else:
+        seen.given_back = ((held.reason or DOES_NOT_FIT), held.message) if held is not None else (DOES_NOT_FIT, "")
+    return left
 
 
 def give_back(state: State, status: JobStatus, left: int, wall: float) -> JobStatus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.jobs.core.instructions import Delete, WriteStatus
-from services.jobs.core.members import GROUP, has_group, runs, to_create, to_delete, workers_of
+from services.jobs.core.members import GROUP, has_group, like_spec, runs, to_create, to_delete, workers_of
 from services.jobs.core.state import POD, State
 from shared.kube.training_pods import pod_name
 
@@ -48,7 +48,7 @@ def _below_minimum(state: State, since: int) -> list[str]:
         job = seen.job
         workers = workers_of(state.of_job.get(job.uid, {}).values())
         running = [pod for pod in workers if runs(pod)]
-        going = [pod for pod in running if pod.uid in leaving]
+        going = [pod for pod in running if pod.uid in leaving and like_spec(job, pod)]
         if job.ended or job.status.target == 0 or not any(pod.uid in new for pod in going):
             continue
         if len(running) - len(going) < job.minimum:

@@ -12,17 +12,17 @@ import structlog
 from services.jobs.core import events as ev
 from shared.errors import ConfigError, KubeError
 from shared.kube.pod_groups import PODGROUPS
+from shared.kube.queues import QUEUES, queue_from_api
 from shared.kube.resources import NODES, Deleted, Malformed, Resource, Upserted
 from shared.kube.training_jobs import (
     GROUP_VERSIONS,
-    JOB_PODS,
     SERVICES,
     TRAINING_JOBS,
     gpu_node,
     job_from_api,
     made_object,
-    worker_pod,
 )
+from shared.kube.worker_pods import JOB_PODS, worker_pod
 from shared.ports import KubeApi
 from shared.runtime.kube.reflector import Batch, Reflector, Synced
 
@@ -30,7 +30,9 @@ log = structlog.get_logger()
 
 Post = Callable[[Sequence[ev.Event]], None]
 
-KINDS = (TRAINING_JOBS.plural, JOB_PODS.plural, NODES.plural, PODGROUPS.plural, SERVICES.plural)
+KINDS = (
+    TRAINING_JOBS.plural, JOB_PODS.plural, NODES.plural, QUEUES.plural, PODGROUPS.plural, SERVICES.plural,
+)  # fmt: skip
 """All that must be listed before anything is decided."""
 
 
@@ -120,6 +122,13 @@ def followers(api: KubeApi, group: Resource[Any], post: Post) -> list[Any]:
             seen=lambda item: ev.NodeSeen(gpu_node(item)),
             gone=lambda item: ev.NodeGone(item.metadata.name),
             lost=lambda bad: ev.NodeGone(bad.object.name),
+        ),
+        follow(
+            api, QUEUES, post,
+            seen=lambda item: ev.QueueSeen(queue_from_api(item)),
+            gone=lambda item: ev.QueueGone(item.metadata.name),
+            lost=lambda bad: ev.QueueGone(bad.object.name),
+            optional=True,
         ),
         *made,
     ]  # fmt: skip

@@ -17,23 +17,28 @@ from services.jobs.core import events as ev
 from services.jobs.core.core import JobsCore
 from services.jobs.core.deciding import Deciding
 from services.jobs.core.instructions import Create, Delete, PatchMinimum, Write, WriteStatus
-from services.jobs.core.members import GROUP, SERVICE
+from services.jobs.core.members import GROUP, SERVICE, like_spec
 from services.jobs.core.state import POD, CoreSettings, State
 from shared.jobs.guard import Guard
 from shared.jobs.observation import Policy
 from shared.jobs.online.stages import Judge
 from shared.jobs.policies.elastic import Elastic
 from shared.kube.training_pods import Rules
+from shared.model.queue import QUEUE_LABEL
 from shared.model.training_job import (
     ATTEMPT_LABEL,
+    BOUNDS_ANNOTATION,
     ENDED,
     INDEX_LABEL,
+    MADE_OF_LABEL,
+    PROGRAM_OVER,
     ROLE_LABEL,
     WORKER,
     GpuNode,
     JobStatus,
     MadeObject,
     Phase,
+    PodState,
     TrainingJob,
     WorkerPod,
 )
@@ -72,6 +77,10 @@ class World:
         self.settings = settings
         self.unfit: set[str] = set()
         """Pods that no node takes, for reasons beside GPUs."""
+        self.stay: set[str] = set()
+        """Pods that nobody confirms the end of."""
+        self.become: dict[str, PodState] = {}
+        """What becomes of pods that get a node; others run."""
         self.sent: list[tuple[JobsCore, Write]] = []
         self.coming: list[ev.Event] = []
         self.told: list[Any] = []
@@ -125,6 +134,8 @@ class World:
         return job
 
     def change_pod(self, name: str, **changes: Any) -> None:
+        if "state" in changes and changes["state"] in PROGRAM_OVER:
+            changes.setdefault("holds", False)
         pod = replace(self.pods[name], **changes)
         self.pods[name] = pod
         self.coming.append(ev.PodSeen(pod))
@@ -182,7 +193,8 @@ class World:
         held = 0 if job is None else job.gpu_milli if labels[ROLE_LABEL] == WORKER else job.ps_gpu_milli
         pod = self.pods[write.name] = WorkerPod(
             uid, write.namespace, write.name, job=owner, role=labels[ROLE_LABEL], index=int(labels[INDEX_LABEL]),
-            attempt=int(labels[ATTEMPT_LABEL]), gpu_milli=held, created=EPOCH,
+            attempt=int(labels[ATTEMPT_LABEL]), gpu_milli=held, created=EPOCH, made_of=labels[MADE_OF_LABEL],
+            bounds=meta["annotations"][BOUNDS_ANNOTATION], queue=labels.get(QUEUE_LABEL, ""),
         )  # fmt: skip
         self.coming.append(ev.PodSeen(pod))
         return ev.Outcome.DONE
@@ -198,8 +210,8 @@ class World:
         pod = self.pods.get(write.name)
         if pod is None or pod.uid != write.uid:
             return ev.Outcome.STALE
-        if pod.phase == "Running":
-            self.change_pod(write.name, terminating=True)
+        if pod.state is PodState.RUNNING or pod.name in self.stay:
+            self.change_pod(write.name, state=PodState.LEAVING, leave_by=EPOCH - 100.0 + self.now + 30.0)
         else:
             self.remove_pod(write.name)
         return ev.Outcome.DONE
@@ -217,12 +229,14 @@ class World:
         state = self.core.state
         pod = state.pods[delete.uid]
         job = next((one.job for one in state.jobs.values() if one.job.uid == pod.job), None)
-        if job is None or job.status.phase in ENDED or job.status.target == 0 or pod.phase != "Running":
+        if job is None or job.status.phase in ENDED or job.status.target == 0 or pod.state is not PodState.RUNNING:
+            return
+        if not like_spec(job, pod):
             return
         leaving = {one.uid for core, one in self.sent if core is self.core and isinstance(one, Delete)}
         stay = [
             one for one in state.pods.values()
-            if (one.job, one.role, one.phase, one.terminating) == (job.uid, WORKER, "Running", False)
+            if (one.job, one.role, one.state) == (job.uid, WORKER, PodState.RUNNING)
             and one.uid not in leaving
         ]  # fmt: skip
         if len(stay) < job.minimum:
@@ -232,7 +246,7 @@ class World:
         """Workers that run."""
         return [
             pod for pod in self.pods.values()
-            if pod.job == job.uid and pod.role == WORKER and pod.phase == "Running" and not pod.terminating
+            if pod.job == job.uid and pod.role == WORKER and pod.state is PodState.RUNNING
         ]  # fmt: skip
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -263,24 +277,23 @@ class World:
     def kubelets(self) -> bool:
         """Whether some pod began to run, or ended as it was told."""
         busy = False
-        used = Counter(
-            pod.node for pod in self.pods.values() if pod.node and not pod.ended for _ in range(pod.gpu_milli)
-        )
+        used = Counter(pod.node for pod in self.pods.values() if pod.node and pod.holds for _ in range(pod.gpu_milli))
         for name, pod in list(self.pods.items()):
             if pod.terminating:
-                self.remove_pod(name)
-                busy = True
-            elif pod.phase == "Pending" and name not in self.unfit:
+                if name not in self.stay:
+                    self.remove_pod(name)
+                    busy = True
+            elif pod.state is PodState.WAITING and name not in self.unfit:
                 node = next((n for n in self.nodes.values() if used[n.name] + pod.gpu_milli <= n.gpu_milli), None)
                 if node is not None:
                     used[node.name] += pod.gpu_milli
-                    self.change_pod(name, phase="Running", node=node.name)
+                    self.change_pod(name, state=self.become.get(name, PodState.RUNNING), node=node.name)
                     busy = True
         return busy
 
-    def end_workers(self, job: TrainingJob, phase: str = "Succeeded") -> None:
+    def end_workers(self, job: TrainingJob, state: PodState = PodState.SUCCEEDED) -> None:
         for pod in self.running(job):
-            self.change_pod(pod.name, phase=phase)
+            self.change_pod(pod.name, state=state)
 
     def status(self, key: str = "default/a") -> JobStatus:
         return self.jobs[key].status

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.jobs.core import events as ev
-from shared.model.training_job import Phase
+from shared.model.training_job import Phase, PodState
 from tests.unit.services.jobs.jobs_world import EPOCH, conditions, running
 
 
@@ -25,7 +25,7 @@ def test_paused_it_holds_nothing_and_resumed_it_goes_on():
 def test_a_failed_attempt_counts_once_and_is_tried_again():
     world = running()
     job = world.jobs["default/a"]
-    world.end_workers(job, "Failed")  # all of them: the first took the rendezvous along
+    world.end_workers(job, PodState.FAILED)  # all of them: the first took the rendezvous along
     world.settle()
     assert (world.phase(), world.status().failures, world.status().attempt) == (Phase.RUNNING, 1, 1)
     assert {pod.attempt for pod in world.pods.values()} == {1}
@@ -35,7 +35,7 @@ def test_it_fails_when_it_failed_too_often():
     world = running(backoff_limit=1)
     for _ in range(2):
         assert world.phase() is Phase.RUNNING
-        world.end_workers(world.jobs["default/a"], "Failed")
+        world.end_workers(world.jobs["default/a"], PodState.FAILED)
         world.settle()
     assert world.phase() is Phase.FAILED
     assert conditions(world)["Failed"] == ("True", "BackoffLimitExceeded")
@@ -43,7 +43,7 @@ def test_it_fails_when_it_failed_too_often():
 
 def test_an_evicted_worker_is_no_failure():
     world = running()
-    world.change_pod("a-worker-1", phase="Failed", disrupted=True)
+    world.change_pod("a-worker-1", state=PodState.DISRUPTED)
     world.settle()
     assert (world.phase(), world.status().failures) == (Phase.RUNNING, 0)
 
@@ -83,14 +83,14 @@ def test_time_is_counted_for_the_workers_that_ran_in_it():
 
 def test_a_failure_that_leaves_the_phase_as_it_is_is_counted_and_told():
     world = running(requested=4, minimum=1)
-    world.change_pod("a-worker-3", terminating=True)
+    world.change_pod("a-worker-3", state=PodState.LEAVING)
     world.deliver()
     while world.sent:
         world.arrive()
     world.deliver()
     assert world.phase() is Phase.RESHAPING
     world.told.clear()
-    world.change_pod("a-worker-2", phase="Failed", message="exit 1")
+    world.change_pod("a-worker-2", state=PodState.FAILED, message="exit 1")
     world.settle(run=False, rounds=4)
     assert (world.phase(), world.status().failures, world.core.stats.failures) == (Phase.RESHAPING, 1, 1)
     assert [one.type for one in world.told if getattr(one, "type", "") == "Warning"] == ["Warning"]

@@ -11,7 +11,7 @@ from services.jobs.policies import policy_named
 from shared.jobs.guard import Guard
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.registry import POLICIES
-from shared.model.training_job import Phase, WorkerPod
+from shared.model.training_job import Phase, PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, World, a_job, running
 
 
@@ -131,7 +131,7 @@ def test_somebody_elses_gang_is_a_job_of_fixed_size():
     world = World(nodes=1)
     for number in range(2):
         name = f"other-{number}"
-        world.pods[name] = WorkerPod(name, "default", name, "Running", "n0", gpu_milli=1000, group="train")
+        world.pods[name] = WorkerPod(name, "default", name, PodState.RUNNING, "n0", gpu_milli=1000, group="train")
         world.coming.append(ev.PodSeen(world.pods[name]))
     world.put_job(a_job(gpu_milli=1000, minimum=3, maximum=3, requested=3))
     world.settle()

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from services.jobs.core import events as ev
 from services.jobs.core.instructions import Create
 from shared.jobs.observation import Allocation, Observation
-from shared.model.training_job import WORKER, MadeObject, Phase, WorkerPod
+from shared.model.training_job import WORKER, MadeObject, Phase, PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import World, a_job, conditions, running
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -65,7 +65,7 @@ def test_a_raised_minimum_reaches_the_group():
 
 def test_nothing_is_reshaped_once_a_worker_has_succeeded():
     world = running(requested=3)
-    world.change_pod("a-worker-1", phase="Succeeded")
+    world.change_pod("a-worker-1", state=PodState.SUCCEEDED)
     world.put_job(replace(world.jobs["default/a"], paused=True))
     world.settle()
     assert len(world.pods) == 3
@@ -80,7 +80,7 @@ def test_the_first_worker_stays_and_those_that_run_before_those_that_wait():
     world.put_job(a_job(requested=3, gpu_milli=1000, minimum=2))
     world.settle()
     # worker 1 is lost, and a stranger takes its place: it waits while 0 and 2 run
-    world.change_pod("a-worker-1", phase="Failed", disrupted=True)
+    world.change_pod("a-worker-1", state=PodState.DISRUPTED)
     world.nodes["n0"] = replace(world.nodes["n0"], gpu_milli=2000)
     world.coming.append(ev.NodeSeen(world.nodes["n0"]))
     world.put_job(replace(world.jobs["default/a"], maximum=2, requested=2))
@@ -118,8 +118,8 @@ def test_a_job_made_anew_under_its_name_waits_for_the_old_pods_to_go():
 
 def test_a_pod_of_another_namespace_is_nobodys_worker_whatever_owner_it_names():
     world = running()
-    for number, phase in enumerate(("Succeeded", "Failed")):
-        foreign = WorkerPod(f"f{number}", "theirs", "x", phase, job="uid-a", role=WORKER, report='{"steps": 9}')
+    for number, state in enumerate((PodState.SUCCEEDED, PodState.FAILED)):
+        foreign = WorkerPod(f"f{number}", "theirs", "x", state, job="uid-a", role=WORKER, report='{"steps": 9}')
         world.coming.append(ev.PodSeen(foreign))
     world.settle()
     assert (world.phase(), world.status().running, world.status().failures) == (Phase.RUNNING, 2, 0)
@@ -154,7 +154,7 @@ def test_each_worker_that_is_made_prefers_its_own_part_of_the_placement():
             break
     assert sorted(preferred.values()) == ["n0", "n0", "n1", "n1"]
     for name, node in preferred.items():
-        world.change_pod(name, phase="Running", node=node)
+        world.change_pod(name, state=PodState.RUNNING, node=node)
     world.remove_pod("a-worker-3")
     lost = preferred.pop("a-worker-3")
     world.deliver()

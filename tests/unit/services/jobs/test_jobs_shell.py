@@ -17,7 +17,7 @@ from services.jobs.settings import JobsSettings
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, StoreUnknown
 from shared.jobs.online.stages import Rollout
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS_V1ALPHA2
-from shared.kube.training_jobs import JOB_PODS
+from shared.kube.worker_pods import JOB_PODS
 from shared.model.training_job import JobStatus
 from shared.ports import Put
 from shared.runtime.records.jobs import read_rollout

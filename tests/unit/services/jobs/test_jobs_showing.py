@@ -10,7 +10,7 @@ from services.jobs.core.showing import board
 from services.jobs.core.timeline import KEPT_S, MOST_SPANS, Timeline
 from shared.jobs.board import Board
 from shared.jobs.reports import Said
-from shared.model.training_job import WorkerPod
+from shared.model.training_job import PodState, WorkerPod
 from tests.unit.services.jobs.jobs_world import EPOCH, World, running
 
 
@@ -66,7 +66,7 @@ def test_without_a_speed_it_is_expected_as_fast_as_so_far_and_without_anything_n
 def test_what_is_kept_is_bounded_in_number_and_age():
     timeline = Timeline()
     for number in range(MOST_SPANS + 10):
-        pod = WorkerPod(f"u{number}", "default", f"p{number}", "Running", "n0", gpu_milli=1000)
+        pod = WorkerPod(f"u{number}", "default", f"p{number}", PodState.RUNNING, "n0", gpu_milli=1000)
         timeline.see(pod, "default/a", EPOCH)
         timeline.gone(pod.uid, EPOCH + 1)
     assert len(timeline.spans(EPOCH + 2)) == MOST_SPANS

@@ -13,7 +13,7 @@ from services.jobs.core import events as ev
 from services.jobs.core import members
 from shared.errors import InvalidState
 from shared.jobs.reports import Said
-from shared.model.training_job import ENDED, Phase
+from shared.model.training_job import ENDED, Phase, PodState
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job
 
 STEPS = 250
@@ -33,8 +33,8 @@ def step(world: World) -> None:
         world.kubelets()
     elif drawn < 0.80 and world.pods:
         name = rng.choice(sorted(world.pods))
-        if world.pods[name].phase == "Running":
-            world.change_pod(name, phase="Failed", disrupted=rng.random() < 0.6)
+        if world.pods[name].state is PodState.RUNNING:
+            world.change_pod(name, state=PodState.DISRUPTED if rng.random() < 0.6 else PodState.FAILED)
     elif drawn < 0.82 and world.pods:
         name = rng.choice(sorted(world.pods))  # somebody deletes it, or its node is gone
         world.remove_pod(name)

@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from msgspec.structs import replace
 
 from services.twin.custom.controller import CustomResources
 from services.twin.registry.status import ApiError
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2, NativePodGroup, native_group
-from shared.kube.training_jobs import TrainingJobObject, WorkerPodObject, job_from_api, worker_pod
+from shared.kube.training_jobs import TrainingJobObject, job_from_api
 from shared.kube.training_pods import Rules, group_body, pod_body, service_body
 from shared.kube.training_status import status_patch
 from shared.model.training_job import JobCondition, JobStatus, Phase, Report, TrainingJob
@@ -280,19 +279,3 @@ def test_a_wish_for_a_node_is_no_demand():
     body = pod_body(read(FULL), "worker", 0, rules=Rules(), group=PODGROUPS, node="n1")
     (term,) = body["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert term["preference"]["matchExpressions"][0]["values"] == ["n1"]
-
-
-@pytest.mark.parametrize(
-    ("status", "disrupted"),
-    [
-        ({"phase": "Failed", "reason": "Evicted"}, True),
-        ({"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True"}]}, True),
-        ({"phase": "Failed", "reason": "Error"}, False),
-        ({"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True"}]}, False),
-    ],
-)
-def test_who_was_evicted_did_not_fail(status: dict[str, Any], disrupted: bool):
-    item = pod_body(replace(read(FULL), uid="job"), "worker", 3, rules=Rules(), group=PODGROUPS)
-    item["metadata"]["uid"], item["status"] = "p", status
-    pod = worker_pod(msgspec.convert(item, WorkerPodObject))
-    assert (pod.job, pod.role, pod.index, pod.gpu_milli, pod.disrupted) == ("job", "worker", 3, 500, disrupted)
