@@ -1,4 +1,4 @@
-"""Definitions of custom resources: the verdicts that the twin is held to are a real server's, and ours are good ones."""
+"""Definitions of custom resources: the verdicts that the twin is held to are a real server's, and ours are good."""
 
 from __future__ import annotations
 
