@@ -31,15 +31,12 @@ RIGHTS = (
     "CustomResourceDefinition", "PriorityClass",
 )  # fmt: skip
 PLUGINS_GROUPS = ROOT / "k8s/components/plugins-pod-groups/pod-groups.yaml"
-NAME = "conclave-rights"
-"""A scheduler name of its own: other meshes run in the same cluster."""
 SERVICES = {
-    "coordinator": ["--scheduler-name", NAME],
+    "coordinator": [],
     "binder": [],
-    "jobs": ["--decide-least-s", "0.2", "--scheduler-name", NAME],
+    "jobs": ["--decide-least-s", "0.2"],
     "autoscaler": ["--decide-every-s", "0.5", "--tell-every-s", "0.2"],
 }
-JOB = "/apis/conclave.io/v1alpha1"
 LOOK_EVERY_S = 0.3
 WAIT_S = 120.0
 
@@ -78,9 +75,8 @@ def until(what: str, reached: Any) -> None:
 
 
 def ours(name: str, **more: Any) -> Json:
-    """A pod of this test's mesh."""
+    """A pod of ours."""
     made = template(**more)
-    made["spec"]["schedulerName"] = NAME
     return {"apiVersion": "v1", "kind": "Pod", **made, "metadata": {**made["metadata"], "name": name}}
 
 
@@ -203,7 +199,6 @@ def training(plane: RunningPlane, space: str) -> None:
 def scaling(plane: RunningPlane, space: str) -> None:
     """An autoscaled service whose lower bound is above what runs: no metrics are needed to raise it."""
     made = workload("Deployment", "front", replicas=1)
-    made["spec"]["template"]["spec"]["schedulerName"] = NAME
     target = {"name": "front", "scaleTargetRef": {"kind": "Deployment", "name": "front"},
               "minReplicas": 3, "maxReplicas": 9}  # fmt: skip
     scaler = {
