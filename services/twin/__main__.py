@@ -29,7 +29,7 @@ from services.twin.controllers.runtime import Controller
 from services.twin.controllers.volumes import VolumeController
 from services.twin.controllers.workloads import WorkloadController
 from services.twin.faults import FaultPlan
-from services.twin.kinds import KUBERNETES
+from services.twin.kinds.table import KUBERNETES
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.metrics_api import node_metrics
 from services.twin.registry.registry import TwinRegistry

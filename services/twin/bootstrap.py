@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from services.twin.custom.controller import CustomResources
-from services.twin.kinds import KUBERNETES, all_strategies, bootstrap_objects
+from services.twin.kinds.table import KUBERNETES, all_strategies, bootstrap_objects
 from services.twin.registry.access.reviews import review_strategies
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.status import Json

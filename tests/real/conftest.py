@@ -121,7 +121,8 @@ def namespace(plane: RunningPlane, request: pytest.FixtureRequest) -> Iterator[s
     plane.kubectl("create", "namespace", name)
     plane.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=60s")
     yield name
-    plane.kubectl("delete", "namespace", name, "--wait=true", "--timeout=90s")
+    plane.kubectl("delete", "namespace", name, "--wait=false")
+    plane.kubectl("wait", "--for=delete", "pods", "--all", "-n", name, "--timeout=90s")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -46,6 +46,7 @@ AUDIT_POLICY = {
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts:conclave-system"]},
         {"level": "None", "users": ["system:apiserver"]},
         {"level": "None", "resources": [{"group": "coordination.k8s.io"}]},
         {"level": "Metadata"},

@@ -1,11 +1,11 @@
-"""CEL expressions of validation rules: compiled for a place of a schema, fed with JSON, evaluated.
+"""CEL expressions of validation rules: checked for a place of a schema, compiled, fed with JSON, evaluated.
 
-Google's C++ evaluator (``cel-expr-python``) does the work; nothing is imported before the first rule comes. It takes
-integers for doubles and knows no escaped property names, so values are converted by their schema first. Fields of
-objects are dynamic to the compiler, so a misspelt one fails at the write; times are strings (``timestamp(self.at)``
-makes one). Errors are worded as the real server's evaluator (cel-go) words them.
+Google's C++ evaluator (``cel-expr-python``) does the work; nothing is imported before the first rule comes. It checks
+an expression against the types that the schema declares (``typed.py``), as the real server does, and evaluates it on
+JSON, where an absent field is absent: for that integers are made doubles and names escaped where the schema wants it.
+Errors are worded as the real server's evaluator (cel-go) words them.
 
-Source: apiextensions ``pkg/apiserver/schema/cel``.
+Source: apiextensions ``pkg/apiserver/schema/cel``; k8s.io/apiserver ``pkg/cel/environment``.
 """
 
 from __future__ import annotations
@@ -15,54 +15,142 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from services.twin.custom.checked import Checked, nodes, read
+from services.twin.custom.declared import Declared, escaped, is_reserved
+from services.twin.custom.formats import duration_ns
+from services.twin.custom.patterns import pattern_problem
+from services.twin.custom.typed import Typed
+
 Json = dict[str, Any]
 Convert = Callable[[Any], Any]
 
 MISSING = "rules need the package cel-expr-python, which is not installed: pip install 'conclave[twin]'"
+NOT_EVALUATED = "not evaluated by this server"
 _KUBERNETES_ONLY = frozenset(
     (
         "isSorted", "sum", "min", "max", "quantity", "isQuantity", "isLessThan", "isGreaterThan", "url", "isURL",
-        "ip", "isIP", "cidr", "isCIDR", "find", "findAll", "semver", "isSemver", "optional",
+        "ip", "isIP", "cidr", "isCIDR", "find", "findAll", "semver", "isSemver", "sets", "lists", "format", "flatten",
+        "slice", "distinct", "sort", "sortBy", "first", "last", "transformList", "transformMap", "existsOne",
     )
 )  # fmt: skip
-_KEYWORDS = frozenset(
-    (
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
-        "let", "loop", "package", "namespace", "return", "var", "void", "while",
-    )
-)  # fmt: skip
-_ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _UNDECLARED = re.compile(r"undeclared reference to '(\w+)'")
+_NO_OVERLOAD = re.compile(r"found no matching overload for '(\S+)' applied to '(.*)'")
+_ON_LISTS = ("indexOf", "lastIndexOf")
+_TWO_VARIABLES = re.compile(r"\.(all|exists|existsOne|exists_one)\(\s*\w+\s*,\s*\w+\s*,")
+_NUMBERS = re.compile(r"\((?:int|uint|double), (?:int|uint|double)\)")
+_TEXT = re.compile(
+    r"//[^\n]*|[rRbB]{0,2}(?:\"\"\".*?\"\"\"|'''.*?''')|[rR][bB]?(?:\"[^\"]*\"|'[^']*')"
+    r"|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\boldSelf\b",
+    re.DOTALL,
+)
+_OPTIONAL = "(hasOldSelf ? optional.of(oldSelf) : optional.none())"
 
 
 class RuleError(Exception):
     """A rule that cannot be checked; the text says why as the real server words it."""
 
 
-def compiled(text: str, schema: Json, result: str, noun: str) -> Any:
-    """The program of an expression at a place of this schema. Raises ``RuleError``, ``ImportError``."""
-    from cel_expr_python import cel
+class Compiler:
+    """Checks the expressions of one place against its declared type. Raises ``ImportError``."""
 
-    try:
-        program = _environment(_type_name(schema)).compile(text)
-    except RuntimeError as error:
-        detail = _plain(str(error))
-        prefix = "compilation failed" if result == "bool" else f"{noun} compilation failed"
-        ours = sorted({name for name in _UNDECLARED.findall(detail) if name in _KUBERNETES_ONLY})
-        note = f" (not evaluated by this server: {', '.join(ours)})" if ours else ""
-        raise RuleError(f"{prefix}: {detail}{note}") from None
-    if program.return_type() not in (cel.Type.DYN, cel.Type.BOOL if result == "bool" else cel.Type.STRING):
-        raise RuleError(f"{noun} must evaluate to a {result}")
-    return program
+    def __init__(self, of: Declared) -> None:
+        from cel_expr_python import cel
+        from cel_expr_python.ext import ext_optional, ext_strings
+
+        self.of = of
+        self._cel = cel
+        self._typed = Typed(of)
+        own = cel.Type(self._typed.name)
+        self._environment = cel.NewEnv(
+            descriptor_pool=self._typed.pool,
+            variables={"self": own, "oldSelf": own, "hasOldSelf": cel.Type.BOOL},
+            extensions=[ext_strings.ExtStrings(2), ext_optional.ExtOptional()],
+        )
+        self._loose = _environment("dyn")
+
+    def check(self, text: str, result: str, noun: str, *, optional_old: bool = False) -> Checked:
+        """The checked tree of an expression that is to give ``result`` (bool or string). Raises ``RuleError``."""
+        text = _with_optional(text) if optional_old else text
+        try:
+            program = self._environment.compile(text)
+        except RuntimeError as error:
+            detail = _plain(str(error))
+            if not _mixes_numbers_alone(detail):
+                prefix = "compilation failed" if result == "bool" else f"{noun} compilation failed"
+                raise RuleError(f"{prefix}: {detail}{_note(text, detail)}") from None
+            # the real server compares integers with doubles, this compiler does so where types are open
+            program = self._loose.compile(text)
+        if program.return_type() not in (self._cel.Type.DYN, getattr(self._cel.Type, result.upper())):
+            raise RuleError(f"{noun} must evaluate to a {result}")
+        checked = read(program.serialize())
+        problem = _literals(checked)
+        if problem:
+            raise RuleError(
+                f"compilation failed: {problem}" if result == "bool" else f"{noun} compilation failed: {problem}"
+            )
+        return checked
+
+
+def compiled(text: str, schema: Json, *, optional_old: bool = False) -> Any:
+    """The program of a checked expression at a place of this schema."""
+    return _environment(_type_name(schema)).compile(_with_optional(text) if optional_old else text)
 
 
 @lru_cache(maxsize=256)
 def _environment(type_name: str) -> Any:
     from cel_expr_python import cel
-    from cel_expr_python.ext import ext_strings
+    from cel_expr_python.ext import ext_optional, ext_strings
 
     own = cel.Type(type_name)
-    return cel.NewEnv(variables={"self": own, "oldSelf": own}, extensions=[ext_strings.ExtStrings()])
+    return cel.NewEnv(
+        variables={"self": own, "oldSelf": own, "hasOldSelf": cel.Type.BOOL},
+        extensions=[ext_strings.ExtStrings(2), ext_optional.ExtOptional()],
+    )
+
+
+def _with_optional(text: str) -> str:
+    """A rule whose ``oldSelf`` is an optional value, for a compiler that has no such variables."""
+    return _TEXT.sub(lambda found: _OPTIONAL if found[0] == "oldSelf" else found[0], text)
+
+
+def _mixes_numbers_alone(detail: str) -> bool:
+    errors = [line for line in detail.splitlines() if line.startswith("ERROR: ")]
+    found = [_NO_OVERLOAD.search(line) for line in errors]
+    return bool(found) and all(
+        one is not None and one[1] in ("_<_", "_<=_", "_>_", "_>=_") and _NUMBERS.fullmatch(one[2]) for one in found
+    )
+
+
+def _note(text: str, detail: str) -> str:
+    """What of a refused expression the real server knows, and this one does not."""
+    ours = {name for name in _UNDECLARED.findall(detail) if name in _KUBERNETES_ONLY}
+    ours |= {one[1] for one in _NO_OVERLOAD.finditer(detail) if one[1] in _ON_LISTS and one[2].startswith("(list(")}
+    ours |= {f"{name} with two variables" for name in _TWO_VARIABLES.findall(text)}
+    return f" ({NOT_EVALUATED}: {', '.join(sorted(ours))})" if ours else ""
+
+
+def _literals(checked: Checked) -> str:
+    """What the compiler lets pass: literals that are no pattern, duration or time, and mixed lists and maps."""
+    formatted = {one.id for expr in nodes(checked.expr) if expr.name == "format" for one in expr.args}
+    for expr in nodes(checked.expr):
+        if expr.id in formatted:
+            continue
+        if expr.kind in ("list", "map"):
+            for part in (expr.args[::2], expr.args[1::2]) if expr.kind == "map" else (expr.args,):
+                names = [checked.type_of(one).name for one in part]
+                odd = next((name for name in names if name != names[0]), None)
+                if odd is not None:
+                    return f"expected type '{names[0]}' but found '{odd}'"
+        if expr.kind != "call" or not expr.args or not isinstance(expr.args[-1].value, str):
+            continue
+        literal = expr.args[-1].value
+        if expr.name == "matches" and pattern_problem(literal):
+            return "invalid matches argument"
+        if expr.name == "duration" and duration_ns(literal) is None:
+            return "invalid duration argument"
+        if expr.name == "timestamp" and _timestamp(literal) is None:
+            return "invalid timestamp argument"
+    return ""
 
 
 def _type_name(schema: Json) -> str:
@@ -77,7 +165,8 @@ def _type_name(schema: Json) -> str:
         case "number":
             return "double"
         case "string":
-            return "string"
+            form = schema.get("format")
+            return {"date-time": "timestamp", "date": "timestamp", "duration": "duration"}.get(form or "", "string")
         case "array":
             return f"list<{_type_name(schema.get('items') or {})}>"
         case "object":
@@ -86,11 +175,16 @@ def _type_name(schema: Json) -> str:
     return "dyn"
 
 
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
 def converter(schema: Json) -> Convert | None:
-    """JSON as CEL is to see it: numbers as doubles, property names escaped; None = as it is."""
+    """JSON as CEL is to see it: numbers as doubles, times as times, property names escaped; None = as it is."""
     match schema.get("type"):
         case "number":
             return lambda value: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        case "string":
+            return _TIMES.get(schema.get("format") or "")
         case "array":
             one = converter(schema.get("items") or {})
             return one and (lambda value: [one(item) for item in value] if isinstance(value, list) else value)
@@ -104,7 +198,7 @@ def converter(schema: Json) -> Convert | None:
 
 
 def _object_converter(properties: dict[str, Json]) -> Convert | None:
-    known = {name: (escaped(name), converter(child)) for name, child in properties.items()}
+    known = {name: (escaped(name) or name, converter(child)) for name, child in properties.items()}
     if all(new == name and convert is None for name, (new, convert) in known.items()):
         return None
 
@@ -115,15 +209,47 @@ def _object_converter(properties: dict[str, Json]) -> Convert | None:
         for name, item in value.items():
             new, convert = known.get(name, (name, None))
             out[new] = item if convert is None else convert(item)
+            if is_reserved(name):
+                # rules may write it either way
+                out[name] = out[new]
         return out
 
     return converted
 
 
-def escaped(name: str) -> str:
-    if name in _KEYWORDS:
-        return f"__{name}__"
-    return re.sub(r"__|[./-]", lambda found: _ESCAPES[found[0]], name)
+def _timestamp(text: str) -> Any:
+    """A google.protobuf.Timestamp; None: the text is no time of RFC 3339."""
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    found = Timestamp()
+    try:
+        found.FromJsonString(text)
+    except ValueError:
+        return None
+    return found
+
+
+def _time(value: Any) -> Any:
+    found = _timestamp(value) if isinstance(value, str) else None
+    return value if found is None else found
+
+
+def _date(value: Any) -> Any:
+    return _time(f"{value}T00:00:00Z") if isinstance(value, str) and len(value) == len("2006-01-02") else value
+
+
+def _duration(value: Any) -> Any:
+    from google.protobuf.duration_pb2 import Duration
+
+    nanoseconds = duration_ns(value) if isinstance(value, str) else None
+    if nanoseconds is None:
+        return value
+    found = Duration()
+    found.FromNanoseconds(nanoseconds)
+    return found
+
+
+_TIMES: dict[str, Convert] = {"date-time": _time, "date": _date, "duration": _duration}
 
 
 def evaluate(program: Any, data: Json) -> tuple[Any, str]:
@@ -156,4 +282,4 @@ _STATUS = re.compile(r"^[A-Z_]+: |\s\[[A-Z_]+\]$")
 
 def _plain(text: str) -> str:
     """The library's error without the code around it."""
-    return _STATUS.sub("", text)
+    return re.sub(r"(undefined field '\w+') not found in struct '\S+'", r"\1", _STATUS.sub("", text))

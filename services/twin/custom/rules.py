@@ -1,10 +1,8 @@
-"""Validation rules of custom resources: judged with their definition, compiled once, checked per write.
+"""Validation rules of custom resources that were taken with their definition: compiled once, checked per write.
 
-A rule that cannot be checked is refused with its definition: what does not compile, Kubernetes' own functions
-(quantities, URLs, ``isSorted`` ...), an optional ``oldSelf``, or a cost without bound. What an expression is and does:
-``expressions.py``; what it may cost: ``cost.py``.
+What an expression is and does: ``expressions.py``; what is refused with a definition: ``definition/rule_costs.py``.
 
-Source: apiextensions ``pkg/apiserver/schema/cel`` and ``pkg/apis/apiextensions/validation``.
+Source: apiextensions ``pkg/apiserver/schema/cel``.
 """
 
 from __future__ import annotations
@@ -13,22 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.twin.custom.cost import estimate, most_values
-from services.twin.custom.expressions import MISSING, Convert, RuleError, compiled, converter, evaluate
-from services.twin.registry.status import (
-    FieldError,
-    duplicate,
-    forbidden_field,
-    invalid,
-    not_supported,
-    required,
-)
+from services.twin.custom.expressions import Convert, compiled, converter, evaluate
+from services.twin.registry.status import FieldError, duplicate, forbidden_field, invalid, required
 
 Json = dict[str, Any]
-
-COST_LIMIT = 10_000_000
-"""Of one rule's estimate, in steps; the evaluator itself ends after 10,000 turns of loops per evaluation."""
-_REASONS = ("FieldValueRequired", "FieldValueForbidden", "FieldValueInvalid", "FieldValueDuplicate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +25,7 @@ class Rule:
     program: Any
     message_program: Any
     transition: bool
-    """It mentions ``oldSelf``: checked where there is an old value only."""
+    """It needs ``oldSelf``: checked where there is an old value only."""
 
     def failed(self) -> str:
         """What to say when it does not hold and no expression says it."""
@@ -55,6 +41,8 @@ class Checks:
     """The rules of one place of a schema and of what is below it."""
 
     rules: tuple[Rule, ...] = ()
+    kind: str = ""
+    """The schema's type, as messages show it."""
     convert: Convert | None = None
     properties: dict[str, Checks] = field(default_factory=dict)
     items: Checks | None = None
@@ -63,83 +51,17 @@ class Checks:
     values: Checks | None = None
 
 
-# --- definitions ------------------------------------------------------------------------------------------------------
-
-
-def definition_errors(schema: Json, where: str, places: int = 1) -> list[FieldError]:
-    """What is wrong with the rules of a (well-formed) schema at ``where``; ``places``: how often it may occur."""
-    found: list[FieldError] = []
-    for index, spec in enumerate(schema.get("x-kubernetes-validations") or ()):
-        found += _rule_errors(spec, schema, f"{where}.x-kubernetes-validations[{index}]", places)
-    for name, child in sorted((schema.get("properties") or {}).items()):
-        found += definition_errors(child, f"{where}.properties[{name}]", places)
-    most = most_values(schema)
-    for key in ("items", "additionalProperties"):
-        if isinstance(schema.get(key), dict):
-            found += definition_errors(schema[key], f"{where}.{key}", places * most)
-    return found
-
-
-def _rule_errors(spec: Json, schema: Json, where: str, places: int) -> list[FieldError]:
-    text, message, reason = spec["rule"].strip(), (spec.get("message") or "").strip(), spec.get("reason")
-    if not text:
-        return [required(f"{where}.rule", "rule is not specified")]
-    found: list[FieldError] = []
-    if "\n" in message:
-        found.append(invalid(f"{where}.message", spec["message"], "message must not contain line breaks"))
-    if "\n" in text and not message:
-        found.append(required(f"{where}.message", "message must be specified if rule contains line breaks"))
-    if reason is not None and reason not in _REASONS:
-        found.append(not_supported(f"{where}.reason", reason, _REASONS))
-    if spec.get("optionalOldSelf"):
-        text = "a rule with an optional oldSelf is not evaluated by this server"
-        return [*found, forbidden_field(f"{where}.optionalOldSelf", text)]
-    shown = {key[0].upper() + key[1:]: spec.get(key) or empty for key, empty in _SHOWN}
-    for key, result, noun in (("rule", "bool", "cel expression"), ("messageExpression", "string", "messageExpression")):
-        if not spec.get(key):
-            continue
-        try:
-            compiled(spec[key], schema, result, noun)
-        except ImportError:
-            return [*found, forbidden_field(f"{where}.{key}", MISSING)]
-        except RuleError as error:
-            found.append(invalid(f"{where}.{key}", shown, str(error)))
-            continue
-        over = estimate(spec[key], schema) * places / COST_LIMIT
-        if over > 1:
-            factor = "more than 100x" if over > 100 else f"{over:f}x" if over < 1.5 else f"{over:.1f}x"
-            text = (
-                f"estimated {'rule' if key == 'rule' else key} cost exceeds budget by factor of {factor} (try "
-                "simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and "
-                "strings are declared)"
-            )
-            found.append(forbidden_field(f"{where}.{key}", text))
-    return found
-
-
-_SHOWN = (
-    ("rule", ""),
-    ("message", ""),
-    ("messageExpression", ""),
-    ("reason", None),
-    ("fieldPath", ""),
-    ("optionalOldSelf", None),
-)
-
-
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
 def compile_rules(schema: Json) -> Checks | None:
-    """The rules of a (well-formed) schema that was found good; None when it has none. Raises ``RuleError``."""
+    """The rules of a schema that was found good; None when it has none."""
     rules = tuple(
         Rule(
             spec,
-            compiled(spec["rule"], schema, "bool", "cel expression"),
-            compiled(spec["messageExpression"], schema, "string", "messageExpression")
-            if spec.get("messageExpression")
-            else None,
-            "oldSelf" in spec["rule"],
+            compiled(spec["rule"], schema, optional_old=spec.get("optionalOldSelf") is True),
+            compiled(spec["messageExpression"], schema) if spec.get("messageExpression") else None,
+            "oldSelf" in spec["rule"] and not spec.get("optionalOldSelf"),
         )
         for spec in schema.get("x-kubernetes-validations") or ()
     )
@@ -152,7 +74,8 @@ def compile_rules(schema: Json) -> Checks | None:
         return None
     is_map = schema.get("x-kubernetes-list-type") == "map"
     keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) if is_map else ()
-    return Checks(rules, converter(schema) if rules else None, some, item_checks, keys, value_checks)
+    kind = schema.get("type") or ""
+    return Checks(rules, kind, converter(schema) if rules else None, some, item_checks, keys, value_checks)
 
 
 # --- writes -----------------------------------------------------------------------------------------------------------
@@ -175,11 +98,12 @@ def _check(checks: Checks, value: Any, old: Any, where: str, errors: list[FieldE
         return
     if checks.rules:
         data = {"self": value} if checks.convert is None else {"self": checks.convert(value)}
+        data["hasOldSelf"] = old is not None
         if old is not None:
             data["oldSelf"] = old if checks.convert is None else checks.convert(old)
         for rule in checks.rules:
             if not (rule.transition and old is None):
-                _check_rule(rule, data, where, errors)
+                _check_rule(rule, data, where, errors, checks.kind, value)
     if isinstance(value, dict):
         old = old if isinstance(old, dict) else {}
         for name, below in checks.properties.items():
@@ -199,7 +123,7 @@ def _identity(item: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(str(item.get(key)) for key in keys) if isinstance(item, dict) else ()
 
 
-def _check_rule(rule: Rule, data: Json, where: str, errors: list[FieldError]) -> None:
+def _check_rule(rule: Rule, data: Json, where: str, errors: list[FieldError], kind: str, value: Any) -> None:
     result, problem = evaluate(rule.program, data)
     if result is True:
         return
@@ -207,7 +131,7 @@ def _check_rule(rule: Rule, data: Json, where: str, errors: list[FieldError]) ->
     place = place or "<nil>"
     if problem.startswith("operation cancelled"):
         text = f"'{problem}': no further validation rules will be run due to call cost exceeds limit for rule: "
-        errors.append(FieldError("FieldValueInvalid", where or "<nil>", f"Invalid value: {text}{rule.named()}"))
+        errors.append(invalid(where or "<nil>", kind, f"{text}{rule.named()}"))
         raise _OutOfBudget
     if problem:
         text = (
@@ -215,7 +139,7 @@ def _check_rule(rule: Rule, data: Json, where: str, errors: list[FieldError]) ->
             if problem.startswith("no such overload")
             else f"{problem} evaluating rule: "
         )
-        errors.append(FieldError("FieldValueInvalid", where or "<nil>", f"Invalid value: {text}{rule.named()}"))
+        errors.append(invalid(where or "<nil>", kind, f"{text}{rule.named()}"))
         return
     said = evaluate(rule.message_program, data)[0] if rule.message_program is not None else None
     detail = said.strip() if isinstance(said, str) and said.strip() and "\n" not in said.strip() else rule.failed()
@@ -225,6 +149,12 @@ def _check_rule(rule: Rule, data: Json, where: str, errors: list[FieldError]) ->
         case "FieldValueRequired":
             errors.append(required(place, detail))
         case "FieldValueDuplicate":
-            errors.append(duplicate(place, data["self"]))
-        case _:
+            # objects and lists are not shown
+            whole = kind in ("object", "array")
+            errors.append(
+                FieldError("FieldValueDuplicate", place, "Duplicate value") if whole else duplicate(place, value)
+            )
+        case _ if kind in ("object", "array"):
             errors.append(FieldError("FieldValueInvalid", place, f"Invalid value: {detail}"))
+        case _:
+            errors.append(invalid(place, value, detail))

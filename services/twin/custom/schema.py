@@ -7,10 +7,10 @@ the order of causes are those of the recordings. Pure; it works on dictionaries 
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Callable
 from typing import Any
 
+from services.twin.custom.formats import FORMATS
+from services.twin.custom.patterns import matches
 from services.twin.registry.status import (
     FieldError,
     duplicate,
@@ -33,7 +33,6 @@ UNCHECKED = FieldError(
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
-_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _TOP_LEVEL = frozenset(("metadata", "apiVersion", "kind"))
 
 
@@ -121,26 +120,55 @@ def validate(value: Any, schema: Json, path: str = "") -> list[FieldError]:
     if wanted and not _fits(value, wanted):
         return _wrong_type(value, wanted, schema, path)
     if isinstance(value, dict):
-        return _object(value, schema, path)
-    if isinstance(value, list):
-        return _array(value, schema, path)
-    return _scalar(value, schema, path)
+        found = _object(value, schema, path)
+    elif isinstance(value, list):
+        found = _array(value, schema, path)
+    else:
+        found = _scalar(value, schema, path)
+    return [*_junctors(value, schema, path), *found]
+
+
+def _junctors(value: Any, schema: Json, path: str) -> list[FieldError]:
+    """allOf, anyOf, oneOf and not. Of alternatives that all fail, the first one's errors are told."""
+    errors: list[FieldError] = []
+
+    def told(text: str) -> FieldError:
+        return invalid("<nil>", "", f'"{path}" must {text}')
+
+    alternatives = [validate(value, one, path) for one in schema.get("anyOf") or ()]
+    if alternatives and all(alternatives):
+        errors += [told("validate at least one schema (anyOf)"), *alternatives[0]]
+    alternatives = [validate(value, one, path) for one in schema.get("oneOf") or ()]
+    good = sum(not one for one in alternatives)
+    if alternatives and good != 1:
+        count = f"Found {good} valid alternatives" if good else "Found none valid"
+        errors.append(told(f"validate one and only one schema (oneOf). {count}"))
+        errors += [] if good else alternatives[0]
+    alternatives = [validate(value, one, path) for one in schema.get("allOf") or ()]
+    if any(alternatives):
+        none = "" if not all(alternatives) else ". None validated"
+        errors += [*(error for one in alternatives for error in one), told(f"validate all the schemas (allOf){none}")]
+    if "not" in schema and not validate(value, schema["not"], path):
+        errors.append(told("not validate the schema (not)"))
+    return errors
 
 
 def _wrong_type(value: Any, wanted: str, schema: Json, path: str) -> list[FieldError]:
-    name = _type_name(value)
-    form = schema.get("format")
-    shown = form if wanted == "integer" and form and name == "float64" else wanted
-    errors = [type_invalid(path, name, f'{path} in body must be of type {shown}: "{name}"')]
-    if name == "float64" and form:
-        errors.append(invalid("<nil>", "", f"Checked value must be of type {wanted} with format {form} in {path}"))
-    return errors
+    name, form = _type_name(value), schema.get("format")
+    if name != "float64" or wanted != "integer":
+        return [type_invalid(path, name, f'{path} in body must be of type {wanted}: "{name}"')]
+    # a number that is not whole fails twice: by its type, and by what it is to be read as
+    name, shown, how = ("float64", form, f"with format {form}") if form else ("number", wanted, "(default format)")
+    return [
+        type_invalid(path, name, f'{path} in body must be of type {shown}: "{name}"'),
+        invalid("<nil>", "", f"Checked value must be of type {wanted} {how} in {path}"),
+    ]
 
 
 def _int_or_string(value: Any, schema: Json, path: str) -> list[FieldError]:
     name = _type_name(value)
     if name in ("integer", "string"):
-        return _scalar(value, schema, path)
+        return [*_junctors(value, schema, path), *_scalar(value, schema, path)]
     return [
         type_invalid(path, name, f'{path} in body must be of type integer,string: "{name}"'),
         invalid("<nil>", "", f'"{path}" must validate at least one schema (anyOf)'),
@@ -222,10 +250,11 @@ def _string(value: str, schema: Json, path: str) -> list[FieldError]:
         errors.append(too_long(path, limit))
     if least is not None and len(value) < least:
         errors.append(invalid(path, value, f"{path} in body should be at least {least} chars long"))
-    if pattern is not None and not re.search(pattern, value):
+    if pattern is not None and not matches(pattern, value):
         errors.append(invalid(path, value, f"{path} in body should match '{pattern}'"))
-    if schema.get("format") == "date-time" and not _DATE_TIME.fullmatch(value):
-        errors.append(invalid(path, value, f'{path} in body must be of type date-time: "{value}"'))
+    form = schema.get("format")
+    if form in FORMATS and not FORMATS[form](value):
+        errors.append(type_invalid(path, value, f'{path} in body must be of type {form}: "{value}"'))
     return errors
 
 
@@ -247,92 +276,3 @@ def _number(value: int | float, schema: Json, path: str) -> list[FieldError]:
     if factor and value % factor:
         errors.append(invalid(path, value, f"{path} in body should be a multiple of {factor}"))
     return errors
-
-
-_MAX_DEPTH = 64
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _is_pattern(value: Any) -> bool:
-    try:
-        re.compile(value)
-    except (re.error, TypeError):
-        return False
-    return True
-
-
-_KEYWORDS: dict[str, Callable[[Any], bool]] = {
-    "type": _is_text,
-    "format": _is_text,
-    "pattern": _is_pattern,
-    "nullable": _is_flag,
-    "required": _is_names,
-    "enum": lambda value: isinstance(value, list),
-    "default": lambda _value: True,
-    "minimum": _is_number,
-    "maximum": _is_number,
-    "exclusiveMinimum": _is_flag,
-    "exclusiveMaximum": _is_flag,
-    "multipleOf": lambda value: _is_number(value) and value > 0,
-    "minLength": _is_count,
-    "maxLength": _is_count,
-    "minItems": _is_count,
-    "maxItems": _is_count,
-    "minProperties": _is_count,
-    "maxProperties": _is_count,
-    "x-kubernetes-preserve-unknown-fields": _is_flag,
-    "x-kubernetes-embedded-resource": _is_flag,
-    "x-kubernetes-int-or-string": _is_flag,
-    "x-kubernetes-list-type": _is_text,
-    "x-kubernetes-list-map-keys": _is_names,
-}
-
-
-def well_formed(schema: Any, depth: int = 0) -> Json:
-    """The part of ``schema`` that means something."""
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
-        return {}
-    out = {key: value for key, value in schema.items() if key in _KEYWORDS and _KEYWORDS[key](value)}
-    properties = schema.get("properties")
-    if isinstance(properties, dict):
-        out["properties"] = {name: well_formed(child, depth + 1) for name, child in properties.items()}
-    if isinstance(schema.get("items"), dict):
-        out["items"] = well_formed(schema["items"], depth + 1)
-    additional = schema.get("additionalProperties")
-    if isinstance(additional, bool):
-        out["additionalProperties"] = additional
-    elif isinstance(additional, dict):
-        out["additionalProperties"] = well_formed(additional, depth + 1)
-    rules = schema.get("x-kubernetes-validations")
-    if isinstance(rules, list):
-        out["x-kubernetes-validations"] = [_rule(one) for one in rules if _is_rule(one)]
-    return out
-
-
-def _is_rule(rule: Any) -> bool:
-    return isinstance(rule, dict) and isinstance(rule.get("rule"), str)
-
-
-def _rule(rule: Json) -> Json:
-    keys = ("rule", "message", "messageExpression", "reason", "fieldPath")
-    kept: Json = {key: rule[key] for key in keys if isinstance(rule.get(key), str)}
-    return {**kept, "optionalOldSelf": True} if rule.get("optionalOldSelf") is True else kept

@@ -12,7 +12,7 @@ from typing import Any
 from services.twin.custom import json_path
 from services.twin.custom.rules import compile_rules, rule_errors
 from services.twin.custom.scale import scale_subresource
-from services.twin.custom.schema import UNCHECKED, blocks_rules, default, prune, validate, well_formed
+from services.twin.custom.schema import UNCHECKED, blocks_rules, default, prune, validate
 from services.twin.kinds.rules.codec import TYPES, DecodeError
 from services.twin.kinds.rules.printing import AGE, NAME, age_of
 from services.twin.registry.status import FieldError, bad_request, invalid
@@ -45,7 +45,7 @@ class CustomStrategy(Strategy):
             categories=tuple(names.get("categories") or ()),
             verbs=VERBS,
         )
-        self._schema = well_formed((version.get("schema") or {}).get("openAPIV3Schema"))
+        self._schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         self._rules = compile_rules(self._schema)
         subresources = version.get("subresources") or {}
         self.resets_status = "status" in subresources

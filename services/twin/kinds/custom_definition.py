@@ -8,22 +8,21 @@ Source: apiextensions-apiserver ``pkg/apis/apiextensions`` (v1 defaults, validat
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from services.twin.custom.rules import definition_errors
-from services.twin.custom.schema import well_formed
-from services.twin.kinds.rules.names import check, dns_label_1035, dns_subdomain
+from services.twin.custom.definition.decoding import decode_schema
+from services.twin.custom.definition.spec import approval_errors, definition_errors
+from services.twin.kinds.rules.codec import DecodeError
 from services.twin.kinds.rules.printing import NAME
 from services.twin.kinds.rules.typed import TypedStrategy
-from services.twin.registry.status import FieldError, invalid, not_supported, required
+from services.twin.registry.status import FieldError, bad_request, invalid
 from services.twin.registry.strategy import Column, KindInfo, RequestContext
 
 Json = dict[str, Any]
 
 _CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-_SCOPES = ("Cluster", "Namespaced")
-_TYPES = ("array", "boolean", "integer", "number", "object", "string")
-_MAX_SCHEMA_DEPTH = 64
+_HANDLED = 'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition:'
 
 
 class CustomResourceDefinitionStrategy(TypedStrategy):
@@ -44,14 +43,11 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
             names["singular"] = names["kind"].lower()
         if not names.get("listKind") and names.get("kind"):
             names["listKind"] = f"{names['kind']}List"
-        conversion = spec.get("conversion")
-        if conversion is None:
+        if spec.get("conversion") is None:
             spec["conversion"] = {"strategy": "None"}
-        elif not conversion.get("strategy"):
-            conversion["strategy"] = "None"
 
     def prepare_for_create(self, obj: Json, ctx: RequestContext) -> None:
-        stored = [one["name"] for one in obj["spec"].get("versions") or () if one["storage"]]
+        stored = [one["name"] for one in obj["spec"].get("versions") or () if one["storage"]][:1]
         obj["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
 
     def prepare_for_update(self, obj: Json, old: Json, ctx: RequestContext) -> None:
@@ -69,138 +65,67 @@ class CustomResourceDefinitionStrategy(TypedStrategy):
         kept = finalizers if _CLEANUP in finalizers else [*finalizers, _CLEANUP]
         return {**obj, "metadata": {**meta, "deletionTimestamp": ctx.now, "finalizers": kept}}
 
+    def decode(self, obj: Json, ctx: RequestContext) -> None:
+        super().decode(obj, ctx)
+        for index, version in enumerate(obj["spec"].get("versions") or ()):
+            schema = (version.get("schema") or {}).get("openAPIV3Schema")
+            if schema is None:
+                continue
+            try:
+                version["schema"]["openAPIV3Schema"], unknown = decode_schema(schema)
+            except DecodeError as error:
+                text = re.sub(r"(struct field \w+\.)", r"\1spec.versions.schema.openAPIV3Schema.", str(error), count=1)
+                raise bad_request(f"{_HANDLED} {text}") from error
+            where = f"spec.versions[{index}].schema.openAPIV3Schema."
+            ctx.unknown_fields.extend(one.replace('"', f'"{where}', 1) for one in unknown)
+
     def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
-        spec, name = obj["spec"], obj["metadata"].get("name", "")
-        found: list[FieldError] = []
-        names = spec["names"]
-        if name != f"{names['plural']}.{spec['group']}":
-            found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-        found += _check_group(spec)
-        if not spec.get("scope"):
-            found.append(required("spec.scope"))
-        elif spec["scope"] not in _SCOPES:
-            found.append(not_supported("spec.scope", spec["scope"], _SCOPES))
-        versions = spec.get("versions") or []
-        found += _check_versions(versions) or _check_rules(versions)
-        found += _check_names(names)
-        if not (obj.get("status") or {}).get("storedVersions"):
-            found.append(invalid("status.storedVersions", None, "must have at least one stored version"))
-        return found
+        return [*definition_errors(obj), *_stored(obj), *approval_errors(obj)]
 
     def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
-        found = self.validate(obj, ctx)
+        before = {one["name"]: one.get("schema") for one in old["spec"].get("versions") or ()}
+        versions = obj["spec"].get("versions") or ()
+        same = [one["name"] for one in versions if one["name"] in before and one.get("schema") == before[one["name"]]]
+        found = [*definition_errors(obj, same), *_stored(obj)]
+        conditions = (old.get("status") or {}).get("conditions") or ()
+        established = any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+        spec, was = obj["spec"], old["spec"]
         found += [
             invalid(f"spec.{path}", new, "field is immutable")
-            for path, new, before in (
-                ("group", obj["spec"]["group"], old["spec"]["group"]),
-                ("scope", obj["spec"]["scope"], old["spec"]["scope"]),
-                ("names.kind", obj["spec"]["names"]["kind"], old["spec"]["names"]["kind"]),
-                ("names.plural", obj["spec"]["names"]["plural"], old["spec"]["names"]["plural"]),
+            for path, new, given, always in (
+                ("group", spec["group"], was["group"], True),
+                ("scope", spec["scope"], was["scope"], False),
+                ("names.kind", spec["names"]["kind"], was["names"]["kind"], False),
+                ("names.plural", spec["names"]["plural"], was["names"]["plural"], True),
             )
-            if new != before
+            if new != given and (always or established)
         ]
-        return found
+        annotations = [one["metadata"].get("annotations") or {} for one in (obj, old)]
+        return found if annotations[0] == annotations[1] else [*found, *approval_errors(obj)]
 
 
-def _check_group(spec: Json) -> list[FieldError]:
-    group = spec["group"]
-    if not group:
-        return [required("spec.group")]
-    messages = dns_subdomain(group)
-    if messages:
-        return [invalid("spec.group", group, ",".join(messages))]
-    if "." not in group:
-        return [invalid("spec.group", group, "should be a domain with at least one dot")]
-    return []
-
-
-def _check_names(names: Json) -> list[FieldError]:
-    found: list[FieldError] = []
-    for field in ("plural", "singular", "kind", "listKind"):
-        value = names.get(field, "")
-        if not value:
-            found.append(required(f"spec.names.{field}"))
-        else:
-            messages = dns_label_1035(value.lower())
-            found += [invalid(f"spec.names.{field}", value, message) for message in messages]
-    if names.get("kind") and names.get("kind") == names.get("listKind"):
-        found.append(invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
-    for index, short in enumerate(names.get("shortNames") or ()):
-        found += check(f"spec.names.shortNames[{index}]", short, dns_label_1035)
-    return found
-
-
-def _check_versions(versions: list[Json]) -> list[FieldError]:
-    found: list[FieldError] = []
-    seen: set[str] = set()
-    for index, version in enumerate(versions):
-        here, name = f"spec.versions[{index}]", version["name"]
-        found += check(f"{here}.name", name, dns_label_1035)
-        if name in seen:
-            text = "must contain unique version names"
-            found.append(invalid("spec.versions", [_internal(one) for one in versions], text))
-        seen.add(name)
-        schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        if schema is None:
-            found.append(required(f"{here}.schema.openAPIV3Schema"))
-        else:
-            found += _check_schema(schema, f"{here}.schema.openAPIV3Schema", root=True)
-    if sum(bool(version["storage"]) for version in versions) != 1:
-        shown = [_internal(one) for one in versions]
-        found.append(invalid("spec.versions", shown, "must have exactly one version marked as storage version"))
-    return found
-
-
-def _check_rules(versions: list[Json]) -> list[FieldError]:
-    """Rules of schemas that are structural; one that all versions share is named once, as the server keeps it."""
-    schemas = [version["schema"]["openAPIV3Schema"] for version in versions]
-    if all(schema == schemas[0] for schema in schemas):
-        return definition_errors(well_formed(schemas[0]), "spec.validation.openAPIV3Schema")
-    return [
-        error
-        for index, schema in enumerate(schemas)
-        for error in definition_errors(well_formed(schema), f"spec.versions[{index}].schema.openAPIV3Schema")
+def _stored(definition: Json) -> list[FieldError]:
+    """The versions that objects are stored in are versions of the definition."""
+    stored = (definition.get("status") or {}).get("storedVersions") or None
+    where = "status.storedVersions"
+    if not stored:
+        return [invalid(where, None, "must have at least one stored version")]
+    versions = definition["spec"].get("versions") or ()
+    found = [
+        invalid(where, stored, f"must have the storage version {one['name']}")
+        for one in versions
+        if one["storage"] and one["name"] not in stored
     ]
-
-
-def _internal(version: Json) -> Json:
-    """A version as Go prints the internal struct; schemas are moved to the top there when they are all the same."""
-    return {
-        "Name": version["name"],
-        "Served": version["served"],
-        "Storage": version["storage"],
-        "Deprecated": bool(version.get("deprecated")),
-        "DeprecationWarning": version.get("deprecationWarning"),
-        "Schema": None,
-        "Subresources": version.get("subresources"),
-        "AdditionalPrinterColumns": version.get("additionalPrinterColumns"),
-        "SelectableFields": version.get("selectableFields"),
-    }
-
-
-def _check_schema(schema: Any, field: str, *, root: bool = False, depth: int = 0) -> list[FieldError]:
-    """The structural rules that definitions break most: every level has a type, the root is an object."""
-    if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
-        return []
-    found: list[FieldError] = []
-    kind = schema.get("type")
-    untyped = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
-    if not kind:
-        if root:
-            found.append(required(f"{field}.type", "must not be empty at the root"))
-        elif not untyped:
-            found.append(required(f"{field}.type", "must not be empty for specified object fields"))
-    elif kind not in _TYPES:
-        found.append(not_supported(f"{field}.type", kind, _TYPES))
-    elif root and kind != "object":
-        found.append(invalid(f"{field}.type", kind, "must be object at the root"))
-    properties = schema.get("properties")
-    for name, child in sorted(properties.items()) if isinstance(properties, dict) else ():
-        found += _check_schema(child, f"{field}.properties[{name}]", depth=depth + 1)
-    if isinstance(schema.get("items"), dict):
-        found += _check_schema(schema["items"], f"{field}.items", depth=depth + 1)
-    elif kind == "array" and "items" not in schema:
-        found.append(required(f"{field}.items", "must be specified"))
-    if isinstance(schema.get("additionalProperties"), dict):
-        found += _check_schema(schema["additionalProperties"], f"{field}.additionalProperties", depth=depth + 1)
+    names = {one["name"] for one in versions}
+    found += [
+        invalid(
+            f"{where}[{index}]",
+            name,
+            f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions "
+            f"until a storage migration ensures no data remains persisted in {name} and removes {name} from "
+            "status.storedVersions",
+        )
+        for index, name in enumerate(stored)
+        if name not in names
+    ]
     return found

@@ -93,6 +93,11 @@ def field_not_found(field: str, value: Any) -> FieldError:
     return FieldError("FieldValueNotFound", field, f"Not found: {go_value(value)}")
 
 
+def internal_error(field: str, detail: str) -> FieldError:
+    """``Internal error`` about a field."""
+    return FieldError("InternalError", field, f"Internal error: {detail}")
+
+
 def too_long(field: str, max_length: int) -> FieldError:
     """``Too long``, in bytes."""
     unit = "byte" if max_length == 1 else "bytes"

@@ -87,10 +87,11 @@ def _int64(value: Any) -> int:
     raise _Mismatch(value, "int64")
 
 
-def _float(value: Any) -> float:
-    if type(value) in (int, float):
-        return float(value)
-    raise _Mismatch(value, "float64")
+def _float(value: Any) -> int | float:
+    if type(value) not in (int, float):
+        raise _Mismatch(value, "float64")
+    # Go prints a whole number without a point
+    return int(value) if value == int(value) else float(value)
 
 
 def _raw(value: Any) -> Any:
@@ -227,6 +228,8 @@ class Types:
             return _SCALARS[kind][0]
         if kind.startswith("*"):
             return self._decoder(kind[1:])
+        if "|" in kind and not kind.startswith("{}"):
+            return self._either(*kind.split("|"))
         if kind.startswith("[]"):
             return self._list(kind[2:])
         if kind == "{}quantity":
@@ -257,6 +260,11 @@ class Types:
 
         return decode_map
 
+    def _either(self, struct: str, other: str) -> Decoder:
+        """A struct, or a list or flag in its place."""
+        decode, decode_other = self._late(struct), self._late(other)
+        return lambda value: decode(value) if type(value) is dict else decode_other(value)
+
     def _late(self, kind: str) -> Decoder:
         """A decoder that may be of a type which is still being built (types are recursive)."""
         if kind in _SCALARS:
@@ -283,7 +291,7 @@ class Types:
             kind, _, marks = declared.partition(" ")
             mode = _mode(kind, marks, kind in self._table)
             plain = _SCALARS[kind][1] if kind in _SCALARS else None
-            decoder = self._late(kind) if _element(kind) in self._table else self._decoder(kind)
+            decoder = self._late(kind) if _element(kind).partition("|")[0] in self._table else self._decoder(kind)
             fields[field] = (decoder, plain, mode)
             if mode in (_ALWAYS, _NULL_WHEN_EMPTY):
                 always.append((field, self._zero(kind)))
@@ -327,6 +335,9 @@ class Types:
         """Slow second walk, only when the decoder met an unknown field: it alone knows the paths."""
         if kind.startswith("*"):
             return self._unknown(kind[1:], value, path)
+        if "|" in kind and not kind.startswith("{}"):
+            struct, _, other = kind.partition("|")
+            return self._unknown(struct if isinstance(value, dict) else other, value, path)
         found: list[str] = []
         if kind.startswith("[]") and isinstance(value, list):
             for index, one in enumerate(value):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.twin.kinds import all_strategies
 from services.twin.kinds.rules.codec import TYPES, DecodeError
 from services.twin.kinds.rules.typed import TypedStrategy
+from services.twin.kinds.table import all_strategies
 from services.twin.kinds.workload.pod_groups import pod_group_strategies
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from services.twin.kinds import all_strategies
 from services.twin.kinds.rules.codec import TYPES
 from services.twin.kinds.rules.typed import TypedStrategy
+from services.twin.kinds.table import all_strategies
 from services.twin.registry import creating, updating
 from services.twin.registry.status import ApiError
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.twin.kinds import all_strategies
 from services.twin.kinds.event import EventStrategy
+from services.twin.kinds.table import all_strategies
 from services.twin.registry.status import ApiError
 
 Json = dict[str, Any]
