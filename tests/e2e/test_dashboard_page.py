@@ -35,9 +35,9 @@ async def page_of(stub: Stub, **context: Any) -> AsyncIterator[Tab]:
 
 
 async def show(tab: Tab, route: str) -> None:
-    """Go there and wait until it shows something of the server's."""
+    """Go there, a view or what a drawer over one explains, and wait until it shows something of the server's."""
     await tab.goto(route)
-    if route in DRAWERS:
+    if route.count("/") > 1:
         await expect(tab.page.locator("dialog.drawer .pairs")).not_to_have_count(0)
         await expect(tab.page.locator("dialog.drawer [role=status]")).to_have_count(0)
     else:
