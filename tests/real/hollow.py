@@ -182,7 +182,7 @@ class HollowKubelets:
             self._pods[uid] = pod
             if _ignored(pod):
                 continue
-            elif "deletionTimestamp" in pod["metadata"]:
+            if "deletionTimestamp" in pod["metadata"]:
                 self._once("end", pod, self._end)
             elif pod["status"].get("phase") == "Pending":
                 self._once("run", pod, self._run)
