@@ -56,7 +56,10 @@ def hollow_node(
     marks = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     return {
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {**marks, **(labels or {})}},
-        "status": {"capacity": room, "allocatable": room, "conditions": [_ready()]},
+        "status": {
+            "capacity": room, "allocatable": room, "conditions": [_ready()],
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
+        },
     }  # fmt: skip
 
 
