@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import json
+import zlib
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
@@ -53,12 +54,13 @@ def hollow_node(
     room = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "100Gi"}
     if gpus:
         room["nvidia.com/gpu"] = str(gpus)
+    address = f"192.0.2.{1 + zlib.crc32(name.encode()) % 254}"  # of a range that is nobody's
     marks = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     return {
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {**marks, **(labels or {})}},
         "status": {
             "capacity": room, "allocatable": room, "conditions": [_ready()],
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
         },
     }  # fmt: skip
 
@@ -149,9 +151,11 @@ class HollowKubelets:
                 self._nodes.pop(name, None)
             else:
                 self._nodes[name] = node
-                if not _ignored(node) and not _is_ready(node):
-                    patch = {"status": {"conditions": [_ready()]}}
-                    await self._patch(f"/api/v1/nodes/{name}/status", patch)
+                status = {} if _is_ready(node) else {"conditions": [_ready()]}
+                if changed := allocatable_changes(node["status"]):
+                    status["allocatable"] = changed
+                if status and not _ignored(node):
+                    await self._patch(f"/api/v1/nodes/{name}/status", {"status": status})
             async with self._changed:
                 self._changed.notify_all()
 
@@ -247,6 +251,13 @@ class HollowKubelets:
             except (aiohttp.ClientError, TimeoutError):
                 pass
             await asyncio.sleep(0.5)
+
+
+def allocatable_changes(status: Json) -> Json:
+    """What a kubelet makes of extended resources that somebody wrote into a node's capacity, or took from it."""
+    capacity, allocatable = status.get("capacity", {}), status.get("allocatable", {})
+    new = {name: amount for name, amount in capacity.items() if "/" in name and name not in allocatable}
+    return {**new, **{name: None for name in allocatable if "/" in name and name not in capacity}}
 
 
 def pre_stop_s(pod: Json) -> float:
