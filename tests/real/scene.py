@@ -162,9 +162,9 @@ class Scene:
         await self.call("POST", f"{GROUPS}/namespaces/{self.name}/podgroups", body)
 
     async def delete(self, name: str, *, grace_s: int | None = None) -> None:
-        """A pod."""
+        """A pod; one that is gone already is as good."""
         body = None if grace_s is None else {"gracePeriodSeconds": grace_s}
-        await self.call("DELETE", f"{self.path}/pods/{name}", body)
+        await self.call("DELETE", f"{self.path}/pods/{name}", body, but=(404,))
 
     async def end(self, name: str) -> None:
         """A pod that was ``held`` has stopped, and is gone."""
