@@ -35,12 +35,14 @@ async def page_of(stub: Stub, **context: Any) -> AsyncIterator[Tab]:
 
 
 async def show(tab: Tab, route: str) -> None:
-    """Go there and wait until it shows something of the server's."""
+    """Go there, a view or what a drawer over one explains, and wait until it shows something of the server's."""
     await tab.goto(route)
-    if route in DRAWERS:
+    if route.count("/") > 1:
         await expect(tab.page.locator("dialog.drawer .pairs")).not_to_have_count(0)
         await expect(tab.page.locator("dialog.drawer [role=status]")).to_have_count(0)
     else:
+        # the browser tells of a new address a turn later: until then the view before stands there
+        await expect(tab.page.locator("#views [aria-current=page]")).to_have_attribute("href", route)
         await expect(tab.page.locator("main td, main .pairs").first).to_be_attached()
     if route == "#/":
         await expect(tab.page.locator(".map-under")).to_contain_text("nodes")
@@ -159,6 +161,20 @@ async def test_the_keyboard_alone_walks_the_map_opens_a_node_and_comes_back() ->
         await expect(tab.page.get_by_role("dialog")).to_have_count(0)
         assert "Nodes: arrow keys" in await tab.page.evaluate(focused)
         assert tab.page.url.endswith("#/")
+
+
+async def test_a_view_that_is_gone_to_while_a_drawer_closes_is_shown() -> None:
+    """The browser tells of a closed dialog a turn later, when the reader may have gone on."""
+    async with page_of(Stub()) as tab:
+        for drawer in DRAWERS:
+            await show(tab, drawer)
+            await tab.page.evaluate("""() => {
+                document.querySelector('dialog.drawer').close();
+                location.hash = '#/policies';
+            }""")
+            await expect(tab.page.get_by_role("button", name="Activate marl-dqn@7")).to_be_visible()
+            assert tab.page.url.endswith("#/policies"), drawer
+            await show(tab, "#/")
 
 
 async def test_a_viewer_is_offered_no_change_and_an_operator_confirms_with_a_reason() -> None:

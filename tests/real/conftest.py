@@ -51,6 +51,7 @@ class RunningPlane:
 @contextlib.contextmanager
 def running(folder: Path, name: str, *command: str, ready: Callable[[str], bool]) -> Iterator[tuple[Any, str]]:
     """(process, the line for which ``ready`` was true) of a command; leaving ends it. Its output is in ``name``.log."""
+    folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
     with log.open("w") as errors:
         process = subprocess.Popen(

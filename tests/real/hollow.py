@@ -4,7 +4,8 @@ One object serves every node of the plane. What a pod does is said by its annota
 
 - ``hollow/ignore: "true"``: it is left alone; the test writes its status.
 - ``hollow/run-seconds: "2"``: its containers end after so long, with ``hollow/exit-code`` (0).
-- ``hollow/stop-seconds: "15"``: so long it takes to stop when it is deleted (0; never longer than its grace period).
+- ``hollow/stop-seconds: "15"``: so long it takes to stop when it is deleted (0; never longer than its grace period);
+  a preStop hook that sleeps is waited out as well.
 
 A node with ``hollow/ignore: "true"`` gets no heartbeat and no Ready condition. A kubelet's admission is not played: a
 node that is over-committed shows as such.
@@ -16,16 +17,21 @@ import asyncio
 import contextlib
 import datetime as dt
 import json
+import zlib
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import aiohttp
+
+from tests.real import pod_metrics
 
 Json = dict[str, Any]
 MERGE = {"Content-Type": "application/merge-patch+json"}
 STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
 IGNORE, RUN_S, STOP_S, EXIT_CODE = (f"hollow/{name}" for name in ("ignore", "run-seconds", "stop-seconds", "exit-code"))
 HEARTBEAT_S = 10.0
+REPORT_S = 2.0
+"""Between reports of what pods use: a metrics-server's 15 s would only make tests long."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 FOR_EVER = aiohttp.ClientTimeout(total=None)
 
@@ -48,10 +54,14 @@ def hollow_node(
     room = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "100Gi"}
     if gpus:
         room["nvidia.com/gpu"] = str(gpus)
+    address = f"192.0.2.{1 + zlib.crc32(name.encode()) % 254}"  # of a range that is nobody's
     marks = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     return {
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {**marks, **(labels or {})}},
-        "status": {"capacity": room, "allocatable": room, "conditions": [_ready()]},
+        "status": {
+            "capacity": room, "allocatable": room, "conditions": [_ready()],
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+        },
     }  # fmt: skip
 
 
@@ -65,8 +75,11 @@ def _ready() -> Json:
 class HollowKubelets:
     """Follows nodes and pods through ``session``, which is an administrator's with a base URL."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
+    def __init__(self, session: aiohttp.ClientSession, *, metrics: bool = False) -> None:
+        """``metrics``: report what pods use, by the definition of ``pod_metrics``, which is there."""
         self._session = session
+        self._metrics = metrics
+        self._pods: dict[str, Json] = {}
         self._nodes: dict[str, Json] = {}
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -74,7 +87,8 @@ class HollowKubelets:
         """(what, uid): what was begun for a pod."""
 
     async def start(self) -> None:
-        for work in (self._follow_nodes(), self._follow_pods(), self._beat()):
+        works = [self._follow_nodes(), self._follow_pods(), self._beat()]
+        for work in [*works, self._report()] if self._metrics else works:
             self._spawn(work)
 
     async def close(self) -> None:
@@ -137,9 +151,11 @@ class HollowKubelets:
                 self._nodes.pop(name, None)
             else:
                 self._nodes[name] = node
-                if not _ignored(node) and not _is_ready(node):
-                    patch = {"status": {"conditions": [_ready()]}}
-                    await self._patch(f"/api/v1/nodes/{name}/status", patch)
+                status = {} if _is_ready(node) else {"conditions": [_ready()]}
+                if changed := allocatable_changes(node["status"]):
+                    status["allocatable"] = changed
+                if status and not _ignored(node):
+                    await self._patch(f"/api/v1/nodes/{name}/status", {"status": status})
             async with self._changed:
                 self._changed.notify_all()
 
@@ -168,12 +184,32 @@ class HollowKubelets:
             uid = pod["metadata"]["uid"]
             if event["type"] == "DELETED":
                 self._begun -= {("run", uid), ("end", uid)}
-            elif _ignored(pod):
+                self._pods.pop(uid, None)
                 continue
-            elif "deletionTimestamp" in pod["metadata"]:
+            self._pods[uid] = pod
+            if _ignored(pod):
+                continue
+            if "deletionTimestamp" in pod["metadata"]:
                 self._once("end", pod, self._end)
             elif pod["status"].get("phase") == "Pending":
                 self._once("run", pod, self._run)
+
+    async def _report(self) -> None:
+        """What pods use, as a metrics-server tells it; one that has gone is taken away by the garbage collector."""
+        while True:
+            for pod in list(self._pods.values()):
+                body = pod_metrics.metrics_of(pod, dt.datetime.now(dt.UTC))
+                if body is None:
+                    continue
+                namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    path = pod_metrics.path_of(namespace, name)
+                    async with self._session.patch(path, json=body, headers=MERGE) as told:
+                        known = told.status != 404
+                    if not known:
+                        async with self._session.post(pod_metrics.path_of(namespace), json=body) as told:
+                            assert told.status in (201, 403, 404, 409), await told.text()  # the namespace may end
+            await asyncio.sleep(REPORT_S)
 
     def _once(self, what: str, pod: Json, work: Any) -> None:
         mark = (what, pod["metadata"]["uid"])
@@ -192,7 +228,7 @@ class HollowKubelets:
 
     async def _end(self, pod: Json) -> None:
         grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
-        await asyncio.sleep(min(grace, _number(pod, STOP_S) or 0.0))
+        await asyncio.sleep(min(grace, max(_number(pod, STOP_S) or 0.0, pre_stop_s(pod))))
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         while True:
             try:
@@ -215,6 +251,19 @@ class HollowKubelets:
             except (aiohttp.ClientError, TimeoutError):
                 pass
             await asyncio.sleep(0.5)
+
+
+def allocatable_changes(status: Json) -> Json:
+    """What a kubelet makes of extended resources that somebody wrote into a node's capacity, or took from it."""
+    capacity, allocatable = status.get("capacity", {}), status.get("allocatable", {})
+    new = {name: amount for name, amount in capacity.items() if "/" in name and name not in allocatable}
+    return {**new, **{name: None for name in allocatable if "/" in name and name not in capacity}}
+
+
+def pre_stop_s(pod: Json) -> float:
+    """Seconds that the longest preStop sleep of its containers takes."""
+    hooks = [one.get("lifecycle", {}).get("preStop", {}) for one in pod["spec"]["containers"]]
+    return max((float(hook["sleep"]["seconds"]) for hook in hooks if "sleep" in hook), default=0.0)
 
 
 def _is_ready(node: Json) -> bool:

@@ -43,36 +43,39 @@ function show() {
   const { parts: [first, second, third], query } = route();
   if (first === "pods" && third) {
     if (!view) open("");
-    const place = openDrawer(`${second}/${third}`, leaveDrawer);
+    const place = drawer(`${second}/${third}`);
     explainInto(place, second, third);
     return;
   }
   if (first === "nodes" && second) {
     if (!view) open("nodes");
-    nodeInto(openDrawer(second, leaveDrawer), second, () => view.changed?.());
+    nodeInto(drawer(second), second, () => view.changed?.());
     return;
   }
   if (first === "units" && third) {
     if (!view) open("queues");
-    unitInto(openDrawer(`${second}/${third}`, leaveDrawer), second, third);
+    unitInto(drawer(`${second}/${third}`), second, third);
     return;
   }
   if (first === "autoscalers" && third) {
     if (!view) open("autoscaling");
-    scaledInto(openDrawer(`${second}/${third}`, leaveDrawer), second, third);
+    scaledInto(drawer(`${second}/${third}`), second, third);
     return;
   }
   if (first === "queues" && second) {
     if (!view) open("queues");
-    queueInto(openDrawer(second, leaveDrawer), second);
+    queueInto(drawer(second), second);
     return;
   }
   closeDrawer();
   open(first in VIEWS ? first : "", query);
 }
 
-function leaveDrawer() {
-  history.pushState(null, "", viewAddress());
+/** The drawer of this address; closed by the reader, the view's own address stands again. */
+function drawer(title) {
+  const address = location.hash;
+  // the browser tells that a dialog was closed a turn later: what the reader has gone to meanwhile stays
+  return openDrawer(title, () => { if (location.hash === address) history.pushState(null, "", viewAddress()); });
 }
 
 function open(name, query = new URLSearchParams()) {
