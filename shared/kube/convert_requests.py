@@ -79,7 +79,7 @@ def _in_force(
     actual: api.ResourceRequirements,
     allocated: api.Quantities | None,
     where: str,
-    infeasible: bool,  # noqa: FBT001
+    infeasible: bool,
 ) -> Resources:
     """The greatest of what is asked for, what was allocated and what there is (``determineEffectiveRequests``)."""
     counts = _greatest(
