@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo reference test test-scenarios test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
+.PHONY: env demo reference test test-real test-scenarios test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
 .venv/.installed: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -41,6 +41,10 @@ audit: .venv/.installed
 JOBS ?= 3
 test: lint
 	$(BIN)/pytest -n $(JOBS)
+
+# Against a real kube-apiserver, kube-controller-manager and kube-scheduler (1.36) in the folder KUBERNETES_BINARIES.
+test-real: .venv/.learn
+	$(BIN)/pytest -m real tests/real
 
 # On a real Docker engine, which it installs and starts where none answers (as root, on Debian), and in a real browser.
 test-e2e: .venv/.learn wheels
