@@ -365,7 +365,7 @@ class Reclaimer:
     ) -> Work[_Chosen]:
         """Who must go for a group, over all nodes, or over those of one topology domain after the other."""
         state, none = self._state, _Chosen(None, ())
-        group = state.groups.group(key)
+        group = state.groups.as_it_stands(key)
         if group is None:
             return none
         standing = (state.cluster.index.get(uid) for uid in state.cluster.members.get(key, ()))
