@@ -91,7 +91,8 @@ class GroupKeeper:
             joining = [uid for uid in uids if uid in members.pending and uid not in members.away][:room]
             priority = state.groups.priority(key)
             if joining or touch.helped or (queued is not None and queued.priority != priority):
-                queue.join(key, joining, priority, state.now, touch.event)
+                ahead = bool(members.bound)  # it runs in part: what it waits for is the place of a member it had
+                queue.join(key, joining, priority, state.now, touch.event, ahead=ahead)
             return
         if queued is not None:
             queue.disband(key, state.now, touch.event)

@@ -1,7 +1,7 @@
 """Whom affinity terms mean: a pod's own terms as questions to the index, and terms of standing pods that mean a pod.
 
-Namespace selectors of the incoming pod's own terms become namespace names once; terms of standing pods see the labels of
-the pod's namespace (``plugins/interpodaffinity/plugin.go``, ``framework/types.go`` AffinityTerm.Matches). An empty
+Namespace selectors of the incoming pod's own terms become namespace names once; terms of standing pods see the labels
+of the pod's namespace (``plugins/interpodaffinity/plugin.go``, ``framework/types.go`` AffinityTerm.Matches). An empty
 selector means all namespaces, an absent one none but those that are named. Where kube-scheduler departs from that:
 ``state/namespaces.py``.
 """

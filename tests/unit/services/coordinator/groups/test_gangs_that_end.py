@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.scheduling.places import Place
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import bound, change_group, gang, place, scene_with, told
 from tests.unit.services.coordinator.scene import Scene
 
@@ -86,6 +86,27 @@ def test_a_gang_that_is_run_again_beside_what_is_left_of_the_last_run_goes_as_a_
     replacement(scene, key, "a2")
     scene.run(batch=100, until_s=5)
     assert sorted(bound(scene)[-3:]) == ["a0", "a1", "a2"]
+
+
+@pytest.mark.parametrize("priority", [0, 10], ids=["equal", "lower"])
+def test_a_gang_that_lost_a_member_goes_before_others_of_its_priority(priority: int) -> None:
+    """The filler has waited for longer; the node comes back from a drain."""
+    scene = scene_with(nodes=3, cpu="1")
+    key = gang(scene, "g", 3)
+    for uid in list(scene.pods):
+        scene.change_pod(uid, priority=priority)
+    scene.run(batch=100, until_s=3)
+    uid, node = scene.bindings[0]
+    scene.add_node(make_node(node).allocatable(cpu="1").cordon().node())
+    scene.run()
+    scene.add_pod(make_pod("filler").cpu("1").pod())
+    scene.delete_pod(uid)
+    scene.run(batch=100, until_s=3)
+    scene.add_pod(replace(make_pod("again").cpu("1").pod(), group=key, priority=priority))
+    scene.run(batch=100, until_s=12)
+    scene.add_node(make_node(node).allocatable(cpu="1").node())
+    scene.run(batch=100, until_s=20)
+    assert bound(scene)[-1] == "again"
 
 
 def test_ended_members_do_not_stand_for_a_minimum_that_was_raised_above_them() -> None:
