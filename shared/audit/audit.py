@@ -147,8 +147,10 @@ class Audit:
         record = self._pods.get(uid)
         if record is None:
             record = self._admit(entry, spec)
-        elif not _same_spec(self._specs[uid], spec):
+        elif spec.get("nodeName") or not _same_spec(self._specs[uid], spec):
             record.facts = pod_facts(pod)
+            if record.node:
+                self._book(record.node).resize(uid, record.facts, entry.time_s)
         self._specs[uid] = spec
         record.phase = status.get("phase") or ""
         record.terminating = bool(meta.get("deletionTimestamp"))
@@ -210,7 +212,7 @@ class Audit:
             self._landing.bound(record.gang, pod, unmet, entry.time_s)
         self._storage.stand(pod)
         annotations = entry.object["metadata"].get("annotations") or {}
-        for check, what in self._book(node).add(entry.uid, record.facts, annotations):
+        for check, what in self._book(node).add(entry.uid, record.facts, annotations, entry.time_s):
             if check == "overcommitted":
                 self._overcommitted.add(node)
             else:

@@ -23,7 +23,7 @@ from shared.audit.rules import (
 
 ELIGIBILITY_GRACE_S = 2.0
 """A label or taint that changed so shortly before a bind may not have been seen yet by anybody; source: our own choice,
-twice the longest watch delay measured on a loaded 2-core machine."""
+twice the longest watch delay measured on a loaded 2-core machine. So may a pod that has grown in place."""
 
 
 @dataclass(slots=True)
@@ -37,13 +37,36 @@ class NodeBook:
     pods: dict[str, PodFacts] = field(default_factory=dict)
     devices: dict[int, int] = field(default_factory=dict)
     shares: dict[str, dict[int, int]] = field(default_factory=dict)
+    grown: list[tuple[float, str, Amounts]] = field(default_factory=list)
+    """When a pod that stands here has come to count more, which, and by how much; the latest last."""
 
     def change(self, facts: NodeFacts | None, time_s: float) -> None:
         """The node was created, changed or (None) deleted."""
         if facts != self.facts:
             self.before, self.facts, self.changed_s = self.facts, facts, time_s
 
-    def add(self, uid: str, pod: PodFacts, annotations: dict[str, str]) -> Iterator[tuple[str, str]]:
+    def resize(self, uid: str, pod: PodFacts, time_s: float) -> None:
+        """A pod that counts here counts something else now; who made it grow beyond the node is not judged."""
+        known = self.pods.get(uid)
+        if known is None or known.requests == pod.requests:
+            return
+        add(self.used, known.requests, -1)
+        add(self.used, pod.requests)
+        self.pods[uid] = pod
+        more = {name: value - known.requests.get(name, 0) for name, value in pod.requests.items()}
+        more = {name: value for name, value in more.items() if value > 0}
+        lately = [one for one in self.grown if time_s - one[0] <= ELIGIBILITY_GRACE_S]
+        self.grown = [*lately, (time_s, uid, more)] if more else [one for one in lately if one[1] != uid]
+
+    def _unseen(self, time_s: float) -> Amounts:
+        """By how much pods that stand here have grown that lately."""
+        unseen: Amounts = {}
+        for at_s, uid, more in self.grown:
+            if time_s - at_s <= ELIGIBILITY_GRACE_S and uid in self.pods:
+                add(unseen, more)
+        return unseen
+
+    def add(self, uid: str, pod: PodFacts, annotations: dict[str, str], time_s: float) -> Iterator[tuple[str, str]]:
         """Count a pod; yields (check, what is wrong) for what its being here breaks of capacity."""
         if uid in self.pods:
             return
@@ -54,8 +77,9 @@ class NodeBook:
         if clash:
             yield "misplaced", "its host port is taken there"
         offered = self.facts.allocatable if self.facts else {}
+        unseen = self._unseen(time_s)
         for name in [*pod.requests, "pods"]:
-            if self.used[name] > offered.get(name, 0):
+            if self.used[name] - unseen.get(name, 0) > offered.get(name, 0):
                 yield "overcommitted", f"{name}: {self.used[name]} used of {offered.get(name, 0)}"
         yield from self._add_devices(uid, pod, annotations)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared.audit.groups import Group, Groups
-from shared.audit.rules import GPU_MILLI, Amounts, Json, pod_requests
+from shared.audit.rules import GPU_MILLI, Amounts, Json, pod_requests, status_on_node
 
 FINISHED = ("Succeeded", "Failed")
 FOREIGN_SCHEDULER = "default-scheduler"
@@ -48,7 +48,7 @@ def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> PodView:
     namespace = meta.get("namespace") or ""
     scheduler = spec.get("schedulerName") or FOREIGN_SCHEDULER
     try:
-        requests = tuple(sorted(pod_requests(spec).items()))
+        requests = tuple(sorted(pod_requests(spec, status_on_node(pod)).items()))
     except ValueError:
         requests = ()
     evicted, refused = None, False

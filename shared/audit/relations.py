@@ -135,7 +135,7 @@ class Relations:
             if other.uid == pod.uid:
                 continue
             for term in _terms(other, "podAntiAffinity"):
-                if self._covers(term, other, pod, own=False) and self._shares(term, facts, other):
+                if self._covers(term, other, pod) and self._shares(term, facts, other):
                     return f"required anti-affinity of {other.key} to it ({term.get('topologyKey')})"
         return ""
 
@@ -150,10 +150,10 @@ class Relations:
         peers = [
             other
             for other in (*self._everybody(), *self._lately(time_s))
-            if other.uid != pod.uid and all(self._covers(term, pod, other, own=True) for term in terms)
+            if other.uid != pod.uid and all(self._covers(term, pod, other) for term in terms)
         ]
         if not peers:
-            alone = all(self._covers(term, pod, pod, own=True) for term in terms)
+            alone = all(self._covers(term, pod, pod) for term in terms)
             return "" if alone else "required affinity to pods that are not there"
         for term in terms:
             if not any(self._shares(term, facts, other) for other in peers):
@@ -162,21 +162,17 @@ class Relations:
 
     def _covered(self, term: Json, pod: Stander) -> Iterator[Stander]:
         for other in self._everybody():
-            if other.uid != pod.uid and self._covers(term, pod, other, own=True):
+            if other.uid != pod.uid and self._covers(term, pod, other):
                 yield other
 
-    def _covers(self, term: Json, owner: Stander, other: Stander, *, own: bool) -> bool:
-        """Whether a term of ``owner`` speaks of ``other``.
-
-        ``own``: the owner is the pod being bound; kube-scheduler then matches the namespace selector against no labels
-        too.
-        """
+    def _covers(self, term: Json, owner: Stander, other: Stander) -> bool:
+        """Whether a term of ``owner`` speaks of ``other``."""
         names, wanted = term.get("namespaces") or (), term.get("namespaceSelector")
         if not names and wanted is None:
             inside = other.namespace == owner.namespace
         else:
             labels = self._namespaces.get(other.namespace, {NAMESPACE_NAME: other.namespace})
-            inside = other.namespace in names or selects(wanted, labels) or (own and selects(wanted, {}))
+            inside = other.namespace in names or selects(wanted, labels)
         return inside and selects(term.get("labelSelector"), other.labels)
 
     def _shares(self, term: Json, facts: NodeFacts, other: Stander) -> bool:

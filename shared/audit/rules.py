@@ -5,7 +5,7 @@ plain JSON as the API server accepted it, with exact fractions for quantities, a
 It does not rank: every answer is yes, or the first rule that says no.
 
 Sources: kube-scheduler 1.36 (``component-helpers/resource``, ``nodeaffinity``, ``tainttoleration``, ``nodeports``).
-Requests are those of the spec; the allocation of a container resize under way is not counted.
+A pod that is resized in place counts what it asks for, was allocated or has, whichever is most.
 """
 
 from __future__ import annotations
@@ -57,31 +57,66 @@ def add(into: Amounts, what: Amounts, sign: int = 1) -> None:
         into[name] = into.get(name, 0) + sign * value
 
 
-def pod_requests(spec: Json) -> Amounts:
+def pod_requests(spec: Json, status: Json | None = None) -> Amounts:
     """What a pod of this spec counts on its node. ``ValueError``: a quantity that is none.
 
     The sum of containers and sidecars, or the largest moment of start-up if that is greater (an init container with
-    the sidecars before it); then pod-level requests in place of that; then overhead.
+    the sidecars before it); then pod-level requests in place of that; then overhead. ``status``: of a pod on a node,
+    where a resize in place may be under way.
     """
+    resizing = _Resizing(status or {})
     running: Amounts = {}
     for container in spec.get("containers") or ():
-        add(running, amounts((container.get("resources") or {}).get("requests")))
+        add(running, resizing.container(container))
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
-        asked = amounts((container.get("resources") or {}).get("requests"))
+        stays = container.get("restartPolicy") == "Always"
         moment = dict(sidecars)
-        add(moment, asked)
-        if container.get("restartPolicy") == "Always":
+        add(moment, resizing.container(container) if stays else _requested(container.get("resources")))
+        if stays:
             sidecars = moment
         for name, value in moment.items():
             peak[name] = max(peak.get(name, 0), value)
     add(running, sidecars)
     requests = {name: max(running.get(name, 0), peak.get(name, 0)) for name in running.keys() | peak.keys()}
-    of_pod = amounts((spec.get("resources") or {}).get("requests"))
-    requests.update({name: value for name, value in of_pod.items() if name.startswith(("cpu", "memory", "hugepages-"))})
+    requests.update(resizing.whole(spec.get("resources")))
     add(requests, amounts(spec.get("overhead")))
     return {name: value for name, value in requests.items() if value > 0}
+
+
+class _Resizing:
+    """What counts while spec, allocation and use of a pod differ: of a resize that cannot be, the spec does not."""
+
+    def __init__(self, status: Json) -> None:
+        pending = [one for one in status.get("conditions") or () if one.get("type") == "PodResizePending"]
+        self._refused = bool(pending) and pending[0].get("reason") == "Infeasible"
+        self._status = status
+        self._containers = {
+            one["name"]: one
+            for part in ("containerStatuses", "initContainerStatuses")
+            for one in status.get(part) or ()
+        }
+
+    def container(self, container: Json) -> Amounts:
+        return self._most(_requested(container.get("resources")), self._containers.get(container.get("name") or ""))
+
+    def whole(self, resources: Json | None) -> Amounts:
+        asked = _requested(resources)
+        most = self._most(asked, self._status)
+        return {name: most.get(name, 0) for name in asked if name.startswith(("cpu", "memory", "hugepages-"))}
+
+    def _most(self, asked: Amounts, shown: Json | None) -> Amounts:
+        if shown is None or shown.get("resources") is None:
+            return asked
+        sources = [_requested(shown["resources"]), amounts(shown.get("allocatedResources"))]
+        if not self._refused:
+            sources.append(asked)
+        return {name: max(one.get(name, 0) for one in sources) for one in sources for name in one}
+
+
+def _requested(resources: Json | None) -> Amounts:
+    return amounts((resources or {}).get("requests"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +171,16 @@ def pod_facts(pod: Json) -> PodFacts:
     """Read a Pod object."""
     spec = pod.get("spec") or {}
     try:
-        requests, broken = pod_requests(spec), ""
+        requests, broken = pod_requests(spec, status_on_node(pod)), ""
     except ValueError as error:
         requests, broken = {}, str(error)
     return PodFacts(requests, spec, tuple(_host_ports(spec)), broken)
+
+
+def status_on_node(pod: Json) -> Json:
+    """What a node says of a pod that is on one."""
+    status: Json = (pod.get("status") or {}) if (pod.get("spec") or {}).get("nodeName") else {}
+    return status
 
 
 def _host_ports(spec: Json) -> Iterable[tuple[str, str, int]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from shared.audit.gangs import Gang
 from shared.audit.groups import Group
 from shared.audit.ledger import NodeBook
+from shared.audit.relations import FOREVER
 from shared.audit.rules import Amounts, Json, PodFacts, add
 from shared.audit.units import Units
 
@@ -96,7 +97,7 @@ class Waiting:
                     continue
                 book = self._nodes[node]
                 trial = f"trial {uid}"
-                list(book.add(trial, facts, {}))
+                list(book.add(trial, facts, {}, FOREVER))
                 tried.append((book, trial))
                 if len(tried) == missing:
                     return True

@@ -30,6 +30,7 @@ def pod_content(pod: Pod) -> int | None:
                 *_of(pod.metadata), spec, status.phase, status.start_time, status.nominated_node_name,
                 [one for one in status.conditions or () if one.type in READ_CONDITIONS],
                 status.container_statuses, status.init_container_statuses,
+                status.resources, status.allocated_resources,
             )
         )
     )  # fmt: skip

@@ -181,7 +181,8 @@ def _template_of(pod: api.Pod) -> _Template:
             affinity.node_affinity if affinity is not None else None, spec.host_network, spec.host_users,
             bool(spec.node_name), annotations.get(LATENCY_SOFT_ANNOTATION), annotations.get(LATENCY_HARD_ANNOTATION),
             annotations.get(LATENCY_TARGET_ANNOTATION), _class_labels(pod.metadata),
-            status.container_statuses, status.init_container_statuses, resize_infeasible(status),
+            status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources,
+            resize_infeasible(status),
             bool(spec.resource_claims),
         )
     )  # fmt: skip

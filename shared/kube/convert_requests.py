@@ -1,13 +1,16 @@
 """What a pod asks for, as amounts: of the containers that count, of the pod, and what scoring counts. Pure.
 
 As kube-scheduler 1.36 (``component-helpers/resource``): containers plus sidecars, or the largest init step if greater;
-then pod-level requests replace what they name; then overhead is added. A container whose status carries resources
-counts the greater of spec and status while a resize is under way.
+then pod-level requests replace what they name; then overhead is added.
+
+While a bound pod is resized in place its spec, what the kubelet allocated and what the container has differ. Of a
+container, a sidecar and the pod level each resource counts as the greatest of the three; where the kubelet called the
+resize infeasible, as the greater of the last two. Other init containers, and pods on no node, count by their spec.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
@@ -22,30 +25,81 @@ POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
 
 def effective_requests(pod: api.Pod) -> Resources:
     """Amounts per resource that the pod counts on a node. Raises ``ObjectError`` naming the field."""
-    spec = pod.spec
-    running = {s.name: s for s in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))}
-    infeasible = resize_infeasible(pod.status)
-    steps = [
-        (c.restart_policy == "Always", _container_requests(c, f"spec.initContainers[{i}]", running, infeasible))
-        for i, c in enumerate(spec.init_containers or ())
-    ]
-    containers = [
-        _container_requests(c, f"spec.containers[{i}]", running, infeasible)
-        for i, c in enumerate(spec.containers or ())
-    ]
-    requests = _init_and_main(containers, steps)
-    if spec.resources is not None and spec.resources.requests:
-        for name, quantity in spec.resources.requests.items():
-            if name.startswith(POD_LEVEL_RESOURCES):
-                requests[name] = amount_of(f"spec.resources.requests[{name}]", name, quantity)
-    for name, quantity in (spec.overhead or {}).items():
-        requests[name] = requests.get(name, 0) + amount_of(f"spec.overhead[{name}]", name, quantity)
+    requests = _of_containers(pod, {})
+    for name, amount in _pod_level(pod).items():
+        requests[name] = amount
+    _add(requests, _overhead(pod.spec))
     return requests
 
 
 def resize_infeasible(status: api.PodStatus) -> bool:
-    """Whether the kubelet has said that a resize cannot be."""
-    return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions or ())
+    """Whether the kubelet has said that a resize cannot be; the first such condition decides."""
+    reasons = (one.reason for one in status.conditions or () if one.type == "PodResizePending")
+    return next(reasons, "") == "Infeasible"
+
+
+def _of_containers(pod: api.Pod, missing: Mapping[str, int]) -> Resources:
+    """All containers together. ``missing``: what each counts for a resource that it does not name."""
+    spec, status = pod.spec, pod.status
+    there: dict[str, api.ContainerStatus] = {}
+    if spec.node_name:
+        there = {one.name: one for one in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))}
+    infeasible = bool(there) and resize_infeasible(status)
+
+    def counted(container: api.Container, where: str, *, runs_on: bool) -> Resources:
+        asked, found = _amounts(container.resources, where), there.get(container.name) if runs_on else None
+        if found is not None and found.resources is not None:
+            asked = _in_force(asked, found.resources, found.allocated_resources, "status.containerStatuses", infeasible)
+        return Resources({**missing, **asked}) if missing else asked
+
+    steps: list[tuple[bool, Resources]] = []
+    for index, one in enumerate(spec.init_containers or ()):
+        is_sidecar = one.restart_policy == "Always"
+        steps.append((is_sidecar, counted(one, f"spec.initContainers[{index}]", runs_on=is_sidecar)))
+    return _init_and_main(
+        (counted(one, f"spec.containers[{index}]", runs_on=True) for index, one in enumerate(spec.containers or ())),
+        steps,
+    )
+
+
+def _pod_level(pod: api.Pod) -> Resources:
+    """What the pod as a whole names, in place of what its containers ask for."""
+    spec, status = pod.spec, pod.status
+    if spec.resources is None or not spec.resources.requests:
+        return Resources()
+    asked = _amounts(spec.resources, "spec")
+    counts = asked
+    if spec.node_name and status.resources is not None:
+        counts = _in_force(asked, status.resources, status.allocated_resources, "status", resize_infeasible(status))
+    return Resources((name, counts.get(name, 0)) for name in asked if name.startswith(POD_LEVEL_RESOURCES))
+
+
+def _in_force(
+    asked: Resources,
+    actual: api.ResourceRequirements,
+    allocated: api.Quantities | None,
+    where: str,
+    infeasible: bool,
+) -> Resources:
+    """The greatest of what is asked for, what was allocated and what there is (``determineEffectiveRequests``)."""
+    counts = _greatest(
+        _amounts(actual, where),
+        ((name, amount_of(f"{where}.allocatedResources", name, text)) for name, text in (allocated or {}).items()),
+    )
+    return counts if infeasible else _greatest(counts, asked.items())
+
+
+def _greatest(amounts: Resources, others: Iterable[tuple[str, int]]) -> Resources:
+    """The greater of the two; what either names stays named, be it 0."""
+    for name, amount in others:
+        if amount >= amounts.get(name, 0):
+            amounts[name] = amount
+    return amounts
+
+
+def _overhead(spec: api.PodSpec) -> Resources:
+    overhead = (spec.overhead or {}).items()
+    return Resources((name, amount_of(f"spec.overhead[{name}]", name, quantity)) for name, quantity in overhead)
 
 
 def _init_and_main(containers: Iterable[Resources], steps: Iterable[tuple[bool, Resources]]) -> Resources:
@@ -60,29 +114,14 @@ def _init_and_main(containers: Iterable[Resources], steps: Iterable[tuple[bool, 
             step = sidecars
         else:
             step = sidecars.plus(amounts)
-        largest = largest.at_least(step)
+        largest = _greatest(largest, step.items())
     _add(main, sidecars)
-    return main.at_least(largest) if largest else main
+    return _greatest(main, largest.items())
 
 
 def _add(into: Resources, amounts: Resources) -> None:
     for name, amount in amounts.items():
         into[name] = into.get(name, 0) + amount
-
-
-def _container_requests(
-    container: api.Container, where: str, running: dict[str, api.ContainerStatus], infeasible: bool
-) -> Resources:
-    asked = _amounts(container.resources, where)
-    status = running.get(container.name) if running else None
-    if status is None or status.resources is None:
-        return asked
-    actual = _amounts(status.resources, "status.containerStatuses")
-    for name, quantity in (status.allocated_resources or {}).items():
-        amount = amount_of("status.containerStatuses.allocatedResources", name, quantity)
-        if amount > actual.get(name, 0):
-            actual[name] = amount
-    return actual if infeasible else asked.at_least(actual)
 
 
 def _amounts(resources: api.ResourceRequirements | None, where: str) -> Resources:
@@ -119,29 +158,11 @@ def score_requests(pod: api.Pod, requests: Resources, *, bound: bool) -> tuple[i
     Of a pod not yet bound, pod-level requests are ignored here; of a bound one they count where given
     (kube-scheduler 1.36 ``noderesources/resource_allocation.go``; the oracle's ``leastallocated-podlevel``).
     """
-    spec = pod.spec
-    level = spec.resources.requests if spec.resources is not None and spec.resources.requests else {}
-    if bound and level:
-        return (
-            requests.get(CPU, 0) if CPU in requests else DEFAULT_CPU_MILLIS,
-            requests.get(MEMORY, 0) if MEMORY in requests else DEFAULT_MEMORY_BYTES,
-        )
-
-    running = {s.name: s for s in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))}
-    infeasible = resize_infeasible(pod.status)
-
-    def with_defaults(container: api.Container, where: str) -> Resources:
-        amounts = _container_requests(container, where, running, infeasible)
-        return Resources({CPU: amounts.get(CPU, DEFAULT_CPU_MILLIS), MEMORY: amounts.get(MEMORY, DEFAULT_MEMORY_BYTES)})
-
-    steps = [
-        (c.restart_policy == "Always", with_defaults(c, f"spec.initContainers[{i}]"))
-        for i, c in enumerate(spec.init_containers or ())
-    ]
-    containers = [with_defaults(c, f"spec.containers[{i}]") for i, c in enumerate(spec.containers or ())]
-    amounts = _init_and_main(containers, steps)
-    for name in (CPU, MEMORY):
-        overhead = (spec.overhead or {}).get(name)
-        if overhead is not None:
-            amounts[name] = amounts.get(name, 0) + amount_of(f"spec.overhead[{name}]", name, overhead)
+    missing = {CPU: DEFAULT_CPU_MILLIS, MEMORY: DEFAULT_MEMORY_BYTES}
+    level = _pod_level(pod) if bound else Resources()
+    if level:
+        missing = {name: amount for name, amount in missing.items() if name not in requests}
+    amounts = _of_containers(pod, missing)
+    amounts.update(level)
+    _add(amounts, _overhead(pod.spec))
     return amounts.get(CPU, 0), amounts.get(MEMORY, 0)

@@ -255,6 +255,8 @@ class PodStatus(Json, frozen=True):
     nominated_node_name: str | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: Quantities | None = None
     start_time: str | None = None
 
 

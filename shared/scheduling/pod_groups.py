@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from msgspec.structs import replace
+
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source
 from shared.model.queue import QUEUE_LABEL
@@ -47,6 +49,10 @@ class Members:
     foreign: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
     """Members that have succeeded: they count no more, but they have run."""
+    failed: set[str] = field(default_factory=set)
+    excused: int = 0
+    """How many of those that have succeeded or failed may stand for members that are not there: somebody would have
+    come in their place by now."""
     priorities: Counter[int] = field(default_factory=Counter)
     queues: Counter[str] = field(default_factory=Counter)
     """Which queues the pending ones name by their label, "" for none."""
@@ -71,7 +77,12 @@ class Members:
         return len(self.pending) - len(self.away)
 
     def __bool__(self) -> bool:
-        return bool(self.pending or self.bound or self.foreign or self.done)
+        return bool(self.pending or self.bound or self.foreign or self.done or self.failed)
+
+    @property
+    def there(self) -> int:
+        """Those that run or could."""
+        return len(self.bound) + len(self.pending)
 
 
 @dataclass(slots=True)
@@ -166,12 +177,16 @@ class PodGroups:
             self.key_of[pod.uid] = pod.group
             self._touch(pod.group, ClusterEvent.MEMBER_ADDED, pod.uid)
 
-    def see_done(self, pod: Pod) -> None:
-        """A pod that has succeeded."""
+    def see_ended(self, pod: Pod) -> None:
+        """A pod that has succeeded or failed."""
+        key = self.key_of.get(pod.uid, "")
+        if key and pod.uid in self.members[key].done | self.members[key].failed:
+            return
         self.see_gone(pod.uid)
         if pod.group:
             self.key_of[pod.uid] = pod.group
-            self._into(pod.group).done.add(pod.uid)
+            members = self._into(pod.group)
+            (members.done if pod.phase == "Succeeded" else members.failed).add(pod.uid)
 
     def see_gone(self, uid: str) -> None:
         """The pod is deleted, terminating, finished, or cannot be tried; an unknown uid is fine."""
@@ -182,6 +197,7 @@ class PodGroups:
         self._leave(members, uid)
         members.bound.pop(uid, None)
         members.done.discard(uid)
+        members.failed.discard(uid)
         was_foreign = uid in members.foreign
         members.foreign.discard(uid)
         self._touch(key, ClusterEvent.POD_DELETED, uid, helped=was_foreign)
@@ -255,6 +271,28 @@ class PodGroups:
         """So many members stay, or none does, where somebody else wants their room: the minimum, or all."""
         return _keeps(self._objects.get(key))
 
+    def excuse(self, key: str, count: int) -> None:
+        """So many members that have ended may stand for others from now on; the group is looked at again."""
+        self.members[key].excused = count
+        self._touch(key, ClusterEvent.POD_DELETED, "", helped=True)
+
+    def missing(self, key: str) -> int:
+        """How many members of a gang its minimum lacks that are not there at all."""
+        members = self.members.get(key)
+        return max(0, self.minimum(key) - (members.there if members is not None else 0))
+
+    def ended(self, key: str) -> int:
+        """How many members that have ended stand for such: no more than would be missed."""
+        members = self.members.get(key)
+        if members is None or not members.excused:
+            return 0
+        return min(members.excused, len(members.done) + len(members.failed), self.missing(key))
+
+    def as_it_stands(self, key: str) -> PodGroup | None:
+        """As ``group``, with the minimum that those who are there must reach."""
+        group, ended = self.group(key), self.ended(key)
+        return replace(group, min_count=group.min_count - ended) if group is not None and ended else group
+
     def label(self, key: str) -> str:
         """The queue that the group names for members that name none; "" where it names none either."""
         return _named_queue(self.group(key))
@@ -262,7 +300,7 @@ class PodGroups:
     def lacking(self, key: str) -> int:
         """How many members more must be bound at once, those that are bound counted."""
         members = self.members.get(key)
-        return max(0, self.minimum(key) - (len(members.bound) if members is not None else 0))
+        return max(0, self.minimum(key) - self.ended(key) - (len(members.bound) if members is not None else 0))
 
     def priority(self, key: str) -> int:
         """The group's own, or that of its most important member."""
@@ -276,11 +314,11 @@ class PodGroups:
         group, members = self._objects.get(key), self.members.get(key) or Members()
         if group is not None and _no_group(group):
             return Standing.ALONE, ""
-        bound = len(members.bound)
-        roll = Roll(bound + len(members.pending), bound, bool(members.foreign), members.queues)
+        bound, ended = len(members.bound), self.ended(key)
+        roll = Roll(members.there, bound, bool(members.foreign), members.queues, ended)
         if why := why_not_queued(key, group, roll, self._totals):
             return Standing.GATED, why
-        if group is not None and complete(group, bound):
+        if group is not None and complete(group, bound, ended):
             return Standing.ALONE, ""
         return (Standing.GATED, ON_THEIR_WAY) if members.away else (Standing.TOGETHER, "")
 
@@ -367,3 +405,4 @@ def _all(members: Members) -> Iterator[str]:
     yield from members.bound
     yield from members.foreign
     yield from members.done
+    yield from members.failed

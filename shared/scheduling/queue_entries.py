@@ -33,8 +33,8 @@ class Entry:
 class QueuedGroup:
     """Members of one pod group that are in one place and go to the next together: one item of the queue.
 
-    ``priority``: the group's; ``arrival``: that of the member that came first; ``leads``: the members that stand for it
-    among the parked groups, one of each kind.
+    ``priority``: the group's; ``arrival``: that of the member that came first, below 0 where it goes before others;
+    ``leads``: the members that stand for it among the parked groups, one of each kind.
     """
 
     key: str

@@ -14,14 +14,20 @@ from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
 from shared.scheduling.queue_moves import Moves
 
+AHEAD = 2**40
+"""Before all arrivals."""
+
 
 class GroupQueue(Moves):
     """What may be asked of the queue for pod groups, by key."""
 
-    def join(self, key: str, uids: Iterable[str], priority: int, now: float, event: ClusterEvent) -> None:
+    def join(
+        self, key: str, uids: Iterable[str], priority: int, now: float, event: ClusterEvent, *, ahead: bool = False
+    ) -> None:
         """These pods move with the others of their group from now on; that they came may help it: it is tried again,
         once its backoff is over, theirs included. A group that a quota holds back stays so, until its queue has room
-        for it with them. Pods in flight, and groups in flight, are left alone."""
+        for it with them. Pods in flight, and groups in flight, are left alone. ``ahead``: it goes before all others of
+        its priority."""
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = QueuedGroup(key, priority)
@@ -44,6 +50,8 @@ class GroupQueue(Moves):
                 group.ready_at = max(group.ready_at, entry.ready_at)
                 group.attempts = max(group.attempts, entry.attempts)
                 group.members[entry.pod.uid] = entry
+        if ahead is not (group.arrival < 0):
+            group.arrival += -AHEAD if ahead else AHEAD
         place = Place.BACKOFF if group.ready_at > now else Place.ACTIVE
         if not group.members:
             del self.groups[key]

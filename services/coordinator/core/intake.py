@@ -135,9 +135,9 @@ class PodIntake:
         """Bound (by anybody) or finished: it is not pending any more, and counts where it runs."""
         state, requeuer = self._state, self._requeuer
         if pod.group or pod.uid in state.groups.key_of:
-            if pod.phase == "Succeeded":
-                state.groups.see_done(pod)
-            elif pod.finished or pod.terminating:
+            if pod.finished:
+                state.groups.see_ended(pod)
+            elif pod.terminating:
                 state.groups.see_gone(pod.uid)
             else:
                 state.groups.see_bound(pod)

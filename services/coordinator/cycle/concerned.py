@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.scheduling.matching.pod_terms import means, own_condition
+from shared.scheduling.state.namespaces import Namespaces
 
 
-def concerns(pod: Pod, waiting: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+def concerns(pod: Pod, waiting: Pod, namespaces: Namespaces) -> bool:
     """``namespaces``: the labels of each. One that only its nodes keep away may still be kept from evicting by the
     anti-affinity of others."""
     theirs, own = pod.relations or NO_RELATIONS, waiting.relations or NO_RELATIONS

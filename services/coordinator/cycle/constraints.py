@@ -28,9 +28,9 @@ from shared.scheduling.filters.topology_spread import TopologySpread
 from shared.scheduling.framework import ClusterRule
 from shared.scheduling.groups.trial import OUTSIDE
 from shared.scheduling.parked_groups import fellows_of, group_key
-from shared.scheduling.preemption.resolvable import Openable, openable
+from shared.scheduling.preemption.resolvable import Openable, openable, resolvable_rows
 from shared.scheduling.state.cluster_state import ClusterState
-from shared.scheduling.state.node_table import BoolArray
+from shared.scheduling.state.node_table import BoolArray, IntArray
 
 KEPT = 1024
 """Templates and groups for which something is kept, some bytes per node each."""
@@ -129,6 +129,12 @@ class Constraints:
             inside = self._domains.rows(domain)
             return replace(known, rows=[row for row in known.rows if inside[row]])
         return known
+
+    def resolvable(self, pod: Pod) -> IntArray:
+        """The nodes that evicting may open for the pod, whoever would have to go, ascending."""
+        rows = resolvable_rows(self._cluster, self._feasibility, self.prefiltered(pod))
+        domain = self._domains.of(pod) if pod.group else None
+        return rows if domain is None else rows[self._domains.rows(domain)[rows]]
 
     def waits(self, pod: Pod) -> frozenset[str]:
         """The plugins that only keep the pod until the units on their way have landed; none if more is in its way."""

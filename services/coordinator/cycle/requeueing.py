@@ -126,7 +126,8 @@ class Requeuer:
         """A claim, volume, storage class, CSINode, namespace or domain changed; ``key``: the claim's, or the name."""
         if event is ClusterEvent.NAMESPACE_LABELS:
             self._concerned.clear()
-        if self._state.queue.waiting.related or self._held:
+        waiting = self._state.queue.waiting
+        if waiting.related or self._held or (event is ClusterEvent.NAMESPACE_LABELS and waiting.groups):
             self._objects.setdefault(event, set()).add(key)
             self._state.agenda.rousing = self._state.now
 
@@ -227,6 +228,11 @@ class Requeuer:
         if not self._objects:
             return work
         changed, self._objects = self._objects, {}
+        if named := changed.get(ClusterEvent.NAMESPACE_LABELS):
+            work += len(waiting.groups) // LOOKED_UP
+            for group in waiting:  # the terms of pods that stand may not mean those in it any more
+                if group.pod.namespace in named:
+                    self._groups[group.number] = ClusterEvent.NAMESPACE_LABELS
         claims = changed.pop(ClusterEvent.CLAIM_CHANGED, set())
         of_volumes = next((event for event in changed if event in OF_VOLUMES), None)
         of_all = next((event for event in changed if event not in OF_VOLUMES), None)

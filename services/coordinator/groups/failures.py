@@ -149,7 +149,7 @@ class GroupFailures:
         """
         state = self._state
         exact = key in self._conflicts.races or any(pod.nominated_node for pod in pods)
-        group, lacking = state.groups.group(key), state.groups.lacking(key)
+        group, lacking = state.groups.as_it_stands(key), state.groups.lacking(key)
         if group is None:
             return Outlook(pods)
         plain = not exact and group.topology is None and self._alike(pods)

@@ -14,6 +14,7 @@ from services.coordinator.groups.breaking import Breaker
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod_group import MAX_MEMBERS
+from shared.scheduling.groups.quorum import TOO_FEW
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import ON_THEIR_WAY, Members, Standing, Touch
 
@@ -31,6 +32,7 @@ class GroupKeeper:
         self._breaker = breaker
         self._preemptor = preemptor
         self._due = Due()
+        self._rests = Due()
         self._measured = -1
         """Which nodes the totals are of that groups were told, as ``nodes_version`` counts."""
 
@@ -40,6 +42,8 @@ class GroupKeeper:
         if state.groups.demanding and state.nodes_version != self._measured:
             self._measured = state.nodes_version
             state.groups.measure(state.cache.table.totals())
+        for key in self._rests.take(state.now):
+            self._excuse(key)
         if state.groups.touched:
             for key, touch in state.groups.take_touched().items():
                 members = state.groups.members.get(key)
@@ -57,7 +61,8 @@ class GroupKeeper:
 
     def wake_at(self) -> float | None:
         """When somebody is to be told that its group is not complete, or a group's time is over."""
-        return min((at for at in (self._due.next_at(), self._breaker.wake_at()) if at is not None), default=None)
+        times = (self._due.next_at(), self._rests.next_at(), self._breaker.wake_at())
+        return min((at for at in times if at is not None), default=None)
 
     def _count_anew(self, key: str, members: Members, touch: Touch) -> None:
         """Queues count the members otherwise than before; where the group names another one, they wait there too."""
@@ -86,7 +91,8 @@ class GroupKeeper:
             joining = [uid for uid in uids if uid in members.pending and uid not in members.away][:room]
             priority = state.groups.priority(key)
             if joining or touch.helped or (queued is not None and queued.priority != priority):
-                queue.join(key, joining, priority, state.now, touch.event)
+                ahead = bool(members.bound)  # it runs in part: what it waits for is the place of a member it had
+                queue.join(key, joining, priority, state.now, touch.event, ahead=ahead)
             return
         if queued is not None:
             queue.disband(key, state.now, touch.event)
@@ -105,6 +111,36 @@ class GroupKeeper:
             members.moved = state.now
         if uids:
             self._due.later(key, state.now + TOLD_AFTER_S)
+        self._let_rest(key, members)
+
+    def _let_rest(self, key: str, members: Members) -> None:
+        """A gang that lacks members, of which some have ended: it is looked at again when nobody comes for a while."""
+        if not (members.pending and (members.done or members.failed)) or members.why != TOO_FEW:
+            return
+        if (at := self._excused_at(key, members)) is not None:
+            self._rests.later(key, max(at, self._state.now))
+
+    def _excused_at(self, key: str, members: Members) -> float | None:
+        """When ended members may stand for those that are missing; None: there are too few of them."""
+        missing, since = self._state.groups.missing(key), max(members.since, members.moved)
+        if len(members.done) >= missing:
+            return since + TOLD_AFTER_S
+        if len(members.done) + len(members.failed) >= missing:
+            return since + self._state.timeout_s(self._state.groups.group(key))
+        return None
+
+    def _excuse(self, key: str) -> None:
+        """Nobody came for so long: who is there goes without those that have run. A member that failed may be made
+        anew after a pause, so it is waited for longer."""
+        state, members = self._state, self._state.groups.members.get(key)
+        if members is None or members.standing is not Standing.GATED or members.why != TOO_FEW:
+            return
+        at = self._excused_at(key, members)
+        if at is not None and at > state.now:
+            self._rests.later(key, at)
+        elif at is not None:
+            state.groups.excuse(key, len(members.done) + len(members.failed))
+            state.log("gang_excused", group=key, missing=state.groups.missing(key))
 
     def _tell(self, key: str) -> None:
         """The members that are gated still, for the reason for which they were so long ago."""

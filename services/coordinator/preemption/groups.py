@@ -267,7 +267,7 @@ class GroupPreemptor:
         while self.searches and left > 0:
             key = self._order[0][2]
             search, pods = self.searches[key], self._waiting(key)
-            group = self._state.cluster.pod_groups.get(key)
+            group = self._state.groups.as_it_stands(key)
             if not pods or group is None:
                 self._drop(key)
                 continue

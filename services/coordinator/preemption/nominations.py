@@ -105,7 +105,8 @@ class Nominations:
         return making
 
     def keep(self, nodes: Mapping[str, str], victims: Iterable[Pod], group: str) -> Making:
-        """As ``make``, for members of a pod group, but nobody is asked to leave: those that are there may end."""
+        """As ``make``, but nobody is asked to leave here: those that are there may end, or somebody else asks them.
+        ``group``: the pod group of whose members it is; "": of a lone pod."""
         accounts = self._state.cluster.cache.accounts
         there = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
         making = Making({}, there, frozenset(), group, patient=True)
@@ -282,7 +283,7 @@ class Nominations:
 
     def _stands(self, known: Making) -> bool:
         """Whether room may come yet: some victim is where it was. Those that are gone are not looked at again."""
-        if known.patient:
+        if known.patient and known.group:
             return True
         index = self._state.cluster.index
         while known.left:

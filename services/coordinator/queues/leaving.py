@@ -184,6 +184,7 @@ class Leaving:
         self.refused |= dict.fromkeys(given_up, state.now + GIVE_UP_S)
         if given_up and (waiting := tree.reserved.get(unit)) is not None:
             tree.add(waiting)  # the others leave as they were asked to; somebody else may go in place of these
+            self._free_room(unit)
         over = self._is_over(unit)
         let_stay = given_up | attempt.unasked if over else given_up
         for uid in let_stay:
@@ -199,6 +200,12 @@ class Leaving:
         elif not over:
             attempt.unasked |= {uid: None for uid in unknown if uid in attempt.victims}
             self._unasked[name, unit] = None
+
+    def _free_room(self, unit: str) -> None:
+        """No node is kept for the unit any more."""
+        entry = self._state.queue.entries.get(unit)
+        if entry is not None and (known := self._nominations.made.get(unit)) is not None and known.patient:
+            self._nominations.clear(entry.pod)
 
     def _follow_nominations(self) -> int:
         """Victims of nominations that were given up, and who did not leave, may be asked again."""

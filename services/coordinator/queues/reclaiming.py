@@ -11,24 +11,25 @@ over more than one is asked once more of the moment.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.queues.leaving import Leaving
+from services.coordinator.queues.lent import Lent
 from services.coordinator.queues.rooms import GroupRoom, NodeRoom
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.groups.preemption import places_to_empty
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
-from shared.scheduling.queues.nodes import Charge, Line, Waiting
+from shared.scheduling.queues.nodes import Blocked, Charge, Waiting
 from shared.scheduling.queues.reclaim.lowered import over_limit
-from shared.scheduling.queues.reclaim.search import Work, search, still_owed
+from shared.scheduling.queues.reclaim.search import Work, by_own_pods, search, still_owed
 from shared.scheduling.queues.reclaim.victims import Stock
 from shared.scheduling.queues.structure import Structure
 from shared.scheduling.queues.turns import Turns
@@ -38,7 +39,7 @@ EVERY_S, AGAIN_S = 1.0, 0.1
 """How often queues are looked at, and how soon again where room was made for some units: the next may be many."""
 
 NODES_TRIED = 16
-"""Nodes on which one attempt is tried, those with the most borrowed pods first."""
+"""Nodes on which one attempt is tried; the next goes on behind them."""
 
 QUEUES_PER_LOOK = 16
 
@@ -63,9 +64,6 @@ NODES_PER_WORK = 125
 LOOKED = 25
 """Work of a queue or unit that is looked at, in nodes."""
 
-COUNTED = 1024
-"""Pods of which it is counted in one part of the work where they stand."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Task:
@@ -73,6 +71,13 @@ class _Task:
 
     structure: Structure
     steps: Work[None]
+
+
+class _Chosen(NamedTuple):
+    """Who is to leave, and the room that was asked; None: nodes were not."""
+
+    room: NodeRoom | GroupRoom | None
+    victims: Sequence[Charge]
 
 
 class Reclaimer:
@@ -88,8 +93,9 @@ class Reclaimer:
         """The look under way has made room for somebody."""
         self._look: _Task | None = None
         self._search: _Task | None = None
-        self._standing: dict[Line, Counter[str]] = {}
-        """How many pods of a queue stand on each node, as the look under way counted them."""
+        self._lent = Lent(state)
+        self._tried: dict[str, int] = {}
+        """By unit: how many of its nodes were tried in vain, where there are more than are tried at once."""
 
     def wake_at(self) -> float | None:
         """When queues are to be looked at again."""
@@ -136,7 +142,8 @@ class Reclaimer:
 
     def _over_queues(self, turns: Turns) -> Work[None]:
         self._again = False
-        self._standing.clear()
+        self._lent.begin()
+        self._tried = {key: tried for key, tried in self._tried.items() if self._stands(key)}
         yield from self._leaving.follow()
         queues, stock = self._state.queues.queues, self._stock()
         names = sorted(name for name, queue in queues.items() if queue.reclaim or queue.preempts_within)
@@ -146,6 +153,10 @@ class Reclaimer:
             yield from self._look_at(names[self._next], turns, stock)
             if stock.weighed >= PODS_WEIGHED:
                 break
+
+    def _stands(self, key: str) -> bool:
+        """Whether the unit waits still."""
+        return key in self._state.queue.entries or key in self._state.queue.groups
 
     def _stock(self, among: Iterable[str] | None = None) -> Stock:
         return Stock(self._state.queues, self._state.now, among=among, but=self._leaving.refused)
@@ -159,7 +170,7 @@ class Reclaimer:
     # --- a limit holds units back -------------------------------------------------------------------------------
 
     def _look_at(self, name: str, turns: Turns, stock: Stock) -> Work[None]:
-        tree, state = self._state.queues, self._state
+        tree = self._state.queues
         queue = tree.queues[name]
         if (name, "") not in self._leaving.attempts:
             lowered = yield from over_limit(tree, name, stock)
@@ -173,22 +184,58 @@ class Reclaimer:
             blocked = tree.blocked(line, unit.amounts) if tree.units.get(unit.key) is unit else None
             if blocked is None or blocked.problem:
                 continue
-            began, waited_s = self._version, turns.waited_s(unit.key, state.now)
-            found = yield from search(tree, unit, state.now, waited_s=waited_s, blocked=blocked, stock=stock)
-            if not found.victims or not self._leaving.may_leave(found.victims):
-                continue
-            if began == self._version or self._is_held_back(unit, found.victims):
-                tree.reserve(unit)
-                self._leaving.evict(name, unit.key, found.victims)
+            if (yield from self._lift(name, unit, blocked, turns, stock)):
                 return
         if queue.reclaim:
             yield from self._look_at_parked(name, turns, stock)
 
-    def _is_held_back(self, unit: Waiting, victims: Sequence[Charge]) -> bool:
-        """Whether a limit still does, and lets the unit go once the victims have left."""
-        tree = self._state.queues
+    def _lift(self, name: str, unit: Waiting, blocked: Blocked, turns: Turns, stock: Stock) -> Work[bool]:
+        """Look for those that have to leave so that the limit lets the unit go, and a node, or nodes, take it then."""
+        tree, began, waited_s = self._state.queues, self._version, turns.waited_s(unit.key, self._state.now)
+        places = self._places(unit.key)
+        if places is None:
+            found = yield from search(tree, unit, self._state.now, waited_s=waited_s, blocked=blocked, stock=stock)
+            chosen = _Chosen(None, found.victims)
+        elif isinstance(places, Pod):
+            chosen = yield from self._on_a_node(places, unit, blocked, waited_s, stock)
+        else:
+            chosen = yield from self._over_nodes(unit.key, places, unit, blocked, waited_s, stock)
+        room, victims = chosen
+        if not victims or not self._leaving.may_leave(victims):
+            return False
+        if began != self._version and not self._is_held_back(unit, chosen):
+            return False
+        tree.reserve(unit)
+        self._leaving.evict(name, unit.key, victims)
+        if isinstance(room, NodeRoom):
+            leaving = [pod for one in victims if (pod := self._state.cluster.index.get(one.uid)) is not None]
+            self._nominations.keep(room.nodes, leaving, "")
+        return True
+
+    def _places(self, key: str) -> Pod | list[Pod] | None:
+        """The unit's pod, or pods of a group, where no node, or nodes, would take it though the limit let it go; else
+        None."""
+        state = self._state
+        if (group := state.queue.groups.get(key)) is None:
+            pod = state.queue.entries[key].pod
+            return pod if state.constraints.fits_nowhere(pod) else None
+        return [entry.pod for entry in group.in_order()]
+
+    def _is_held_back(self, unit: Waiting, chosen: _Chosen) -> bool:
+        """Whether a limit still does, and lets the unit go once the victims have left; and, where nodes were asked,
+        they take it then."""
+        tree, state, (room, victims) = self._state.queues, self._state, chosen
         blocked = tree.blocked(unit.line, unit.amounts) if tree.units.get(unit.key) is unit else None
-        return blocked is not None and not blocked.problem and still_owed(tree, unit, victims, blocked)
+        if blocked is None or blocked.problem:
+            return False
+        if not still_owed(tree, unit, victims, blocked, nodes=room is not None):
+            return False
+        if room is None:
+            return True
+        queued: QueuedGroup | Entry = state.queue.groups.get(unit.key) or state.queue.entries[unit.key]
+        pods = [one.pod for one in (queued.in_order() if isinstance(queued, QueuedGroup) else [queued])]
+        now = room.anew(pods, unit)
+        return now is not None and now.fits(victims)
 
     # --- no node takes units ------------------------------------------------------------------------------------
 
@@ -212,7 +259,10 @@ class Reclaimer:
                 continue
             tried += 1
             pods, unit = waits
-            if state.queues.blocked(unit.line, unit.amounts) is not None:
+            blocked = state.queues.blocked(unit.line, unit.amounts)
+            if blocked is not None:
+                if not blocked.problem and not by_own_pods(unit, blocked):
+                    state.queue.rouse(pods[0].uid, state.now)  # it is held back, and looked at as such
                 continue
             waited_s = max(state.now - since, turns.waited_s(key, state.now))
             if is_group:
@@ -236,66 +286,105 @@ class Reclaimer:
 
     def _make_room_on_a_node(self, pod: Pod, unit: Waiting, waited_s: float, turns: Turns, stock: Stock) -> Work[None]:
         """For a lone pod: where the fewest must go."""
-        state, best, began = self._state, None, self._version
-        nodes = yield from self._nodes(unit, stock)
+        began = self._version
+        room, victims = yield from self._on_a_node(pod, unit, None, waited_s, stock)
+        if room is not None and self._conclude(unit.key, room, victims, began, turns):
+            self._again = True
+
+    def _on_a_node(
+        self, pod: Pod, unit: Waiting, blocked: Blocked | None, waited_s: float, stock: Stock
+    ) -> Work[_Chosen]:
+        """The node on which the fewest must go, and who."""
+        state, best = self._state, _Chosen(None, ())
+        if pod.never_preempts:
+            return best
+        nodes = yield from self._lent.nodes(pod, unit, stock)
+        first = self._tried.pop(unit.key, 0)
+        first = first if first < len(nodes) else 0
         prefiltered = state.constraints.prefiltered(pod)
-        for node in nodes:
+        for number, node in enumerate(nodes[first : first + NODES_TRIED]):
             if node not in state.cache.table.row_of:
                 continue
             room, there = NodeRoom(state, pod, prefiltered, node), self._stock(state.cluster.index.uids_on(node))
-            found = yield from search(state.queues, unit, state.now, waited_s=waited_s, room=room, stock=there)
+            victims = yield from self._who(unit, room, blocked, waited_s, there, stock, tried=number > 0)
             stock.weighed += there.weighed
-            if found.victims and (best is None or len(found.victims) < len(best[1])):
-                best = room, found.victims
-                if len(found.victims) == 1:
+            if victims and (best.room is None or len(victims) < len(best.victims)):
+                best = _Chosen(room, victims)
+                if len(victims) == 1:
                     break
-        if best is not None and self._conclude(unit.key, *best, began, turns):
-            self._again = True
+        if best.room is None and len(nodes) > NODES_TRIED:
+            self._tried[unit.key] = first + NODES_TRIED
+        return best
 
-    def _nodes(self, unit: Waiting, stock: Stock) -> Work[list[str]]:
-        """Where pods stand that may have been borrowed, the most first."""
-        counted = Counter[str]()
-        for name, node in self._state.queues.structure.nodes.items():
-            if name != unit.line.name and any(
-                node.own.used.get(one, 0) > node.guaranteed.get(one, 0) for one, _ in unit.amounts
-            ):
-                if node.own not in self._standing:
-                    stock.weighed += len(node.own.charges)
-                    yield from self._count(node.own)
-                counted.update(self._standing[node.own])
-        return sorted(counted, key=lambda name: (-counted[name], name))[:NODES_TRIED]
-
-    def _count(self, line: Line) -> Work[None]:
-        accounts, row_of = self._state.cache.accounts, self._state.cache.table.row_of
-        uids, found = list(line.charges), Counter[str]()
-        for part in (uids[start : start + COUNTED] for start in range(0, len(uids), COUNTED)):
-            there = (account for uid in part if (account := accounts.get(uid)) is not None)
-            names = (account.node_name for account in there if account.assumed_at is None)
-            found.update(name for name in names if name in row_of)
-            yield len(part)
-        self._standing[line] = found
+    def _who(
+        self,
+        unit: Waiting,
+        room: NodeRoom | GroupRoom,
+        blocked: Blocked | None,
+        waited_s: float,
+        there: Stock,
+        stock: Stock,
+        *,
+        tried: bool = False,
+    ) -> Work[Sequence[Charge]]:
+        """Who must go for that room; under a limit rather those who free some of it too, else others beside them, else
+        (not where one was ``tried`` before) in the order in which they are owed. ``there``: those that stand where it
+        may be made, ``stock``: all."""
+        tree, now = self._state.queues, self._state.now
+        if blocked is None:
+            found = yield from search(tree, unit, now, waited_s=waited_s, room=room, stock=there)
+            return found.victims
+        both = yield from search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=there)
+        if both.victims:
+            return both.victims
+        for_room = yield from search(tree, unit, now, waited_s=waited_s, room=room, stock=there)
+        if not for_room.victims and not for_room.fits:
+            return ()
+        gone = for_room.victims
+        beside = yield from search(tree, unit, now, waited_s=waited_s, blocked=blocked, stock=stock, gone=gone)
+        if beside.victims or beside.fits:
+            return (*gone, *beside.victims)
+        if tried:
+            return ()
+        mixed = yield from search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=stock)
+        return mixed.victims
 
     # --- no nodes take a group ----------------------------------------------------------------------------------
 
     def _make_room_for_a_group(
         self, key: str, pods: list[Pod], unit: Waiting, waited_s: float, turns: Turns
     ) -> Work[None]:
-        """For members that go together, over all nodes, or over those of one topology domain after the other."""
-        state, tree = self._state, self._state.queues
-        group = state.groups.group(key)
+        """For members that go together."""
+        began = self._version
+        room, victims = yield from self._over_nodes(key, pods, unit, None, waited_s, self._stock())
+        if room is not None and victims:
+            self._conclude(key, room, victims, began, turns)
+
+    def _over_nodes(
+        self, key: str, pods: list[Pod], unit: Waiting, blocked: Blocked | None, waited_s: float, stock: Stock
+    ) -> Work[_Chosen]:
+        """Who must go for a group, over all nodes, or over those of one topology domain after the other."""
+        state, none = self._state, _Chosen(None, ())
+        group = state.groups.as_it_stands(key)
         if group is None:
-            return
+            return none
         standing = (state.cluster.index.get(uid) for uid in state.cluster.members.get(key, ()))
         bound = [pod for pod in standing if pod is not None and not pod.terminating]
         for allowed in places_to_empty(state.cluster, state.feasibility, group, pods, bound):
-            began, room = self._version, GroupRoom(state, pods, unit, allowed)
+            room = GroupRoom(state, pods, unit, allowed)
             yield room.work
-            stock = self._stock(room.helpful())
-            found = yield from search(tree, unit, state.now, waited_s=waited_s, room=room, stock=stock)
-            if found.victims:
-                self._conclude(key, room, found.victims, began, turns)
-            if found.victims or found.fits:
-                return
+            if room.fits(()):
+                if blocked is None:
+                    return none
+                found = yield from search(
+                    state.queues, unit, state.now, waited_s=waited_s, blocked=blocked, stock=stock
+                )
+                return _Chosen(room, found.victims)
+            there = self._stock(room.helpful())
+            victims = yield from self._who(unit, room, blocked, waited_s, there, stock)
+            if victims:
+                return _Chosen(room, victims)
+        return none
 
     # --- who leaves ---------------------------------------------------------------------------------------------
 

@@ -23,17 +23,19 @@ MIXED = "all pods in a single pod group should have the same .spec.schedulerName
 @dataclass(frozen=True, slots=True)
 class Roll:
     """Who of a group is there. ``there``: members, those that are ``bound`` included; ``mixed``: of several schedulers;
-    ``queues``: what those that wait name by their label, "" for none."""
+    ``queues``: what those that wait name by their label, "" for none; ``ended``: how many that have run and are over
+    stand for members that do not come any more."""
 
     there: int
     bound: int
     mixed: bool = False
     queues: Iterable[str] = ()
+    ended: int = 0
 
 
-def complete(group: PodGroup, bound: int) -> bool:
+def complete(group: PodGroup, bound: int, ended: int = 0) -> bool:
     """Whether its members go one by one: there is nothing that those that wait must reach, or choose, together."""
-    return not (group.gang or group.topology) or bound >= (group.min_count if group.gang else 1)
+    return not (group.gang or group.topology) or bound >= (group.min_count - ended if group.gang else 1)
 
 
 def why_not_queued(key: str, group: PodGroup | None, roll: Roll, totals: Mapping[str, int]) -> str:
@@ -45,11 +47,11 @@ def why_not_queued(key: str, group: PodGroup | None, roll: Roll, totals: Mapping
         return group.problem
     if roll.mixed:
         return MIXED
-    if complete(group, roll.bound):
+    if complete(group, roll.bound, roll.ended):
         return ""
     if group.min_count > MAX_MEMBERS:
         return f"minCount is {group.min_count}; at most {MAX_MEMBERS} members are placed together: lower it"
-    if roll.there < group.min_count:
+    if roll.there + roll.ended < group.min_count:
         return TOO_FEW
     return _several_queues(group, roll.queues) or _short_of(group, totals)
 

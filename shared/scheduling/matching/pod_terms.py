@@ -1,9 +1,9 @@
 """Whom affinity terms mean: a pod's own terms as questions to the index, and terms of standing pods that mean a pod.
 
-kube-scheduler resolves the two differently, and so do we: namespace selectors of the incoming pod's own terms become
-namespace names once, and are also matched against an empty label set, so that one which demands no label
-(NotIn, DoesNotExist) means every namespace; terms of standing pods see the real labels of the pod's namespace
-(``plugins/interpodaffinity/plugin.go``, ``framework/types.go`` AffinityTerm.Matches).
+Namespace selectors of the incoming pod's own terms become namespace names once; terms of standing pods see the labels
+of the pod's namespace (``plugins/interpodaffinity/plugin.go``, ``framework/types.go`` AffinityTerm.Matches). An empty
+selector means all namespaces, an absent one none but those that are named. Where kube-scheduler departs from that:
+``state/namespaces.py``.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from collections.abc import Iterable, Mapping
 from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
+from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.pod_index import Matcher, PodIndex, TermRows
 
 Condition = tuple[frozenset[str] | None, LabelSelector | None]
 
 
-def own_condition(term: AffinityTerm, namespaces: Mapping[str, Mapping[str, str]]) -> Condition:
+def own_condition(term: AffinityTerm, namespaces: Namespaces) -> Condition:
     """The pods that a term of the incoming pod means."""
     selector = term.namespace_selector
     if selector is None:
         return frozenset(term.namespaces), term.selector
-    if selector.matches({}):
+    if not selector.requirements or (namespaces.upstream and selector.matches({})):
         return None, term.selector
     names = {name for name, labels in namespaces.items() if selector.matches(labels)}
     return frozenset(names.union(term.namespaces)), term.selector
 
 
-def own_matcher(terms: Iterable[AffinityTerm], namespaces: Mapping[str, Mapping[str, str]]) -> Matcher:
+def own_matcher(terms: Iterable[AffinityTerm], namespaces: Namespaces) -> Matcher:
     """The pods that every one of the incoming pod's ``terms`` means."""
     return Matcher(tuple(own_condition(term, namespaces) for term in terms))
 

@@ -15,11 +15,13 @@ from shared.scheduling.state.cluster_state import ClusterState
 
 
 def load_cluster(dump: ClusterObjects) -> ClusterState:
-    """The state that the dump describes. Raises ``ObjectError`` for an object that cannot be used.
+    """The state that the dump describes, to be asked what kube-scheduler 1.36 would do (``Namespaces.upstream``).
+    Raises ``ObjectError`` for an object that cannot be used.
 
     Objects without a uid are told apart by name.
     """
     state = ClusterState()
+    state.namespaces.upstream = True
     for node in dump.nodes or ():
         state.upsert_node(node_from_api(node), node_images(node))
     for namespace in dump.namespaces or ():

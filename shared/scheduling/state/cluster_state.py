@@ -16,6 +16,7 @@ from shared.model.pod_group import PodGroup
 from shared.model.queue import Queue
 from shared.scheduling.state.cache import Account, ClusterCache
 from shared.scheduling.state.images import ImageTable
+from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.pod_index import PodIndex
 
 
@@ -77,7 +78,7 @@ class ClusterState:
         self.table = self.cache.table
         self.index = PodIndex(self.cache.table)
         self.images = ImageTable(self.cache.table)
-        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.namespaces = Namespaces()
         self.storage = Storage()
         self.workloads = Workloads()
         self.budgets: list[DisruptionBudget] = []

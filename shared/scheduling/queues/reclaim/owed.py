@@ -49,20 +49,96 @@ _Test = Callable[[_Sides, "Item | None"], bool]
 
 Key = tuple[Fraction, Fraction, int]
 
+LINES = 64
+"""Queues that are asked about in one part of the work."""
+
+LINE = 8
+"""Work of one of them, in nodes looked at."""
+
+
+class Rules:
+    """Who owes the unit what, as the outlook says it now. ``blocked``: the limit that holds it back; None: it is asked
+    for all that the unit asks for, in the whole cluster."""
+
+    def __init__(self, outlook: Outlook, unit: Waiting, blocked: Blocked | None) -> None:
+        self._outlook = outlook
+        self._asked = dict(unit.amounts)
+        self._chain = _chain(unit.line)
+        self._home = self._chain[0]
+        self.short = (blocked.resource,) if blocked is not None else tuple(self._asked)
+        self.top = blocked.node if blocked is not None else self._chain[-1]
+        self.fair = self._home.queue.reclaim_up_to is ReclaimUpTo.FAIR_SHARE
+
+    def sides(self, line: Line) -> _Sides:
+        """The line, as it stands to the unit."""
+        return _Sides.of(line, self._chain)
+
+    def allow(self, sides: _Sides, item: Item | None) -> bool:
+        """Whether any of them lets the item go (None: as of ``_Test``)."""
+        return self.s1(sides, item) or (self.fair and (self.s2a(sides, item) or self.s2b(sides, item)))
+
+    def may_come_to_owe(self, sides: _Sides) -> bool:
+        """Whether any may, once others have given: what is above us uses less then."""
+        return self.fair or any(self._borrows(sides, name) for name in self._asked)
+
+    def _borrows(self, sides: _Sides, name: str) -> bool:
+        """Whether each of their queues uses more of it than its guarantee."""
+        used = self._outlook.used
+        return all(used(theirs, name) > theirs.guaranteed.get(name, 0) for theirs in sides.theirs)
+
+    def s1(self, sides: _Sides, item: Item | None) -> bool:
+        """See above. A limit of one resource lets a unit take back for the sake of another that it is guaranteed."""
+        used = self._outlook.used
+        if item is not None and not any(name in item.amounts for name in self.short):
+            return False
+        return any(
+            (item is None or name in item.amounts)
+            and any(name in ours.guaranteed for ours in sides.ours)
+            and self._borrows(sides, name)
+            and all(used(ours, name) + self._asked.get(name, 0) <= ours.guaranteed.get(name, 0) for ours in sides.ours)
+            for name in self._asked
+        )
+
+    def s2a(self, sides: _Sides, item: Item | None) -> bool:
+        """See above."""
+        if item is not None and not any(name in item.amounts for name in self.short):
+            return False
+        without = self._outlook.share(sides.theirs[-1], minus=item.amounts if item is not None else {})
+        return without >= self._mine(sides)
+
+    def s2b(self, sides: _Sides, item: Item | None) -> bool:
+        """See above."""
+        if item is not None and not any(name in item.amounts for name in self.short):
+            return False
+        return self._outlook.share(sides.theirs[-1]) > self._mine(sides)
+
+    def _mine(self, sides: _Sides) -> Fraction:
+        """Our share with the unit."""
+        return self._outlook.share(sides.ours[-1] if sides.ours else self._home.own, plus=self._asked)
+
+
+def givers(outlook: Outlook, unit: Waiting) -> Generator[int, None, list[Line]]:
+    """Lines of which a pod may be owed to the unit, at once or when others have given; none where nobody would give
+    first."""
+    rules, found, begins = Rules(outlook, unit, None), list[Line](), False
+    for number, line in enumerate(lines_of(rules.top), 1):
+        if line.charges and line is not unit.line and rules.may_come_to_owe(sides := rules.sides(line)):
+            found.append(line)
+            begins = begins or rules.allow(sides, None)
+        if number % LINES == 0:
+            yield LINE * LINES
+    return found if begins else []
+
 
 class Others:
     """Who borrowed gives back, by one rule after the other."""
 
     def __init__(self, outlook: Outlook, unit: Waiting, blocked: Blocked | None, stock: Stock) -> None:
-        chain = _chain(unit.line)
-        top = blocked.node if blocked is not None else chain[-1]
         self._outlook = outlook
         self._stock = stock
-        self._asked = dict(unit.amounts)
-        self._short = (blocked.resource,) if blocked is not None else tuple(self._asked)
-        self._home = chain[0]
+        self._rules = rules = Rules(outlook, unit, blocked)
         self._sides = {
-            line: _Sides.of(line, chain) for line in lines_of(top) if line is not unit.line and stock.may_give(line)
+            line: rules.sides(line) for line in lines_of(rules.top) if line is not unit.line and stock.may_give(line)
         }
         self._initial = {line: self._excess(line) for line in self._sides}
         last = sorted(self._sides, key=lambda line: line.name, reverse=True)
@@ -72,18 +148,16 @@ class Others:
 
     def choices(self) -> Iterator[Item | int]:
         """Victims in order, each left out before the next is chosen; between them the work of putting pods in order."""
-        yield from self._by(self._s1, proportional=True)
-        if self._home.queue.reclaim_up_to is ReclaimUpTo.FAIR_SHARE:
-            yield from self._by(self._s2a)
-            yield from self._by(self._s2b, once=True)
+        rules = self._rules
+        yield from self._by(rules.s1, proportional=True)
+        if rules.fair:
+            yield from self._by(rules.s2a)
+            yield from self._by(rules.s2b, once=True)
 
     def allow(self, item: Item) -> bool:
         """Whether the item may be taken by any of the rules."""
         sides = self._sides.get(item.line)
-        if sides is None:
-            return False
-        fair = self._home.queue.reclaim_up_to is ReclaimUpTo.FAIR_SHARE
-        return self._s1(sides, item) or (fair and (self._s2a(sides, item) or self._s2b(sides, item)))
+        return sides is not None and self._rules.allow(sides, item)
 
     def _by(self, test: _Test, *, proportional: bool = False, once: bool = False) -> Iterator[Item | int]:
         """The line that owes most gives first. What a line owes only falls, so an old key is put right at the top."""
@@ -145,34 +219,7 @@ class Others:
         return -left, -self._outlook.share(self._sides[line].theirs[-1]), self._tie[line]
 
     def _excess(self, line: Line) -> Fraction:
-        return excess(self._outlook, line, self._short)
-
-    # --- the rules ----------------------------------------------------------------------------------------------
-
-    def _s1(self, sides: _Sides, item: Item | None) -> bool:
-        used = self._outlook.used
-        return any(
-            (item is None or name in item.amounts)
-            and any(name in ours.guaranteed for ours in sides.ours)
-            and all(used(theirs, name) > theirs.guaranteed.get(name, 0) for theirs in sides.theirs)
-            and all(used(ours, name) + self._asked.get(name, 0) <= ours.guaranteed.get(name, 0) for ours in sides.ours)
-            for name in self._short
-        )
-
-    def _s2a(self, sides: _Sides, item: Item | None) -> bool:
-        if item is not None and not any(name in item.amounts for name in self._short):
-            return False
-        without = self._outlook.share(sides.theirs[-1], minus=item.amounts if item is not None else {})
-        return without >= self._mine(sides)
-
-    def _s2b(self, sides: _Sides, item: Item | None) -> bool:
-        if item is not None and not any(name in item.amounts for name in self._short):
-            return False
-        return self._outlook.share(sides.theirs[-1]) > self._mine(sides)
-
-    def _mine(self, sides: _Sides) -> Fraction:
-        """Our share with the unit."""
-        return self._outlook.share(sides.ours[-1] if sides.ours else self._home.own, plus=self._asked)
+        return excess(self._outlook, line, self._rules.short)
 
 
 def _chain(line: Line) -> list[Node]:

@@ -77,10 +77,11 @@ def search(
     room: Room | None = None,
     blocked: Blocked | None = None,
     stock: Stock | None = None,
+    gone: Iterable[Charge] = (),
 ) -> Work[Reclaim]:  # fmt: skip
     """Whom to evict for the unit. ``waited_s``: for how long nothing else has kept it; ``room``: what the nodes say;
     None: only a limit keeps it; ``blocked``: that limit, None where only the nodes do; ``stock``: who may be evicted,
-    None: whoever may as of ``now``."""
+    None: whoever may as of ``now``; ``gone``: pods that go in any case."""
     tree.structure  # noqa: B018 (brings the tree up to date)
     home = unit.line.parent
     assert home is not None
@@ -97,15 +98,15 @@ def search(
         return Reclaim(reason=f"queue {home.name}: reclaims after {queue.reclaim_after_s:g} s")
 
     outlook = Outlook(tree)
+    for pod in gone:
+        if pod.line is not None and not pod.leaving:
+            outlook.shift(pod.line, dict(pod.amounts), 1)
     if _admits(outlook, unit, blocked) and (room is None or room.fits(())):
         return Reclaim(reason="there is room for it without", fits=True)
     if room is not None:
         yield room.work
-    choices: Iterator[Item | int]
-    if within:
-        choices = _own(outlook, unit, home, Stock(tree, now, protect=False))
-    else:
-        choices = Others(outlook, unit, blocked, stock or Stock(tree, now)).choices()
+    others = None if within else Others(outlook, unit, blocked, stock or Stock(tree, now))
+    choices = _own(outlook, unit, home, Stock(tree, now, protect=False)) if others is None else others.choices()
     chosen = yield from _enough(outlook, unit, blocked, choices, room)
     if not chosen:
         return Reclaim(reason=f"queue {home.name}: what others borrowed and may be evicted is not enough")
@@ -113,8 +114,30 @@ def search(
     def goes_without(item: Item) -> bool:
         return _admits(outlook, unit, blocked) and (room is None or room.spares(item.pods))
 
-    chosen = yield from put_back(outlook, chosen, goes_without, room)
-    return Reclaim(tuple(pods_of(chosen)))
+    needed = yield from put_back(outlook, chosen, goes_without, room)
+    if others is not None and len(needed) < len(chosen) and not (yield from _owed_in_turn(outlook, others, needed)):
+        return Reclaim(reason=f"queue {home.name}: what would make room is owed only once others gave as well")
+    return Reclaim(tuple(pods_of(needed)))
+
+
+def _owed_in_turn(outlook: Outlook, others: Others, chosen: Iterable[Item]) -> Work[bool]:
+    """Whether each is owed when it goes, in some order, though some were put back that went before. The outlook is left
+    as it was where so."""
+    left = list(chosen)
+    for item in left:
+        outlook.shift(item.line, item.amounts, -1)
+    while left:
+        stay = list[Item]()
+        for item in left:
+            yield CHOSEN
+            if others.allow(item):
+                outlook.shift(item.line, item.amounts, 1)
+            else:
+                stay.append(item)
+        if len(stay) == len(left):
+            return False
+        left = stay
+    return True
 
 
 def _admits(outlook: Outlook, unit: Waiting, blocked: Blocked | None) -> bool:
@@ -190,6 +213,12 @@ def put_back(
     return [item for item in chosen if item not in stay]
 
 
+def by_own_pods(unit: Waiting, blocked: Blocked) -> bool:
+    """Whether it is pods of the unit's own queue that fill the limit, which is its own."""
+    home = unit.line.parent
+    return home is not None and _within(home, blocked)
+
+
 def _within(home: Node, blocked: Blocked | None) -> bool:
     """Whether it is the queue's own pods that fill its limit."""
     return blocked is not None and blocked.node is home and not _by_others(home, blocked)
@@ -211,10 +240,17 @@ def _own(outlook: Outlook, unit: Waiting, home: Node, stock: Stock) -> Iterator[
                 yield item
 
 
-def still_owed(tree: QueueTree, unit: Waiting, victims: Sequence[Charge], blocked: Blocked | None = None) -> bool:
+def still_owed(
+    tree: QueueTree,
+    unit: Waiting,
+    victims: Sequence[Charge],
+    blocked: Blocked | None = None,
+    *,
+    nodes: bool = False,
+) -> bool:
     """Whether the victims may leave still, no gang among them keeps too few, each is owed to the unit by one of the
-    rules without the others, and the limit that holds the unit back lets it go then. Costs as victims, and the rules as
-    the kinds of them."""
+    rules without the others, and the limit that holds the unit back lets it go then. ``nodes``: they hold it back too.
+    Costs as victims, and the rules as the kinds of them."""
     home = unit.line.parent
     assert home is not None
     if not may_leave(tree.charges, victims) or not whole(tree, victims):
@@ -228,11 +264,12 @@ def still_owed(tree: QueueTree, unit: Waiting, victims: Sequence[Charge], blocke
         return False
     if _within(home, blocked):
         return all(pod.priority < unit.priority for pod in victims)
-    rules = Others(outlook, unit, blocked, Stock(tree, 0.0, among=[pod.uid for pod in victims]))
+    stock = Stock(tree, 0.0, among=[pod.uid for pod in victims])
+    rules = [Others(outlook, unit, why, stock) for why in ((blocked, None) if nodes else (blocked,))]
     for line, amounts in kinds:
         item = Item(line, (one_of[line, amounts],), dict(amounts), breaks=False)
         outlook.shift(line, item.amounts, -1)
-        if not rules.allow(item):
+        if not any(one.allow(item) for one in rules):
             return False
         outlook.shift(line, item.amounts, 1)
     return True

@@ -69,6 +69,21 @@ class History:
         pod["status"]["phase"] = phase
         return self._write("patch", "Pod", pod)
 
+    def resize(
+        self, name: str, cpu: str | None = None, *, actual: str | None = None, condition: str | None = None
+    ) -> History:
+        """What the spec asks for, and what its node says that it has."""
+        pod = json.loads(json.dumps(self.objects["Pod", name]))
+        container = pod["spec"]["containers"][0]
+        if cpu is not None:
+            container["resources"]["requests"]["cpu"] = cpu
+        if actual is not None:
+            shown = {"name": container["name"], "resources": {"requests": {"cpu": actual}}}
+            pod["status"]["containerStatuses"] = [{**shown, "allocatedResources": {"cpu": actual}}]
+        if condition is not None:
+            pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": condition}]
+        return self._write("patch", "Pod", pod)
+
     def terminate(self, name: str, grace_s: int = 30) -> History:
         pod = json.loads(json.dumps(self.objects["Pod", name]))
         pod["metadata"]["deletionTimestamp"] = "2026-11-20T00:00:00Z"

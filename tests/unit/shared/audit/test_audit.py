@@ -284,3 +284,38 @@ def test_a_pod_that_asks_for_what_is_not_ours_may_wait_and_must_not_be_bound():
     assert bound.misplaced == 1
     assert "resourceClaims" in bound.examples[0]
     assert History().node().pod(schedulerName="default-scheduler", **claim).bind().report().ok
+
+
+# --- resized in place -----------------------------------------------------------------------------------------------
+
+
+def resized(*, of: str = "4") -> History:
+    """A node of 4 CPUs, with a pod of 3."""
+    history = History().node("n1", {"cpu": of, "pods": "9"}).pod("a", {"cpu": "3"}).bind("a")
+    return history.resize("a", actual="3").wait(5)
+
+
+def test_room_that_a_lowered_pod_still_has_is_not_free():
+    assert resized().resize("a", "1").pod("b", {"cpu": "2"}).bind("b").report().overcommitted_nodes == 1
+    assert resized().resize("a", "1").resize("a", actual="1").pod("b", {"cpu": "2"}).bind("b").report().ok
+
+
+@pytest.mark.parametrize(("reason", "wrong"), [("Infeasible", 0), ("Deferred", 1)])
+def test_only_a_resize_that_cannot_be_claims_nothing(reason: str, wrong: int):
+    history = resized().resize("a", "100", condition=reason).wait(5)
+    assert history.pod("b", {"cpu": "1"}).bind("b").report().overcommitted_nodes == wrong
+
+
+def test_a_pod_that_has_only_just_grown_is_held_against_nobody():
+    assert resized().resize("a", "4").pod("b", {"cpu": "1"}).bind("b").report().ok
+    assert resized().resize("a", "4").wait(5).pod("b", {"cpu": "1"}).bind("b").report().overcommitted_nodes == 1
+
+
+def test_a_pod_that_grows_beyond_its_node_is_nobodys_bind():
+    assert resized().resize("a", "5").report().ok
+
+
+def test_room_that_a_resized_pod_gave_back_is_missed_by_those_left_unbound():
+    report = resized().pod("b", {"cpu": "3"}).unschedulable("b").resize("a", "1", actual="1").report()
+    assert report.schedulable_but_unbound == 1
+    assert resized().pod("b", {"cpu": "3"}).unschedulable("b").resize("a", "1").report().schedulable_but_unbound == 0

@@ -1,0 +1,117 @@
+"""Members that have ended stand for those that do not come any more; a gang that was over begins anew as a whole."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from shared.scheduling.places import Place
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.queues.queue_scenes import bound, change_group, gang, place, scene_with, told
+from tests.unit.services.coordinator.scene import Scene
+
+TIMEOUT_S = 60.0
+
+
+def ended(size: int, *phases: str, minimum: int | None = None) -> tuple[Scene, str]:
+    """A gang that ran; of its members as many have ended, each in its phase, the others run on."""
+    scene = scene_with(nodes=4)
+    key = gang(scene, "g", size, minimum=minimum, timeout_s=TIMEOUT_S)
+    scene.run(batch=100, until_s=3)
+    assert len(bound(scene)) == size
+    for number, phase in enumerate(phases):
+        scene.change_pod(f"uid-g-{number}", phase=phase)
+    scene.run(batch=100, until_s=1)
+    return scene, key
+
+
+def replacement(scene: Scene, key: str, *names: str) -> None:
+    for name in names:
+        scene.add_pod(replace(make_pod(name).cpu("1").pod(), group=key))
+
+
+def test_the_last_one_of_a_gang_whose_others_have_succeeded_is_made_anew_and_runs() -> None:
+    scene, key = ended(4, "Succeeded", "Succeeded", "Succeeded", "Failed")
+    replacement(scene, key, "again")
+    scene.run(batch=100, until_s=20)
+    assert bound(scene)[-1] == "again"
+
+
+def test_a_replacement_beside_members_that_run_and_members_that_have_succeeded_goes() -> None:
+    scene, key = ended(4, "Succeeded", "Succeeded", "Failed")
+    replacement(scene, key, "again")
+    scene.run(batch=100, until_s=20)
+    assert bound(scene)[-1] == "again"
+
+
+def test_two_replacements_that_stand_for_the_rest_go_together_or_not_at_all() -> None:
+    scene, key = ended(4, "Succeeded", "Succeeded", "Failed", "Failed")
+    for number, cpu in enumerate(("4", "4", "4", "3")):
+        scene.add_pod(make_pod(f"full{number}").cpu(cpu).pod())
+    scene.run(batch=100, until_s=3)
+    replacement(scene, key, "again0", "again1")
+    scene.run(batch=100, until_s=20 + TIMEOUT_S)
+    assert not {"again0", "again1"} & set(bound(scene))
+    scene.delete_pod("uid-full3")
+    scene.run(batch=100, until_s=20)
+    assert sorted(bound(scene)[-2:]) == ["again0", "again1"]
+
+
+@pytest.mark.parametrize(("wait_s", "runs"), [(TIMEOUT_S / 2, False), (TIMEOUT_S + 15, True)])
+def test_failed_members_are_waited_for_as_long_as_the_gang_may_take(wait_s: float, runs: bool) -> None:
+    """Their controller makes them anew, perhaps after a pause; an index that failed for good it does not."""
+    scene, key = ended(4, "Failed", "Failed", "Failed")
+    replacement(scene, key, "again")
+    scene.run(batch=100, until_s=wait_s)
+    assert ("again" in bound(scene)) is runs
+
+
+def test_a_gang_that_failed_as_a_whole_is_made_anew_as_a_whole() -> None:
+    scene, key = ended(3, "Failed", "Failed", "Failed")
+    replacement(scene, key, "a0")
+    scene.run(batch=100, until_s=20)
+    assert place(scene, "a0") is Place.GATED
+    replacement(scene, key, "a1", "a2")
+    scene.run(batch=100, until_s=10)
+    assert sorted(bound(scene)[-3:]) == ["a0", "a1", "a2"]
+
+
+def test_a_gang_that_is_run_again_beside_what_is_left_of_the_last_run_goes_as_a_whole() -> None:
+    scene, key = ended(3, "Succeeded", "Succeeded", "Succeeded")
+    replacement(scene, key, "a0")
+    scene.run(batch=100, until_s=2)
+    replacement(scene, key, "a1")
+    scene.run(batch=100, until_s=4)
+    assert not {"a0", "a1"} & set(bound(scene))
+    replacement(scene, key, "a2")
+    scene.run(batch=100, until_s=5)
+    assert sorted(bound(scene)[-3:]) == ["a0", "a1", "a2"]
+
+
+@pytest.mark.parametrize("priority", [0, 10], ids=["equal", "lower"])
+def test_a_gang_that_lost_a_member_goes_before_others_of_its_priority(priority: int) -> None:
+    """The filler has waited for longer; the node comes back from a drain."""
+    scene = scene_with(nodes=3, cpu="1")
+    key = gang(scene, "g", 3)
+    for uid in list(scene.pods):
+        scene.change_pod(uid, priority=priority)
+    scene.run(batch=100, until_s=3)
+    uid, node = scene.bindings[0]
+    scene.add_node(make_node(node).allocatable(cpu="1").cordon().node())
+    scene.run()
+    scene.add_pod(make_pod("filler").cpu("1").pod())
+    scene.delete_pod(uid)
+    scene.run(batch=100, until_s=3)
+    scene.add_pod(replace(make_pod("again").cpu("1").pod(), group=key, priority=priority))
+    scene.run(batch=100, until_s=12)
+    scene.add_node(make_node(node).allocatable(cpu="1").node())
+    scene.run(batch=100, until_s=20)
+    assert bound(scene)[-1] == "again"
+
+
+def test_ended_members_do_not_stand_for_a_minimum_that_was_raised_above_them() -> None:
+    scene, key = ended(3, "Succeeded")
+    change_group(scene, replace(scene.core.state.cluster.pod_groups[key], min_count=9))
+    replacement(scene, key, "again")
+    scene.run(batch=100, until_s=20)
+    assert "minCount" in told(scene, "again")
