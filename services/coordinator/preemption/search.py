@@ -252,7 +252,7 @@ class Preemptor:
         )
         if not possible:
             return None, (NO_VICTIMS,)
-        candidate = select_victims(dry_run, possible, state.cluster.budgets)
+        candidate = select_victims(dry_run, possible, state.cluster)
         if candidate is not None:
             return candidate, ()
         rejection = dry_run.rejection()
