@@ -40,8 +40,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlane]:
 
 
 class Cluster:
-    """What a watch of all pods has shown. ``left``: (name, whether it was a victim) as pods began to leave; ``gone``:
-    how many were leaving or gone when the first of them was gone; ``over``: nodes that were above their CPUs."""
+    """What a watch of all pods has shown. ``over``: nodes that were above their CPUs at some time."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session = session
