@@ -24,6 +24,9 @@ GPU_MILLI = "conclave.io/gpu-milli"
 GPU_DEVICES_ANNOTATION = "conclave.io/gpu-devices"
 MILLI_PER_DEVICE = 1000
 
+MAKING_ROOM = "conclave.io/making-room"
+"""Key of the taint by which the mesh closes a node to other schedulers; to itself it is none."""
+
 CORDON: Json = {"key": "node.kubernetes.io/unschedulable", "value": "", "effect": "NoSchedule"}
 """What ``spec.unschedulable`` amounts to."""
 
@@ -145,7 +148,11 @@ def node_facts(node: Json) -> NodeFacts:
             offered[name] = amount(name, str(quantity))
         except ValueError as error:
             broken = str(error)
-    taints = [t for t in spec.get("taints") or () if t.get("effect") in ("NoSchedule", "NoExecute")]
+    taints = [
+        t
+        for t in spec.get("taints") or ()
+        if t.get("effect") in ("NoSchedule", "NoExecute") and t.get("key") != MAKING_ROOM
+    ]
     if spec.get("unschedulable"):
         taints.append(CORDON)
     declares = frozenset(status.get("declaredFeatures") or ())

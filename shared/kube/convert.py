@@ -31,7 +31,7 @@ from shared.model.constraints import (
     Taint,
     Toleration,
 )
-from shared.model.node import CONDITIONS, MESSAGE_CHARS, UNKNOWN_LATENCY, Condition, Node
+from shared.model.node import CONDITIONS, HELD_TAINT, MESSAGE_CHARS, UNKNOWN_LATENCY, Condition, Node
 from shared.model.pod import (
     DEVICES_ANNOTATION,
     LATENCY_HARD_ANNOTATION,
@@ -126,12 +126,13 @@ def node_from_api(node: api.Node) -> Node:
     except ObjectError as error:
         latency_us, invalid = UNKNOWN_LATENCY, str(error)
     ready = any(item.type == "Ready" and item.status == "True" for item in node.status.conditions or ())
+    taints = node.spec.taints or ()
     return Node(
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
         labels=meta.labels or {},
-        taints=tuple(Taint(t.key, t.value or "", t.effect) for t in node.spec.taints or ()),
+        taints=tuple(Taint(t.key, t.value or "", t.effect) for t in taints if t.key != HELD_TAINT),
         unschedulable=bool(node.spec.unschedulable),
         allocatable=allocatable,
         ready=ready,
@@ -140,6 +141,7 @@ def node_from_api(node: api.Node) -> Node:
         latency_us=latency_us,
         conditions=_not_as_it_should_be(node),
         features=declared_features(node.status),
+        held=any(taint.key == HELD_TAINT for taint in taints),
     )
 
 

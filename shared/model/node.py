@@ -11,6 +11,10 @@ LATENCY_ANNOTATION = "conclave.io/latency-ms"
 
 UNKNOWN_LATENCY = -1
 
+HELD_TAINT = "conclave.io/making-room"
+"""Key of the taint (NoSchedule) by which a node is closed to other schedulers while room is made on it (ADR 0054). To
+ours it is no taint: ``Node.held`` says that it is there."""
+
 
 CONDITIONS = {
     "Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False",
@@ -35,7 +39,8 @@ class Node(Struct, frozen=True, gc=False):
     """One node. ``allocatable``: amounts by resource name, CPU in milli-cores. ``latency_us``: latency to the users in
     microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``features``: those it declares of ``DECIDING_FEATURES``.
     ``drained``: by whom and why it was drained from our scheduling, "" for one that was not; no part of the Kubernetes
-    object. ``conditions``: those that are not as they should be, for people; rules go by taints."""
+    object. ``conditions``: those that are not as they should be, for people; rules go by taints. ``held``: it bears
+    ``HELD_TAINT``, which is not among ``taints``."""
 
     name: str
     uid: str = ""
@@ -51,6 +56,7 @@ class Node(Struct, frozen=True, gc=False):
     drained: str = ""
     conditions: tuple[Condition, ...] = ()
     features: tuple[str, ...] = ()
+    held: bool = False
 
     @property
     def closed(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, KeysView
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
@@ -51,7 +52,9 @@ def gang_kind(pod: Pod, plugins: frozenset[str]) -> Hashable:
 
 @dataclass(slots=True, eq=False)
 class ParkedGroup:
-    """``pod``: one of the members; ``plugins``: those that rejected them; ``number``: its row of the index.
+    """``pod``: what the members are like. It has a uid only where it is nominated, and so alone: else one that left for
+    a nomination would stand for those that must yield to it. ``plugins``: those that rejected them; ``number``: its row
+    of the index.
 
     ``needs``: of members that stand for a pod group, how many places it lacks for their kind; ``lack``: so many must
     come free before the least of them could be met; ``gained`` counts how often some did, ``tried``: its value when
@@ -225,7 +228,8 @@ class Waiting:
         if not self._free:
             self._grow()
         number = self._free.pop()
-        group = self.groups[key] = ParkedGroup(key, number, pod, plugins)
+        like = pod if pod.nominated_node else replace(pod, uid="")
+        group = self.groups[key] = ParkedGroup(key, number, like, plugins)
         self.version += 1
         self._by_number[number] = group
         for name, _ in pod.pod_class.requests:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source
 from shared.model.queue import QUEUE_LABEL
-from shared.scheduling.groups.quorum import Roll, complete, why_not_queued
+from shared.scheduling.groups.quorum import Roll, complete, short_of, why_not_queued
 from shared.scheduling.places import ClusterEvent
 
 ALL = 2**31
@@ -321,6 +321,12 @@ class PodGroups:
         if group is not None and complete(group, bound, ended):
             return Standing.ALONE, ""
         return (Standing.GATED, ON_THEIR_WAY) if members.away else (Standing.TOGETHER, "")
+
+    def short_of_nodes(self, key: str) -> bool:
+        """Whether the group is held since it asks for more than all nodes have: then more of them would help."""
+        group, members = self._objects.get(key), self.members.get(key)
+        why = short_of(group, self._totals) if group is not None else ""
+        return bool(why) and members is not None and members.why == why
 
     def validate(self) -> Iterator[str]:
         """What is broken between members and counts; nothing while all is well."""

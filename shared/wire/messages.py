@@ -259,7 +259,7 @@ class EvictionReason(IntEnum):
 class Eviction(Struct, frozen=True, array_like=True, gc=False):
     """A victim: it is to leave ``node`` for the sake of ``preemptor``: a pod's uid, the key of a broken gang, or nobody
     (""). ``force``: delete it where its disruption budget forbids an eviction, since no choice without that violation
-    was left."""
+    was left. ``unprotected``: no disruption budget covers it, so it may be deleted as kube-scheduler does."""
 
     uid: Text
     namespace: Text
@@ -268,6 +268,7 @@ class Eviction(Struct, frozen=True, array_like=True, gc=False):
     node: Text
     force: bool = False
     reason: Annotated[int, Meta(ge=0, le=15)] = 0
+    unprotected: bool = False
 
 
 class Gang(Struct, frozen=True, array_like=True, gc=False):

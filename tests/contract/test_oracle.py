@@ -28,6 +28,7 @@ from shared.scheduling.filters import (
     volume_zone,
 )
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
+from shared.scheduling.state.releases import Release
 from tests.mesh_totals import totals_of
 
 SHARED = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[2].parent / "shared"))
@@ -111,7 +112,7 @@ def test_coordinator_and_agent_together_arrive_at_kube_schedulers_totals(corpus:
         if case["expect"].get("preEnqueue"):
             continue
         dump = msgspec.convert(case["input"], ClusterDump)
-        state = load_cluster(dump)
+        state = load_cluster(dump, Release.V1_36)
         feasibility = FeasibilityCache(state.table)
         ranker = Ranker(state.table, feasibility, KubeDefault(), random.Random(0))
         totals = totals_of(state, feasibility, ranker, incoming_pod(dump.pod))

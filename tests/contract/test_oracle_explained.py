@@ -17,6 +17,7 @@ from shared.scheduling.explain.preemption import explain_preemption
 from shared.scheduling.explain.whatif import FILTER, what_if
 from shared.scheduling.preemption.preemption import TERMINATING
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
+from shared.scheduling.state.releases import Release
 
 SHARED = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[2].parent / "shared"))
 CASES = SHARED / "oracle" / "cases.jsonl"
@@ -32,7 +33,7 @@ def test_groups_and_candidates_agree_with_the_verdict_of_every_case() -> None:
         for line in lines:
             case = json.loads(line)
             dump = msgspec.convert(case["input"], ClusterDump)
-            state, pod = load_cluster(dump), incoming_pod(dump.pod)
+            state, pod = load_cluster(dump, Release.V1_36), incoming_pod(dump.pod)
             if pod.gates:
                 continue
             feasibility = FeasibilityCache(state.table)
@@ -59,7 +60,7 @@ def test_what_preemption_would_do_agrees_with_every_case_that_no_node_takes() ->
         for line in lines:
             case = json.loads(line)
             dump = msgspec.convert(case["input"], ClusterDump)
-            state, pod = load_cluster(dump), incoming_pod(dump.pod)
+            state, pod = load_cluster(dump, Release.V1_36), incoming_pod(dump.pod)
             theirs = what_if(state, FeasibilityCache(state.table), pod).preemption
             if theirs is None or pod.gates:
                 continue

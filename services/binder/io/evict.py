@@ -1,8 +1,14 @@
-"""Evicting one victim: marked first, then evicted, deleted only where that was decided.
+"""Making one victim leave: marked first, then evicted or deleted, so that who looks at it reads why.
 
-    condition DisruptionTarget --> POST eviction --2xx--> EVICTED | 404 GONE
-                                        |429 (a budget forbids it) --forced--> DELETE with uid | else REFUSED
-                                        |no answer, 5xx --GET--> leaving: EVICTED | gone: GONE | stays: REFUSED
+    condition DisruptionTarget --no budget covers it--> DELETE with uid --2xx--> EVICTED | 404, 409 GONE
+        |--a budget does--> POST eviction --2xx--> marked again --> EVICTED | 404, 409 GONE
+                              |429 (the budget forbids it) --forced--> DELETE with uid | else unmarked, REFUSED
+                              |no answer, 5xx --GET--> leaving: EVICTED | gone: GONE | stays: REFUSED
+
+kube-scheduler patches the condition and deletes, which asks no budget. The API server's eviction takes from the budget
+in the same step, but always puts its own reason, EvictionByEvictionAPI, in the place of ours
+(``addConditionAndDeletePod``): so a victim that a budget covers is evicted and marked once more, and one that none
+covers is deleted.
 
 Every write names the victim's uid, so a pod recreated under the name is never hit, and a victim evicted twice is
 evicted once. What may not happen is a victim of a plan that is over: a process that slept between plan and eviction
@@ -12,7 +18,9 @@ before the last step.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import structlog
 
@@ -24,6 +32,8 @@ from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, Evic
 log = structlog.get_logger()
 
 PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+STAYS = {"type": "DisruptionTarget", "status": "False", "reason": "", "message": ""}
+
 MESSAGES: dict[int, str] = {
     EvictionReason.PREEMPTION: "preempting to accommodate a higher priority pod",
     EvictionReason.RECLAIM: "taking back what its queue has borrowed",
@@ -41,29 +51,51 @@ async def evict(
     ``may_act``: whether this binder and the coordinator that planned it both still lead, as etcd says now.
     """
     message = MESSAGES.get(eviction.reason, MESSAGES[EvictionReason.PREEMPTION])
-    condition = {**PREEMPTED, "message": f"{scheduler_name}: {message}"}
-    # a uid in a patch is a precondition
-    mark = {"metadata": {"uid": eviction.uid}, "status": {"conditions": [condition]}}
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    condition = {**PREEMPTED, "message": f"{scheduler_name}: {message}", "lastTransitionTime": now}
     namespace, name = eviction.namespace, eviction.name
     try:
         if not await may_act():
             return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, "leadership may be lost")
-        await api.patch(PODS, namespace=namespace, name=name, patch=mark, subresource="status")
-        try:
-            await api.evict(namespace=namespace, name=name, uid=eviction.uid)
-        except KubeRejected as error:
-            if error.status != 429 or not eviction.force or not await may_act():
-                raise
-            log.warning("budget_violated", pod_uid=eviction.uid, preemptor=eviction.preemptor, error=error)
+        await _mark(api, eviction, condition)
+        if eviction.unprotected:
             await api.delete(PODS, namespace=namespace, name=name, uid=eviction.uid)
+        else:
+            await _evict(api, eviction, condition, may_act)
     except KubeRejected as error:
         if error.status in (404, 409):
             return EvictionResult(eviction.uid, EvictionOutcome.GONE, str(error)[:256])
+        with contextlib.suppress(KubeError):  # it stays: a Job would count its own failure as a disruption
+            await _mark(api, eviction, {**STAYS, "lastTransitionTime": now})
         return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, str(error)[:256])
     except KubeError as error:
         return await _read_back(api, eviction, str(error)[:256])
     log.info("pod_evicted", pod_uid=eviction.uid, preemptor=eviction.preemptor, node=eviction.node)
     return EvictionResult(eviction.uid, EvictionOutcome.EVICTED)
+
+
+async def _mark(api: KubeApi, eviction: Eviction, condition: dict[str, str]) -> None:
+    # a uid in a patch is a precondition
+    mark = {"metadata": {"uid": eviction.uid}, "status": {"conditions": [condition]}}
+    await api.patch(PODS, namespace=eviction.namespace, name=eviction.name, patch=mark, subresource="status")
+
+
+async def _evict(
+    api: KubeApi, eviction: Eviction, condition: dict[str, str], may_act: Callable[[], Awaitable[bool]]
+) -> None:
+    namespace, name = eviction.namespace, eviction.name
+    try:
+        await api.evict(namespace=namespace, name=name, uid=eviction.uid)
+    except KubeRejected as error:
+        if error.status != 429 or not eviction.force or not await may_act():
+            raise
+        log.warning("budget_violated", pod_uid=eviction.uid, preemptor=eviction.preemptor, error=error)
+        await api.delete(PODS, namespace=namespace, name=name, uid=eviction.uid)
+        return
+    try:
+        await _mark(api, eviction, condition)
+    except KubeError as error:
+        log.info("victim_not_marked", pod_uid=eviction.uid, error=error)  # it leaves, or is gone already
 
 
 async def _read_back(api: KubeApi, eviction: Eviction, reason: str) -> EvictionResult:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
 
 STDIO = "-"
+RELEASES = ("1.36", "1.38")
+"""As ``Release`` has them, which is loaded when it is needed."""
+
 FILE = click.Path(path_type=Path)
 DEFAULT_NAMESPACE = "default"
 POD_WORDS = ("pod", "pods", "po")
@@ -50,6 +53,13 @@ GROUP_WORDS = ("podgroup", "podgroups", "pg", "unit", "units")
     help="Offline: one JSON object per line, id and input (nodes, pods, and pod, podGroups or pluginsPodGroups); "
     "- for stdin.",
 )
+@click.option(
+    "--semantics",
+    type=click.Choice(RELEASES),
+    default=RELEASES[0],
+    show_default=True,
+    help="With --batch: by which kube-scheduler's rules; releases differ about empty label selectors.",
+)
 @removed_options(
     "--url", "--etcd", "--etcd-prefix", "--etcd-ca", "--etcd-cert", "--etcd-key", "--tls-ca", "--tls-cert", "--tls-key",
     instead="a server is asked; give --server URL or --context NAME, or --kubeconfig FILE where there is no mesh",
@@ -64,6 +74,7 @@ def explain(
     story: bool,
     output: str,
     batch: Path | None,
+    semantics: str,
     **server: Any,
 ) -> int:
     """Say which nodes take a pod, why the others do not, by which numbers, and what would have to change.
@@ -73,8 +84,9 @@ def explain(
     For a pending pod also what preemption would do. For a bound pod: the nodes that were considered, their scores and
     the policy version at the time. With --kubeconfig no mesh is asked: the cluster is read, and what a leader remembers
     is left out. With --batch: answer for each question which nodes take its pod, why the others do not, the scores, and
-    what preemption does; or, where it names no pod, which of its pending pods some scheduling cycles would bind, pod
-    groups together.
+    what preemption does, as kube-scheduler of the release --semantics would; or, where it names no pod, which of its
+    pending pods some scheduling cycles would bind, pod groups together. A mesh decides by the newest rules: no budget
+    whose selector is empty is broken unawares.
 
     Exit code 0 when there is an answer, 1 when there is no such pod or a server does not answer, 2 when nobody could be
     asked.
@@ -82,7 +94,7 @@ def explain(
     if (pod is None) == (batch is None):
         raise ConfigError("give either NAMESPACE/POD, to ask the mesh, or --batch FILE, to answer offline")
     if batch is not None:
-        _answer_all(batch, Path(output or STDIO))
+        _answer_all(batch, Path(output or STDIO), semantics)
         return 0
     if output not in ("", "table", "wide", *DOCUMENTS):
         raise ConfigError(f"-o: {output!r} is none of table, json and yaml")
@@ -142,18 +154,21 @@ def _read(here: click.Context, kubeconfig: Path, namespace: str, name: str) -> d
     return asyncio.run(explain_from_api(kubeconfig, context, namespace, name))
 
 
-def _answer_all(batch: Path, output: Path) -> None:
+def _answer_all(batch: Path, output: Path, semantics: str) -> None:
     from services.cli.explain.offline import answers
+    from shared.scheduling.state.releases import Release
+
+    release = Release(semantics)
 
     if str(batch) == STDIO:
-        _write(answers(sys.stdin.buffer), output)
+        _write(answers(sys.stdin.buffer, release), output)
         return
     try:
         lines = batch.open("rb")
     except OSError as error:
         raise ConfigError(f"{batch}: {error.strerror}; give a file with one question per line") from None
     with lines:
-        _write(answers(lines), output)
+        _write(answers(lines, release), output)
 
 
 def _write(found: Iterable[dict[str, Any]], output: Path) -> None:

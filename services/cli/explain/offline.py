@@ -35,6 +35,7 @@ from shared.scheduling.preemption.preemption import Candidate, Preemption
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster, load_pods
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.object_changes import put_object
+from shared.scheduling.state.releases import Release
 
 if TYPE_CHECKING:
     from shared.ports import KubeApi
@@ -118,8 +119,9 @@ def _take(state: ClusterState, kind: SchedulingKind, listed: ObjectList[Any] | s
 _decoder = msgspec.json.Decoder(Question)
 
 
-def answers(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """One answer per question, blank lines left out. Raises ``ConfigError`` with the number of a line it cannot use."""
+def answers(lines: Iterable[bytes], release: Release = Release.V1_36) -> Iterator[dict[str, Any]]:
+    """One answer per question, by the rules of that release, blank lines left out. Raises ``ConfigError`` with the
+    number of a line it cannot use."""
     for number, line in enumerate(lines, start=1):
         if line.isspace():
             continue
@@ -131,14 +133,14 @@ def answers(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
                 "give one JSON object per line with id and input (nodes, pods, and pod, podGroups or pluginsPodGroups)"
             ) from error
         try:
-            yield answer(question)
+            yield answer(question, release)
         except ObjectError as error:
             raise ConfigError(f"line {number}: {error}; correct this object or leave it out") from error
 
 
-def answer(question: Question) -> dict[str, Any]:
+def answer(question: Question, release: Release = Release.V1_36) -> dict[str, Any]:
     """The verdict for one question. Raises ``ObjectError`` for an object that cannot be used."""
-    state = load_cluster(question.input)
+    state = load_cluster(question.input, release)
     if question.input.pod is None:
         return {"id": question.id, **_units_json(state, question.input)}
     outcome = what_if(state, FeasibilityCache(state.table), incoming_pod(question.input.pod))

@@ -27,6 +27,7 @@ from services.coordinator.core.state import NEVER, State
 from services.coordinator.status.reporter import StatusReporter
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
+from shared.scheduling.preemption.budgets import covers
 from shared.scheduling.shards import ONLY
 from shared.wire.messages import (
     MAX_UNITS,
@@ -231,10 +232,16 @@ class Ledger:
         shards = self.state.shards
         parts: dict[str, list[Eviction]] = {}
         for eviction in evictions:
-            parts.setdefault(shards.of(eviction.node), []).append(eviction)
+            told = msgspec.structs.replace(eviction, unprotected=self._unprotected(eviction.uid))
+            parts.setdefault(shards.of(eviction.node), []).append(told)
         for shard, part in parts.items():
             for at in range(0, len(part), MAX_UNITS):
                 self._evict(part[at : at + MAX_UNITS], shard)
+
+    def _unprotected(self, uid: str) -> bool:
+        cluster = self.state.cluster
+        pod = cluster.index.get(uid)
+        return pod is not None and not any(covers(budget, pod) for budget in cluster.budgets)
 
     def _evict(self, evictions: list[Eviction], shard: str) -> None:
         state = self.state

@@ -29,6 +29,7 @@ from services.coordinator.core.events import (
     Event,
     IntentGone,
     IntentsListed,
+    NodeHeld,
     NodesMeasured,
     NominationStored,
     PlanAnswered,
@@ -113,7 +114,7 @@ class Core:
         self.requeuer = Requeuer(state, self.preemptor, self.group_preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
         self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
-        self.intake = ClusterIntake(state, self.registry, self.requeuer)
+        self.intake = ClusterIntake(state, self.registry, self.requeuer, self.nominations.holds)
         self.variants = Variants(state)
         self.evaluation = RolloutEvaluation(state, self.variants)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger), self.group_preemptor)
@@ -200,6 +201,8 @@ class Core:
                     self.nominations.unstored(event.uid)
             case ConditionWritten():
                 self.reporter.written(event.uid)
+            case NodeHeld():
+                self.nominations.node_held(event.node, hold=event.hold, ok=event.ok, gone=event.gone)
             case NominationStored():
                 self.nominations.stored(event.uid, event.node)
             case PointerSeen():
@@ -264,6 +267,7 @@ class Core:
             work += state.work - share
         if queue.backing_off:
             queue.flush(now)
+        self.nominations.holds.step()
         self._again = False
         if state.paused is not None and self.cycle.examined:
             self.cycle.give_up()
@@ -338,6 +342,8 @@ class Core:
         if self.group_preemptor.begun and state.paused is None and (at := self.group_preemptor.wake_at()) is not None:
             times.append(at)
         if state.queue.turns is not None and (at := self.queues.wake_at()) is not None:
+            times.append(at)
+        if (at := self.nominations.holds.wake_at()) is not None:
             times.append(at)
         return times
 

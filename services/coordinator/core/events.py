@@ -111,6 +111,16 @@ class NominationStored(Struct, frozen=True):
     node: str
 
 
+class NodeHeld(Struct, frozen=True):
+    """What became of a ``HoldNode``. ``ok`` False: the API server refuses it, or did not answer. ``gone``: there is no
+    such node."""
+
+    node: str
+    hold: bool
+    ok: bool = True
+    gone: bool = False
+
+
 class ConditionWritten(Struct, frozen=True):
     """A ``PatchCondition`` got through, or there was nothing to write: the pod is bound or gone."""
 
@@ -196,6 +206,7 @@ Event = (
     | IntentsListed
     | IntentGone
     | PodFetched
+    | NodeHeld
     | ConditionWritten
     | ConditionFailed
     | NominationStored

@@ -73,6 +73,13 @@ class TellQueue(Struct, frozen=True):
     status: QueueStatus
 
 
+class HoldNode(Struct, frozen=True):
+    """Close a node to other schedulers by a taint, or (``hold`` False) open it again. Answered by ``NodeHeld``."""
+
+    node: str
+    hold: bool
+
+
 class EmitEvent(Struct, frozen=True, gc=False):
     """A Kubernetes event about a pod, or what ``regarding`` says; a hint for people, its loss is not reported."""
 
@@ -146,6 +153,7 @@ Instruction = (
     | PatchCondition
     | TellPodGroup
     | TellQueue
+    | HoldNode
     | EmitEvent
     | FetchPod
     | PublishPartition

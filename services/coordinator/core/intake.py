@@ -19,6 +19,7 @@ from services.coordinator.core.state import State, Unwell
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.search import Preemptor
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -73,6 +74,7 @@ class PodIntake:
                 self._outside(pod)
             if uid not in self._ledger.placed and uid not in self._takeover.held:
                 self._drop(uid)
+                self._foreign(pod)
             return
         state.gated.discard(uid)
         if pod.invalid or pod.unsupported:
@@ -94,6 +96,18 @@ class PodIntake:
         if (pod.nominated_node or (entry is not None and entry.pod.nominated_node)) and account is None:
             state.cluster.nominate(pod)
         state.queue.add(pod, state.now, gated=grouped)
+
+    def _foreign(self, pod: Pod) -> None:
+        """A pending pod that is not tried here. What room is made for one of another scheduler is left to it, as
+        kube-scheduler leaves it to its own."""
+        state = self._state
+        waits = pod.scheduler_name != state.scheduler_name and not pod.terminating
+        if waits and not pod.gates:
+            state.others.add(pod.uid)
+        if waits and pod.nominated_node and not pod.invalid:
+            state.cluster.nominate(pod)
+        elif pod.uid in state.cluster.nominated_to:
+            state.cluster.withdraw_nomination(pod.uid)
 
     def _regroup(self, pod: Pod) -> None:
         """A member waits; one whose label names another group than before leaves the old one."""
@@ -166,6 +180,9 @@ class PodIntake:
     def _drop(self, uid: str) -> None:
         """The pod is not pending any more, or not ours."""
         state = self._state
+        if uid in state.others:
+            state.others.discard(uid)
+            state.others_at = state.now
         if state.queue.remove(uid) is not None and uid in state.cluster.nominated_to:
             state.cluster.withdraw_nomination(uid)
         if uid in self._ledger.placed:
@@ -178,8 +195,9 @@ class PodIntake:
 class ClusterIntake:
     """Nodes, and the objects that rules read beside them."""
 
-    def __init__(self, state: State, registry: AgentRegistry, requeuer: Requeuer) -> None:
+    def __init__(self, state: State, registry: AgentRegistry, requeuer: Requeuer, holds: Holds) -> None:
         self._state = state
+        self._holds = holds
         self._registry = registry
         self._requeuer = requeuer
         self.new_nodes: list[str] = []
@@ -188,6 +206,9 @@ class ClusterIntake:
     def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
         """A node was added or changed. Heartbeats and other changes that decide nothing are dropped here."""
         state = self._state
+        self._holds.seen(node.name, node.held)
+        if node.held:
+            node = replace(node, held=False)
         if problem := oversize(node):
             state.log("node_refused", level="warning", node=node.name, problem=problem)
             self.delete_node(node.name)
@@ -222,6 +243,7 @@ class ClusterIntake:
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
         self._state.unwell.pop(name, None)
+        self._holds.gone(name)
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
             self._state.nodes_version += 1

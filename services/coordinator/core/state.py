@@ -183,6 +183,9 @@ class State:
     domains: DomainKeeper = field(init=False)
     gated: set[str] = field(default_factory=set)
     """Our pods that are not tried because of their scheduling gates, by uid."""
+    others: set[str] = field(default_factory=set)
+    """Pending pods of other schedulers, by uid; ``others_at``: when one of them was placed, or went."""
+    others_at: float = float("-inf")
     untried: dict[str, tuple[Pod, float]] = field(default_factory=dict)
     """Our pods that cannot be read or ask for what is not supported, by uid; since when."""
     stats: Stats = field(default_factory=Stats)

@@ -19,7 +19,7 @@ from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, OfferedClass
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE, StatusReporter
+from services.coordinator.status.reporter import NOT_READY, SCHEDULER_ERROR, UNSCHEDULABLE, StatusReporter
 from shared.model.pod import Pod
 from shared.model.unit import Unit, cause_id
 from shared.scheduling.cycle.feasibility import failure_message
@@ -99,14 +99,14 @@ class FailureHandler:
         elif offered.lists or offered.unknown or not (missing or unowned):
             state.stats.losses += 1  # somebody offered nodes, and others took them first
             if self.conflicts.lost(pod.uid):
-                self._back_off(pod, UNSCHEDULABLE, "every offered node was taken by other pods; trying again")
+                self._back_off(pod, NOT_READY, "every offered node was taken by other pods; trying again")
             else:
                 state.queue.retry(pod.uid, state.now, failed=False)
         else:
             why = [f"{unowned} node(s) have no agent"] if unowned else []
             why += [f"{missing} agent(s) did not answer"] if missing else []
             text = f"nodes that would take the pod are not answered for: {', '.join(why)}."
-            self._back_off(pod, UNSCHEDULABLE, text)
+            self._back_off(pod, NOT_READY, text)
 
     def park(self, unit: Unit, *, guided: bool) -> None:
         """By the coordinator's own accounting no node takes the unit: it sleeps until that may have changed."""

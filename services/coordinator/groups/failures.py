@@ -19,7 +19,7 @@ from services.coordinator.cycle.failures import ConflictTracker
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
-from services.coordinator.status.reporter import SCHEDULER_ERROR
+from services.coordinator.status.reporter import NOT_READY, SCHEDULER_ERROR
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import failure_message
@@ -276,14 +276,14 @@ class GroupFailures:
                 state.queue.retry(pod.uid, state.now, failed=False)
                 self._requeuer.attempt_ended(pod.uid)
 
-    def _back_off(self, key: str, pods: Sequence[Pod], text: str, *, reason: str = "Unschedulable") -> None:
+    def _back_off(self, key: str, pods: Sequence[Pod], text: str, *, reason: str = NOT_READY) -> None:
         state = self._state
         for pod in pods:
             state.attempted(pod.uid, "error")
         state.queue.retry_group(key, state.now)
         self._gone_back(key, pods, text, reason=reason)
 
-    def _gone_back(self, key: str, pods: Sequence[Pod], text: str, *, reason: str = "Unschedulable") -> None:
+    def _gone_back(self, key: str, pods: Sequence[Pod], text: str, *, reason: str) -> None:
         self._reporter.unplaced(key, self._as_queued(pods), text, reason=reason)
         self._ended(key, pods)
 

@@ -57,7 +57,7 @@ MAX_MESSAGE_CHARS = 1024
 OUR_PHASES = frozenset({"", "Pending", "PreScheduling", "Scheduling", "Scheduled"})
 """Phases of the plug-ins' PodGroup that a scheduler may replace; the others say what became of running members."""
 
-FAILURES = frozenset({"Unschedulable", "SchedulerError"})
+FAILURES = frozenset({"Unschedulable", "SchedulerError", "NotReadyForScheduling"})
 """Reasons of the condition; the event about them is FailedScheduling, as of pods."""
 
 _RESOURCES: dict[str, Resource[Any]] = {

@@ -17,8 +17,16 @@ from typing import Any
 import structlog
 
 from services.coordinator.core.events import ConditionFailed, ConditionWritten, Event, NominationStored, PodFetched
-from services.coordinator.core.instructions import EmitEvent, FetchPod, PatchCondition, TellPodGroup, TellQueue
+from services.coordinator.core.instructions import (
+    EmitEvent,
+    FetchPod,
+    HoldNode,
+    PatchCondition,
+    TellPodGroup,
+    TellQueue,
+)
 from services.coordinator.io.group_writes import Cancellable, GroupWrites
+from services.coordinator.io.node_writes import NodeWrites
 from services.coordinator.io.queue_writes import QueueWrites
 from services.coordinator.status.event_recorder import Recorder, Series
 from shared.errors import KubeError, KubeRejected, KubeUnknown
@@ -36,7 +44,7 @@ EVENTS_IN_FLIGHT = 4
 COME_AGAIN = frozenset({409, 422, 429})
 """Refusals of a condition by what the pod or the API server is just now."""
 
-Work = PatchCondition | EmitEvent | FetchPod | TellPodGroup | TellQueue
+Work = PatchCondition | EmitEvent | FetchPod | TellPodGroup | TellQueue | HoldNode
 
 
 class KubeWrites:
@@ -63,6 +71,7 @@ class KubeWrites:
         self.recorder = Recorder()
         self.groups = GroupWrites(api, clock, start, self.submit, call_later)
         self.queues = QueueWrites(api, start)
+        self.nodes = NodeWrites(api, post)
         self.events_written = 0
 
     def submit(self, work: Work) -> None:
@@ -76,6 +85,8 @@ class KubeWrites:
                 self.groups.submit(work)
             case TellQueue():
                 self.queues.submit(work)
+            case HoldNode():
+                self._start(self.nodes.hold(work))
             case EmitEvent():
                 if not self.recorder.add(work, self._clock()) and not self._told_of_overload:
                     self._told_of_overload = True

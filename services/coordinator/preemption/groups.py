@@ -137,6 +137,11 @@ class GroupPreemptor:
             else:
                 nominations.end(kept)  # a node was closed: the group is roused, and considered again
             return
+        if refusal := nominations.tries.refusal(key):
+            for pod in nominated:
+                nominations.clear(pod)
+            self._tell(key, pods, message, refusal)
+            return
         if group.never_preempts or all(pod.never_preempts for pod in pods):
             self._tell(key, pods, message, NEVER)
             return
@@ -145,7 +150,7 @@ class GroupPreemptor:
             self._tell(key, pods, message, TERMINATING)
             return
         for pod in nominated:
-            nominations.made.pop(pod.uid, None)
+            nominations.drop(pod.uid)
         self._begin(key, message)
 
     def look_again(self, parked: ParkedGroup) -> None:
@@ -156,7 +161,7 @@ class GroupPreemptor:
                 continue
             key = entry.group.key
             known = self._known.get(key)
-            if known is None or key in self.searches:
+            if known is None or key in self.searches or self._nominations.tries.refusal(key):
                 continue
             at = known.looked_at + LOOK_AGAIN_S
             if at <= self._state.now:
@@ -187,6 +192,8 @@ class GroupPreemptor:
         alone = members is None or members.standing is Standing.ALONE
         if members is None or alone or nominated.isdisjoint(members.pending.keys()):
             self._ends.pop(key, None)
+            if alone:
+                self._nominations.tries.forget(key)
         elif key not in self._ends:
             self._ends_after(key, self._state.timeout_s(self._state.cluster.pod_groups.get(key)))
 

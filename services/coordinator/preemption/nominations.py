@@ -1,6 +1,6 @@
 """Room that is being made: members nominated to nodes first, victims asked to leave then, all of it over at once.
 
-    made --every nominatedNodeName is stored--> EVICTING (the binder evicts) --the last victim has left--> woken
+    made --nominations stored, nodes held--> EVICTING (the binder evicts) --the last victim has left--> woken
 
 One lone pod, or members of a pod group over many nodes: the same. A nomination is in the pod's status before anybody is
 evicted, so a crash in between leaves either no victim touched or nominations that the next leader reads back. While a
@@ -9,6 +9,10 @@ the reservation: nobody of the same or lower priority takes that room (``Cluster
 
 Room may also be kept for a pod group by nominations alone (``keep``): nobody is asked to leave, and the API server is
 not told; whoever ends there leaves room that nobody else of the same or lower priority takes.
+
+Beside another scheduler the nodes are closed to it first, and stay so until the pods are bound (``holds.py``). What was
+made for a unit in vain, since others took it or nobody left, is counted (``Tries``): after some times in a row nobody
+is asked to leave for it for a while.
 
 A victim is asked once. One that is only assumed where it was to be may yet go elsewhere: it is asked when the watch
 shows it there.
@@ -25,6 +29,8 @@ from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
+from services.coordinator.preemption.holds import Holds
+from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import UNSCHEDULABLE, StatusReporter
 from shared.model.pod import Pod
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
@@ -51,8 +57,9 @@ class Making:
 
     ``group``: the pod group whose members they are; "": there is one, and it is alone. ``forced``: victims whose budget
     is broken; ``reason``: what victims are told. ``patient``: nobody is asked to leave, they may end by themselves.
-    ``stored``: those whose nomination the API server has, ``shown``: those that the watch has shown with it.
-    ``unsure``: victims of which the binder could not say whether they were asked.
+    ``held``: its nodes are closed to other schedulers meanwhile. ``stored``: those whose nomination the API server has,
+    ``shown``: those that the watch has shown with it. ``unsure``: victims of which the binder could not say whether
+    they were asked.
     """
 
     pods: dict[str, Pod]
@@ -61,10 +68,13 @@ class Making:
     group: str = ""
     reason: EvictionReason = EvictionReason.PREEMPTION
     patient: bool = False
+    held: bool = False
     stored: set[str] = field(default_factory=set)
     shown: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
     evicting: bool = False
+    counted: bool = False
+    """Somebody is known to leave for it."""
     left: dict[str, None] = field(default_factory=dict)
     """Victims that stood where they were when somebody looked last."""
 
@@ -77,6 +87,10 @@ class Nominations:
         self._ledger = ledger
         self._reporter = reporter
         self.made: dict[str, Making] = {}
+        self.holds = Holds(state)
+        self.tries = Tries(state)
+        self._closing: dict[str, Making] = {}
+        """By a pod of each: all is stored, and nodes are still being closed."""
         self.landing: dict[str, str] = {}
 
     # --- made ---------------------------------------------------------------------------------------------------
@@ -96,7 +110,8 @@ class Nominations:
         state = self._state
         accounts = state.cluster.cache.accounts
         leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
-        making = Making({}, leaving, forced, group, reason, left=dict.fromkeys(leaving))
+        held = self.holds.contended(pod for pod, _ in leaving.values())
+        making = Making({}, leaving, forced, group, reason, held=held, left=dict.fromkeys(leaving))
         self._nominate(making, nodes)
         for pod in making.pods.values():
             self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node)
@@ -125,8 +140,11 @@ class Nominations:
             for other in state.cluster.nominated_below(node, pod.priority):
                 if other.uid not in nodes:
                     self._displace(other)
+            self.drop(uid)
             making.pods[uid] = pod
             self.made[uid] = making
+            if making.held:
+                self.holds.take(node)
             state.queue.renominate(uid, pod)
             state.cluster.nominate(pod)
             state.log("pod_nominated", pod_uid=uid, node=node, victims=len(making.victims))
@@ -138,7 +156,9 @@ class Nominations:
         if known is not None and known.group:
             self.end(known)
             return
-        self.made.pop(other.uid, None)
+        if other.uid not in state.queue.entries:
+            return  # another scheduler's
+        self.drop(other.uid)
         state.cluster.withdraw_nomination(other.uid)
         self._reporter.clear_nomination(other)
         state.queue.renominate(other.uid, replace(other, nominated_node=""))
@@ -152,12 +172,33 @@ class Nominations:
         known.stored.add(uid)
         if len(known.stored) < len(known.pods):
             return
+        if not self._closed(known):
+            self._closing[next(iter(known.pods))] = known
+            return
+        self._begin(known)
+
+    def _closed(self, known: Making) -> bool:
+        """Whether every node that is to be held is."""
+        return not known.held or all(self.holds.stands(pod.nominated_node) for pod in known.pods.values())
+
+    def node_held(self, node: str, *, hold: bool, ok: bool, gone: bool) -> None:
+        """A node was closed or opened, or not; those that waited for it may go on."""
+        self.holds.answered(node, hold=hold, ok=ok, gone=gone)
+        for uid, known in list(self._closing.items()):
+            if self.made.get(uid) is not known:
+                del self._closing[uid]
+            elif self._closed(known):
+                del self._closing[uid]
+                self._begin(known)
+
+    def _begin(self, known: Making) -> None:
+        """Everything is as it must be for the victims to be asked, if that still helps."""
         state = self._state
         entries = [state.queue.entries.get(one) for one in known.pods]
         waiting = all(e is not None and e.place in (Place.UNSCHEDULABLE, Place.BACKOFF) for e in entries)
-        if not waiting or (not known.group and self._finds_room(known.pods[uid])):
+        if not waiting or (not known.group and self._finds_room(next(iter(known.pods.values())))):
             for one in known.pods:  # they go somewhere else, perhaps; parked again, they are considered again
-                self.made.pop(one, None)
+                self.drop(one)
                 state.queue.rouse(one, state.now, ClusterEvent.POD_DELETED)
             return
         known.evicting = True
@@ -220,6 +261,9 @@ class Nominations:
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
+                if current is not None and not current.counted:
+                    current.counted = True
+                    self.tries.begun(current.group or eviction.preemptor)
                 note = NOTES.get(eviction.reason, NOTES[EvictionReason.PREEMPTION]).format(eviction)
                 state.out.append(
                     EmitEvent(
@@ -309,10 +353,17 @@ class Nominations:
 
     # --- over -----------------------------------------------------------------------------------------------------
 
+    def drop(self, uid: str) -> Making | None:
+        """Room is made for the pod no more, by what is known here; an unknown one is fine. Its nomination stands."""
+        known = self.made.pop(uid, None)
+        if known is not None and known.held:
+            self.holds.leave(known.pods[uid].nominated_node)
+        return known
+
     def clear(self, pod: Pod) -> None:
         """A pod that waits is nominated nowhere any more, whoever nominated it."""
         state = self._state
-        known = self.made.pop(pod.uid, None)
+        known = self.drop(pod.uid)
         if pod.nominated_node:
             state.cluster.withdraw_nomination(pod.uid)
             if known is None or not known.patient:
@@ -331,7 +382,7 @@ class Nominations:
         state.groups.touch(known.group)
         for uid in known.pods:
             if self.made.get(uid) is known:
-                del self.made[uid]
+                self.drop(uid)
             state.cluster.withdraw_nomination(uid)
             entry = state.queue.entries.get(uid)
             if entry is not None:
@@ -360,7 +411,8 @@ class Nominations:
     def forget(self, uid: str) -> None:
         """The pod is placed or gone."""
         self.landing.pop(uid, None)
-        known = self.made.pop(uid, None)
+        self.tries.forget(uid)
+        known = self.drop(uid)
         if known is None:
             return
         del known.pods[uid]

@@ -103,7 +103,10 @@ class Preemptor:
             self.nominations.insist(pod.uid)
             self._tell(pod, message, TERMINATING)
             return
-        self.nominations.made.pop(pod.uid, None)
+        self.nominations.drop(pod.uid)
+        if refusal := self.nominations.tries.refusal(pod.uid):
+            self._give_up(pod, message, refusal)
+            return
         group = self._state.queue.waiting.groups[group_key(pod)]
         search = self._search_for(group)
         if search is None:
@@ -249,7 +252,7 @@ class Preemptor:
         )
         if not possible:
             return None, (NO_VICTIMS,)
-        candidate = select_victims(dry_run, possible, state.cluster.budgets)
+        candidate = select_victims(dry_run, possible, state.cluster)
         if candidate is not None:
             return candidate, ()
         rejection = dry_run.rejection()
@@ -259,7 +262,13 @@ class Preemptor:
         """The search is over: nominate the best that still stands for the first of the group, and go on for the next;
         or say why nothing helps."""
         state = self._state
+        tries = self.nominations.tries
         uid = group.first(1)[0]
+        if tries.refusal(uid):  # the first for whom somebody may still be asked to leave
+            uid = next((one for one in group.first(len(group.members)) if not tries.refusal(one)), "")
+        if not uid:
+            self._end(group, search)
+            return
         pod = state.queue.entries[uid].pod
         if self._finds_room(pod):
             message = search.untold.pop(uid, "")
@@ -278,7 +287,12 @@ class Preemptor:
             elif again is not None and again.violations <= chosen.violations:
                 message = search.untold.pop(uid, "") or failure_message(self._state.constraints.diagnosis(pod))
                 self.nominations.make({uid: again.node_name}, again.victims, again.violating, message)
+                search.add([row])  # others may leave there for the next of the group
                 return
+        self._end(group, search)
+
+    def _end(self, group: ParkedGroup, search: _Search) -> None:
+        """Nobody helps the others of the group."""
         del self.searches[group.key]
         tried = sum(search.reasons.values())
         reasons = search.reasons + Counter({NOT_HELPFUL: max(0, search.nodes - tried)})

@@ -16,7 +16,7 @@ from services.coordinator.queues.past_use import PastUse
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.status.groups import GroupReporter
-from services.coordinator.status.reporter import StatusReporter
+from services.coordinator.status.reporter import NOT_READY, StatusReporter
 from shared.model.queue import Queue, QueueStatus
 from shared.scheduling.places import Place
 from shared.scheduling.queues.nodes import Blocked, Waiting
@@ -30,12 +30,6 @@ HISTORY_S = 1.0
 
 SHAPES_PER_LOOK = 256
 """Kinds of units that are held back of which it is asked at a time whether they are for the same reason still."""
-
-HELD = "QueueQuota"
-"""Reason of the condition of a pod that a limit holds back: no new node would help, so it is not Unschedulable."""
-
-UNUSABLE = "QueueUnusable"
-"""The same where the queue cannot be used as it is written, or is not there."""
 
 
 class QueueKeeper:
@@ -177,9 +171,9 @@ class QueueKeeper:
         pods = state.queue.hold_back(unit.key, state.now)
         if not pods:
             return
-        reason, text = UNUSABLE if blocked.problem else HELD, blocked.text()
+        text = blocked.text()
         if unit.key in state.queue.groups:
-            self._groups.unplaced(unit.key, pods, text, reason=reason)
+            self._groups.unplaced(unit.key, pods, text, reason=NOT_READY)
             return
         for pod in pods:
-            self._reporter.tell(pod, reason, text)
+            self._reporter.tell(pod, NOT_READY, text)

@@ -273,13 +273,15 @@ class Reclaimer:
 
     def _waits(self, key: str, turns: Turns) -> tuple[list[Pod], Waiting] | None:
         """The pods of a parked unit, and the unit as if it stood in its queue's line; None: it is not parked, never
-        preempts, or room is made for it already."""
+        preempts, room is made for it already, or was made in vain."""
         state = self._state
         unit: QueuedGroup | Entry | None = state.queue.groups.get(key) or state.queue.entries.get(key)
         if unit is None:
             return None
         members = unit.in_order() if isinstance(unit, QueuedGroup) else [unit]
         pods = [member.pod for member in members if member.place is Place.UNSCHEDULABLE]
+        if self._nominations.tries.refusal(key):
+            return None
         if not pods or any(pod.nominated_node or pod.uid in self._nominations.made for pod in pods):
             return None
         return None if pods[0].never_preempts else (pods, state.queues.stand_in(turns.waiting(unit)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from services.coordinator.core.instructions import TellPodGroup
 from services.coordinator.core.state import State
-from services.coordinator.status.reporter import UNSCHEDULABLE, StatusReporter
+from services.coordinator.status.reporter import NOT_READY, UNSCHEDULABLE, StatusReporter
 from shared.model.pod import Pod
 from shared.model.pod_group import group_title
 from shared.scheduling.pod_groups import Members
@@ -42,16 +42,17 @@ class GroupReporter:
         self._tell_group(key, "False", reason, message)
 
     def waits(self, key: str, members: Members, why: str) -> None:
-        """The group cannot be tried yet."""
+        """The group cannot be tried yet. Only one that asks for more than all nodes have would be helped by a node."""
         queue = self._state.queue
         pods = (queue.entries[uid].pod for uid in members.pending if uid in queue.entries and uid not in members.away)
-        self.unplaced(key, pods, why)
+        reason = UNSCHEDULABLE if self._state.groups.short_of_nodes(key) else NOT_READY
+        self.unplaced(key, pods, why, reason=reason)
 
     def unusable(self, key: str) -> None:
         """The group has no members: where it is written so that none could be placed, that is told at once."""
         group = self._state.groups.group(key)
         if group is not None and group.problem:
-            self._tell_group(key, "False", UNSCHEDULABLE, group.problem)
+            self._tell_group(key, "False", NOT_READY, group.problem)
 
     def complete(self, key: str) -> None:
         """At least the minimum is bound."""

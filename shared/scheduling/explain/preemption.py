@@ -94,7 +94,7 @@ def explain_preemption(
         lower = [other for other in state.index.pods_on(dry_run.node_name) if other.priority < pod.priority]
         possible = victim_units(state, lower, pod.priority, lambda other: other.preemptible)
         protected += sum(1 for other in lower if not other.preemptible)
-        candidate = select_victims(dry_run, possible, state.budgets) if possible else None
+        candidate = select_victims(dry_run, possible, state) if possible else None
         if candidate is not None:
             found.append(candidate)
         else:

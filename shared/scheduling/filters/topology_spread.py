@@ -2,7 +2,7 @@
 
 Source: kube-scheduler 1.36 ``plugins/podtopologyspread/filtering.go``. Only nodes that have every constraint's key
 form domains. The dry run follows it in what it does not check again: a pod that comes or goes counts although it is
-terminating, and although the selector is empty.
+terminating. An empty selector counts all pods of the namespace, as the API says and kube-scheduler does since 1.38.
 
 Stricter than kube-scheduler in one thing: the least filled domain is found among pods that were seen bound, while the
 domain that a pod is to join counts those on their way too. Bindings land in any order; so none of these orders breaks
@@ -21,7 +21,7 @@ from shared.model.pod import Pod
 from shared.model.relations import SpreadConstraint
 from shared.scheduling.framework import Code
 from shared.scheduling.matching.domains import codes_or_absent, domains_present, per_domain
-from shared.scheduling.matching.spread_domains import hard_constraints, included, pods_per_row
+from shared.scheduling.matching.spread_domains import counts_anybody, hard_constraints, included, pods_per_row
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import ABSENT, BoolArray, IntArray, NodeTable
 
@@ -58,7 +58,7 @@ def _with_fellows(state: ClusterState, pod: Pod, constraint: SpreadConstraint, r
     """``rows [rows]``, pods seen bound, and members of the pod's own group that are on their way: those are committed
     with it, or are the reason why it may go. Else a gang could never spread over more than a round of its domains."""
     uids = state.members.get(pod.group) if pod.group else None
-    if not uids or constraint.selector is None or not constraint.selector.requirements:
+    if not uids or not counts_anybody(state, constraint):
         return rows
     rows, accounts = rows.copy(), state.cache.accounts
     for uid in uids:

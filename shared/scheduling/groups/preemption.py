@@ -26,7 +26,8 @@ from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.placing import orders, runs
 from shared.scheduling.groups.topology import domains
 from shared.scheduling.groups.trial import Standing, Trial
-from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, by_budget
+from shared.scheduling.preemption.budgets import by_budget
+from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE
 from shared.scheduling.preemption.units import (
     NOT_STARTED,
     VictimUnit,
@@ -319,7 +320,7 @@ class _Hunt:
     def _steps(self, units: list[VictimUnit]) -> tuple[list[_Step], set[str]]:
         """The units in the order in which they leave, and the uids of pods whose budget that breaks."""
         ordered = sorted(units, key=lambda unit: unit.importance)
-        violating = {pod.uid for pod in by_budget((p for u in ordered for p in u.pods), self.cluster.budgets)[0]}
+        violating = {pod.uid for pod in by_budget((p for u in ordered for p in u.pods), self.cluster)[0]}
         if self.strict:
             units = [unit for unit in units if not any(pod.uid in violating for pod in unit.pods)]
         spare: dict[str, int] = {}

@@ -53,7 +53,7 @@ def why_not_queued(key: str, group: PodGroup | None, roll: Roll, totals: Mapping
         return f"minCount is {group.min_count}; at most {MAX_MEMBERS} members are placed together: lower it"
     if roll.there + roll.ended < group.min_count:
         return TOO_FEW
-    return _several_queues(group, roll.queues) or _short_of(group, totals)
+    return _several_queues(group, roll.queues) or short_of(group, totals)
 
 
 def quorum_rejection(key: str, group: PodGroup | None, roll: Roll, totals: Mapping[str, int]) -> Rejection | None:
@@ -72,7 +72,7 @@ def _several_queues(group: PodGroup, named: Iterable[str]) -> str:
     return f"members name different queues ({names}); give all of them the same label {QUEUE_LABEL}, or the group alone"
 
 
-def _short_of(group: PodGroup, totals: Mapping[str, int]) -> str:
+def short_of(group: PodGroup, totals: Mapping[str, int]) -> str:
     """What the group names in minResources and all nodes together do not have; "" where they do."""
     for name, amount in group.min_resources:
         total = totals.get(name, 0)

@@ -15,6 +15,7 @@ from shared.scheduling.matching.tolerance import tolerated_mask
 from shared.scheduling.state.cluster_state import ClusterState, Workloads
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.pod_index import Matcher
+from shared.scheduling.state.releases import Release
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -54,11 +55,17 @@ def default_selector(workloads: Workloads, pod: Pod) -> LabelSelector:
     return selector if owner.selector is None else both(selector, owner.selector)
 
 
-def counted_pods(constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False) -> Matcher | None:
-    """The pods that a constraint counts: of the pod's namespace and not terminating; None: an empty selector counts
-    nobody (kube-scheduler ``countPodsMatchSelector``). ``seen_only``: without those that are only assumed."""
-    if constraint.selector is None or not constraint.selector.requirements:
-        return None
+def counts_anybody(state: ClusterState, constraint: SpreadConstraint) -> bool:
+    """Whether a constraint counts pods that stand: no selector counts none; ``{}`` all, but none before 1.38
+    (kube-scheduler ``countPodsMatchSelector``)."""
+    selector = constraint.selector
+    return selector is not None and (bool(selector.requirements) or state.release is not Release.V1_36)
+
+
+def counted_pods(constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False) -> Matcher:
+    """The pods that a constraint which counts anybody counts: of the pod's namespace and not terminating.
+    ``seen_only``: without those that are only assumed."""
+    assert constraint.selector is not None
     names = frozenset((namespace,))
     return Matcher(((names, constraint.selector),), skip_terminating=True, skip_assumed=seen_only)
 
@@ -67,8 +74,9 @@ def pods_per_row(
     state: ClusterState, constraint: SpreadConstraint, namespace: str, *, seen_only: bool = False
 ) -> IntArray:
     """``[rows]``: pods that the constraint counts."""
-    matcher = counted_pods(constraint, namespace, seen_only=seen_only)
-    return np.zeros(state.table.rows, np.int64) if matcher is None else state.index.counts(matcher)
+    if not counts_anybody(state, constraint):
+        return np.zeros(state.table.rows, np.int64)
+    return state.index.counts(counted_pods(constraint, namespace, seen_only=seen_only))
 
 
 def included(state: ClusterState, pod: Pod, constraint: SpreadConstraint) -> BoolArray | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from shared.model.cluster_objects import DisruptionBudget
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import Prefiltered
 from shared.scheduling.framework import Code
+from shared.scheduling.preemption.budgets import by_budget
 from shared.scheduling.preemption.units import NOT_STARTED, VictimUnit, importance, victim_units
 from shared.scheduling.state.cluster_state import ClusterState
 
@@ -74,7 +74,7 @@ def plan_preemption(
     for row in rows:
         dry_run = DryRun(state, feasibility, prefiltered, row)
         units = victim_units(state, state.index.pods_on(dry_run.node_name), pod.priority, may_evict)
-        candidate = select_victims(dry_run, units, state.budgets)
+        candidate = select_victims(dry_run, units, state)
         if candidate is not None:
             found.append(candidate)
             if limit is not None and enough(found, limit):
@@ -89,9 +89,7 @@ def enough(found: Sequence[Candidate], limit: int) -> bool:
     return len(found) >= limit and any(not candidate.violations for candidate in found)
 
 
-def select_victims(
-    dry_run: DryRun, lower: Iterable[VictimUnit], budgets: Sequence[DisruptionBudget]
-) -> Candidate | None:
+def select_victims(dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterState) -> Candidate | None:
     """Who of the units of ``lower`` priority must leave the node; None when all of them do not suffice, or none must.
 
     Of a unit that leaves whole all members are victims, also on other nodes; it is put back whole or not at all.
@@ -103,7 +101,7 @@ def select_victims(
             dry_run.remove(pod)
     if not possible or not dry_run.takes_beside_nominated():
         return None
-    violating = {pod.uid for pod in by_budget((pod for unit in possible for pod in unit.pods), budgets)[0]}
+    violating = {pod.uid for pod in by_budget((pod for unit in possible for pod in unit.pods), state)[0]}
     victims: list[Pod] = []
     for unit in sorted(possible, key=lambda unit: all(pod.uid not in violating for pod in unit.pods)):
         for pod in here[unit]:
@@ -116,27 +114,6 @@ def select_victims(
         return None
     forced = frozenset(pod.uid for pod in victims if pod.uid in violating)
     return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced)
-
-
-def by_budget(pods: Iterable[Pod], budgets: Sequence[DisruptionBudget]) -> tuple[list[Pod], list[Pod]]:
-    """(pods whose eviction violates a budget, the others), in order; each eviction uses up what budgets allow.
-
-    A budget with an empty selector protects nobody here, unlike at the API server.
-    """
-    allowed = [budget.allowed for budget in budgets]
-    violating: list[Pod] = []
-    others: list[Pod] = []
-    for pod in pods:
-        violated = False
-        for index, budget in enumerate(budgets):
-            if budget.namespace != pod.namespace or budget.selector is None or not budget.selector.requirements:
-                continue
-            if not pod.labels or not budget.selector.matches(pod.labels) or pod.name in budget.disrupted:
-                continue
-            allowed[index] -= 1
-            violated = violated or allowed[index] < 0
-        (violating if violated else others).append(pod)
-    return violating, others
 
 
 def best_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:

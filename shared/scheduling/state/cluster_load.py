@@ -12,16 +12,16 @@ from shared.kube.convert import node_from_api, owner_of, pod_class_of, pod_from_
 from shared.kube.convert_relations import images_of, node_images
 from shared.model.pod import Pod
 from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.releases import Release
 
 
-def load_cluster(dump: ClusterObjects) -> ClusterState:
-    """The state that the dump describes, to be asked what kube-scheduler 1.36 would do (``Namespaces.upstream``).
-    Raises ``ObjectError`` for an object that cannot be used.
+def load_cluster(dump: ClusterObjects, release: Release = Release.V1_38) -> ClusterState:
+    """The state that the dump describes, to be judged by that release's rules. Raises ``ObjectError`` for an object
+    that cannot be used.
 
     Objects without a uid are told apart by name.
     """
-    state = ClusterState()
-    state.namespaces.upstream = True
+    state = ClusterState(release)
     for node in dump.nodes or ():
         state.upsert_node(node_from_api(node), node_images(node))
     for namespace in dump.namespaces or ():

@@ -18,6 +18,7 @@ from shared.scheduling.state.cache import Account, ClusterCache
 from shared.scheduling.state.images import ImageTable
 from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.pod_index import PodIndex
+from shared.scheduling.state.releases import Release
 
 
 @dataclass(slots=True)
@@ -71,14 +72,17 @@ class ClusterState:
     """The cluster as known here. ``namespaces``: labels by name; ``pod_groups``: by their keys; ``queues``: by name;
     ``objects_version`` counts changes of what rules read beside nodes and pods that stand: volumes, workloads,
     nominations; ``nominated``: pods by node and uid, ``nominated_to``: nodes by uid; ``members``: uids of pods that
-    stand, by pod group; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away."""
+    stand, by pod group; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away; ``release``:
+    by whose rules pods are judged."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: Release = Release.V1_38) -> None:
+        self.release = release
         self.cache = ClusterCache()
         self.table = self.cache.table
         self.index = PodIndex(self.cache.table)
         self.images = ImageTable(self.cache.table)
         self.namespaces = Namespaces()
+        self.namespaces.upstream = release is Release.V1_36
         self.storage = Storage()
         self.workloads = Workloads()
         self.budgets: list[DisruptionBudget] = []

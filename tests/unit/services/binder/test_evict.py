@@ -48,24 +48,63 @@ def rejected(status: int) -> KubeRejected:
     return KubeRejected("no", status=status, reason="Test")
 
 
-def victim(*, force: bool = False) -> Eviction:
-    return Eviction("uid-v", "default", "v", "uid-p", "n0", force)
+def victim(*, force: bool = False, unprotected: bool = False) -> Eviction:
+    return Eviction("uid-v", "default", "v", "uid-p", "n0", force, unprotected=unprotected)
 
 
-async def run(api: Api, *, force: bool = False, leads: bool = True) -> EvictionOutcome:
+async def run(api: Api, *, force: bool = False, leads: bool = True, unprotected: bool = False) -> EvictionOutcome:
     async def may_act() -> bool:
         return leads
 
     result = await evict(
-        api, victim(force=force), scheduler_name="conclave", may_act=may_act  # type: ignore[arg-type]
+        api, victim(force=force, unprotected=unprotected), scheduler_name="conclave", may_act=may_act  # type: ignore[arg-type]
     )  # fmt: skip
     return EvictionOutcome(result.outcome)
 
 
-async def test_a_victim_is_marked_then_evicted_by_its_uid() -> None:
+async def test_a_victim_of_a_budget_is_marked_evicted_and_marked_again_by_its_uid() -> None:
+    """The API server's eviction puts its own reason in the place of ours."""
     api = Api()
     assert await run(api) is EvictionOutcome.EVICTED
-    assert api.calls == [("patch", "uid-v"), ("evict", "uid-v")]
+    assert api.calls == [("patch", "uid-v"), ("evict", "uid-v"), ("patch", "uid-v")]
+
+
+async def test_a_victim_that_no_budget_covers_is_marked_and_deleted_as_kube_scheduler_does() -> None:
+    api = Api()
+    assert await run(api, unprotected=True) is EvictionOutcome.EVICTED
+    assert api.calls == [("patch", "uid-v"), ("delete", "uid-v")]
+
+
+class Patches(Api):
+    """What was patched, and whether the API server has put its own condition in its place since."""
+
+    def __init__(self, **errors: Exception) -> None:
+        super().__init__(**errors)
+        self.told: list[dict[str, str]] = []
+
+    async def patch(self, *_: Any, patch: Any, **__: Any) -> None:
+        self.told += patch["status"]["conditions"]
+
+    async def evict(self, **_: Any) -> None:
+        if "evict" in self.errors:
+            raise self.errors["evict"]
+        self.told.append({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"})
+
+
+@pytest.mark.parametrize("unprotected", [False, True])
+async def test_a_victim_ends_with_the_reason_that_people_and_jobs_look_for(unprotected: bool) -> None:
+    api = Patches()
+    assert await run(api, unprotected=unprotected) is EvictionOutcome.EVICTED
+    assert (api.told[0]["reason"], api.told[-1]["reason"]) == ("PreemptionByScheduler", "PreemptionByScheduler")
+    assert api.told[-1]["lastTransitionTime"]
+
+
+async def test_a_victim_that_its_budget_lets_stay_is_no_disruption_target() -> None:
+    api = Patches(evict=rejected(429))
+    assert await run(api) is EvictionOutcome.REFUSED
+    assert [(one["type"], one["status"]) for one in api.told] == [
+        ("DisruptionTarget", "True"), ("DisruptionTarget", "False"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -90,13 +129,13 @@ async def test_a_victims_condition_says_why_it_leaves(reason: int, said: str) ->
     await evict(
         Noting(), replace(victim(), reason=reason), scheduler_name="conclave", may_act=may_act  # type: ignore[arg-type]
     )  # fmt: skip
-    assert told == [said]
+    assert set(told) == {said}
 
 
 async def test_a_budget_is_overridden_only_when_that_was_decided() -> None:
     kept = Api(evict=rejected(429))
     assert await run(kept) is EvictionOutcome.REFUSED
-    assert [verb for verb, _ in kept.calls] == ["patch", "evict"]
+    assert [verb for verb, _ in kept.calls] == ["patch", "evict", "patch"]
     forced = Api(evict=rejected(429))
     assert await run(forced, force=True) is EvictionOutcome.EVICTED
     assert forced.calls[-1] == ("delete", "uid-v")

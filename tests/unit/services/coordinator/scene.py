@@ -25,6 +25,7 @@ from services.coordinator.core.events import (
     IntentGone,
     IntentRecord,
     IntentsListed,
+    NodeHeld,
     NominationStored,
     PlanAnswered,
     PodFetched,
@@ -35,6 +36,7 @@ from services.coordinator.core.events import (
 from services.coordinator.core.instructions import (
     EmitEvent,
     FetchPod,
+    HoldNode,
     Instruction,
     PatchCondition,
     SendOffer,
@@ -109,6 +111,7 @@ class Scene:
         self.evicted: list[str] = []
         self.keep_victims = False
         self.unknown_evictions = 0
+        self.refuse_holds = False
         self.budget_forbids: set[str] = set()
         self.held_plans: list[Plan] = []
         self.control = ControlSeen()
@@ -286,6 +289,12 @@ class Scene:
                     self.inbox.append(ConditionWritten(instruction.uid))
                 else:
                     self.inbox.append(ConditionWritten(instruction.uid))
+            case HoldNode():
+                if not self.refuse_holds:
+                    node = msgspec.structs.replace(self.nodes[instruction.node], held=instruction.hold)
+                    self.nodes[instruction.node] = node
+                    self.inbox.append(NodeUpserted(node))
+                self.inbox.append(NodeHeld(instruction.node, instruction.hold, ok=not self.refuse_holds))
             case EmitEvent():
                 pass
 

@@ -116,7 +116,7 @@ def test_no_node_that_a_dry_run_would_open_is_left_out() -> None:
         for row in resolvable_rows(state, feasibility, prefiltered).tolist():
             dry_run = DryRun(state, feasibility, prefiltered, row)
             lower = victim_units(state, state.index.pods_on(dry_run.node_name), pod.priority, lambda _: True)
-            if select_victims(dry_run, lower, ()) is not None:
+            if select_victims(dry_run, lower, state) is not None:
                 assert row in found.rows, seed
                 opened += 1
         tried = len(found.rows) + sum(found.reasons.values())

@@ -360,7 +360,7 @@ def test_a_group_that_cannot_be_used_is_told_so_even_without_members() -> None:
     problem = "spec.x: bad; correct it"
     tell_group(scene, problem=problem)
     scene.run(batch=100)
-    assert [tell.condition for tell in scene.of(TellPodGroup)] == [("False", "Unschedulable", problem)]
+    assert [tell.condition for tell in scene.of(TellPodGroup)] == [("False", "NotReadyForScheduling", problem)]
     tell_group(scene)
     scene.run(batch=100)
     assert len(scene.of(TellPodGroup)) == 1

@@ -11,6 +11,7 @@ from shared.model.pod import Pod
 from shared.scheduling.filters import topology_spread
 from shared.scheduling.filters.topology_spread import TopologySpread
 from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.releases import Release
 from tests.builders import make_node, make_pod
 
 ZONE = "topology.kubernetes.io/zone"
@@ -79,3 +80,21 @@ def test_the_settled_rule_is_the_same_where_nothing_is_on_its_way() -> None:
     rule = topology_spread.prepare(zoned_cluster(3), spread_pod("p", 1))
     assert rule is not None
     assert rule.settled() is None
+
+
+@pytest.mark.parametrize(("release", "open_zones"), [(Release.V1_38, {"z1"}), (Release.V1_36, {"z0", "z1"})])
+def test_an_empty_selector_counts_all_pods_of_the_namespace(release: Release, open_zones: set[str]) -> None:
+    """The API's words, and kube-scheduler's since 1.38 (kubernetes#141339); before, it counted nobody."""
+    state = ClusterState(release)
+    for number in range(2):
+        state.upsert_node(make_node(f"n{number}").label(**{ZONE: f"z{number}"}).node())
+    state.observe(make_pod("bare").on("n0").pod())
+    state.observe(make_pod("elsewhere").set(namespace="other").on("n1").pod())
+    builder = make_pod("new")
+    builder.json["spec"]["topologySpreadConstraints"] = [
+        {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    ]
+    rule = topology_spread.prepare(state, builder.pod())
+    assert rule is not None
+    rows = rule.mask().nonzero()[0].tolist()
+    assert {f"z{state.table.names[row][-1]}" for row in rows} == open_zones

@@ -11,14 +11,17 @@ import pytest
 from shared.kube.cluster_objects import ClusterDump
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.constraints import PodClass
-from shared.model.labels import LabelSelector, selector_of_labels
+from shared.model.labels import LabelSelector, Requirement, selector_of_labels
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.explain.whatif import Outcome, what_if
 from shared.scheduling.preemption import preemption
-from shared.scheduling.preemption.preemption import Candidate, best_candidates, by_budget, plan_preemption
+from shared.scheduling.preemption.budgets import by_budget
+from shared.scheduling.preemption.preemption import Candidate, best_candidates, plan_preemption
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
+from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.releases import Release
 from tests.unit.shared.scheduling.random_clusters import SPACES, some_cluster
 
 Json = dict[str, Any]
@@ -94,8 +97,10 @@ def test_a_budget_is_used_up_by_each_victim_it_covers() -> None:
     pods = [make("a", labels=web), make("b", labels=web), make("c", labels={"app": "db"}), make("d")]
     one = DisruptionBudget("default", "x", selector_of_labels(web), allowed=1)
 
-    def violating(*budgets: DisruptionBudget) -> list[str]:
-        return [pod.name for pod in by_budget(pods, budgets)[0]]
+    def violating(*budgets: DisruptionBudget, release: Release = Release.V1_38) -> list[str]:
+        state = ClusterState(release)
+        state.budgets.extend(budgets)
+        return [pod.name for pod in by_budget(pods, state)[0]]
 
     assert violating(one) == ["b"]
     assert violating(one, DisruptionBudget("default", "y", selector_of_labels(web), allowed=0)) == ["a", "b"]
@@ -103,7 +108,26 @@ def test_a_budget_is_used_up_by_each_victim_it_covers() -> None:
     assert violating(counted) == []
     assert violating(msgspec.structs.replace(one, namespace="other", allowed=0)) == []
     everyone = DisruptionBudget("default", "z", LabelSelector(), allowed=0)
-    assert violating(everyone, msgspec.structs.replace(everyone, selector=None)) == [], "protects nobody here"
+    assert violating(msgspec.structs.replace(everyone, selector=None)) == []
+
+
+def test_a_budget_with_an_empty_selector_protects_all_pods_of_its_namespace() -> None:
+    """policy/v1's words, and kube-scheduler's since 1.38 (kubernetes#141785); before, it protected nobody."""
+    pods = [make("a", labels={"app": "web"}), make("bare")]
+    state, older = ClusterState(), ClusterState(Release.V1_36)
+    for one in (state, older):
+        one.budgets.append(DisruptionBudget("default", "all", LabelSelector(), allowed=1))
+    assert [pod.name for pod in by_budget(pods, state)[0]] == ["bare"]
+    assert by_budget(pods, older)[0] == []
+
+
+def test_a_pod_without_labels_is_protected_by_a_selector_that_selects_it() -> None:
+    selector = LabelSelector((Requirement("tier", "DoesNotExist", ()),))
+    state, older = ClusterState(), ClusterState(Release.V1_36)
+    for one in (state, older):
+        one.budgets.append(DisruptionBudget("default", "untiered", selector, allowed=0))
+    assert [pod.name for pod in by_budget([make("bare")], state)[0]] == ["bare"]
+    assert by_budget([make("bare")], older)[0] == []
 
 
 def full_node(**status: Any) -> Json:

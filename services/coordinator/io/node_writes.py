@@ -1,0 +1,89 @@
+"""Closes nodes to other schedulers, and opens them again: one taint, which is added or taken away.
+
+The taints of a node are one list, which others write too. So the patch tests what it rests on: it finds no list where
+it makes one, and the taint in the place from which it takes it; where that changed meanwhile, the node is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from services.coordinator.core.events import Event, NodeHeld
+from services.coordinator.core.instructions import HoldNode
+from shared.errors import KubeError, KubeRejected
+from shared.kube import objects as api
+from shared.kube.resources import NODES
+from shared.model.node import HELD_TAINT
+from shared.ports import KubeApi
+
+log = structlog.get_logger()
+
+TRIES = 3
+"""Patches of one call: where others rewrite the taints between each read and patch, the core asks again later."""
+
+CHANGED = (409, 422)
+"""How the API server answers a patch that a test in it refuses, or that would leave a taint twice."""
+
+
+class NodeWrites:
+    """Carries out ``HoldNode``, each answered by ``NodeHeld``."""
+
+    def __init__(self, kube: KubeApi, post: Callable[[Event], None]) -> None:
+        self._kube = kube
+        self._post = post
+
+    async def hold(self, work: HoldNode) -> None:
+        """Make the node bear the taint, or not."""
+        try:
+            there = await self._write(work)
+        except KubeError as error:
+            log.warning("node_not_held", node=work.node, hold=work.hold, error=error)
+            self._post(NodeHeld(work.node, work.hold, ok=False))
+            return
+        self._post(NodeHeld(work.node, work.hold, gone=not there))
+
+    async def _write(self, work: HoldNode) -> bool:
+        """False: there is no such node."""
+        refused: KubeRejected | None = None
+        for _ in range(TRIES):
+            node = await self._kube.get(NODES, namespace="", name=work.node)
+            if node is None:
+                return False
+            patch = operations(node, hold=work.hold)
+            if not patch:
+                return True
+            try:
+                await self._kube.patch(
+                    NODES, namespace="", name=work.node, patch=patch, strategy="json", wait_when_busy=False
+                )
+            except KubeRejected as error:
+                if error.status not in CHANGED:
+                    raise
+                refused = error
+            else:
+                return True
+        assert refused is not None
+        raise refused
+
+
+def operations(node: api.Node, *, hold: bool) -> list[dict[str, Any]]:
+    """The JSON patch; empty where the node is as it should be."""
+    taints = node.spec.taints or ()
+    place = next((at for at, taint in enumerate(taints) if taint.key == HELD_TAINT), None)
+    if hold is (place is not None):
+        return []
+    same: dict[str, Any] = {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid}
+    if place is not None:
+        at = f"/spec/taints/{place}"
+        return [same, {"op": "test", "path": f"{at}/key", "value": HELD_TAINT}, {"op": "remove", "path": at}]
+    taint = {"key": HELD_TAINT, "effect": "NoSchedule"}
+    if taints:
+        return [same, {"op": "add", "path": "/spec/taints/-", "value": taint}]
+    return [
+        same,
+        {"op": "test", "path": "/spec/taints", "value": None},
+        {"op": "add", "path": "/spec/taints", "value": [taint]},
+    ]

@@ -1,0 +1,98 @@
+"""Closing a node and opening it again: one taint among others' taints, whoever writes them beside us."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from services.coordinator.core.events import Event, NodeHeld
+from services.coordinator.core.instructions import HoldNode
+from services.coordinator.io.node_writes import TRIES, NodeWrites, operations
+from services.twin.patches.json_patch import json_patch
+from shared.errors import KubeRejected
+from shared.kube.convert import node_from_api
+from shared.kube.objects import Node
+from shared.model.node import HELD_TAINT
+from tests.builders import NodeBuilder, make_node
+
+OURS = {"key": HELD_TAINT, "effect": "NoSchedule"}
+
+
+class Api:
+    """One node as JSON. ``meanwhile``: taints that somebody writes between our reads and patches."""
+
+    def __init__(self, builder: NodeBuilder | None, *meanwhile: list[dict[str, str]], refuse: int = 0) -> None:
+        self.builder = builder
+        self.meanwhile = list(meanwhile)
+        self.refuse = refuse
+        self.patches = 0
+
+    async def get(self, *_: Any, **__: Any) -> Node | None:
+        return None if self.builder is None else self.builder.api()
+
+    async def patch(self, *_: Any, patch: Sequence[dict[str, Any]], **__: Any) -> None:
+        self.patches += 1
+        assert self.builder is not None
+        if self.refuse:
+            raise KubeRejected("no", status=self.refuse, reason="Test")
+        if self.meanwhile:
+            self.builder.json["spec"]["taints"] = self.meanwhile.pop(0)
+            raise KubeRejected("changed", status=422, reason="Invalid")
+        self.builder.json = json_patch(self.builder.json, list(patch))
+
+    @property
+    def taints(self) -> list[dict[str, str]]:
+        assert self.builder is not None
+        return self.builder.json["spec"].get("taints") or []
+
+
+async def told(api: Api, *, hold: bool) -> NodeHeld:
+    events: list[Event] = []
+    await NodeWrites(api, events.append).hold(HoldNode("n0", hold))  # type: ignore[arg-type]
+    (event,) = events
+    assert isinstance(event, NodeHeld)
+    return event
+
+
+def node() -> NodeBuilder:
+    builder = make_node("n0")
+    builder.json["metadata"]["uid"] = "uid-n0"
+    builder.json["spec"] = {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}
+    return builder
+
+
+async def test_the_taint_comes_and_goes_beside_others() -> None:
+    api = Api(node())
+    assert (await told(api, hold=True)).ok
+    assert api.taints == [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}, OURS]
+    assert (await told(api, hold=True)).ok
+    assert api.patches == 1, "it is there"
+    assert (await told(api, hold=False)).ok
+    assert api.taints == [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+
+
+async def test_a_taint_that_somebody_else_writes_meanwhile_stays() -> None:
+    other = {"key": "maintenance", "effect": "NoSchedule"}
+    api = Api(node(), [other])
+    assert (await told(api, hold=True)).ok
+    assert api.taints == [other, OURS]
+
+
+async def test_a_node_that_changes_again_and_again_is_given_up_and_told() -> None:
+    api = Api(node(), *[[{"key": f"k{number}", "effect": "NoSchedule"}] for number in range(9)])
+    assert not (await told(api, hold=True)).ok
+    assert api.patches == TRIES
+
+
+async def test_a_refusal_is_told_and_a_node_that_is_gone_too() -> None:
+    assert not (await told(Api(node(), refuse=403), hold=True)).ok
+    assert (await told(Api(None), hold=True)).gone
+
+
+def test_the_taint_is_none_to_our_own_rules() -> None:
+    builder = node()
+    builder.json["spec"]["taints"].append(OURS)
+    found = node_from_api(builder.api())
+    assert [taint.key for taint in found.taints] == ["gpu"]
+    assert found.held
+    assert operations(builder.api(), hold=True) == []

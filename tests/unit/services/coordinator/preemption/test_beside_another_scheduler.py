@@ -1,0 +1,197 @@
+"""Preemption beside another scheduler: its pods do not get the room that is made for ours, and never cost ever more."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from services.coordinator.core.instructions import HoldNode, PatchCondition, SendPlan
+from services.coordinator.preemption.holds import AT_MOST_S
+from services.coordinator.preemption.tries import MOST, PAUSE_S
+from shared.model.cluster_events import ObjectChanged
+from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup, Source, group_key
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.preemption.test_preemption import full, high
+from tests.unit.services.coordinator.scene import Scene
+
+KEY = group_key(Source.NATIVE, "default", "train")
+THEIRS = "default-scheduler"
+
+
+def theirs(name: str, *, on: str = "") -> Pod:
+    """A pod of the other scheduler, as large as a victim."""
+    builder = make_pod(name).cpu("3").priority(0)
+    return replace((builder.on(on) if on else builder).pod(), scheduler_name=THEIRS)
+
+
+def beside(nodes: int = 2) -> Scene:
+    """Full nodes, and a pod of the other scheduler that waits for room; victims stay for a while."""
+    scene = full(nodes)
+    scene.add_pod(theirs("waits"))
+    scene.run()
+    scene.keep_victims = True
+    return scene
+
+
+def holds(scene: Scene) -> list[tuple[str, bool]]:
+    return [(one.node, one.hold) for one in scene.of(HoldNode)]
+
+
+def leave(scene: Scene) -> None:
+    for uid in scene.evicted:
+        if uid in scene.pods:
+            scene.delete_pod(uid)
+
+
+def test_the_node_is_closed_to_others_before_the_victim_is_asked_and_open_when_the_pod_is_bound() -> None:
+    scene = beside()
+    scene.add_pod(high().pod())
+    scene.run(until_s=3)
+    (victim,) = scene.evicted
+    node = f"n{victim[-1]}"
+    asked = [i for i in scene.trace if isinstance(i, HoldNode) or (isinstance(i, SendPlan) and i.plan.evictions)]
+    assert isinstance(asked[0], HoldNode)
+    assert holds(scene) == [(node, True)]
+    leave(scene)
+    scene.run(until_s=3)
+    assert scene.bindings == [("uid-high", node)]
+    assert holds(scene) == [(node, True), (node, False)]
+    assert not scene.nodes[node].held
+
+
+def test_no_node_is_closed_where_no_other_scheduler_is_at_work() -> None:
+    scene = full()
+    scene.add_pod(high().pod())
+    scene.run(until_s=15)
+    assert len(scene.bindings) == 1
+    assert holds(scene) == []
+
+
+def test_a_victim_of_another_scheduler_is_enough_since_a_controller_makes_it_anew() -> None:
+    scene = Scene()
+    scene.add_node(make_node("n0").node())
+    scene.begin()
+    scene.add_pod(theirs("stands", on="n0"))
+    scene.run()
+    scene.add_pod(high().pod())
+    scene.run(until_s=3)
+    assert holds(scene)[0] == ("n0", True)
+
+
+def test_where_nodes_may_not_be_closed_room_is_made_all_the_same() -> None:
+    scene = beside()
+    scene.refuse_holds = True
+    scene.add_pod(high().pod())
+    scene.run(until_s=3)
+    assert len(scene.evicted) == 1
+
+
+def test_all_nodes_of_a_gang_are_closed_before_anybody_is_asked() -> None:
+    scene = beside(4)
+    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
+    scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
+    for number in range(3):
+        scene.add_pod(replace(high(f"m{number}").pod(), group=KEY))
+    scene.run(batch=100, until_s=10)
+    assert len(scene.evicted) == 3
+    order = [
+        "hold" if isinstance(i, HoldNode) else "evict"
+        for i in scene.trace
+        if isinstance(i, HoldNode) or (isinstance(i, SendPlan) and i.plan.evictions)
+    ]
+    assert order[:3] == ["hold"] * 3
+    leave(scene)
+    scene.run(batch=100, until_s=10)
+    assert len(scene.bindings) == 3
+    assert not any(node.held for node in scene.nodes.values())
+
+
+def test_a_node_is_not_closed_for_longer_than_its_time() -> None:
+    scene = beside()
+    scene.add_pod(high().pod())
+    scene.run(until_s=AT_MOST_S + 5)
+    assert [hold for _, hold in holds(scene)] == [True, False]
+    assert scene.core.state.cluster.nominated_to == {"uid-high": holds(scene)[0][0]}
+
+
+def test_a_node_is_open_again_when_the_preemptor_is_deleted() -> None:
+    scene = beside()
+    scene.add_pod(high().pod())
+    scene.run(until_s=3)
+    scene.delete_pod("uid-high")
+    scene.run(until_s=3)
+    assert [hold for _, hold in holds(scene)] == [True, False]
+
+
+def test_a_new_leader_opens_what_an_earlier_one_left_closed_when_nobody_is_nominated_there() -> None:
+    scene = beside()
+    scene.add_pod(high().pod())
+    scene.run(until_s=3)
+    (node,) = (name for name, one in scene.nodes.items() if one.held)
+    scene.replace_leader(set())
+    scene.run(until_s=10)
+    assert scene.nodes[node].held, "a pod of ours is nominated there still"
+    leave(scene)
+    scene.run(until_s=20)
+    assert [uid for uid, _ in scene.bindings] == ["uid-high"]
+    assert not scene.nodes[node].held
+
+
+def test_evictions_for_one_pod_are_bounded_though_others_take_the_room_each_time() -> None:
+    scene = beside(6)
+    scene.refuse_holds = True
+    scene.add_pod(high().pod())
+    for number in range(12):
+        scene.run(until_s=3)
+        for uid in [uid for uid in scene.evicted if uid in scene.pods]:
+            node = scene.pods[uid].node_name
+            scene.delete_pod(uid)
+            scene.add_pod(theirs(f"taken-{number}", on=node))
+            while scene.step(batch=100):
+                pass
+    assert len(scene.evicted) == MOST
+    told = [patch for patch in scene.of(PatchCondition) if patch.uid == "uid-high"][-1]
+    assert f"room was made {MOST} times in a row, and other pods took it" in told.message
+    assert scene.pods["uid-high"].nominated_node == ""
+
+
+def test_it_is_tried_again_after_a_pause() -> None:
+    scene = beside(6)
+    tries = scene.core.nominations.tries
+    for _ in range(MOST):
+        assert not tries.refusal("uid-high")
+        tries.begun("uid-high")
+    assert tries.refusal("uid-high")
+    scene.run(until_s=PAUSE_S + 1)
+    scene.core.handle([], scene.now)
+    assert not tries.refusal("uid-high")
+    tries.forget("uid-high")
+    assert not tries.of
+
+
+def test_what_is_kept_for_a_pod_of_another_scheduler_is_not_taken_from_it() -> None:
+    scene = Scene()
+    scene.add_node(make_node("n0").node())
+    scene.begin()
+    scene.run()
+    nominated = replace(theirs("theirs"), nominated_node="n0", priority=10)
+    scene.add_pod(nominated)
+    scene.run()
+    scene.add_pod(make_pod("lower").cpu("3").priority(5).pod())
+    scene.add_pod(make_pod("small").cpu("1").priority(5).pod())
+    scene.run(until_s=5)
+    assert scene.bindings == [("uid-small", "n0")]
+    scene.delete_pod("uid-theirs")
+    scene.run(until_s=15)
+    assert ("uid-lower", "n0") in scene.bindings
+
+
+def test_a_pod_of_another_scheduler_is_never_written_to() -> None:
+    """A preemptor of ours displaces nominations of lower priority; those of others are theirs to withdraw."""
+    scene = full(1)
+    scene.add_pod(replace(theirs("theirs"), nominated_node="n0", priority=10))
+    scene.run()
+    scene.add_pod(high().pod())
+    scene.run(until_s=15)
+    assert ("uid-high", "n0") in scene.bindings
+    assert not [patch for patch in scene.of(PatchCondition) if patch.uid == "uid-theirs"]

@@ -1,0 +1,57 @@
+"""Many preemptors at once: each asks whom it needs to leave at once, however few nodes there are, and nobody twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.scene import Scene, check_overcommit
+
+
+def crowded(nodes: int, pods: int) -> Scene:
+    """Nodes with so many pods of low priority each, and no room beside them; whoever is evicted stays for a while."""
+    scene = Scene()
+    for number in range(nodes):
+        scene.add_node(make_node(f"n{number}").allocatable(cpu=str(pods)).node())
+        for place in range(pods):
+            scene.add_pod(make_pod(f"low-{number}-{place}").cpu("1").priority(0).on(f"n{number}").pod())
+    scene.begin()
+    scene.run()
+    scene.keep_victims = True
+    return scene
+
+
+def burst(scene: Scene, count: int) -> None:
+    for number in range(count):
+        scene.add_pod(make_pod(f"high-{number}").cpu("1").priority(100).pod())
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+@pytest.mark.parametrize(("nodes", "pods"), [(1, 10), (4, 10), (10, 4)])
+def test_each_preemptor_of_a_burst_asks_a_victim_of_its_own_at_once(nodes: int, pods: int, batch: int) -> None:
+    scene = crowded(nodes, pods)
+    burst(scene, nodes * pods)
+    scene.run(batch=batch, until_s=3)
+    assert len(set(scene.evicted)) == nodes * pods
+    assert len(scene.evicted) == nodes * pods
+    for uid in sorted(scene.evicted):
+        scene.delete_pod(uid)
+    scene.run(batch=batch, until_s=15)
+    assert len(scene.bindings) == nodes * pods
+    assert check_overcommit(scene) == []
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_no_more_leave_than_a_burst_needs(batch: int) -> None:
+    scene = crowded(4, 10)
+    burst(scene, 13)
+    scene.run(batch=batch, until_s=3)
+    assert len(set(scene.evicted)) == 13
+
+
+def test_a_preemptor_yields_to_one_that_left_its_group_for_a_nomination() -> None:
+    """What stands for a group of parked pods has no uid: the nominated one counts for the others, who were like it."""
+    scene = crowded(1, 2)
+    burst(scene, 2)
+    scene.run(batch=100, until_s=3)
+    assert len(set(scene.evicted)) == 2
