@@ -34,7 +34,7 @@ import grpc.aio
 
 from shared.adapters.etcd.protocol import Method
 from shared.errors import ConfigError, StoreError, StoreFull, StoreRejected, StoreRolledBack, StoreUnknown
-from shared.hostport import join_host_port, server_of
+from shared.hostport import Server, join_host_port, server_of
 
 HAS_LEADER = (("hasleader", "true"),)
 """A member that has lost its quorum refuses such a call and cancels such a watch, instead of serving old data."""
@@ -120,10 +120,9 @@ class EtcdSettings:
 
 def split_endpoint(endpoint: str) -> tuple[str, str]:
     """(scheme, ``host:port``) of an endpoint. Refused: ``ConfigError`` naming the endpoint."""
-    try:
+    server: Server | None = None
+    with contextlib.suppress(ValueError):
         server = server_of(endpoint if "://" in endpoint else f"http://{endpoint}")
-    except ValueError:
-        server = None
     if server is None or server.port is None or server.path not in {"", "/"}:
         raise ConfigError(f"etcd endpoint {endpoint!r}: expected http(s)://host:port (an IPv6 address in brackets)")
     return server.scheme, join_host_port(server.host, server.port)

@@ -268,17 +268,17 @@ class TimedSite(web.BaseSite):
     async def start(self) -> None:
         """Listen. ``OSError``: the address cannot be had."""
         await super().start()
-        # a name may have several addresses: the loop listens on each
-        every = bound_socket(self._host, self._port) if self._host in EVERY else None
-        self._server = await asyncio.get_running_loop().create_server(
-            self._connection,
-            self._host if every is None else None,
-            self._port if every is None else None,
-            sock=every,
-            ssl=self._ssl_context,
-            ssl_handshake_timeout=self._handshake_timeout_s if self._ssl_context is not None else None,
-            backlog=self._backlog,
-        )
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {
+            "ssl": self._ssl_context,
+            "ssl_handshake_timeout": self._handshake_timeout_s if self._ssl_context is not None else None,
+            "backlog": self._backlog,
+        }
+        if self._host in EVERY:
+            every = bound_socket(self._host, self._port)
+            self._server = await loop.create_server(self._connection, sock=every, **options)
+        else:  # a name may have several addresses: the loop listens on each
+            self._server = await loop.create_server(self._connection, self._host, self._port, **options)
 
 
 class Listener:

@@ -18,13 +18,11 @@ def bound_socket(host: str, port: int, *, kind: socket.SocketKind = socket.SOCK_
     """A socket on this address; a host of ``EVERY``: on all. TCP can be listened on at once after a restart.
 
     ``OSError``: it cannot be had."""
-    if host in EVERY:
-        # without IPv6 in the kernel (ipv6.disable=1) there is no such socket
-        both = socket.has_dualstack_ipv6()
-        family, address = (socket.AF_INET6, ("::", port)) if both else (socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
-    else:
-        family, _, _, _, found = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_PASSIVE)[0]
-        both, address = False, found  # type: ignore[assignment]
+    every = host in EVERY
+    both = every and socket.has_dualstack_ipv6()  # not where the kernel has no IPv6 (ipv6.disable=1)
+    at = "::" if both else "0.0.0.0" if every else host  # noqa: S104
+    found = socket.getaddrinfo(at, port, type=kind, flags=socket.AI_PASSIVE)[0]
+    family, address = found[0], found[4]
     made = socket.socket(family, kind)
     try:
         if kind == socket.SOCK_STREAM:
