@@ -239,18 +239,18 @@ def test_workers_of_unlike_specs_never_stand_side_by_side(job: Job):
     job.apply({}, workers={"minimum": 2, "maximum": 2})
     job.until_phase("Running")
     before = {pod["metadata"]["uid"] for pod in job.pods().values()}
-    job.apply({}, workers={"minimum": 2, "maximum": 4, "requested": 4}, image="v2", rendezvousPort=29_500)
+    job.apply({}, workers={"minimum": 2, "maximum": 4, "requested": 2}, image="v2", rendezvousPort=29_500)
 
     def anew() -> bool:
         pods = job.pods().values()
-        return len(pods) == 4 and not before & {pod["metadata"]["uid"] for pod in pods}
+        return len(pods) >= 2 and not before & {pod["metadata"]["uid"] for pod in pods}
 
     until(anew, lambda: f"all workers are made anew: {job.status()}")
-    until(lambda: job.status()["runningWorkers"] == 4, lambda: f"4 workers run: {job.status()}")
+    until(lambda: job.status()["runningWorkers"] >= 2, lambda: f"its workers run: {job.status()}")
     told = [
         {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]} for pod in job.pods().values()
     ]
-    assert len({(env["PET_NNODES"], env["PET_RDZV_ENDPOINT"]) for env in told}) == 1
+    assert {(env["PET_NNODES"], env["PET_RDZV_ENDPOINT"]) for env in told} == {("2:4", "a-worker-0.a:29500")}
 
 
 def test_a_name_that_is_somebody_elses_is_told_and_taken_when_it_is_free(job: Job):
