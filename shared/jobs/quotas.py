@@ -253,6 +253,7 @@ class _Dealing:
                       for job in seen.jobs}  # fmt: skip
         self.given = {job.name: min(job.workers, self.wants[job.name]) for job in seen.jobs}
         self.held = dict(held)
+        self._spare: list[JobObservation] = []
         for job in seen.jobs:
             quotas.count(job.name, self.given[job.name])
 
@@ -263,6 +264,9 @@ class _Dealing:
     def minima(self) -> None:
         """Who is to start, or to reach its minimum, in order."""
         waits: dict[Line, Blocked] = {}
+        self._spare = [
+            job for job in reversed(self.order) if job.name in self.ours and self.given[job.name] > job.minimum
+        ]
         for job in self.order:
             lacks = job.minimum - self.given[job.name]
             if job.name not in self.ours or self.wants[job.name] < job.minimum or lacks <= 0:
@@ -284,23 +288,23 @@ class _Dealing:
     def _make_room(self, job: JobObservation, lacks: int, blocked: Blocked) -> bool:
         """Take what others below that limit have above their minimum, the least important and youngest first; nothing
         where that is not enough."""
-        before = dict(self.given)
         found: Blocked | None = blocked
-        for other in reversed(self.order):
-            if other is job or other.name not in self.ours:
-                continue
+        taken: dict[str, int] = {}
+        for other in self._spare:
+            before = self.given[other.name]
             while (
-                found is not None
+                other is not job
+                and found is not None
                 and self.given[other.name] > other.minimum
                 and self.quotas.below(other.name, found.node)
             ):
+                taken.setdefault(other.name, before)
                 self.give(other.name, self.given[other.name] - 1)
                 found = self.quotas.blocked(job.name, lacks, starts=not self.given[job.name])
             if found is None:
                 return True
-        for name, workers in before.items():
-            if self.given[name] != workers:
-                self.give(name, workers)
+        for name, workers in taken.items():
+            self.give(name, workers)
         return False
 
     def growth(self) -> None:

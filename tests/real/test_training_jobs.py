@@ -168,14 +168,14 @@ def conclave(plane: RunningPlane, *arguments: str) -> str:
     return told.stdout
 
 
-def test_a_job_comes_grows_and_ends(job: Job):
+def test_a_job_comes_grows_and_ends(job: Job) -> None:
     job.apply({"hollow/run-seconds": "20"}, workers={"minimum": 2, "maximum": 4, "requested": 4})
     job.until_phase("Running")
     until(lambda: job.status()["runningWorkers"] == 4, lambda: f"4 workers run: {job.status()}")
     job.until_phase("Succeeded")
 
 
-def test_a_sidecar_that_outlives_the_training_does_not_keep_it(job: Job):
+def test_a_sidecar_that_outlives_the_training_does_not_keep_it(job: Job) -> None:
     job.apply(BY_HAND, workers={"minimum": 2, "maximum": 2}, backoffLimit=1)
     job.bound(2)
     job.run_all()
@@ -203,7 +203,7 @@ def test_a_sidecar_that_outlives_the_training_does_not_keep_it(job: Job):
 
 
 @pytest.mark.parametrize("reason", ["ImagePullBackOff", "CreateContainerConfigError"])
-def test_a_worker_that_cannot_begin_is_told_and_gives_its_gpus_back(job: Job, reason: str):
+def test_a_worker_that_cannot_begin_is_told_and_gives_its_gpus_back(job: Job, reason: str) -> None:
     job.apply(BY_HAND, workers={"minimum": 2, "maximum": 2}, gpus=4)
     for name in job.bound(2):
         job.say(name, "Pending", {"waiting": {"reason": reason, "message": "it cannot be"}})
@@ -215,7 +215,7 @@ def test_a_worker_that_cannot_begin_is_told_and_gives_its_gpus_back(job: Job, re
 
 
 @pytest.mark.parametrize("reason", ["OutOfnvidia.com/gpu", "TopologyAffinityError", "NodePorts", "TaintToleration"])
-def test_a_worker_that_a_kubelet_refuses_is_made_again_and_no_failure(job: Job, reason: str):
+def test_a_worker_that_a_kubelet_refuses_is_made_again_and_no_failure(job: Job, reason: str) -> None:
     job.apply(BY_HAND, workers={"minimum": 2, "maximum": 2})
     first = job.bound(2)["a-worker-1"]["metadata"]["uid"]
     refused = {"status": {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {reason}"}}
@@ -235,25 +235,25 @@ def test_a_worker_that_a_kubelet_refuses_is_made_again_and_no_failure(job: Job, 
     assert job.status().get("failures", 0) == 0
 
 
-def test_workers_of_unlike_specs_never_stand_side_by_side(job: Job):
+def test_workers_of_unlike_specs_never_stand_side_by_side(job: Job) -> None:
     job.apply({}, workers={"minimum": 2, "maximum": 2})
     job.until_phase("Running")
     before = {pod["metadata"]["uid"] for pod in job.pods().values()}
-    job.apply({}, workers={"minimum": 2, "maximum": 4, "requested": 4}, image="v2", rendezvousPort=29_500)
+    job.apply({}, workers={"minimum": 2, "maximum": 4, "requested": 2}, image="v2", rendezvousPort=29_500)
 
     def anew() -> bool:
         pods = job.pods().values()
-        return len(pods) == 4 and not before & {pod["metadata"]["uid"] for pod in pods}
+        return len(pods) >= 2 and not before & {pod["metadata"]["uid"] for pod in pods}
 
     until(anew, lambda: f"all workers are made anew: {job.status()}")
-    until(lambda: job.status()["runningWorkers"] == 4, lambda: f"4 workers run: {job.status()}")
+    until(lambda: job.status()["runningWorkers"] >= 2, lambda: f"its workers run: {job.status()}")
     told = [
         {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]} for pod in job.pods().values()
     ]
-    assert len({(env["PET_NNODES"], env["PET_RDZV_ENDPOINT"]) for env in told}) == 1
+    assert {(env["PET_NNODES"], env["PET_RDZV_ENDPOINT"]) for env in told} == {("2:4", "a-worker-0.a:29500")}
 
 
-def test_a_name_that_is_somebody_elses_is_told_and_taken_when_it_is_free(job: Job):
+def test_a_name_that_is_somebody_elses_is_told_and_taken_when_it_is_free(job: Job) -> None:
     other = {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a-worker-1", "annotations": BY_HAND},
         "spec": {"containers": [{"name": "c", "image": "i"}], "schedulerName": "nobody"},
@@ -265,7 +265,7 @@ def test_a_name_that_is_somebody_elses_is_told_and_taken_when_it_is_free(job: Jo
     job.until_phase("Running")
 
 
-def test_what_the_api_server_refuses_is_told_in_its_words(job: Job):
+def test_what_the_api_server_refuses_is_told_in_its_words(job: Job) -> None:
     quota = {
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}},
     }  # fmt: skip
@@ -274,7 +274,7 @@ def test_what_the_api_server_refuses_is_told_in_its_words(job: Job):
     assert "exceeded quota: few" in job.until_ready("WriteRefused")
 
 
-def test_a_worker_whose_node_is_lost_is_replaced_under_another_name(job: Job):
+def test_a_worker_whose_node_is_lost_is_replaced_under_another_name(job: Job) -> None:
     job.apply(BY_HAND, workers={"minimum": 2, "maximum": 2})
     job.bound(2)
     job.run_all()
@@ -289,7 +289,7 @@ def test_a_worker_whose_node_is_lost_is_replaced_under_another_name(job: Job):
     assert job.status().get("failures", 0) == 0
 
 
-def test_a_queue_is_read_before_anything_is_decided(job: Job):
+def test_a_queue_is_read_before_anything_is_decided(job: Job) -> None:
     queue = {
         "apiVersion": "conclave.io/v1alpha1", "kind": "Queue", "metadata": {"name": "research"},
         "spec": {"namespaces": [job.namespace], "maximum": {GPU: "2"}},

@@ -36,13 +36,14 @@ def standing(job: TrainingJob, pods: Sequence[WorkerPod], *, begin: bool = False
 
 
 def watch_places(state: State, seen: JobState, now: float) -> None:
-    """Note since when some of its pods have no node, or do not begin; each that does begins the wait anew. One that a
-    kubelet refuses has its place for a moment: that is no beginning."""
+    """Note since when some of its pods have no node, or do not begin; each that does begins the wait anew, and one
+    that is still on its way out. One that a kubelet refuses has its place for a moment: that is no beginning."""
     job, pods, wall = seen.job, state.pods_of(seen.job), state.wall(now)
     target = job.status.target
     holds = job.gpu_milli or (job.ps and job.ps_gpu_milli) or state.queues
     enough, begins = min(target, job.maximum), max(job.status.changed, job.status.retry_at)
-    waits = bool(target and holds and not job.problem and not has_succeeded(pods))
+    leaving = any(pod.state is PodState.LEAVING for pod in pods)
+    waits = bool(target and holds and not leaving and not job.problem and not has_succeeded(pods))
     placed, started = standing(job, pods), standing(job, pods, begin=True)
     seen.unplaced_since, seen.placed = _since(seen.unplaced_since, seen.placed, placed, enough, begins, wall, waits)
     seen.slow_since, seen.begun = _since(seen.slow_since, seen.begun, started, enough, begins, wall, waits)

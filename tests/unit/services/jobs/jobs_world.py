@@ -77,6 +77,8 @@ class World:
         self.settings = settings
         self.unfit: set[str] = set()
         """Pods that no node takes, for reasons beside GPUs."""
+        self.say_spec = True
+        """Whether pods say what they were made of; those of earlier releases do not."""
         self.stay: set[str] = set()
         """Pods that nobody confirms the end of."""
         self.become: dict[str, PodState] = {}
@@ -196,6 +198,8 @@ class World:
             attempt=int(labels[ATTEMPT_LABEL]), gpu_milli=held, created=EPOCH, made_of=labels[MADE_OF_LABEL],
             bounds=meta["annotations"][BOUNDS_ANNOTATION], queue=labels.get(QUEUE_LABEL, ""),
         )  # fmt: skip
+        if not self.say_spec:
+            pod = self.pods[write.name] = replace(pod, made_of="", bounds="")
         self.coming.append(ev.PodSeen(pod))
         return ev.Outcome.DONE
 

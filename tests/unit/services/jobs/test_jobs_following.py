@@ -219,6 +219,16 @@ def test_a_worker_on_its_way_out_is_waited_for_under_its_name():
     assert sorted(world.pods) == ["a-worker-0", "a-worker-1"]
 
 
+def test_a_worker_that_takes_long_to_leave_is_nothing_that_does_not_fit():
+    world = lost_worker("a-worker-1", requested=2, checkpoint="/c")
+    world.change_pod("a-worker-1", leave_by=EPOCH + world.now + 3600.0)
+    passes(world, 300)
+    assert (world.phase(), world.status().target) == (Phase.RESTARTING, 2)
+    world.stay.clear()
+    passes(world, 20)
+    assert (world.phase(), world.status().unplaced) == (Phase.RUNNING, 0)
+
+
 def test_a_worker_that_is_lost_is_replaced_under_another_name_and_told():
     world = lost_worker("a-worker-1", requested=2)
     world.unfit.add("a-worker-2")

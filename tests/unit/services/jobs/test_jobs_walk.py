@@ -20,8 +20,8 @@ STEPS = 250
 JOBS = 3
 
 
-def step(world: World) -> None:
-    """Something happens."""
+def step(world: World, *, ports: bool = False) -> None:
+    """Something happens. ``ports``: specs change too so that all workers are to be made anew."""
     rng = world.rng
     world.now += rng.random()
     drawn = rng.random()
@@ -34,7 +34,8 @@ def step(world: World) -> None:
     elif drawn < 0.80 and world.pods:
         name = rng.choice(sorted(world.pods))
         if world.pods[name].state is PodState.RUNNING:
-            world.change_pod(name, state=PodState.DISRUPTED if rng.random() < 0.6 else PodState.FAILED)
+            states = [PodState.DISRUPTED] * 3 + [PodState.FAILED] * 2 + [PodState.STUCK]
+            world.change_pod(name, state=rng.choice(states), cause=rng.choice(["", "OutOfcpu", "Evicted"]))
     elif drawn < 0.82 and world.pods:
         name = rng.choice(sorted(world.pods))  # somebody deletes it, or its node is gone
         world.remove_pod(name)
@@ -47,6 +48,7 @@ def step(world: World) -> None:
             "maximum": most,
             "requested": rng.randint(least, most),
             "paused": rng.random() < 0.2,
+            "port": rng.choice([29_400, 29_500]) if ports and rng.random() < 0.3 else job.port,
         }
         world.put_job(replace(job, **change))
     elif drawn < 0.89:
@@ -62,9 +64,13 @@ def storm(seed: int) -> World:
     world = World(seed, nodes=2)
     for number in range(JOBS):
         gpus = (0, 1000, 500)[number % 3]
-        world.put_job(a_job(f"j{number}", gpu_milli=gpus, created=EPOCH + number, backoff_limit=50))
+        world.put_job(
+            a_job(
+                f"j{number}", gpu_milli=gpus, created=EPOCH + number, backoff_limit=50, checkpoint="/c" * (number % 2)
+            )
+        )
     for _ in range(STEPS):
-        step(world)
+        step(world, ports=seed % 2 == 0)
     return world
 
 
@@ -72,6 +78,9 @@ def calm(world: World) -> None:
     """No more trouble: everything that was asked for is done, and the workers come to their end."""
     for job in world.jobs.values():
         world.put_job(replace(job, paused=False))
+    for name, pod in list(world.pods.items()):
+        if pod.state is PodState.STUCK:
+            world.change_pod(name, state=PodState.RUNNING)
     world.settle(rounds=400)
     for _ in range(20):
         going = [job for job in world.jobs.values() if job.status.phase not in ENDED]
@@ -102,6 +111,7 @@ def broken_by(monkeypatch: pytest.MonkeyPatch, seeds: range, *, validate: bool) 
     for seed in seeds:
         world = World(seed, nodes=2)
         world.core.state.settings = world.settings = replace(SETTINGS, validate=validate)
+        world.say_spec = False  # else most of what goes goes for its spec
         world.put_job(a_job("j0", gpu_milli=1000, backoff_limit=50))
         for _ in range(STEPS):
             step(world)
