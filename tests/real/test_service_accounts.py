@@ -169,8 +169,12 @@ def groups(plane: RunningPlane, space: str) -> None:
 
 def objects(plane: RunningPlane, space: str) -> None:
     """A Queue and a LatencyTarget say in their status what is wrong with them."""
-    queue = {"kind": "Queue", "metadata": {"name": f"orphan-{space}"[:60]}, "spec": {"parent": "nobody"}}
-    target = {"kind": "LatencyTarget", "metadata": {"name": f"of-{space}"[:60]}, "spec": {"host": "::1", "port": 1}}
+    queue: Json = {"kind": "Queue", "metadata": {"name": f"orphan-{space}"[:60]}, "spec": {"parent": "nobody"}}
+    target: Json = {
+        "kind": "LatencyTarget",
+        "metadata": {"name": f"of-{space}"[:60]},
+        "spec": {"host": "::1", "port": 1},
+    }
     for made in (queue, target):
         plane.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "conclave.io/v1alpha1", **made}))
         read = ("get", f"{made['kind'].lower()}.conclave.io", made["metadata"]["name"])
@@ -228,7 +232,14 @@ async def test_each_service_works_with_its_own_account_and_is_forbidden_nothing(
         with contextlib.ExitStack() as stack:
             python = (sys.executable, "-m")
             for number in range(2):
-                command = (*python, "services.agent", "--etcd", etcd.endpoint, "--id", f"agent-{number}")
+                command: tuple[str, ...] = (
+                    *python,
+                    "services.agent",
+                    "--etcd",
+                    etcd.endpoint,
+                    "--id",
+                    f"agent-{number}",
+                )
                 stack.enter_context(
                     running(tmp_path, f"agent-{number}", *command, ready=lambda line: line.startswith("ready"))
                 )
