@@ -151,7 +151,7 @@ class HollowKubelets:
                 self._nodes.pop(name, None)
             else:
                 self._nodes[name] = node
-                status = {} if _is_ready(node) else {"conditions": [_ready()]}
+                status: Json = {} if _is_ready(node) else {"conditions": [_ready()]}
                 if changed := allocatable_changes(node["status"]):
                     status["allocatable"] = changed
                 if status and not _ignored(node):
