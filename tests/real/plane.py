@@ -147,10 +147,14 @@ class Plane:
         self.folder.mkdir(parents=True, exist_ok=True)
         ca = self._ca.write(self.folder / "ca.pem")
         self._write_files()
-        settings = EmbeddedEtcdSettings(data_dir=self.folder / "etcd", fsync=False, die_with_parent=True)
+        own = self._binaries / "etcd"
+        settings = EmbeddedEtcdSettings(
+            data_dir=self.folder / "etcd",
+            binary=own if os.access(own, os.X_OK) else None,
+            fsync=False,
+            die_with_parent=True,
+        )
         self._etcd = EmbeddedEtcd(settings)
-        if os.access(self._binaries / "etcd", os.X_OK):
-            self._etcd._binary = self._binaries / "etcd"
         await self._etcd.start()
         context = ssl.create_default_context(cafile=str(ca))
         self._session = aiohttp.ClientSession(
