@@ -124,6 +124,8 @@ class PodGroups:
             return
         members = self._into(pod.group)
         known = members.pending.get(uid)
+        if not members.there:
+            members.excused = 0  # what comes now is waited for anew
         self.key_of[uid] = pod.group
         members.pending[uid] = pod
         if known is None:

@@ -217,8 +217,8 @@ class Reclaimer:
         None."""
         state = self._state
         if (group := state.queue.groups.get(key)) is None:
-            pod = state.queue.entries[key].pod
-            return pod if state.constraints.fits_nowhere(pod) else None
+            entry = state.queue.entries.get(key)
+            return entry.pod if entry is not None and state.constraints.fits_nowhere(entry.pod) else None
         return [entry.pod for entry in group.in_order()]
 
     def _is_held_back(self, unit: Waiting, chosen: _Chosen) -> bool:
@@ -232,9 +232,10 @@ class Reclaimer:
             return False
         if room is None:
             return True
-        queued: QueuedGroup | Entry = state.queue.groups.get(unit.key) or state.queue.entries[unit.key]
-        pods = [one.pod for one in (queued.in_order() if isinstance(queued, QueuedGroup) else [queued])]
-        now = room.anew(pods, unit)
+        group, entry = state.queue.groups.get(unit.key), state.queue.entries.get(unit.key)
+        entries = group.in_order() if group is not None else [entry] if entry is not None else []
+        pods = [one.pod for one in entries]
+        now = room.anew(pods, unit) if pods else None
         return now is not None and now.fits(victims)
 
     # --- no node takes units ------------------------------------------------------------------------------------

@@ -88,6 +88,20 @@ def test_a_gang_that_is_run_again_beside_what_is_left_of_the_last_run_goes_as_a_
     assert sorted(bound(scene)[-3:]) == ["a0", "a1", "a2"]
 
 
+def test_a_run_after_one_whose_ended_members_stood_for_others_goes_as_a_whole() -> None:
+    scene, key = ended(3, "Succeeded", "Succeeded", "Failed")
+    replacement(scene, key, "again")
+    scene.run(batch=100, until_s=20)
+    assert bound(scene)[-1] == "again"
+    scene.change_pod("uid-again", phase="Succeeded")
+    scene.run(batch=100, until_s=1)
+    for number in range(3):
+        replacement(scene, key, f"a{number}")
+        scene.run(batch=100, until_s=1)
+        assert (f"a{number}" in bound(scene)) is (number == 2)
+    assert {"a0", "a1", "a2"} <= set(bound(scene))
+
+
 @pytest.mark.parametrize("priority", [0, 10], ids=["equal", "lower"])
 def test_a_gang_that_lost_a_member_goes_before_others_of_its_priority(priority: int) -> None:
     """The filler has waited for longer; the node comes back from a drain."""
