@@ -217,6 +217,8 @@ async def exercise(world: World) -> None:
         }
     }
     await world.call("PATCH", "/apis/policy/v1/namespaces/default/poddisruptionbudgets/kept/status", budget, MERGE)
+    # another scheduler is at work: the node is closed to it while room is made there
+    await world.add_pod("theirs", schedulerName="another-scheduler")
     await world.add_pod("urgent", cpu="1500m", priorityClassName="high", **only)
     await world.until(lambda c: c.bound("urgent"), within_s=60, what="the preemptor takes the victim's place")
 

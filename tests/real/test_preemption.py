@@ -73,12 +73,20 @@ class Cluster:
         return sum(1 for pod in self.named(prefix) if node_of(pod))
 
     async def follow(self, listed: asyncio.Event) -> None:
-        async with self.session.get("/api/v1/pods") as answer:
-            page = await answer.json()
-        for pod in page["items"]:
-            await self._take("ADDED", pod)
-        listed.set()
-        version = page["metadata"]["resourceVersion"]
+        """Eternal: the API server closes the watch of a client that is slow for a moment, so it lists again."""
+        while True:
+            async with self.session.get("/api/v1/pods") as answer:
+                page = await answer.json()
+            there = {pod["metadata"]["uid"] for pod in page["items"]}
+            for pod in page["items"]:
+                await self._take("ADDED", pod)
+            for pod in [pod for uid, pod in self.pods.items() if uid not in there]:
+                await self._take("DELETED", pod)
+            listed.set()
+            with contextlib.suppress(aiohttp.ClientError):
+                await self._watch(page["metadata"]["resourceVersion"])
+
+    async def _watch(self, version: str) -> None:
         path = f"/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion={version}"
         async with self.session.get(path, timeout=aiohttp.ClientTimeout(total=None)) as stream:
             rest = b""
@@ -86,10 +94,10 @@ class Cluster:
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
                     event = json.loads(line)
-                    assert event["type"] != "ERROR", event
+                    if event["type"] == "ERROR":
+                        return
                     if event["type"] != "BOOKMARK":
                         await self._take(event["type"], event["object"])
-        raise AssertionError("the watch of pods has ended")
 
     async def _take(self, kind: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]

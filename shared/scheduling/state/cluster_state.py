@@ -169,11 +169,19 @@ class ClusterState:
 
     def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
         """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, but not itself, and no
-        fellow member of its group, with which it is placed together."""
+        fellow member of its group, with which it is placed together.
+
+        Of those that are nominated there and equal the first come is first, so that each is placed as its room comes:
+        kube-scheduler has all of them yield to each other until the last victim has left.
+        """
+        in_turn = pod.nominated_node == node_name and self.release is not Release.V1_36
         return [
             other
             for other in self.nominated.get(node_name, {}).values()
-            if other.priority >= pod.priority and other.uid != pod.uid and not (pod.group and other.group == pod.group)
+            if other.priority >= pod.priority
+            and other.uid != pod.uid
+            and not (pod.group and other.group == pod.group)
+            and not (in_turn and other.priority == pod.priority and _turn(pod) < _turn(other))
         ]
 
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
@@ -192,3 +200,8 @@ class ClusterState:
                 pod = self.index.get(uid)
                 if pod is None or pod.group != key:
                     yield f"members: {uid} is counted to {key}, and stands nowhere or for another"
+
+
+def _turn(pod: Pod) -> tuple[str, str]:
+    """Sorts pods by who came first."""
+    return pod.created, pod.uid

@@ -55,3 +55,15 @@ def test_a_preemptor_yields_to_one_that_left_its_group_for_a_nomination() -> Non
     burst(scene, 2)
     scene.run(batch=100, until_s=3)
     assert len(set(scene.evicted)) == 2
+
+
+def test_a_preemptor_is_bound_as_its_room_comes_though_others_victims_do_not_leave() -> None:
+    """One victim with a finalizer, or an hour of grace, must not hold up who waits for the others on its node."""
+    scene = crowded(1, 4)
+    burst(scene, 4)
+    scene.run(batch=100, until_s=3)
+    for count, uid in enumerate(sorted(scene.evicted)[:3], 1):
+        scene.delete_pod(uid)
+        scene.run(batch=100, until_s=15)
+        assert len(scene.bindings) == count
+    assert check_overcommit(scene) == []
