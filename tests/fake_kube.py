@@ -17,6 +17,7 @@ import msgspec
 
 from services.twin.patches.json_patch import json_patch
 from services.twin.registry.status import ApiError
+from shared.adapters.kube.signs import WatchSigns
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import objects as api
 from shared.kube.resources import EVENTS, PODS, Deleted, ObjectList, Resource, Upserted, WatchEvent
@@ -210,6 +211,7 @@ class AsyncKube:
 
     def __init__(self, server: FakeKube) -> None:
         self.server = server
+        self.signs = WatchSigns()
         self.faults: dict[str, list[str]] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.reached: dict[str, asyncio.Event] = {}
