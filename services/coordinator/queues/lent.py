@@ -70,7 +70,8 @@ class Lent:
         if state.nodes_version != self._nodes_version:
             self._nodes_version = state.nodes_version
             self._held.clear()
-        for line in (None, *lines) if lines else ():
+        counted: list[Line | None] = [None, *lines] if lines else []
+        for line in counted:
             if line not in self._held:
                 uids = list(tree.decided.leaving if line is None else line.charges)
                 stock.weighed += len(uids)
@@ -78,7 +79,7 @@ class Lent:
         if not lines or state.nodes_version != self._nodes_version:
             return []
         rows = rows[rows < table.rows]
-        part: IntArray = np.zeros(len(rows))
+        part = np.zeros(len(rows))
         enough = np.ones(len(rows), np.bool_)
         for name, amount in unit.amounts:
             column = PODS_COLUMN if name == PODS else table.column_of.get(name)
