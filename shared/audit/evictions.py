@@ -69,6 +69,7 @@ class Evictions:
         self._hits: dict[str, _Hit] = {}
         """By group."""
         self.budgets = False
+        self._marked_again: set[str] = set()
         """There are disruption budgets, which say who leaves rather than another."""
         self._leaving: dict[str, _Leaving] = {}
         self._order = 0
@@ -95,6 +96,10 @@ class Evictions:
             self._victims[after.uid] = victim
             self._leave_whole(after, time_s)
         elif marked and before is not None and before.terminating:
+            again = after.evicted == self._victims[after.uid].pod.evicted and before.evicted is not None
+            if again and after.uid not in self._marked_again:  # an eviction puts its own reason there: ours comes back
+                self._marked_again.add(after.uid)
+                return
             self._note("evicted", f"{after.key} is evicted once more while it is leaving")
 
     def _note_rival(self, before: PodView | None, after: PodView) -> None:

@@ -287,7 +287,7 @@ class Preemptor:
             elif again is not None and again.violations <= chosen.violations:
                 message = search.untold.pop(uid, "") or failure_message(self._state.constraints.diagnosis(pod))
                 self.nominations.make({uid: again.node_name}, again.victims, again.violating, message)
-                search.add([row])  # others may leave there for the next of the group
+                search.add([] if row is None else [row])  # others may leave there for the next of the group
                 return
         self._end(group, search)
 

@@ -21,7 +21,7 @@ OTHERS_WAIT_S = 5.0
 """Longest time that anybody waits for a unit that cannot go."""
 REFUSED = (
     {"kind": "forbid", "method": "POST", "path": "-refused/binding$"},
-    {"kind": "forbid", "method": "POST", "path": "-stubborn/eviction$", "count": 2},
+    {"kind": "forbid", "method": "DELETE", "path": "-stubborn$", "count": 2},
 )
 """What the webhook does: by the names of the pods."""
 

@@ -82,6 +82,17 @@ def test_a_group_whose_members_leave_one_by_one_may_keep_some():
     assert history.report().ok
 
 
+def test_a_victim_that_is_marked_again_since_the_eviction_put_its_own_reason_there_was_evicted_once():
+    history = full().pod("high", priority=5)
+    history.nominated("high", "n1").evicted("a", leaves=False).terminate("a")
+    (first,) = history.objects["Pod", "a"]["status"]["conditions"]
+    servers = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}
+    for condition in (servers, first):
+        history.changed("a", lambda pod, one=condition: pod["status"].update(conditions=[one]))
+    history.gone("Pod", "a").bind("high", "n1")
+    assert history.report().ok
+
+
 def test_a_victim_that_is_evicted_again_while_it_leaves_is_a_violation():
     history = full().pod("high", priority=5)
     history.nominated("high", "n1").evicted("a", leaves=False).terminate("a")
