@@ -48,7 +48,7 @@ async def collect(client: KubeClient, resource_version: str, number: int) -> lis
 
 def soon() -> WatchSigns:
     """Streams end after a second."""
-    return WatchSigns(bounds_s=(1, 1), grace_s=0.3)
+    return WatchSigns(most_s=1, grace_s=0.3)
 
 
 def names(events: list[WatchEvent[Any]]) -> list[str]:
@@ -162,7 +162,7 @@ async def test_without_the_silence_watchdog_a_half_open_watch_stays_blind():
         stream(event("ADDED", pod("a", 5)), end="silence"),
         stream(event("ADDED", pod("b", 6)), end="silence"),
     )
-    off = WatchSigns(bounds_s=(1, 1), grace_s=3600.0)
+    off = WatchSigns(most_s=1, grace_s=3600.0)
     async with ScriptedApi().on("WATCH", PODS_PATH, *script) as api, client_of(api, signs=off) as client:
         watch = client.watch(PODS, resource_version="4")
         await anext(watch)
@@ -185,11 +185,11 @@ async def test_when_one_watch_was_blind_those_that_are_as_silent_are_opened_anew
     nodes = (silent, stream(event("ADDED", {"metadata": {"name": "n"}}), end="silence"))
     pods = (stream(event("ADDED", pod("a", 5)), end="silence"), stream(end="silence"))
     api = ScriptedApi().on("WATCH", PODS_PATH, *pods).on("WATCH", "/api/v1/nodes", *nodes)
-    book = WatchSigns(bounds_s=(3600, 3600), grace_s=1.0, silence_s=3600.0)
+    book = WatchSigns(most_s=3600, grace_s=1.0, silence_s=3600.0)
     async with api, client_of(api, signs=book) as client:
         of_nodes = asyncio.create_task(anext(client.watch(NODES, resource_version="4")))
         await asyncio.wait_for(asked.wait(), 10.0)
-        book.bounds_s = (1, 1)
+        book.most_s = 1
         of_pods = asyncio.create_task(collect(client, "4", 2))
         found = await asyncio.wait_for(of_nodes, 10.0)
         of_pods.cancel()

@@ -7,8 +7,9 @@ A balancer, a NAT or a server that lost its power leave a connection that is ope
 the healthy one of a quiet kind. HTTP/1.1 has no ping, a request on another connection proves that other one, and the
 bookmarks of a real server come once a minute. What a server does owe to each stream is its end, after the seconds that
 were asked for (``timeoutSeconds``): they are few, so the end is the proof, and the connection that gave it is used
-again. The load does not grow with the number of watches: one small request in ``SPACING_S`` in all. A server that is
-strained (429, an answer that takes long) is asked for long streams instead, since one that is open costs it nothing.
+again. Each flow can be lost alone, so each has to prove itself: a watch is one small request in some 25 s, which lists
+nothing. A server that is strained (429, an answer that takes long) is asked for long streams instead, since one that is
+open costs it nothing.
 
 Pure: times are seconds of the caller's clock.
 """
@@ -24,11 +25,8 @@ import structlog
 
 log = structlog.get_logger()
 
-SPACING_S = 1.5
-"""Streams of one client end, and are opened anew, this far apart on the average: 18 kinds in 27 s."""
-
-LEAST_S, MOST_S = 20.0, 60.0
-"""Bounds of a stream's length; above the second a bookmark is the sooner proof."""
+LENGTH_S = 27
+"""Of a stream at most: with ``GRACE_S`` a blind one is found within 30 s, however many there are."""
 
 GRACE_S = 2.5
 """How late a sign may be: the server's timers and ours, a slow way."""
@@ -80,8 +78,7 @@ class WatchSigns:
     """Of one client. ``rng`` spreads the ends of streams, of this client and of many."""
 
     rng: Random = field(default_factory=Random)
-    spacing_s: float = SPACING_S
-    bounds_s: tuple[float, float] = (LEAST_S, MOST_S)
+    most_s: int = LENGTH_S
     grace_s: float = GRACE_S
     silence_s: float = 90.0
     """In a long stream bookmarks are the signs: one a minute from a real server."""
@@ -114,11 +111,9 @@ class WatchSigns:
         """The ``timeoutSeconds`` of the stream that is about to be opened."""
         if now < self._strained_until:
             return self.rng.randint(*LONG_S)
-        least, most = self.bounds_s
-        length = min(max(self.spacing_s * len(self._signs), least), most)
         # the first one of each is cut short by chance, so that those which began together do not end together
         share = 1.0 - 0.15 * self.rng.random() if sign.streams else 0.3 + 0.7 * self.rng.random()
-        return max(1, round(length * share))
+        return max(1, round(self.most_s * share))
 
     def opened(self, sign: Sign, now: float, *, length_s: int, took_s: float, leave: Callable[[], None]) -> None:
         """The server has answered 200, after ``took_s``."""

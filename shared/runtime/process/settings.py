@@ -27,10 +27,10 @@ S = TypeVar("S")
 
 ENV_PREFIX = "CONCLAVE_"
 NOT_SETTINGS = frozenset(
-    {"CONCLAVE_SHARED", "CONCLAVE_FAILPOINT", "CONCLAVE_CONFIG", "CONCLAVE_CONTEXTS", "CONCLAVE_SERVER"}
+    ENV_PREFIX + name for name in ("SHARED", "FAILPOINT", "CONFIG", "CONTEXTS", "SERVER", "ETCD_BINARY")
 )
-"""Variables of ours that are no service's settings: tests' data, failpoints, where the TOML file is, and which server
-an operator's command line speaks to."""
+"""Variables of ours that are no service's settings: tests' data, failpoints, where the TOML file is, which server an
+operator's command line speaks to, and which etcd ``conclave up`` runs beside the services, which inherit its own."""
 
 SERVICES = ("AGENT", "AUTOSCALER", "BINDER", "CLI", "COORDINATOR", "JOBS", "LEARNER", "SINGLE", "TWIN")
 """``CONCLAVE_AGENT_X`` is X for agents alone; every other service skips it. One environment may serve all."""

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from shared.adapters.kube.signs import GRACE_S, LEAST_S, LOST_S, MOST_S, SPACING_S, Sign, WatchSigns, told
+from shared.adapters.kube.signs import GRACE_S, LENGTH_S, LOST_S, Sign, WatchSigns, told
 
 FOUND_WITHIN_S = 30.0
 
@@ -26,7 +26,7 @@ def opened(signs: WatchSigns, sign: Sign, now: float, left: list[str]) -> int:
     return length_s
 
 
-@pytest.mark.parametrize("number", [1, 6, 12, 18])
+@pytest.mark.parametrize("number", [1, 6, 18, 30, 100])
 def test_a_blind_watch_is_found_within_thirty_seconds(number: int) -> None:
     signs, found, left = watches(number)
     for _ in range(50):
@@ -37,20 +37,18 @@ def test_a_blind_watch_is_found_within_thirty_seconds(number: int) -> None:
             assert sign.due_at <= FOUND_WITHIN_S
 
 
-@pytest.mark.parametrize("number", [1, 6, 18, 100])
-def test_the_load_on_a_healthy_server_does_not_grow_with_the_number_of_watches(number: int) -> None:
+@pytest.mark.parametrize("number", [1, 6, 18, 30, 100])
+def test_a_watch_is_opened_no_oftener_than_its_sign_needs(number: int) -> None:
     signs, found, left = watches(number)
     lengths = [opened(signs, sign, 0.0, left) for sign in found for _ in range(20)]
-    per_s = number / (sum(lengths) / len(lengths))
-    assert per_s <= 1.25 * max(1 / SPACING_S, number / MOST_S)
-    assert max(lengths) <= MOST_S
+    assert sum(lengths) / len(lengths) >= 0.9 * LENGTH_S
 
 
 def test_watches_that_began_together_do_not_end_together() -> None:
     signs = WatchSigns(Random(1))
     lengths = {signs.length_s(signs.begin(f"kind{at}", 0.0), 0.0) for at in range(18)}
     assert len(lengths) > 6
-    assert max(lengths) - min(lengths) > LEAST_S / 3
+    assert max(lengths) - min(lengths) > LENGTH_S / 4
 
 
 def test_who_keeps_sending_is_alive_though_the_end_is_late() -> None:
@@ -76,7 +74,7 @@ def test_a_strained_server_is_asked_for_long_streams_and_its_bookmarks_are_the_s
     assert sign.due_at == 10.0 + signs.silence_s + GRACE_S
     signs.bookmarked(sign, 70.0, length_s=length_s)
     assert sign.due_at == 70.0 + signs.silence_s + GRACE_S
-    assert signs.length_s(sign, 1000.0) <= MOST_S
+    assert signs.length_s(sign, 1000.0) <= LENGTH_S
 
 
 def test_a_slow_answer_is_a_strained_servers() -> None:

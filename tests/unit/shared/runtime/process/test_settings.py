@@ -11,6 +11,7 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.runtime.observe.masking import MASK, effective
+from shared.runtime.process.embedded_etcd import BINARY_ENV
 from shared.runtime.process.settings import describe, load, parse_flags
 
 
@@ -139,6 +140,11 @@ def test_what_names_the_operators_server_is_no_setting_of_a_service():
     assert load(Settings, environ=environ).renew_s == 2.0
     with pytest.raises(ConfigError, match="CONCLAVE_SERVERS"):
         load(Settings, environ={"CONCLAVE_SERVERS": "http://a:8701"})
+
+
+def test_which_etcd_a_command_line_runs_is_no_setting_of_the_services_that_inherit_its_environment():
+    environ = {BINARY_ENV: "/usr/bin/etcd", "CONCLAVE_RENEW_S": "2"}
+    assert load(Settings, environ=environ).renew_s == 2.0
 
 
 def test_flags_of_the_command_line():
