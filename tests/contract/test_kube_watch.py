@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from aiohttp import web
 from shared.adapters.kube import signs
 from shared.adapters.kube import watch as kube_watch
 from shared.adapters.kube.api import KubeClient
-from shared.adapters.kube.signs import WatchSigns
+from shared.adapters.kube.signs import LENGTH_S, WatchSigns
 from shared.adapters.kube.watch import WatchPolicy
 from shared.errors import KubeExpired, KubeRejected
 from shared.kube.resources import NODES, PODS, Bookmark, Deleted, Malformed, Upserted, WatchEvent
@@ -24,6 +25,7 @@ from tests.contract.scripted_client import PODS_PATH, client_of
 from tests.faults.scripted_api import (
     Answer,
     ScriptedApi,
+    StaticAccess,
     answer,
     bookmark,
     drop_reply,
@@ -33,6 +35,7 @@ from tests.faults.scripted_api import (
     pod,
     stream,
 )
+from tests.faults.tcp_proxy import TcpProxy
 
 
 async def collect(client: KubeClient, resource_version: str, number: int) -> list[WatchEvent[Any]]:
@@ -74,7 +77,7 @@ async def test_a_watch_asks_for_bookmarks_and_for_an_end_that_is_soon_due():
         await collect(client, "4", 1)
     query = api.seen[0].query
     assert query["allowWatchBookmarks"] == "true"
-    assert 6 <= int(query["timeoutSeconds"]) <= 20
+    assert 8 <= int(query["timeoutSeconds"]) <= LENGTH_S
 
 
 async def test_a_server_that_asks_to_be_asked_less_is_asked_for_long_streams():
@@ -196,6 +199,23 @@ async def test_when_one_watch_was_blind_those_that_are_as_silent_are_opened_anew
     assert isinstance(found, Upserted)
     assert found.object.metadata.name == "n"
     assert client.signs.blind == 1
+
+
+async def test_after_a_blind_watch_no_idle_connection_is_trusted_either():
+    """A balancer lost its server: the look at its revision, on the connection of the last list, would wait in vain."""
+    pods = (stream(event("ADDED", pod("a", 5)), end="silence"), stream(event("ADDED", pod("b", 6)), end="silence"))
+    api = ScriptedApi().on("WATCH", PODS_PATH, *pods).on("GET", PODS_PATH, answer(200, page([], 5)))
+    async with api, TcpProxy(urlsplit(api.url).port or 0) as balancer:
+        access = StaticAccess(f"http://127.0.0.1:{balancer.port}")
+        async with (
+            client_of(api, access=access, signs=soon()) as client,
+            contextlib.aclosing(client.watch(PODS, resource_version="4")) as watch,
+        ):
+            await anext(watch)
+            await client.list(PODS)
+            balancer.lose_servers()
+            found = await asyncio.wait_for(anext(watch), 4.0)  # that look is waited for 5 s
+    assert names([found]) == ["b"]
 
 
 async def test_a_bookmark_that_goes_back_means_list_again():

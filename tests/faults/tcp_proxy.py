@@ -23,6 +23,8 @@ class TcpProxy:
         self._server: asyncio.Server | None = None
         self._pipes: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._flows: dict[asyncio.StreamWriter, asyncio.StreamWriter] = {}
+        """By the side of the client: the side of the server."""
         self._lost: set[asyncio.StreamWriter] = set()
         self._passing = asyncio.Event()
         self._passing.set()
@@ -46,6 +48,10 @@ class TcpProxy:
     def lose_servers(self) -> None:
         """As a balancer whose server has lost its power."""
         self._lost |= self._writers
+
+    def lose_one_server(self) -> None:
+        """As a NAT that forgot one flow: the one that stands for longest."""
+        self._lost |= {*next((client, server) for client, server in self._flows.items() if client in self._writers)}
 
     def reset(self) -> None:
         """Break every connection with a RST."""
@@ -77,6 +83,7 @@ class TcpProxy:
             writer.transport.abort()
             return
         self._writers |= {writer, up_writer}
+        self._flows[writer] = up_writer
         self._spawn(self._pipe(reader, up_writer, self._count_up))
         self._spawn(self._pipe(up_reader, writer, self._may_reply))
 
@@ -110,5 +117,6 @@ class TcpProxy:
             pass
         finally:
             self._writers.discard(writer)
+            self._flows.pop(writer, None)
             with contextlib.suppress(OSError):
                 writer.close()

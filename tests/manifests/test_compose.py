@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.runtime.process.etcd_release import unsafe_text
 from tests.manifests.rendering import ROOT
 
 COMPOSE = ROOT / "compose"
 MAIN = "docker-compose.yaml"
-FILES: list[tuple[str, ...]] = [(MAIN,), (MAIN, "etcd-cluster.yaml"), (MAIN, "outside-cluster.yaml")]
+FILES: list[tuple[str, ...]] = [
+    (MAIN,), (MAIN, "etcd-cluster.yaml"), (MAIN, "outside-cluster.yaml"), (MAIN, "etcd-safe.yaml"),
+]  # fmt: skip
 HARDENED_BY_HAND = {"secrets"}
 OTHERS = {"prometheus", "grafana"}
 """Images that are not ours."""
@@ -79,6 +82,27 @@ def test_an_outside_cluster_takes_the_twins_place() -> None:
         assert "--kubeconfig /cluster/config" in services[name]["command"]
 
 
+def test_etcds_own_image_runs_as_whoever_its_data_belong_to_and_on_the_same_flags() -> None:
+    owner = runpy.run_path(str(COMPOSE / "make_secrets.py"), run_name="read")["SERVICE"]
+    ours, safe = (merged(files)["services"]["etcd"] for files in (FILES[0], FILES[3]))
+    assert safe["user"] == f"{owner}:{owner}"  # root without capabilities cannot write there
+    assert safe["command"] == ours["command"]
+    assert safe["healthcheck"]["test"][1] == "etcdctl"  # ours has no place in that image
+    release = re.fullmatch(r"registry\.k8s\.io/etcd:(\d+\.\d+\.\d+)-\d+", safe["image"])
+    assert release is not None
+    assert not unsafe_text(release[1])
+
+
+@pytest.mark.parametrize("files", FILES, ids="+".join)
+def test_every_service_knows_that_etcd_is_the_meshs_own(files: tuple[str, ...]) -> None:
+    told = {
+        name: service["environment"].get("CONCLAVE_ETCD_UPKEEP")
+        for name, service in merged(files)["services"].items()
+        if "CONCLAVE_ETCD" in service["environment"]
+    }
+    assert set(told.values()) == {"own"}, told
+
+
 @pytest.mark.parametrize("files", FILES, ids="+".join)
 def test_containers_are_hardened_and_restarted(files: tuple[str, ...]) -> None:
     for name, service in merged(files)["services"].items():
@@ -90,7 +114,8 @@ def test_containers_are_hardened_and_restarted(files: tuple[str, ...]) -> None:
             continue
         assert service["restart"] == ("no" if name == "cli" else "unless-stopped"), name
         assert name == "cli" or service["healthcheck"]["test"], name
-        assert "user" not in service, name
+        ours = service["image"].startswith("conclave-") or name in OTHERS
+        assert ("user" not in service) if ours else service["user"] not in ("0", "0:0", "root"), name
 
 
 @pytest.mark.parametrize("files", FILES, ids="+".join)

@@ -78,8 +78,13 @@ class Stream:
     async def read(self, timeout_s: float) -> bytes:
         """What came since the last call, at least one byte; nothing once the server has ended the stream.
 
-        ``TimeoutError``: no byte for so long. Another ``OSError``: it broke off, or was left."""
-        return await self._connection.read(timeout_s)
+        ``TimeoutError``: no byte for so long, and what is idle is as little trusted. Another ``OSError``: it broke off,
+        or was left."""
+        try:
+            return await self._connection.read(timeout_s)
+        except TimeoutError:
+            self._pool.doubt()
+            raise
 
     def leave(self) -> None:
         """Whoever reads is told that it broke off."""
