@@ -97,5 +97,13 @@ def bare_host(text: str) -> str:
     return inner
 
 
+def is_every_address(host: str) -> bool:
+    """Whether it is what a socket is bound to for every address (0.0.0.0, ::), and leads nobody anywhere."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535

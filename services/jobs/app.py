@@ -128,6 +128,6 @@ async def _lead(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(shell.run())
         tasks.create_task(rollouts.follow(shell.post_one))
-        tasks.create_task(tell_unserved(api.may_list, runtime.health.note))
+        tasks.create_task(tell_unserved(api.lists, runtime.health.note))
         for follower in followers(api, group, shell.post):
             tasks.create_task(follower)

@@ -190,8 +190,8 @@ async def tell_unserved(settings: MeshSettings) -> None:
     client = KubeClient(await KubeConfig.load(settings.kubeconfig, context=settings.context))
     missing = False
     try:
-        while not await client.may_list(TRAINING_JOBS, timeout_s=CHECK_S):
-            if not missing:
+        while not (served := await client.lists(TRAINING_JOBS, timeout_s=CHECK_S)):
+            if served is False and not missing:
                 missing = True
                 click.echo(
                     "--jobs: this cluster serves no TrainingJobs that we may list, so none is run: kubectl apply -f "

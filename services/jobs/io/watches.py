@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import structlog
 
 from services.jobs.core import events as ev
-from shared.errors import ConfigError, KubeError
+from shared.errors import ConfigError
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.queues import QUEUES, queue_from_api
 from shared.kube.resources import NODES, Deleted, Malformed, Resource, Upserted
@@ -51,11 +50,14 @@ async def group_version(may_list: Callable[[Resource[Any]], Any]) -> Resource[An
     )
 
 
-async def tell_unserved(may_list: Callable[[Resource[Any]], Awaitable[bool]], note: Callable[[str, str], None]) -> None:
+async def tell_unserved(
+    lists: Callable[[Resource[Any]], Awaitable[bool | None]], note: Callable[[str, str], None]
+) -> None:
     """Whether TrainingJobs are served, for the process's warnings; eternal. Nothing else tells of a kind's coming."""
     while True:
-        with suppress(KubeError):
-            note("training_jobs", "" if await may_list(TRAINING_JOBS) else UNSERVED)
+        served = await lists(TRAINING_JOBS)
+        if served is not None:
+            note("training_jobs", "" if served else UNSERVED)
         await asyncio.sleep(UNSERVED_LOOK_S)
 
 

@@ -124,13 +124,17 @@ class KubeClient:
 
     async def may_list(self, resource: Resource[Any], *, timeout_s: float = 5.0) -> bool:
         """Whether ``resource`` is served and ours to list; True also where the server does not say."""
+        return await self.lists(resource, timeout_s=timeout_s) is not False
+
+    async def lists(self, resource: Resource[Any], *, timeout_s: float = 5.0) -> bool | None:
+        """As ``may_list``; None where the server does not say."""
         route, query = f"list {resource.plural}", {"limit": "1"}
         try:
             await self._http.request(route, "GET", resource.path(), query=query, timeout_s=timeout_s)
         except KubeRejected as error:
-            return error.status not in (401, 403, 404)
+            return False if error.status in (401, 403, 404) else None
         except KubeError:
-            return True
+            return None
         return True
 
     async def list(self, resource: Resource[T], *, timeout_s: float = 60.0) -> ObjectList[T]:

@@ -56,6 +56,9 @@ async def credential_of(user: Entry, cluster: Entry) -> Credential:
     asked = user.fields["exec"]
     if not isinstance(asked, dict) or not isinstance(asked.get("command"), str) or not asked["command"]:
         raise user.error("exec", "Expected key command")
+    arguments = asked.get("args") or []
+    if not isinstance(arguments, list):
+        raise user.error("exec.args", f"{str(arguments)[:64]!r} is no list; write one item for each argument")
     command, version = asked["command"], str(asked.get("apiVersion") or "")
     if os.sep in command:
         command = str(user.folder / command)
@@ -65,7 +68,7 @@ async def credential_of(user: Entry, cluster: Entry) -> Credential:
         told["cluster"] = _cluster_info(cluster)
     try:
         environment = _environment(asked, version, told)
-        found = await _run(command, [str(part) for part in asked.get("args") or ()], environment, interactive)
+        found = await _run(command, [str(part) for part in arguments], environment, interactive)
     except FileNotFoundError as error:
         hint = " ".join(str(asked.get("installHint") or "").split())[:HINT_LIMIT]
         raise user.error("exec", f"{command!r} is not installed here{': ' if hint else ''}{hint}") from error
@@ -106,7 +109,8 @@ def _cluster_info(cluster: Entry) -> dict[str, Any]:
             info[field] = True
     if (authority := cluster.material("certificate-authority")) is not None:
         info["certificate-authority-data"] = base64.b64encode(authority).decode()
-    for extension in cluster.fields.get("extensions") or ():
+    extensions = cluster.fields.get("extensions")
+    for extension in extensions if isinstance(extensions, list) else ():
         if isinstance(extension, dict) and extension.get("name") == CLUSTER_CONFIG:
             info["config"] = extension.get("extension")
     return info

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from shared.errors import ConfigError, StoreError
-from shared.hostport import Server, bare_host, server_of, split_host_port, url_of
+from shared.hostport import Server, bare_host, is_every_address, server_of, split_host_port, url_of
 from shared.ports import Store
 from shared.runtime.observe.logging import TAIL, configure
 from shared.runtime.process.service import EXIT_CONFIG, Service, run_service
@@ -132,11 +132,15 @@ class ProcessSettings:
                 raise ValueError(
                     f"advertise: {self.advertise!r} is no host; give an IP address or a name alone, or http(s)://HOST:PORT"
                 )
-            return Server("http" if self.tls_cert is None else "https", host, None)
-        try:
-            return server_of(self.advertise)
-        except ValueError as error:
-            raise ValueError(f"advertise: {error}") from None
+            server = Server("http" if self.tls_cert is None else "https", host, None)
+        else:
+            try:
+                server = server_of(self.advertise)
+            except ValueError as error:
+                raise ValueError(f"advertise: {error}") from None
+        if is_every_address(server.host):
+            raise ValueError(f"advertise: {self.advertise!r} is what we listen on; give an address that others reach")
+        return server
 
     @property
     def tls_files(self) -> dict[str, Path] | None:

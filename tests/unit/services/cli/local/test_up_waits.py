@@ -62,7 +62,7 @@ async def test_a_mesh_that_does_not_come_about_gives_up_and_says_what_is_wrong(m
 async def test_a_definition_that_is_missing_is_told_once_and_so_is_its_coming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = [False, False, True]
+    answers = [None, False, False, None, True]  # None: the server does not say
 
     class Access:
         base_url, proxy, server_hostname = "http://127.0.0.1:1", None, None
@@ -70,13 +70,14 @@ async def test_a_definition_that_is_missing_is_told_once_and_so_is_its_coming(
     async def load(*_: Any, **__: Any) -> Access:
         return Access()
 
-    async def may_list(*_: Any, **__: Any) -> bool:
+    async def lists(*_: Any, **__: Any) -> bool | None:
         return answers.pop(0)
 
     monkeypatch.setattr(KubeConfig, "load", load)
-    monkeypatch.setattr(KubeClient, "may_list", may_list)
+    monkeypatch.setattr(KubeClient, "lists", lists)
     monkeypatch.setattr(up_run, "UNSERVED_LOOK_S", 0.01)
     await asyncio.wait_for(up_run.tell_unserved(settings_in(tmp_path)), 5.0)
+    assert not answers
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert "kubectl apply -f k8s/components/jobs/training-jobs-crd.yaml" in lines[0]

@@ -85,6 +85,18 @@ async def test_a_plugin_that_asks_for_the_cluster_is_told_it_with_its_config(tmp
     assert "cluster" not in await told(tmp_path, cluster, provideClusterInfo=False)
 
 
+@pytest.mark.parametrize("odd", [5, "abc", {"name": "client.authentication.k8s.io/exec"}, [5, None], None])
+async def test_extensions_that_are_no_list_of_extensions_hold_nothing_for_plugins(tmp_path: Path, odd: object):
+    found = await told(tmp_path, {"server": "https://h", "extensions": odd}, provideClusterInfo=True)
+    assert found["cluster"] == {"server": "https://h"}
+
+
+@pytest.mark.parametrize("odd", ["get-token", 5, {"get": "token"}])
+async def test_arguments_that_are_no_list_are_refused_by_name(tmp_path: Path, odd: object):
+    with pytest.raises(ConfigError, match=r"exec\.args"):
+        await told(tmp_path, {"server": "https://h"}, args=odd)
+
+
 async def test_the_least_cluster_is_its_server(tmp_path: Path):
     found = await told(tmp_path, {"server": "https://h", "insecure-skip-tls-verify": True}, provideClusterInfo=True)
     assert found["cluster"] == {"server": "https://h", "insecure-skip-tls-verify": True}

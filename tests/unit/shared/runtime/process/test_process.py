@@ -45,8 +45,12 @@ def test_an_address_alone_is_advertised_with_tls_where_the_listener_speaks_it(tm
 
 
 @pytest.mark.parametrize(
-    "url", ["agent-1:8700", "fd00::g", "http://fd00::1", "http://a:port", "http://:8700", "ftp://a:1", "http://[a"]
-)
+    "url",
+    [
+        "agent-1:8700", "fd00::g", "http://fd00::1", "http://a:port", "http://:8700", "ftp://a:1", "http://[a",
+        "0.0.0.0", "::", "http://0.0.0.0:8700", "http://[::]:8700",
+    ],
+)  # fmt: skip
 def test_a_url_that_no_peer_can_call_is_refused_by_who_would_advertise_it(url: str) -> None:
     """It registered, looked healthy, and was told by the others alone: not a URL."""
     with pytest.raises(ValueError, match="advertise"):
