@@ -90,10 +90,11 @@ def judge(state: StoreState, *, quota: int = 0, ours: bool = False) -> Verdict:
 
 
 def quota_of(said: int, size: int, told: int) -> float:
-    """The quota to go by: what the member says, what we were told, etcd's default; none where the file refutes that."""
+    """The quota to go by: what the member says, what we were told, etcd's default; none where the file refutes that,
+    or the member says -1 (``--quota-backend-bytes=-1``: it was switched off)."""
     known = said or told
     if known:
-        return float(known)
+        return float(known) if known > 0 else float("inf")
     return float(DEFAULT_QUOTA) if size <= DEFAULT_QUOTA else float("inf")
 
 
@@ -187,7 +188,7 @@ class EtcdUpkeep:
         await self._see()
         for member in self.state.members:
             quota = quota_of(member.quota, member.size, self._quota)
-            if member.size >= SHORT * quota and member.in_use <= DEFRAGMENT_OF * member.size:
+            if (self.verdict.full or member.size >= SHORT * quota) and member.in_use <= DEFRAGMENT_OF * member.size:
                 await self._store.defragment(member.endpoint)
                 log.warning("etcd_defragmented", member=member.endpoint, before=member.size)
         await self._see()

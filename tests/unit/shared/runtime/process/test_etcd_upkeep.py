@@ -65,6 +65,11 @@ def test_what_is_wrong_is_told_in_words(state: StoreState, words: str) -> None:
     assert "\n" not in judge(state).text
 
 
+def test_a_quota_that_was_switched_off_is_never_reached() -> None:
+    verdict = judge(of(100 << 30, quota=-1))
+    assert (verdict.fill, verdict.short) == (0.0, False)
+
+
 def test_a_well_etcd_has_nothing_to_tell() -> None:
     assert judge(of(QUOTA // 2)).text == ""
     assert not judge(of(QUOTA // 2)).short
@@ -125,6 +130,13 @@ async def test_an_own_etcd_that_is_full_is_given_room_and_goes_on() -> None:
     assert etcd.done == ["compact", "defragment", "disarm NOSPACE"]
     assert not upkeep.verdict.full
     assert upkeep.text() == ""
+
+
+async def test_a_full_etcd_is_made_small_also_where_nobody_knows_its_quota() -> None:
+    """Before 3.6 it does not tell, and a file of 4 GB says that it is not the default."""
+    etcd = Etcd(of(4 << 30, "NOSPACE", quota=0, version="3.5.26"))
+    await EtcdUpkeep(etcd, ours=True).look()
+    assert etcd.done == ["compact", "defragment", "disarm NOSPACE"]
 
 
 async def test_an_own_etcd_that_is_short_of_room_is_compacted_before_it_is_full() -> None:
