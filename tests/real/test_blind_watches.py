@@ -74,7 +74,7 @@ async def test_one_flow_of_thirty_watches_that_was_lost_alone_is_found_and_a_qui
         await asyncio.gather(*tasks, return_exceptions=True)
     print(f"found after {took_s:.1f} s; {asked['watch'] / HEALTHY_S:.2f} watches, {asked['list']} lists before")
     assert client.signs.blind == 1
-    assert asked["watch"] / HEALTHY_S <= MANY / 20
+    assert asked["watch"] / HEALTHY_S <= MANY / 15  # first streams are cut short; then one in 25 s
     assert asked["list"] == 0
 
 
