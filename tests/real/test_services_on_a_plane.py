@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.pages import ROOT
-from tests.real.conftest import RunningPlane, mesh_of, plane_of, running
+from tests.real.conftest import STEADY, RunningPlane, mesh_of, plane_of, running
 from tests.real.hollow import EXIT_CODE, RUN_S
 from tests.real.plane import missing
 from tests.real.pod_metrics import USAGE
@@ -35,7 +35,8 @@ def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlane]:
         with mesh_of(plane, folder / "mesh", "--jobs", "--agents", "1") as ready:
             found = re.search(r" etcd=(\S+)", ready)
             assert found
-            command = (PROGRAM, "run", "autoscaler", "--etcd", found[1], "--kubeconfig", str(plane.kubeconfig))
+            reach = ("--etcd", found[1], "--kubeconfig", str(plane.kubeconfig))
+            command = (PROGRAM, "run", "autoscaler", *reach, *STEADY)
             with running(folder, "autoscaler", *command, ready=lambda line: line.startswith("ready")):
                 yield plane
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from tests.real.conftest import ROOT, RunningPlane, mesh_of, running
+from tests.real.conftest import ROOT, STEADY, RunningPlane, mesh_of, running
 from tests.real.hollow import hollow_node, now
 
 WITHIN_S = 90.0
 GPU = "nvidia.com/gpu"
 BY_HAND = {"hollow/ignore": "true"}
-QUICK = ("--start-timeout-s", "15", "--retry-first-s", "1", "--decide-every-s", "5", "--validate", "true")
+QUICK = ("--start-timeout-s", "15", "--retry-first-s", "1", "--decide-every-s", "5", "--validate", "true", *STEADY)
 
 
 @pytest.fixture(scope="module", params=["0", "1", "4"])
