@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.real.conftest import ROOT, RunningPlane, mesh_of, running
+from tests.real.conftest import ROOT, STEADY, RunningPlane, mesh_of, running
 from tests.real.metrics_server import MetricsServer, metrics_server
 
 Json = dict[str, Any]
@@ -51,7 +51,7 @@ def autoscaler(plane: RunningPlane, metrics: MetricsServer, tmp_path_factory: py
         etcd = next(word.removeprefix("etcd=") for word in ready.split() if word.startswith("etcd="))
         command = (
             CONCLAVE, "run", "autoscaler", "--etcd", etcd, "--kubeconfig", str(kubeconfig), "--decide-every-s", "2",
-            "--tell-every-s", "1", "--validate",
+            "--tell-every-s", "1", "--validate", *STEADY,
         )  # fmt: skip
         with running(folder, "autoscaler", *command, ready=lambda line: line.startswith("ready")):
             yield folder / "autoscaler.log"

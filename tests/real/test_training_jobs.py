@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from tests.real.conftest import ROOT, RunningPlane, mesh_of, running
+from tests.real.conftest import ROOT, STEADY, RunningPlane, mesh_of, running
 from tests.real.hollow import hollow_node, now
 
 WITHIN_S = 90.0
 GPU = "nvidia.com/gpu"
 BY_HAND = {"hollow/ignore": "true"}
-QUICK = ("--start-timeout-s", "15", "--retry-first-s", "1", "--decide-every-s", "5", "--validate", "true")
+QUICK = ("--start-timeout-s", "15", "--retry-first-s", "1", "--decide-every-s", "5", "--validate", "true", *STEADY)
 
 one_agent = pytest.mark.parametrize("cluster", ["1"], indirect=True)
 """For what kubelets report: how many agents place the pods makes no difference to that."""
