@@ -21,6 +21,8 @@ from tests.real.plane import VARIABLE, missing
 ROOT = Path(__file__).parents[2]
 START_S = 240.0
 """Until a plane or a mesh serves: a bound for a loaded machine."""
+STEADY = ("--lease-ttl-s", "30")
+"""For a service that nobody starts anew: on a loaded machine a renewal takes longer than a lease of 3 s."""
 
 
 @dataclass(frozen=True)
