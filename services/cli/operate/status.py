@@ -71,18 +71,17 @@ def _queue(found: Json) -> str:
 
 def _units(found: Json) -> list[str]:
     """Pod groups by what they do; nothing of an older leader."""
-    return [f"units       {_counts(found)}"] if found else []
+    return [f"pod groups  {_counts(found)}"] if found else []
 
 
 def _queues(found: Json) -> list[str]:
-    """How many Queues there are, and what their quotas hold back."""
+    """How many Queues there are, and what their quotas hold back; what waits is told by the lines before."""
     if not found:
         return []
     if not found.get("total"):
         return ["queues      none: units go by priority and arrival"]
     problems = f", with a problem {found['problems']}" if found.get("problems") else ""
-    waiting, held = found.get("waiting_units", 0), found.get("blocked_units", 0)
-    return [f"queues      {found['total']}, units waiting {waiting}, held by quota {held}{problems}"]
+    return [f"queues      {found['total']}, held by quota {found.get('blocked_units', 0)}{problems}"]
 
 
 def _nodes(found: Json) -> str:

@@ -101,7 +101,7 @@ def test_the_queue_shows_counts_then_who_waits_for_what() -> None:
     assert wanted.text(Found([], {"counts": counts}), counts_lines) == lines[:1]
 
 
-def test_status_tells_what_is_not_tried_units_and_queues() -> None:
+def test_status_tells_what_is_not_tried_groups_and_queues_and_counts_units_once() -> None:
     newer = OVERVIEW | {
         "queue": OVERVIEW["queue"] | {"gated": 2, "unsupported": 5},
         "units": {"waiting": 3, "placing": 0, "running": 7, "broken": 1},
@@ -109,10 +109,10 @@ def test_status_tells_what_is_not_tried_units_and_queues() -> None:
     }
     assert overview_lines(newer)[2:5] == [
         "queue       active 4, backoff 1, unschedulable 2, gated 2, in flight 3, unsupported 5",
-        "units       waiting 3, placing 0, running 7, broken 1",
-        "queues      4, units waiting 3, held by quota 2, with a problem 1",
+        "pod groups  waiting 3, placing 0, running 7, broken 1",
+        "queues      4, held by quota 2, with a problem 1",
     ]
-    assert not [line for line in overview_lines(OVERVIEW) if line.startswith(("units", "queues"))]
+    assert not [line for line in overview_lines(OVERVIEW) if line.startswith(("pod groups", "queues"))]
     assert "queues      none: units go by priority and arrival" in overview_lines(OVERVIEW | {"queues": {"total": 0}})
 
 
