@@ -169,6 +169,8 @@ def _queue(queue: Json, priority: int) -> Iterator[str]:
             f"; tried again in {when}" if place == "backoff" else f"; tried again when something helps, or in {when}"
         )
     yield text
+    if queue.get("means"):
+        yield f"  reason: {queue['reason']}: {queue['means']} ({queue['page']})"
     if queue.get("rejected_by"):
         yield f"  waits for events about: {', '.join(queue['rejected_by'])}"
 

@@ -87,9 +87,11 @@ PENDING_GROUPS = Kind(
         text("CLASS", "class"),
         number("PODS", lambda group: group.get("pods", 0)),
         number("OLDEST", "oldest_s", shown(age, "oldest_s")),
-        text("WOULD-HELP", lambda group: _best(group).get("text")),
+        text("WOULD-HELP", lambda group: _best(group).get("text") or group.get("remedy")),
         number("LETS-IN", lambda group: _best(group).get("lets_in")),
         text("OLDEST-POD", "oldest_pod", wide=True),
+        text("MEANS", "means", wide=True),
+        text("PAGE", "page", wide=True),
         text("MESSAGE", "message", wide=True),
     ),
 )

@@ -162,7 +162,7 @@ def test_a_policy_that_is_not_there_is_named():
     [
         ({"report_url": "http://x:1"}, "report_url: is given without report_listen"),
         ({"report_listen": "nowhere"}, "report_listen"),
-        ({"report_listen": "127.0.0.1:1", "report_url": "x:1"}, "is not http"),
+        ({"report_listen": "127.0.0.1:1", "report_url": "x:1"}, "does not begin with http"),
         ({"retry_first_s": 20.0, "retry_most_s": 10.0}, "retry_most_s"),
         ({"decide_every_s": 1.0}, "decide_every_s"),
     ],

@@ -88,7 +88,7 @@ def test_a_gang_is_followed_from_nothing_to_running() -> None:
     assert phases(scene.core) == UnitCounts(running=1)
 
 
-def test_a_gang_that_does_not_fit_tells_the_rule_and_the_sentence() -> None:
+def test_a_gang_that_does_not_fit_tells_the_conditions_word_and_the_sentence() -> None:
     scene = scene_with(1)
     tell_group(scene)
     add_members(scene, 3)
@@ -96,7 +96,7 @@ def test_a_gang_that_does_not_fit_tells_the_rule_and_the_sentence() -> None:
     facts = find_group(scene.core, "default", "train")
     assert facts is not None
     reason, message = why(facts)
-    assert reason == "NodeResourcesFit"
+    assert reason == "Unschedulable"
     assert "minCount (3) cannot be satisfied" in message
     assert facts.place == "unschedulable"
 
@@ -253,5 +253,5 @@ def test_units_that_had_their_turn_or_lack_members_are_shown_as_waiting_in_their
     assert (facts.pending_units, facts.parked_units, facts.parked_pods) == (0, 1, 10)
     shown = queue_whole(facts, {})
     assert [(one.name, one.position, one.place, one.members, one.reason) for one in shown.units] == [
-        ("train", None, "unschedulable", 10, "NoRoomForGroup"), ("few", None, "gated", 1, "PodGroup"),
+        ("train", None, "unschedulable", 10, "Unschedulable"), ("few", None, "gated", 1, "Incomplete"),
     ]  # fmt: skip
