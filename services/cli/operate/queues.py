@@ -18,7 +18,7 @@ from services.cli.operate.job_file import job_of
 from services.cli.server.completion_names import complete_queues
 from services.cli.server.options import connector, list_server_options, removed_options
 from services.cli.server.watching import output_option, show, watch_option
-from services.cli.terminal.tables import NONE, age, cpu, printable, size
+from services.cli.terminal.tables import NONE, age, cpu, place_word, printable, size
 from shared.errors import ConfigError
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 
@@ -105,7 +105,7 @@ QUEUES = Kind(
         number("MEMORY", _used(MEMORY), _quota(MEMORY)),
         number("NVIDIA.COM/GPU", _used(NVIDIA_GPU), _quota_or_none(NVIDIA_GPU), where_any=True),
         number("CONCLAVE.IO/GPU", _used(GPU_MILLI), _quota_or_none(GPU_MILLI), where_any=True),
-        text("PROBLEM", problem_of, where_any=True),
+        text("PROBLEM", problem_of, where_any=True, cut=True),
         text("ORDER", "order", wide=True),
         text("STRATEGY", "strategy", wide=True),
         text("WEIGHT", "weight", wide=True),
@@ -122,13 +122,13 @@ IN_QUEUE = Kind(
         number("POSITION", "position"),
         text("NAMESPACE", "namespace"),
         text("UNIT", "name"),
-        text("PLACE", "place"),
+        text("PLACE", "place", shown(place_word, "place")),
         text("SOURCE", "source"),
         number("PODS", "members"),
         number("PRIORITY", "priority"),
         number("WAITING", "waiting_s", shown(age, "waiting_s")),
-        text("REASON", "reason"),
-        text("HELD-BY-QUOTA", "blocked"),
+        text("REASON", "reason", cut=True),
+        text("HELD-BY-QUOTA", "blocked", cut=True),
     ),
 )
 

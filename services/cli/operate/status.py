@@ -18,7 +18,7 @@ from services.cli.listing.wanted import Found, Wanted
 from services.cli.operate.pending import PLACES
 from services.cli.server.options import connector, server_options
 from services.cli.server.watching import show, tell, watch_option, wide_output_option
-from services.cli.terminal.tables import NONE, cell, coloured, paint, printable
+from services.cli.terminal.tables import NONE, cell, coloured, paint, place_word, printable
 from services.cli.terminal.tables import number as amount
 from shared.errors import ConfigError
 
@@ -66,7 +66,7 @@ def overview_lines(found: Json, *, colour: bool = False) -> list[str]:
 def _queue(found: Json) -> str:
     """Every place, and those that are not queued at all where the leader tells them."""
     more = {name: found[name] for name in ("unsupported",) if name in found}
-    return _counts({place: found.get(place, 0) for place in PLACES} | more)
+    return _counts({place_word(place): found.get(place, 0) for place in PLACES} | more)
 
 
 def _units(found: Json) -> list[str]:
