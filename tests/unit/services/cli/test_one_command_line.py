@@ -53,7 +53,7 @@ def test_an_output_is_table_json_or_yaml_everywhere() -> None:
 def test_a_namespace_is_that_of_objects_and_the_meshs_own_has_a_flag_of_its_own() -> None:
     for path, option in options("-n").items():
         assert option.name != "mesh_namespace", path
-    for path in ("conclave status", "conclave drain", "conclave settings list"):
+    for path in ("conclave status", "conclave drain", "conclave settings get"):
         assert "--mesh-namespace" in [flag for one in ALL[path].params for flag in one.opts], path
 
 
