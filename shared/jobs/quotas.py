@@ -31,8 +31,6 @@ from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node
 from shared.scheduling.queues.tree import QueueTree
 
 EPSILON = 1e-9
-QUOTA, UNUSABLE = "QueueQuota", "QueueUnusable"
-"""As the coordinator tells pods that a limit of a Queue, or a Queue that cannot be used, holds back."""
 
 
 class Claim(Struct, frozen=True):

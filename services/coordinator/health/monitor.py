@@ -148,15 +148,18 @@ class Vitals:
 
     def _levels(self) -> dict[str, float]:
         core, now, seen = self.core, self.clock(), self.signals
-        counts, latency, rounds = core.state.queue.count(), self.throughput.latency_ms(), self.throughput.round_ms()
-        known, rounded = bool(self.throughput.latencies_s), bool(self.throughput.rounds_s)
+        counts, latency, rounds = (
+            core.state.queue.count(),
+            self.throughput.latency_ms(now),
+            self.throughput.round_ms(now),
+        )
         return {
             **{f"pending_{place.value}": float(count) for place, count in counts.items()},
             "pending_gated": float(core.state.gated_count),
-            "latency_p50_ms": latency.p50 if known else NAN,
-            "latency_p99_ms": latency.p99 if known else NAN,
-            "round_p50_ms": rounds.p50 if rounded else NAN,
-            "round_p99_ms": rounds.p99 if rounded else NAN,
+            "latency_p50_ms": latency.p50 if latency is not None else NAN,
+            "latency_p99_ms": latency.p99 if latency is not None else NAN,
+            "round_p50_ms": rounds.p50 if rounds is not None else NAN,
+            "round_p99_ms": rounds.p99 if rounds is not None else NAN,
             "turn_longest_ms": self.pulse.longest_s(now, over_s=STEP_S) * 1000,
             "turn_busy_share": self.pulse.busy_share(now),
             "events_waiting": float(self.pulse.events(now, over_s=STEP_S)),

@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from services.jobs.core.members import live, waits_with_spec, workers_of
 from services.jobs.core.state import JobState, State, job_of_target
-from shared.jobs.quotas import QUOTA, UNUSABLE
 from shared.kube.training_status import rfc3339
 from shared.kube.worker_pods import INITIALIZING
 from shared.model.training_job import PodState, TrainingJob, WorkerPod
+from shared.scheduling.reasons import GATED, QUOTA, UNUSABLE
 
 DOES_NOT_FIT = "DoesNotFit"
-HELD_BACK = frozenset({QUOTA, UNUSABLE, "SchedulingGated"})
+HELD_BACK = frozenset({QUOTA, UNUSABLE, GATED})
 """What is told of a pod without a node that no node would help."""
 
 
