@@ -102,8 +102,6 @@ def up(
     return 0
 
 
-<<<<<<< HEAD
-=======
 def _context(name: str | None) -> str | None:
     """The kubeconfig's context. Loaded only where one is named: this process stays beside the mesh."""
     if not name:
@@ -113,8 +111,6 @@ def _context(name: str | None) -> str | None:
     return cluster_context(name)
 
 
-COMMAND_LINE = (click.core.ParameterSource.COMMANDLINE,)
->>>>>>> w-words
 OF_SINGLE = {"agents": 0, "binders": 1, "shards": 1}
 """What a process that holds everything has of each: other counts would be other processes."""
 
