@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
+import random
 import signal
+import socket
 import ssl
 import sys
 import tempfile
@@ -306,12 +309,14 @@ class Plane:
 
 
 def _free_port(host: str) -> int:
-    import socket
-
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that nobody listens on, below those that the kernel gives to outgoing connections: on a busy machine such a
+    one is taken between the look and the server's start."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    while True:
+        port = random.randrange(10_000, 32_768)
+        with socket.socket(family) as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
 
 
 async def _run(settings: PlaneSettings) -> None:
