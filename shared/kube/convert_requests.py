@@ -28,8 +28,7 @@ POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
 def effective_requests(pod: api.Pod) -> Resources:
     """Amounts per resource that the pod counts on a node. Raises ``ObjectError`` naming the field."""
     requests = _of_containers(pod, {})
-    for name, amount in _pod_level(pod).items():
-        requests[name] = amount
+    requests.update(_pod_level(pod))
     _add(requests, _overhead(pod.spec))
     return requests
 

@@ -77,7 +77,8 @@ def up(
 
         make_policy(policy)
     learns = learner and wants_learner(policy, learner)
-    if etcd and etcd_binary and click.get_current_context().get_parameter_source("etcd_binary") in COMMAND_LINE:
+    source = click.get_current_context().get_parameter_source("etcd_binary")
+    if etcd and etcd_binary and source is click.core.ParameterSource.COMMANDLINE:
         raise ConfigError("--etcd-binary: --etcd names an etcd that runs; give one of them")
     if mesh["single"]:
         of_single(mesh)
@@ -98,7 +99,6 @@ def up(
     return 0
 
 
-COMMAND_LINE = (click.core.ParameterSource.COMMANDLINE,)
 OF_SINGLE = {"agents": 0, "binders": 1, "shards": 1}
 """What a process that holds everything has of each: other counts would be other processes."""
 

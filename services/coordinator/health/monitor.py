@@ -21,11 +21,11 @@ from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, Signals, Verdicts
 from services.coordinator.inspect.nodes import resource_shares
 from services.coordinator.inspect.throughput import Throughput
-from shared.adapters.kube.signs import Lost
+from shared.adapters.kube.signs import LostWatch
 from shared.policy.rollout.rollout import AUTOMATIC
 from shared.ports import Clock
 from shared.runtime.observe.metrics import Metrics
-from shared.runtime.process.etcd_upkeep import Verdict
+from shared.runtime.process.etcd_upkeep import EtcdVerdict
 from shared.runtime.records.control import rfc3339
 from shared.scheduling.places import Place
 from shared.wire.records import PolicyPointer
@@ -45,8 +45,8 @@ class Vitals:
     pulse: Pulse = field(default_factory=Pulse)
     backlog: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
     renewal_s: Callable[[], float] = lambda: 0.0
-    lost: Callable[[], Sequence[Lost]] = tuple
-    etcd: Callable[[], Verdict] = Verdict
+    lost: Callable[[], Sequence[LostWatch]] = tuple
+    etcd: Callable[[], EtcdVerdict] = EtcdVerdict
     wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     verdicts: Verdicts = field(default_factory=Verdicts)
     history: History = field(default_factory=History)
@@ -106,7 +106,7 @@ class Vitals:
             standstill_s=standstill_s,
             paused_by=state.paused.text if state.paused is not None else None,
             etcd_renewal_s=self.renewal_s(),
-            etcd_refuses=etcd.text if etcd.full or etcd.corrupt else "",
+            etcd_refuses=etcd.refuses,
             etcd_fill=etcd.fill,
             watches_lost=[watch.plural for watch in lost],
             watch_lost_s=max((watch.silent_s for watch in lost), default=0.0),

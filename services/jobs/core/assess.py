@@ -109,26 +109,30 @@ def phase_of(job: TrainingJob, target: int, pods: Sequence[WorkerPod]) -> Phase:
     return Phase.RESTARTING if job.status.started else Phase.STARTING
 
 
-def count_time(state: State, seen: JobState, now: float) -> list[WorkerPod]:
-    """Count the time since it was last counted for the workers that run, and return those: asked before one of them
-    is another, else the time before is counted for those after."""
+def count_time(state: State, seen: JobState, now: float) -> None:
+    """Count the time since it was last counted for the workers that run: asked before one of them is another, else the
+    time before is counted for those after. Within a turn none passes."""
     wall, job = state.wall(now), seen.job
-    workers = [pod for pod in workers_of(state.pods_of(job)) if runs(pod)]
+    if seen.counted_at == wall:
+        return
+    pods = [pod for pod in state.pods_of(job) if runs(pod)]
+    workers = workers_of(pods)
     if seen.counted_at and workers:
         passed = max(0.0, wall - seen.counted_at)
-        servers = sum(runs(pod) for pod in state.pods_of(job) if pod.role == PARAMETER_SERVER)
+        servers = sum(pod.role == PARAMETER_SERVER for pod in pods)
         seen.gpu_s += passed * (len(workers) * job.gpu_milli + servers * job.ps_gpu_milli) / 1000
         seen.ran_s += passed if len(workers) >= job.least else 0.0
     seen.counted_at = wall
-    return workers
 
 
 def watch_members(state: State, seen: JobState, now: float) -> None:
     """Count time, and notice that other workers run than before: each such change is one restart of all of them."""
     wall, job = state.wall(now), seen.job
-    pods, workers = state.pods_of(job), count_time(state, seen, now)
+    count_time(state, seen, now)
+    pods = state.pods_of(job)
     if has_succeeded(pods):
         return
+    workers = [pod for pod in workers_of(pods) if runs(pod)]
     note_company(state, seen)
     at = job.status.rendezvous
     seen.met = next(((job.status.attempt, pod.uid) for pod in workers if pod.index == at), seen.met)

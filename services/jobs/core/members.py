@@ -74,11 +74,13 @@ def outdated(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[WorkerPod]:
     stand; the rest, of a job that has no checkpoint to go on from, as long as enough of it runs."""
     workers, meant = workers_of(pods), made_of(job, WORKER)
     standing, lacks = live(workers), lacking(job, workers)
-    changed = [pod for pod in standing if pod.made_of and pod.made_of != meant]
-    if not (job.checkpoint or lacks or sum(map(runs, standing)) < job.least):
-        changed = []
-    if lacks or len({pod.bounds for pod in standing if pod.bounds}) > 1:
-        changed += [pod for pod in standing if pod.bounds and pod.bounds != job.bounds and pod not in changed]
+    anew = bool(job.checkpoint or lacks) or sum(map(runs, standing)) < job.least
+    bound_anew = lacks or len({pod.bounds for pod in standing if pod.bounds}) > 1
+    changed = [
+        pod
+        for pod in standing
+        if (anew and pod.made_of not in ("", meant)) or (bound_anew and pod.bounds not in ("", job.bounds))
+    ]
     servers = [pod for pod in live(pods) if pod.role == PARAMETER_SERVER]
     meant = made_of(job, PARAMETER_SERVER) if servers else ""
     if job.checkpoint or changed or not any(map(runs, standing)):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
 
 from services.jobs.core import events as ev
-from shared.errors import ConfigError, KubeError
+from shared.errors import ConfigError
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.queues import QUEUES, queue_from_api
 from shared.kube.resources import NODES, Deleted, Malformed, Resource, Upserted
@@ -36,10 +34,6 @@ KINDS = (
 """All that must be listed before anything is decided."""
 
 
-UNSERVED = "the cluster serves no TrainingJobs that we may list: apply k8s/components/jobs"
-UNSERVED_LOOK_S = 30.0
-
-
 async def group_version(may_list: Callable[[Resource[Any]], Any]) -> Resource[Any]:
     """The version of PodGroups that is served and ours to read. ``ConfigError``: there is none."""
     for version in GROUP_VERSIONS:
@@ -49,14 +43,6 @@ async def group_version(may_list: Callable[[Resource[Any]], Any]) -> Resource[An
         "PodGroup: the cluster serves none that we may list; apply k8s/components/plugins-pod-groups, or the Role of "
         "k8s/components/jobs (docs/jobs.md)"
     )
-
-
-async def tell_unserved(may_list: Callable[[Resource[Any]], Awaitable[bool]], note: Callable[[str, str], None]) -> None:
-    """Whether TrainingJobs are served, for the process's warnings; eternal. Nothing else tells of a kind's coming."""
-    while True:
-        with suppress(KubeError):
-            note("training_jobs", "" if await may_list(TRAINING_JOBS) else UNSERVED)
-        await asyncio.sleep(UNSERVED_LOOK_S)
 
 
 async def follow(

@@ -109,7 +109,7 @@ def test_a_loop_of_applies_is_told_with_its_number_and_its_remedy():
     assert [(before, after) for _, before, after, _ in world.accepted] == [(2, 4)] * 3
     world.scale("front", 2, writer="argocd-controller")
     world.run()
-    assert "for the 4. time; it stands for 30 s" in world.condition("ForeignWriter")[2]
+    assert "(4 such writes so far); it stands for 30 s" in world.condition("ForeignWriter")[2]
     assert "take replicas out of what is applied" in world.condition("ForeignWriter")[2]
 
 

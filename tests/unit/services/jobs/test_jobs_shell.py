@@ -8,7 +8,6 @@ import pytest
 
 from services.jobs.core import events as ev
 from services.jobs.core.instructions import Create, Delete, PatchMinimum, WriteRollout, WriteStatus
-from services.jobs.io import watches
 from services.jobs.io.rollouts import Rollouts
 from services.jobs.io.watches import group_version
 from services.jobs.io.writes import Writes
@@ -137,21 +136,6 @@ async def test_what_became_of_a_candidate_is_written_once_etcd_answers():
     assert (await read_rollout(store, KEYS)).candidate == "drf", "somebody changed it meanwhile: theirs counts"
 
 
-async def test_the_note_about_missing_training_jobs_goes_when_they_come(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(watches, "UNSERVED_LOOK_S", 0.0)
-    answers, noted = [False, KubeUnknown("no answer"), True], []
-
-    async def may_list(resource: Any) -> bool:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    with pytest.raises(IndexError):
-        await watches.tell_unserved(may_list, lambda *told: noted.append(told))
-    assert noted == [("training_jobs", watches.UNSERVED), ("training_jobs", "")]
-
-
 def test_a_policy_that_is_not_there_is_named():
     with pytest.raises(ConfigError, match=r"'best' is not known.*elastic"):
         policy_named("best", 0)
@@ -162,7 +146,7 @@ def test_a_policy_that_is_not_there_is_named():
     [
         ({"report_url": "http://x:1"}, "report_url: is given without report_listen"),
         ({"report_listen": "nowhere"}, "report_listen"),
-        ({"report_listen": "127.0.0.1:1", "report_url": "x:1"}, "is not http"),
+        ({"report_listen": "127.0.0.1:1", "report_url": "x:1"}, "does not begin with http"),
         ({"retry_first_s": 20.0, "retry_most_s": 10.0}, "retry_most_s"),
         ({"decide_every_s": 1.0}, "decide_every_s"),
     ],
