@@ -59,8 +59,8 @@ class Job:
         self.plane, self.namespace, self.name = plane, namespace, name
 
     def apply(self, annotations: dict[str, str], *, gpus: int = 1, image: str = "x", **spec: Any) -> None:
-        requests = {"cpu": "100m", **({GPU: str(gpus)} if gpus else {})}
-        program = {"name": "train", "image": image, "resources": {"requests": requests, "limits": {GPU: str(gpus)}}}
+        resources = {"requests": {"cpu": "100m"}, "limits": {GPU: str(gpus)}}  # the server makes requests of limits
+        program = {"name": "train", "image": image, "resources": resources}
         template = {
             "metadata": {"annotations": annotations},
             "spec": {"containers": [program, {"name": "logs", "image": "l"}]},
@@ -269,6 +269,22 @@ def test_a_name_that_is_somebody_elses_is_told_and_taken_when_it_is_free(job: Jo
     job.apply({}, workers={"minimum": 2, "maximum": 2})
     assert f"Pod {job.namespace}/a-worker-1 is there and not this job's" in job.until_ready("WriteRefused")
     job.plane.kubectl("delete", "pod", "a-worker-1", "-n", job.namespace)
+    job.until_phase("Running")
+
+
+@one_agent
+def test_beside_a_service_of_somebody_else_no_gpus_are_held(job: Job) -> None:
+    """Workers without their Service have no names, and would never meet."""
+    other = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
+        "spec": {"clusterIP": "None", "selector": {"app": "other"}},
+    }  # fmt: skip
+    job.plane.kubectl("create", "-n", job.namespace, "-f", "-", stdin=json.dumps(other))
+    job.apply({}, workers={"minimum": 2, "maximum": 2})
+    assert f"Service {job.namespace}/a is there and not the job's" in job.until_ready("WriteRefused")
+    until(lambda: job.status().get("targetWorkers") == 0, lambda: f"its GPUs are given back: {job.status()}")
+    assert job.pods() == {}
+    job.plane.kubectl("delete", "service", "a", "-n", job.namespace)
     job.until_phase("Running")
 
 

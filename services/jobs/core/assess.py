@@ -183,7 +183,7 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
         report=seen.report or old.report,
         changed=whole(wall) if target != old.target else old.changed,
     )
-    status = begin_anew(job, status if left is None else give_back(state, status, left, wall))
+    status = begin_anew(job, status if left is None else give_back(state, status, left, wall), freed=seen.freed)
     succeeded = has_succeeded(pods)
     if succeeded and (not live(workers_of(pods)) or _overdue(state, seen, wall)):
         return _ended(status, Phase.SUCCEEDED, wall, JobCondition(COMPLETE, "True", "WorkersSucceeded", "it has ended"))
@@ -304,8 +304,9 @@ def _given_back(state: State, seen: JobState, status: JobStatus, on: str) -> Job
     if not reason and before is not None and not seen.job.status.target:
         return replace(before, status=on)
     again = rfc3339(status.retry_at)
-    waited = f"for {state.settings.start_timeout_s:g} s, {status.unplaced} times"
-    text = f"{said or 'no node took its pods'} {waited}; its GPUs are given back until {again}"
+    times = "once" if status.unplaced == 1 else f"{status.unplaced} times in a row"
+    waited = f"it was waited for {state.settings.start_timeout_s:g} s, {times}"
+    text = f"{said or 'no node took its pods'}; {waited}; its GPUs are given back until {again}"
     return JobCondition(READY, on, reason or DOES_NOT_FIT, text)
 
 
@@ -374,6 +375,7 @@ def took_effect(seen: JobState, before: JobStatus, after: JobStatus) -> None:
     seen.ran_s = max(0.0, seen.ran_s - max(0.0, after.ran_s - before.ran_s))
     seen.restarts = max(0, seen.restarts - max(0, after.restarts - before.restarts))
     seen.lost_steps = max(0, seen.lost_steps - max(0, after.lost_steps - before.lost_steps))
+    seen.freed = seen.freed and after.unplaced > 0
     if after.report == seen.report:
         seen.report = None
     wish, job = seen.wish, seen.job

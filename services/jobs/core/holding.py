@@ -73,12 +73,16 @@ def unlike_spec(job: TrainingJob, pods: Sequence[WorkerPod]) -> str:
 
 
 def dark_nodes(state: State, pods: Sequence[WorkerPod]) -> str:
-    """What is told of workers whose node is not heard of: nobody knows whether they run."""
-    dark = [pod for pod in live(workers_of(pods)) if (node := state.nodes.get(pod.node)) is not None and not node.ready]
+    """What is told of workers whose node is not heard of, or was taken away: nobody knows whether they run."""
+    workers = [pod for pod in live(workers_of(pods)) if pod.node]
+    dark = [pod for pod in workers if (node := state.nodes.get(pod.node)) is None or not node.ready]
     if not dark:
         return ""
     more = f" (and {len(dark) - 1} more)" if len(dark) > 1 else ""
-    return f"; node {dark[0].node} of {dark[0].name}{more} is not ready: it is evicted from there if that lasts"
+    which = f"; node {dark[0].node} of {dark[0].name}{more}"
+    if dark[0].node not in state.nodes:
+        return f"{which} is no more: Kubernetes deletes its pods within a minute, then it is made elsewhere"
+    return f"{which} is not ready: it is evicted from there if that lasts"
 
 
 def begun(pod: WorkerPod) -> bool:

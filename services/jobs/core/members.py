@@ -150,10 +150,11 @@ def meeting(job: TrainingJob, pods: Sequence[WorkerPod]) -> int:
     return job.status.rendezvous
 
 
-def has_group(state: State, job: TrainingJob) -> bool:
-    """Whether its PodGroup is there, and its own: pods that were made before would wait in somebody else's."""
-    made = state.made.get((GROUP, job.namespace, job.name))
-    return made is not None and made.job == job.uid
+def has_frame(state: State, job: TrainingJob) -> bool:
+    """Whether its PodGroup and its Service are there, and its own: pods that were made before would wait in somebody
+    else's group, or hold GPUs and never find each other, since the Service is what gives them names."""
+    made = (state.made.get((kind, job.namespace, job.name)) for kind in (GROUP, SERVICE))
+    return all(one is not None and one.job == job.uid for one in made)
 
 
 def plan(state: State, seen: JobState, now: float) -> Iterator[Write]:
@@ -170,7 +171,7 @@ def plan(state: State, seen: JobState, now: float) -> Iterator[Write]:
         yield from _frame(state, job, now)
     for pod in to_delete(job, pods):
         yield from _delete_pod(state, pod, now)
-    if state.wall(now) < max(job.status.retry_at, seen.not_before) or not has_group(state, job):
+    if state.wall(now) < max(job.status.retry_at, seen.not_before) or not has_frame(state, job):
         return
     nodes = iter(_wished_nodes(seen, pods))
     for role, index in to_create(job, pods):

@@ -69,12 +69,14 @@ def settled(found: Foreign, *, allowed: int, shown: int, answer: ForeignWriter, 
     return replace(found, kept=True)
 
 
-def text(found: Foreign, answer: ForeignWriter, wall_s: float) -> str:
-    """What the operator is told."""
+def text(found: Foreign, answer: ForeignWriter, wall_s: float, *, off: bool = False) -> str:
+    """What the operator is told. ``off``: what was set switches the service off (``bounds.off``)."""
     who = f" by {found.by!r}"[:80] if found.by else ""
     again = f" ({found.times} such writes so far)" if found.times > 1 else ""
     said = f"somebody else set {found.value}{who}{again}"
     remedy = "; take replicas out of what is applied, or let it ignore them" if found.times > 1 else ""
+    if off:
+        return f"{said}, which switches it off; scale it up by hand to switch it on"
     if found.stands(wall_s):
         then = (
             "then it is corrected" if answer is ForeignWriter.CORRECT else "then it is risen over where it is too few"
