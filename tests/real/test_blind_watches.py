@@ -7,12 +7,13 @@ import contextlib
 import json
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.kube.signs import SPACING_S, told
-from shared.kube.resources import NODES, PODS, Upserted
+from shared.kube.resources import NODES, PODS, Resource, Upserted
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS
 from shared.runtime.kube.reflector import Reflector
 from tests.faults.tcp_proxy import TcpProxy
@@ -23,7 +24,7 @@ LATE_S = 10.0
 """What a loaded machine may add."""
 HEALTHY_S = 30.0
 """So long nothing is blind that is not: longer than a stream of a client with so many watches, and its grace."""
-KINDS = (PODS, NODES, *(kind.resource for kind in SCHEDULING_KINDS))
+KINDS: tuple[Resource[Any], ...] = (PODS, NODES, *(kind.resource for kind in SCHEDULING_KINDS))
 
 
 def through(plane: RunningPlane, port: int, folder: Path) -> Path:

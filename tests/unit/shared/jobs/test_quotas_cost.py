@@ -21,7 +21,7 @@ class Counting(Quotas):
         return super().borrows(job, owner)
 
 
-def test_many_that_wait_in_vain_cost_what_one_does():
+def test_many_that_wait_in_vain_cost_what_one_does() -> None:
     runs = [
         JobObservation(
             name=f"lent/{number}", submitted=number, minimum=2, maximum=4, requested=4, batch=8, workers=2,

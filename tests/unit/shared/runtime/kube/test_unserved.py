@@ -11,13 +11,14 @@ from shared.kube.autoscaling import AUTOSCALERS
 from shared.runtime.kube import unserved
 
 
-async def test_the_note_about_a_missing_kind_goes_when_it_comes(monkeypatch: pytest.MonkeyPatch):
+async def test_the_note_about_a_missing_kind_goes_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unserved, "LOOK_S", 0.0)
-    answers, noted = [False, KubeUnknown("no answer"), True], []
+    answers: list[bool | KubeUnknown] = [False, KubeUnknown("no answer"), True]
+    noted: list[tuple[str, str]] = []
 
     async def may_list(resource: Any) -> bool:
         answer = answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, KubeUnknown):
             raise answer
         return answer
 
