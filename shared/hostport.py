@@ -20,7 +20,7 @@ _NAME = re.compile(r"[^\x00-\x20\x7f:/?#@%\\<>\"{}|^`\[\]]+")
 """No more than what would be read as another part of a URL is kept out: the resolver knows which names there are."""
 
 
-class Server(NamedTuple):
+class ServerUrl(NamedTuple):
     """Where a URL leads. ``host`` is bare: no brackets, a zone behind a single ``%``. ``path``: all that follows."""
 
     scheme: str
@@ -58,21 +58,20 @@ def split_host_port(text: str, setting: str = "listen") -> tuple[str, int]:
     return host, int(port)
 
 
-def server_of(url: str, *schemes: str) -> Server:
-    """Where ``url`` leads; who is named in it is left out. ``ValueError``: none of these schemes (http and https where
-    none is given), no host, a port that cannot be one."""
-    known = schemes or ("http", "https")
+def server_of(url: str) -> ServerUrl:
+    """Where ``url`` leads; who is named in it is left out. ``ValueError``: neither http nor https, no host, a port
+    that cannot be one."""
     found = _URL.fullmatch(url)
     scheme = found[1].lower() if found is not None else ""
-    if found is None or scheme not in known:
-        raise ValueError(f"{url!r} does not begin with {' or '.join(f'{one}://' for one in known)}")
+    if found is None or scheme not in ("http", "https"):
+        raise ValueError(f"{url!r} does not begin with http:// or https://")
     place, port = found[2], ""
     if ":" in place and not place.endswith("]"):
         place, _, port = place.rpartition(":")
     host = bare_host(place)
     if not host or (port and not (_is_port(port) and int(port))):
         raise ValueError(f"{url!r} is not {scheme}://HOST:PORT (an IPv6 address in brackets)")
-    return Server(scheme, host, int(port) if port else None, found[3])
+    return ServerUrl(scheme, host, int(port) if port else None, found[3])
 
 
 def host_part(text: str) -> str:

@@ -28,6 +28,7 @@ from shared.agent.core import AgentCore
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
+from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy
 from shared.wire.codec import decode, encode
@@ -93,6 +94,7 @@ class CoreWorld:
         self._sequence = 0
         self._due: list[tuple[float, int, seen.Event]] = []
         self._timer: float | None = None
+        self._nodes: dict[str, Node] = {}
         self.core = Core(term=7, scheduler_name="conclave", policy=policy, rng=Random(seed), settings=settings)
         self._agents: dict[str, AgentCore] = {}
         for number in range(agents):
@@ -110,8 +112,9 @@ class CoreWorld:
             self.post(event)
 
     def add_node(self, body: dict[str, Any]) -> None:
-        body["metadata"]["uid"] = body["metadata"]["name"]
-        self.post(NodeUpserted(node_from_api(msgspec.convert(body, api.Node))))
+        name = body["metadata"]["uid"] = body["metadata"]["name"]
+        self._nodes[name] = node_from_api(msgspec.convert(body, api.Node))
+        self.post(NodeUpserted(self._nodes[name]))
 
     def add_pod(self, body: dict[str, Any], at: float | None = None) -> str:
         """Its uid. ``at``: when it was to come; the core may have been busy since."""
@@ -204,8 +207,15 @@ class CoreWorld:
                 self.post(seen.PodFetched(instruction.uid, self.pods.get(instruction.uid)), PATCH_S)
             case wanted.PatchCondition():
                 self._patch(instruction)
+            case wanted.HoldNode():
+                self._hold(instruction)
             case _:
                 pass
+
+    def _hold(self, work: wanted.HoldNode) -> None:
+        self._nodes[work.node] = msgspec.structs.replace(self._nodes[work.node], held=work.hold)
+        self.post(NodeUpserted(self._nodes[work.node]), PATCH_S)
+        self.post(seen.NodeHeld(work.node, work.hold), PATCH_S)
 
     def _patch(self, patch: wanted.PatchCondition) -> None:
         self.patches += 1

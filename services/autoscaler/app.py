@@ -23,13 +23,11 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.prometheus import PrometheusClient
 from shared.kube.autoscaling import AUTOSCALERS
+from shared.runtime.kube.unserved import tell_unserved
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
-from shared.runtime.process.health import ProcessHealth
 from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
-
-UNSERVED_LOOK_S = 30.0
 
 
 async def main(service: Service, settings: AutoscalerSettings) -> None:
@@ -58,14 +56,6 @@ async def main(service: Service, settings: AutoscalerSettings) -> None:
                 )
             finally:
                 admin.shell = None
-
-
-async def _tell_unserved(api: KubeClient, health: ProcessHealth) -> None:
-    """Whether ResilientAutoscalers are served, for the process's warnings; eternal: the definition may come later."""
-    unserved = "the cluster serves no ResilientAutoscalers that we may list: apply k8s/components/autoscaler"
-    while True:
-        health.note("resilient_autoscalers", "" if await api.may_list(AUTOSCALERS) else unserved)
-        await asyncio.sleep(UNSERVED_LOOK_S)
 
 
 async def _prometheus(settings: AutoscalerSettings, stack: AsyncExitStack) -> PrometheusClient | None:
@@ -122,6 +112,10 @@ async def _lead(
     admin.shell, admin.silences = shell, silent
     async with asyncio.TaskGroup() as group:
         group.create_task(shell.run())
-        group.create_task(_tell_unserved(api, runtime.health))
+        telling = tell_unserved(
+            AUTOSCALERS, "k8s/components/autoscaler", may_list=api.may_list, note=runtime.health.note,
+            subject="resilient_autoscalers",
+        )  # fmt: skip
+        group.create_task(telling)
         for watch in watches:
             group.create_task(watch.follow())

@@ -92,7 +92,10 @@ def use(name: str) -> None:
 @click.option(
     "--kube-context", default="", metavar="NAME", help="Instead of --server: a cluster's mesh, through kubectl."
 )
-@click.option("-n", "--namespace", default="", help="Where the mesh is in it.  [default: conclave-system]")
+@click.option(
+    "--mesh-namespace", "--namespace", "-n", "namespace", default="",
+    help="Where the mesh is in it.  [default: conclave-system]",
+)  # fmt: skip
 @click.option("--use", "use_it", is_flag=True, help="Let it be the current context; the first one is in any case.")
 @click.option("--replace", is_flag=True, help="Replace a context of this name.")
 def add(name: str, use_it: bool, replace: bool, **given: Any) -> None:

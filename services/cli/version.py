@@ -14,7 +14,13 @@ LIBRARIES = ("aiohttp", "etcd3", "grpcio", "kubernetes", "msgpack", "msgspec", "
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml", "text"]),
+    default="table",
+    help="How to print it; text is table.",
+)
 def version(output: str) -> None:
     """Print the versions of Conclave, Python, etcd and the libraries that matter."""
     found = {"conclave": _library("conclave"), "python": platform.python_version(), "etcd": _etcd()}

@@ -103,7 +103,7 @@ class Shell(LeaderShell[Event, Instruction]):
             self._scheduler_metrics.turn_cpu.observe(turn.cpu_s)
         if stats.latencies_s or stats.rounds_s or stats.attempts_s:
             latencies_s, rounds_s = stats.take_samples()
-            self.throughput.took(latencies_s, rounds_s)
+            self.throughput.took(now, latencies_s, rounds_s)
             for latency_s in latencies_s:
                 self.latency_ms.record(latency_s * 1000)
             for round_s in rounds_s:

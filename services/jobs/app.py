@@ -19,7 +19,7 @@ from services.jobs.core.deciding import Deciding
 from services.jobs.core.state import State
 from services.jobs.io.report_server import ReportServer
 from services.jobs.io.rollouts import ROLLOUT, Rollouts
-from services.jobs.io.watches import KINDS, followers, group_version, tell_unserved
+from services.jobs.io.watches import KINDS, followers, group_version
 from services.jobs.policies import guarded
 from services.jobs.settings import JobsSettings
 from services.jobs.shell import Shell
@@ -31,7 +31,9 @@ from shared.hostport import split_host_port, url_of
 from shared.jobs.guard import Guard
 from shared.jobs.online.stages import MOST_GAP_S, Judge
 from shared.jobs.tokens import KEY_BYTES
+from shared.kube.training_jobs import TRAINING_JOBS
 from shared.ports import CreateRevisionIs, Put, Store
+from shared.runtime.kube.unserved import tell_unserved
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership, leader_of
 from shared.runtime.process.runtime import Runtime, opened
@@ -128,6 +130,10 @@ async def _lead(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(shell.run())
         tasks.create_task(rollouts.follow(shell.post_one))
-        tasks.create_task(tell_unserved(api.lists, runtime.health.note))
+        telling = tell_unserved(
+            TRAINING_JOBS, "k8s/components/jobs", may_list=api.may_list, note=runtime.health.note,
+            subject="training_jobs",
+        )  # fmt: skip
+        tasks.create_task(telling)
         for follower in followers(api, group, shell.post):
             tasks.create_task(follower)

@@ -34,9 +34,9 @@ from services.twin.kubeconfig import kubeconfig_text, write_atomically
 from services.twin.metrics_api import node_metrics
 from services.twin.registry.registry import TwinRegistry
 from services.twin.request_log import RequestLog
+from shared.adapters.http.sockets import EVERY
 from shared.errors import ConfigError
 from shared.hostport import join_host_port, url_of
-from shared.runtime.http.sockets import EVERY
 from shared.runtime.observe import logging
 
 _ALONE = (

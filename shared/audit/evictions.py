@@ -69,8 +69,8 @@ class Evictions:
         self._hits: dict[str, _Hit] = {}
         """By group."""
         self.budgets = False
-        self._marked_again: set[str] = set()
         """There are disruption budgets, which say who leaves rather than another."""
+        self._marked_again: set[str] = set()
         self._leaving: dict[str, _Leaving] = {}
         self._order = 0
 

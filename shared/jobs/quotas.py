@@ -31,8 +31,6 @@ from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node
 from shared.scheduling.queues.tree import QueueTree
 
 EPSILON = 1e-9
-QUOTA, UNUSABLE = "QueueQuota", "QueueUnusable"
-"""As the coordinator tells pods that a limit of a Queue, or a Queue that cannot be used, holds back."""
 
 
 class Claim(Struct, frozen=True):
@@ -127,8 +125,12 @@ class Quotas:
         if claim is None or not claim.held or not claim.gpu:
             return False
         home = self.line(job.name).parent
-        amounts = _times(claim.worker, job.minimum, claim.servers)
-        return home is not None and home.queue.reclaim and claim.gpu in home.guaranteed and home.within(amounts)
+        return home is not None and home.queue.reclaim and claim.gpu in home.guaranteed and home.within(self.asks(job))
+
+    def asks(self, job: JobObservation) -> Amounts:
+        """What the job counts where it has its minimum."""
+        claim = self._claims[job.name]
+        return _times(claim.worker, job.minimum, claim.servers)
 
     def delay_s(self, job: str) -> float:
         """So long it waits first."""
@@ -329,24 +331,40 @@ class _Dealing:
 
     def reclaim(self) -> None:
         """What queues lent comes back to those that are guaranteed it and wait."""
+        free = self._free()
+        lenders = [other for other in reversed(self.order) if self._may_give(other, whole=False)]
+        failed: dict[Line, list[dict[str, int]]] = {}
         for job in self.order:
             if job.name not in self.ours or self.given[job.name]:
                 continue
             waited = self.seen.now - job.submitted
             if not self.quotas.entitled(job) or waited < self.quotas.delay_s(job.name):
                 continue
+            asks = dict(self.quotas.asks(job))
+            in_vain = failed.setdefault(self.quotas.line(job.name), [])
+            if any(all(asks.get(name, 0) >= amount for name, amount in less.items()) for less in in_vain):
+                continue  # one of its queue that asks for no more got nothing
             needs = job.minimum * job.gpus_per_worker + job.server_gpus
-            if self._take_back(job, needs):
-                self.give(job.name, job.minimum)
-                self.wants[job.name] = job.minimum
-                self.held.pop(job.name, None)
-                self.refused.pop(job.name, None)
+            left = self._take_back(job, needs, free, lenders)
+            if left is None:
+                in_vain.append(asks)
+                continue
+            if left > free:
+                failed.clear()  # a whole job gave more than was asked for
+            free = left
+            lenders = [other for other in lenders if self.given[other.name]]
+            self.give(job.name, job.minimum)
+            self.wants[job.name] = job.minimum
+            self.held.pop(job.name, None)
+            self.refused.pop(job.name, None)
 
-    def _take_back(self, job: JobObservation, needs: float) -> bool:
-        before = dict(self.given)
-        free = self._free()
+    def _take_back(
+        self, job: JobObservation, needs: float, free: float, lenders: Iterable[JobObservation]
+    ) -> float | None:
+        """GPUs that are free once the job has what it needs; None: it cannot, and nothing is taken."""
+        taken: dict[str, int] = {}
         for whole in (False, True):
-            for other in reversed(self.order):
+            for other in lenders:
                 if other is job or not self._may_give(other, whole=whole):
                     continue
                 while (free + EPSILON < needs or self._blocked(job)) and self.quotas.borrows(other.name, job.name):
@@ -354,17 +372,20 @@ class _Dealing:
                     left = given - 1 if given > other.minimum else 0
                     if given == 0 or (left == 0 and not whole):
                         break
+                    taken.setdefault(other.name, given)
                     self.give(other.name, left)
                     free += (given - left) * other.gpus_per_worker + (other.server_gpus if not left else 0.0)
+                if free + EPSILON >= needs and not self._blocked(job):
+                    return free - needs
         # what pods of others borrowed is the coordinator's to take back: it does so for pods that wait
+        lent = 0.0
         if free + EPSILON < needs:
-            free += self.quotas.lent_to_pods(job.name) / self.quotas.of_one_gpu(job.name)
-        if free + EPSILON >= needs and not self._blocked(job):
-            return True
-        for name, workers in before.items():
-            if self.given[name] != workers:
-                self.give(name, workers)
-        return False
+            lent = self.quotas.lent_to_pods(job.name) / self.quotas.of_one_gpu(job.name)
+        if free + lent + EPSILON >= needs and not self._blocked(job):
+            return free - needs
+        for name, workers in taken.items():
+            self.give(name, workers)
+        return None
 
     def _may_give(self, other: JobObservation, *, whole: bool) -> bool:
         if other.name not in self.ours or not self.given[other.name] or other.gpus_per_worker <= 0:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, Resources, parse_amount
@@ -26,10 +28,36 @@ POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
 def effective_requests(pod: api.Pod) -> Resources:
     """Amounts per resource that the pod counts on a node. Raises ``ObjectError`` naming the field."""
     requests = _of_containers(pod, {})
-    for name, amount in _pod_level(pod).items():
-        requests[name] = amount
+    requests.update(_pod_level(pod))
     _add(requests, _overhead(pod.spec))
     return requests
+
+
+def with_default_requests(spec: api.PodSpec) -> api.PodSpec:
+    """A template's spec as the API server makes a pod of it: limits that have no request beside them become requests
+    (``SetDefaults_Pod``; of the pod as a whole only where none of its containers asks for the resource)."""
+    spec = replace(
+        spec,
+        containers=_all_with_defaults(spec.containers),
+        init_containers=_all_with_defaults(spec.init_containers),
+    )
+    limits = (spec.resources.limits if spec.resources is not None else None) or {}
+    if spec.resources is None or not limits:
+        return spec
+    own = _of_containers(api.Pod(spec=spec), {})
+    given = {name: limit for name, limit in limits.items() if name.startswith("hugepages-") or name not in own}
+    return replace(spec, resources=replace(spec.resources, requests={**given, **(spec.resources.requests or {})}))
+
+
+def _all_with_defaults(containers: list[api.Container] | None) -> list[api.Container] | None:
+    return [_with_defaults(one) for one in containers] if containers is not None else None
+
+
+def _with_defaults(container: api.Container) -> api.Container:
+    found = container.resources
+    if found is None or not found.limits:
+        return container
+    return replace(container, resources=replace(found, requests={**found.limits, **(found.requests or {})}))
 
 
 def resize_infeasible(status: api.PodStatus) -> bool:

@@ -91,6 +91,18 @@ def status_of(body: bytes) -> Status:
     return Status(found.status, found.reason, found.message[:ERROR_LIMIT], found.code)
 
 
+class _RawItems(msgspec.Struct):
+    items: list[msgspec.Raw]
+
+
+def raw_items(body: bytes, noun: str) -> list[msgspec.Raw]:
+    """The items of a list of any kind, unread. ``KubeUnknown``: it is no ``noun``."""
+    try:
+        return msgspec.json.decode(body, type=_RawItems).items
+    except UNREADABLE as error:
+        raise KubeUnknown(f"no {noun} ({error!s:.120})") from None
+
+
 _Decoders = tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]
 _made: dict[Any, _Decoders] = {}
 

@@ -243,6 +243,30 @@ class PodCondition(Json, frozen=True):
     last_transition_time: str | None = None
 
 
+class ContainerWaiting(Json, frozen=True):
+    reason: str | None = None
+    message: str | None = None
+
+
+class ContainerRunning(Json, frozen=True):
+    started_at: str | None = None
+
+
+class ContainerTerminated(Json, frozen=True):
+    exit_code: int = 0
+    reason: str | None = None
+    message: str | None = None
+    finished_at: str | None = None
+
+
+class ContainerState(Json, frozen=True):
+    """For who asks how a container does: ``ContainerStatus`` leaves it unread, since it decides no placement."""
+
+    waiting: ContainerWaiting | None = None
+    running: ContainerRunning | None = None
+    terminated: ContainerTerminated | None = None
+
+
 class ContainerStatus(Json, frozen=True):
     name: str = ""
     resources: ResourceRequirements | None = None

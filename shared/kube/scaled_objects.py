@@ -14,6 +14,7 @@ from msgspec import field
 from shared.errors import KubeUnknown, ObjectError
 from shared.kube.cluster_objects import PodDisruptionBudget
 from shared.kube.convert_relations import selector_from_api
+from shared.kube.decoding import UNREADABLE, raw_items
 from shared.kube.label_selectors import query_text
 from shared.kube.objects import Json, LabelSelector, ObjectMeta, PartialObject
 from shared.kube.resources import Resource
@@ -141,25 +142,14 @@ def decode_metric_values(body: bytes) -> list[tuple[float, float]]:
     A value may be negative; the reader's checks refuse it. What does not decode spoils the sum, so it spoils the list.
     """
     found = []
-    for entry in _items(body, "list of metric values"):
+    for entry in raw_items(body, "list of metric values"):
         try:
             item = msgspec.json.decode(entry, type=_MetricValue)
             value = parse_quantity(str(item.value), milli=True) / 1000
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
+        except (*UNREADABLE, ValueError, OverflowError) as error:
             raise KubeUnknown(f"a metric's value cannot be read ({error!s:.120})") from None
         at_s = unix_s(item.timestamp)
         if at_s is None:
             raise KubeUnknown("a metric's value has no timestamp")
         found.append((value, at_s))
     return found
-
-
-def _items(body: bytes, noun: str) -> list[msgspec.Raw]:
-    try:
-        return msgspec.json.decode(body, type=_Listed).items
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise KubeUnknown(f"no {noun} ({error!s:.120})") from None
-
-
-class _Listed(msgspec.Struct):
-    items: list[msgspec.Raw]

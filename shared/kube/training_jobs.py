@@ -16,7 +16,7 @@ from msgspec import field
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
-from shared.kube.convert_requests import effective_requests
+from shared.kube.convert_requests import effective_requests, with_default_requests
 from shared.kube.objects import Json, ObjectMeta
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2
 from shared.kube.resources import Resource
@@ -271,7 +271,7 @@ def requests_of_template(template: Mapping[str, Any]) -> dict[str, int]:
     if not template:
         return {}
     spec = msgspec.convert(template["spec"], api.PodSpec)  # as it was read, it fits
-    return effective_requests(api.Pod(spec=spec))
+    return effective_requests(api.Pod(spec=with_default_requests(spec)))
 
 
 def counted(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert_requests import effective_requests
-from shared.kube.objects import Json, ObjectMeta
+from shared.kube.objects import ContainerState, ContainerTerminated, Json, ObjectMeta
 from shared.kube.pod_groups import GROUP_LABEL
 from shared.kube.resources import Resource
 from shared.kube.training_jobs import counted, gpu_milli, owner_of
@@ -79,27 +79,6 @@ BEGINNING = frozenset({"", "ContainerCreating", "PodInitializing", "RestartingAl
 """A container that waits for one of these is on its way; for any other (ImagePullBackOff, CreateContainerConfigError,
 CrashLoopBackOff, ...) the kubelet has failed and tries again."""
 NEVER = (None, "", "Never")
-
-
-class ContainerWaiting(Json, frozen=True):
-    reason: str | None = None
-    message: str | None = None
-
-
-class ContainerRunning(Json, frozen=True):
-    started_at: str | None = None
-
-
-class ContainerTerminated(Json, frozen=True):
-    exit_code: int = 0
-    reason: str | None = None
-    message: str | None = None
-
-
-class ContainerState(Json, frozen=True):
-    waiting: ContainerWaiting | None = None
-    running: ContainerRunning | None = None
-    terminated: ContainerTerminated | None = None
 
 
 class StatedContainer(api.ContainerStatus, frozen=True):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from shared.model.pod import Pod
 from shared.scheduling.framework import Code, Rejection
+from shared.scheduling.reasons import NOT_SUPPORTED, SCHEDULER_ERROR
 
 NAME = "SchedulingGates"
 UNSUPPORTED = "ConclaveUnsupported"
-
-NOT_SUPPORTED = "NotSupported"
-"""Ours, of a pod that asks for what Conclave does not look at: no new node would help, so autoscalers must not see
-``Unschedulable``."""
 
 
 def entry_rejection(pod: Pod) -> Rejection | None:
@@ -36,7 +33,7 @@ def unsupported_rejection(pod: Pod) -> Rejection | None:
 def why_untried(pod: Pod) -> tuple[str, str]:
     """(reason of its condition, sentence) of a pending pod that is never tried: unreadable, or not supported."""
     if pod.invalid:
-        return "SchedulerError", f"pod cannot be scheduled as it is written: {pod.invalid}"
+        return SCHEDULER_ERROR, f"pod cannot be scheduled as it is written: {pod.invalid}"
     return NOT_SUPPORTED, unsupported_text(pod)
 
 

@@ -182,7 +182,7 @@ class PodGroups:
     def see_ended(self, pod: Pod) -> None:
         """A pod that has succeeded or failed."""
         key = self.key_of.get(pod.uid, "")
-        if key and pod.uid in self.members[key].done | self.members[key].failed:
+        if key and (pod.uid in self.members[key].done or pod.uid in self.members[key].failed):
             return
         self.see_gone(pod.uid)
         if pod.group:

@@ -25,6 +25,8 @@ class Entry:
     able_since: float = 0.0
     """Since when a node may take it, as far as is known: first seen, or woken last. What latencies count from."""
     group: QueuedGroup | None = None
+    held_s: float = 0.0
+    """For how long it was gated since it was first seen, by its group or a quota: no latency of scheduling."""
     held: bool = False
     """Gated by a queue's quota, not by its group."""
 

@@ -152,6 +152,8 @@ class Moves:
                 self._unpark(entry)
             if turns is not None:
                 self._turn(turns, entry, place, now, cause)
+            if start is Place.GATED:
+                _released(entry, now)
             entry.place, entry.since, entry.version, entry.held = place, now, entry.version + 1, held
         self._count[start] -= len(entries)
         self._count[place] += len(entries)
@@ -198,6 +200,8 @@ class Moves:
             self._turn(self.turns, entry, place, now, cause)
         self._count[entry.place] -= 1
         self._count[place] += 1
+        if entry.place is Place.GATED:
+            _released(entry, now)
         entry.place, entry.since, entry.version = place, now, entry.version + 1
         entry.held = cause is OwnEvent.QUOTA
 
@@ -329,3 +333,9 @@ class Moves:
             yield f"parked: {uid} is {entry.place.value}, which its group and the sweep do not know"
         if group is not None and (uid not in group.members or group.key != self.parked_key(entry)):
             yield f"parked: {uid} waits in a group of other pods"
+
+
+def _released(entry: Entry, now: float) -> None:
+    """The pod is gated no longer: latencies do not count how long it was, as kube-scheduler's do not."""
+    entry.held_s += max(0.0, now - entry.since)
+    entry.able_since = now

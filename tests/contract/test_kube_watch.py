@@ -140,6 +140,18 @@ async def test_410_in_either_form_means_list_again(gone: Answer):
     assert len(api.seen) == 1
 
 
+async def test_a_kind_that_went_while_its_watch_expired_is_not_told_as_silent():
+    gone = answer(410, failure(410, "Expired"))
+    api_of = ScriptedApi().on("WATCH", PODS_PATH, gone).on("GET", PODS_PATH, answer(404, failure(404, "NotFound")))
+    async with api_of as api, client_of(api) as client:
+        with pytest.raises(KubeExpired):
+            await collect(client, "4", 1)
+        assert client.signs.silent_s(asyncio.get_running_loop().time()) > 0.0
+        with pytest.raises(KubeRejected):
+            await client.list(PODS)
+        assert client.signs.silent_s(asyncio.get_running_loop().time()) == 0.0
+
+
 async def test_events_before_an_expiry_are_delivered_first():
     script = stream(event("ADDED", pod("a", 5)), event("ERROR", failure(410, "Expired")))
     async with ScriptedApi().on("WATCH", PODS_PATH, script) as api, client_of(api) as client:

@@ -14,10 +14,10 @@ import pytest
 
 from shared.adapters.etcd.channel import EtcdSettings, EtcdTls
 from shared.adapters.etcd.store import EtcdStore
+from shared.adapters.http.sockets import bound_socket
 from shared.errors import StoreError
 from shared.hostport import url_of
 from shared.ports import Put
-from shared.runtime.http.sockets import bound_socket
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
 from tests.manifests.rendering import needs_kubectl, of_kind, tree
 from tests.manifests.test_compose import FILES, merged

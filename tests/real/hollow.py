@@ -23,15 +23,11 @@ from typing import Any
 
 import aiohttp
 
-from tests.real import pod_metrics
-
 Json = dict[str, Any]
 MERGE = {"Content-Type": "application/merge-patch+json"}
 STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
 IGNORE, RUN_S, STOP_S, EXIT_CODE = (f"hollow/{name}" for name in ("ignore", "run-seconds", "stop-seconds", "exit-code"))
 HEARTBEAT_S = 10.0
-REPORT_S = 2.0
-"""Between reports of what pods use: a metrics-server's 15 s would only make tests long."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 FOR_EVER = aiohttp.ClientTimeout(total=None)
 
@@ -75,11 +71,8 @@ def _ready() -> Json:
 class HollowKubelets:
     """Follows nodes and pods through ``session``, which is an administrator's with a base URL."""
 
-    def __init__(self, session: aiohttp.ClientSession, *, metrics: bool = False) -> None:
-        """``metrics``: report what pods use, by the definition of ``pod_metrics``, which is there."""
+    def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._metrics = metrics
-        self._pods: dict[str, Json] = {}
         self._nodes: dict[str, Json] = {}
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,8 +80,7 @@ class HollowKubelets:
         """(what, uid): what was begun for a pod."""
 
     async def start(self) -> None:
-        works = [self._follow_nodes(), self._follow_pods(), self._beat()]
-        for work in [*works, self._report()] if self._metrics else works:
+        for work in (self._follow_nodes(), self._follow_pods(), self._beat()):
             self._spawn(work)
 
     async def close(self) -> None:
@@ -184,32 +176,13 @@ class HollowKubelets:
             uid = pod["metadata"]["uid"]
             if event["type"] == "DELETED":
                 self._begun -= {("run", uid), ("end", uid)}
-                self._pods.pop(uid, None)
                 continue
-            self._pods[uid] = pod
             if _ignored(pod):
                 continue
             if "deletionTimestamp" in pod["metadata"]:
                 self._once("end", pod, self._end)
             elif pod["status"].get("phase") == "Pending":
                 self._once("run", pod, self._run)
-
-    async def _report(self) -> None:
-        """What pods use, as a metrics-server tells it; one that has gone is taken away by the garbage collector."""
-        while True:
-            for pod in list(self._pods.values()):
-                body = pod_metrics.metrics_of(pod, dt.datetime.now(dt.UTC))
-                if body is None:
-                    continue
-                namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                    path = pod_metrics.path_of(namespace, name)
-                    async with self._session.patch(path, json=body, headers=MERGE) as told:
-                        known = told.status != 404
-                    if not known:
-                        async with self._session.post(pod_metrics.path_of(namespace), json=body) as told:
-                            assert told.status in (201, 403, 404, 409), await told.text()  # the namespace may end
-            await asyncio.sleep(REPORT_S)
 
     def _once(self, what: str, pod: Json, work: Any) -> None:
         mark = (what, pod["metadata"]["uid"])

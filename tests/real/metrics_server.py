@@ -1,6 +1,7 @@
-"""A metrics.k8s.io for tests, as an aggregated API of the plane: every running pod uses what a test says.
+"""A metrics.k8s.io for tests, as an aggregated API of the plane: every running pod uses what a test, or the pod, says.
 
-The APIService leads to a Service of type ExternalName, so that the API server finds a listener on loopback.
+The APIService leads to a Service of type ExternalName, so that the API server finds a listener on loopback. What a pod
+says is its annotation ``conclave.io/usage``, which the twin reads too; here its first step holds for ever.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ RESOURCES = {
 }  # fmt: skip
 
 
+USAGE = "conclave.io/usage"
+
+
 class MetricsServer:
-    """``usage``: by container's name, what each container of that name uses; one that is not named has no entry."""
+    """``usage``: by container's name, what each container of that name uses, where its pod says nothing; one that is
+    not named has no entry."""
 
     def __init__(self, plane: RunningPlane) -> None:
         self.usage: Mapping[str, Mapping[str, str]] = {}
@@ -38,18 +43,19 @@ class MetricsServer:
         self._client = ssl.create_default_context(cafile=plane.ca)
 
     def answer(self, path: str) -> dict[str, Any] | None:
-        """The body for a path; None: there is no such path."""
-        parts = path.partition("?")[0].strip("/").split("/")
+        """The body for a path; None: there is no such path. The API server itself picks pods by the query's labels."""
+        path, _, query = path.partition("?")
+        parts = path.strip("/").split("/")
         if parts == ["apis", GROUP, VERSION]:
             return RESOURCES
         if parts[:4] == ["apis", GROUP, VERSION, "namespaces"] and parts[5:] == ["pods"]:
-            items = [one for pod in self._pods(parts[4]) if (one := self._metrics(pod)) is not None]
+            items = [one for pod in self._pods(parts[4], query) if (one := self._metrics(pod)) is not None]
             return {"kind": "PodMetricsList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
         return None
 
-    def _pods(self, namespace: str) -> list[dict[str, Any]]:
+    def _pods(self, namespace: str, query: str) -> list[dict[str, Any]]:
         asked = urllib.request.Request(
-            f"{self._plane.url}/api/v1/namespaces/{namespace}/pods",
+            f"{self._plane.url}/api/v1/namespaces/{namespace}/pods?{query}",
             headers={"Authorization": f"Bearer {self._plane.token}"},
         )
         with urllib.request.urlopen(asked, context=self._client, timeout=10) as found:
@@ -59,15 +65,25 @@ class MetricsServer:
     def _metrics(self, pod: dict[str, Any]) -> dict[str, Any] | None:
         spec = pod["spec"]
         sidecars = [one for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"]
-        names = [one["name"] for one in (*spec["containers"], *sidecars) if one["name"] in self.usage]
+        usage = _said(pod) or self.usage
+        names = [one["name"] for one in (*spec["containers"], *sidecars) if one["name"] in usage]
         if pod["status"].get("phase") != "Running" or not names:
             return None
         return {
             "metadata": {key: pod["metadata"].get(key) for key in ("name", "namespace", "labels")},
             "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "window": "1s",
-            "containers": [{"name": name, "usage": dict(self.usage[name])} for name in names],
+            "containers": [{"name": name, "usage": dict(usage[name])} for name in names],
         }
+
+
+def _said(pod: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """What the pod's annotation says of its first container."""
+    told = pod["metadata"].get("annotations", {}).get(USAGE)
+    if told is None:
+        return {}
+    _, millicores, amount, *_ = json.loads(told)["u"][0]
+    return {pod["spec"]["containers"][0]["name"]: {"cpu": f"{millicores}m", "memory": str(amount)}}
 
 
 class _Listener(ThreadingHTTPServer):

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
+import random
 import signal
+import socket
 import ssl
 import sys
 import tempfile
@@ -31,7 +34,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from shared.runtime.process.linux import die_with_parent
 from tests.certificates import TestCa
-from tests.real import pod_metrics
 from tests.real.hollow import HollowKubelets, hollow_node
 
 VARIABLE = "KUBERNETES_BINARIES"
@@ -90,8 +92,6 @@ class PlaneSettings:
     """Further flags of the API server."""
     scheduler_config: dict[str, Any] = field(default_factory=dict)
     """Further fields of kube-scheduler's configuration."""
-    pod_metrics: bool = False
-    """Serve metrics.k8s.io of pods (tests/real/pod_metrics.py)."""
 
 
 class Plane:
@@ -167,9 +167,7 @@ class Plane:
         await self.start("kube-controller-manager")
         if self.settings.kube_scheduler:
             await self.start("kube-scheduler")
-        if self.settings.pod_metrics:
-            await self._define(pod_metrics.DEFINITION, pod_metrics.path_of("default"))
-        self._kubelets = HollowKubelets(self._session, metrics=self.settings.pod_metrics)
+        self._kubelets = HollowKubelets(self._session)
         await self._kubelets.start()
         made = self.settings
         for number in range(made.nodes):
@@ -180,17 +178,6 @@ class Plane:
             async with self._session.post("/api/v1/nodes", json=node) as answer:
                 assert answer.status == 201, await answer.text()
         await self._kubelets.all_ready(made.nodes)
-
-    async def _define(self, definition: dict[str, Any], served: str) -> None:
-        """Create the definition of a custom resource and wait until it is served at that path."""
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        async with self.session.post(path, json=definition) as answer:
-            assert answer.status in (201, 409), await answer.text()
-        while True:
-            async with self.session.get(served) as answer:
-                if answer.status == 200:
-                    return
-            await asyncio.sleep(LOOK_EVERY_S)
 
     def _write_files(self) -> None:
         hosts = (self.settings.host, "127.0.0.1", "localhost", "kubernetes.default.svc")
@@ -322,12 +309,14 @@ class Plane:
 
 
 def _free_port(host: str) -> int:
-    import socket
-
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that nobody listens on, below those that the kernel gives to outgoing connections: on a busy machine such a
+    one is taken between the look and the server's start."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    while True:
+        port = random.randrange(10_000, 32_768)
+        with socket.socket(family) as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
 
 
 async def _run(settings: PlaneSettings) -> None:
@@ -350,7 +339,6 @@ def main() -> None:
     parser.add_argument("--zones", type=int, default=3, help="dealt in turns (3; 0: none)")
     parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (127.0.0.1, or ::1)")
     parser.add_argument("--kube-scheduler", action="store_true", help="run one too, for pods that name no other")
-    parser.add_argument("--pod-metrics", action="store_true", help="serve metrics.k8s.io of pods")
     parser.add_argument("--feature-gates", default=GATES, help=f"({GATES})")
     parser.add_argument("--flag", action="append", default=[], help="a further flag of the API server, repeatable")
     given = parser.parse_args()
@@ -360,7 +348,6 @@ def main() -> None:
         settings = PlaneSettings(
             given.dir or Path(temporary), given.nodes, given.cpu, given.memory, given.pods, given.gpus, given.zones,
             given.kube_scheduler, given.feature_gates, host=given.host, extra=tuple(given.flag),
-            pod_metrics=given.pod_metrics,
         )  # fmt: skip
         asyncio.run(_run(settings))
 

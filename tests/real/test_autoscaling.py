@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.real.conftest import ROOT, RunningPlane, mesh_of, running
+from tests.real.conftest import ROOT, STEADY, RunningPlane, mesh_of, running
 from tests.real.metrics_server import MetricsServer, metrics_server
 
 Json = dict[str, Any]
+CONCLAVE = str(Path(sys.executable).with_name("conclave"))
 SYSTEM = "conclave-system"
 COMPONENT = ROOT / "k8s/components/autoscaler"
 PATIENCE_S = 120.0
@@ -47,10 +49,9 @@ def autoscaler(plane: RunningPlane, metrics: MetricsServer, tmp_path_factory: py
     kubeconfig.write_text(yaml.safe_dump(config))
     with mesh_of(plane, tmp_path_factory.mktemp("mesh"), "--agents", "0") as ready:
         etcd = next(word.removeprefix("etcd=") for word in ready.split() if word.startswith("etcd="))
-        conclave = str(Path(sys.executable).with_name("conclave"))
         command = (
-            conclave, "run", "autoscaler", "--etcd", etcd, "--kubeconfig", str(kubeconfig), "--decide-every-s", "2",
-            "--tell-every-s", "1", "--validate",
+            CONCLAVE, "run", "autoscaler", "--etcd", etcd, "--kubeconfig", str(kubeconfig), "--decide-every-s", "2",
+            "--tell-every-s", "1", "--validate", *STEADY,
         )  # fmt: skip
         with running(folder, "autoscaler", *command, ready=lambda line: line.startswith("ready")):
             yield folder / "autoscaler.log"
@@ -68,6 +69,7 @@ def workload(kind: str, name: str, replicas: int, **spec: Any) -> Json:
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
+                    "schedulerName": "conclave",
                     "containers": [{"name": "main", "image": "x", "resources": requests}],
                     "initContainers": [
                         {"name": "proxy", "image": "x", "restartPolicy": "Always", "resources": requests}
@@ -127,9 +129,10 @@ class Space:
             return bool(found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"])
 
         self.until("a status", told)
-        digest = self.get("ras", "graph")["status"]["digest"]
-        patch = json.dumps({"spec": {"go": {"by": "ada", "digest": digest}}})
-        self.plane.kubectl("patch", "ras", "graph", "-n", self.namespace, "--type=merge", "-p", patch)
+        command = (CONCLAVE, "autoscale", "go", "graph", "-n", self.namespace, "--by", "ada", "--yes")
+        reach = ("--kubeconfig", str(self.plane.kubeconfig))
+        given = subprocess.run((*command, *reach), capture_output=True, text=True, timeout=60, check=False)
+        assert given.returncode == 0, given.stderr
 
     def condition(self, kind: str) -> tuple[str, str]:
         found = self.get("ras", "graph").get("status", {}).get("conditions", ())
@@ -160,6 +163,10 @@ def test_services_grow_and_shrink_by_what_all_their_containers_request(space: Sp
     space.until("web shrinks", lambda: space.replicas("deployment", "web") == 1)
     space.until("store shrinks", lambda: space.replicas("statefulset", "store") == 1)
     assert ("Normal", "SuccessfulRescale") in space.events()
+    space.plane.kubectl("delete", "ras", "graph", "-n", space.namespace)
+    space.plane.kubectl("scale", "deployment", "web", "-n", space.namespace, "--replicas=3")
+    three = "--for=jsonpath={.status.readyReplicas}=3"
+    space.plane.kubectl("wait", three, "deployment/web", "-n", space.namespace, "--timeout=90s")
 
 
 def test_an_applied_manifest_freezes_nothing(space: Space, metrics: MetricsServer) -> None:

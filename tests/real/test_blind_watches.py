@@ -9,12 +9,13 @@ import time
 from collections import Counter
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
-from shared.adapters.kube.signs import Sign, WatchSigns, told
-from shared.kube.resources import NODES, PODS, Upserted
+from shared.adapters.kube.signs import LENGTH_S, Sign, WatchSigns, told
+from shared.kube.resources import NODES, PODS, Resource, Upserted
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, STORAGE_KINDS
 from shared.runtime.kube.reflector import Reflector
 from tests.faults.tcp_proxy import TcpProxy
@@ -26,8 +27,8 @@ LATE_S = 10.0
 HEALTHY_S = 45.0
 MANY = 30
 """Watches of a coordinator, an autoscaler and a jobs service in all."""
-QUIET = (NODES, *(kind.resource for kind in STORAGE_KINDS))
-KINDS = (PODS, NODES, *(kind.resource for kind in SCHEDULING_KINDS))
+QUIET: tuple[Resource[Any], ...] = (NODES, *(kind.resource for kind in STORAGE_KINDS))
+KINDS: tuple[Resource[Any], ...] = (PODS, NODES, *(kind.resource for kind in SCHEDULING_KINDS))
 
 
 class Noting(WatchSigns):
@@ -115,7 +116,8 @@ async def test_a_leaders_watches_that_lost_their_server_hear_of_a_new_pod_within
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    print(f"noticed after {took_s:.1f} s; {asked / HEALTHY_S:.2f} watches opened in a second before")
+    # the first streams are cut short, later there is one in 25 s, and a slow machine ends some early
+    assert asked <= 3 * len(KINDS) * HEALTHY_S / LENGTH_S
     assert took_s <= FOUND_WITHIN_S + LATE_S
     assert client.signs.blind >= 1
     assert "pods" in {one.plural for one in lost}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.adapters.http.sockets import bound_socket
 from shared.hostport import server_of, url_of
-from shared.runtime.http.sockets import bound_socket
 from shared.runtime.process.embedded_etcd import find_etcd
 from tests.manifests.rendering import folder_of
 from tests.process.test_ipv6_mesh import ipv4_sockets

@@ -13,6 +13,7 @@ import pytest
 
 from tests.pages import blocks, check_first_cluster, commands, follow, on_a_cluster, page, section
 from tests.real.conftest import RunningPlane, plane_of
+from tests.real.metrics_server import metrics_server
 from tests.real.plane import missing
 
 PLUGINS_GROUPS = "kubectl apply -f k8s/components/plugins-pod-groups/pod-groups.yaml\n"
@@ -20,10 +21,10 @@ PLUGINS_GROUPS = "kubectl apply -f k8s/components/plugins-pod-groups/pod-groups.
 
 @pytest.fixture
 def empty(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningPlane]:
-    """A plane without nodes, with a metrics-server; a parameter: further arguments of it."""
+    """A plane without nodes; a parameter: further arguments of it."""
     if reason := missing():
         pytest.skip(f"no real control plane: {reason}")
-    with plane_of(tmp_path / "plane", "--nodes", "0", "--pod-metrics", *getattr(request, "param", ())) as found:
+    with plane_of(tmp_path / "plane", "--nodes", "0", *getattr(request, "param", ())) as found:
         yield found
 
 
@@ -40,10 +41,11 @@ def test_the_first_cluster(empty: RunningPlane, tmp_path: Path) -> None:
 
 def test_operating_the_autoscaler(empty: RunningPlane, tmp_path: Path) -> None:
     written = commands(section(page("autoscaling-operations.md"), "Ten minutes on the twin"))
-    said = follow(f"{on_a_cluster(written, empty.kubeconfig)}\nkill %1 %2 %3\n", reader(tmp_path))
+    with metrics_server(empty, tmp_path):
+        said = follow(f"{on_a_cluster(written, empty.kubeconfig)}\nkill %1 %2 %3\n", reader(tmp_path))
     assert re.search(r"^\S+ shop 2 -> 3 by hpa$", said, re.MULTILINE)
     assert "MetricsGood True" in said
-    assert re.search(r"ForeignWriter True .*somebody else set 4 by 'kubectl'", said)
+    assert re.search(r"ForeignWriter True .*somebody else set 2 by 'kubectl'", said)
 
 
 @pytest.mark.parametrize(

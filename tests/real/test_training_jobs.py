@@ -17,13 +17,16 @@ from typing import Any
 
 import pytest
 
-from tests.real.conftest import ROOT, RunningPlane, mesh_of, running
+from tests.real.conftest import ROOT, STEADY, RunningPlane, mesh_of, running
 from tests.real.hollow import hollow_node, now
 
 WITHIN_S = 90.0
 GPU = "nvidia.com/gpu"
 BY_HAND = {"hollow/ignore": "true"}
-QUICK = ("--start-timeout-s", "15", "--retry-first-s", "1", "--decide-every-s", "5", "--validate", "true")
+QUICK = ("--start-timeout-s", "15", "--retry-first-s", "1", "--decide-every-s", "5", "--validate", "true", *STEADY)
+
+one_agent = pytest.mark.parametrize("cluster", ["1"], indirect=True)
+"""For what kubelets report: how many agents place the pods makes no difference to that."""
 
 
 @pytest.fixture(scope="module", params=["0", "1", "4"])
@@ -56,8 +59,8 @@ class Job:
         self.plane, self.namespace, self.name = plane, namespace, name
 
     def apply(self, annotations: dict[str, str], *, gpus: int = 1, image: str = "x", **spec: Any) -> None:
-        requests = {"cpu": "100m", **({GPU: str(gpus)} if gpus else {})}
-        program = {"name": "train", "image": image, "resources": {"requests": requests, "limits": {GPU: str(gpus)}}}
+        resources = {"requests": {"cpu": "100m"}, "limits": {GPU: str(gpus)}}  # the server makes requests of limits
+        program = {"name": "train", "image": image, "resources": resources}
         template = {
             "metadata": {"annotations": annotations},
             "spec": {"containers": [program, {"name": "logs", "image": "l"}]},
@@ -175,6 +178,7 @@ def test_a_job_comes_grows_and_ends(job: Job) -> None:
     job.until_phase("Succeeded")
 
 
+@one_agent
 def test_a_sidecar_that_outlives_the_training_does_not_keep_it(job: Job) -> None:
     job.apply(BY_HAND, workers={"minimum": 2, "maximum": 2}, backoffLimit=1)
     job.bound(2)
@@ -202,6 +206,7 @@ def test_a_sidecar_that_outlives_the_training_does_not_keep_it(job: Job) -> None
     )
 
 
+@one_agent
 @pytest.mark.parametrize("reason", ["ImagePullBackOff", "CreateContainerConfigError"])
 def test_a_worker_that_cannot_begin_is_told_and_gives_its_gpus_back(job: Job, reason: str) -> None:
     job.apply(BY_HAND, workers={"minimum": 2, "maximum": 2}, gpus=4)
@@ -214,6 +219,7 @@ def test_a_worker_that_cannot_begin_is_told_and_gives_its_gpus_back(job: Job, re
     assert reason in conclave(job.plane, "jobs", "list", "--kubeconfig", str(job.plane.kubeconfig))
 
 
+@one_agent
 @pytest.mark.parametrize("reason", ["OutOfnvidia.com/gpu", "TopologyAffinityError", "NodePorts", "TaintToleration"])
 def test_a_worker_that_a_kubelet_refuses_is_made_again_and_no_failure(job: Job, reason: str) -> None:
     job.apply(BY_HAND, workers={"minimum": 2, "maximum": 2})
@@ -253,6 +259,7 @@ def test_workers_of_unlike_specs_never_stand_side_by_side(job: Job) -> None:
     assert {(env["PET_NNODES"], env["PET_RDZV_ENDPOINT"]) for env in told} == {("2:4", "a-worker-0.a:29500")}
 
 
+@one_agent
 def test_a_name_that_is_somebody_elses_is_told_and_taken_when_it_is_free(job: Job) -> None:
     other = {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a-worker-1", "annotations": BY_HAND},
@@ -265,6 +272,23 @@ def test_a_name_that_is_somebody_elses_is_told_and_taken_when_it_is_free(job: Jo
     job.until_phase("Running")
 
 
+@one_agent
+def test_beside_a_service_of_somebody_else_no_gpus_are_held(job: Job) -> None:
+    """Workers without their Service have no names, and would never meet."""
+    other = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
+        "spec": {"clusterIP": "None", "selector": {"app": "other"}},
+    }  # fmt: skip
+    job.plane.kubectl("create", "-n", job.namespace, "-f", "-", stdin=json.dumps(other))
+    job.apply({}, workers={"minimum": 2, "maximum": 2})
+    assert f"Service {job.namespace}/a is there and not the job's" in job.until_ready("WriteRefused")
+    until(lambda: job.status().get("targetWorkers") == 0, lambda: f"its GPUs are given back: {job.status()}")
+    assert job.pods() == {}
+    job.plane.kubectl("delete", "service", "a", "-n", job.namespace)
+    job.until_phase("Running")
+
+
+@one_agent
 def test_what_the_api_server_refuses_is_told_in_its_words(job: Job) -> None:
     quota = {
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}},

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import structlog
 
+from shared.adapters.http.sockets import bound_socket
 from shared.agent.echo import Address
 from shared.agent.probing import Probing
 from shared.errors import ConfigError
 from shared.hostport import join_host_port
-from shared.runtime.http.sockets import bound_socket
 
 log = structlog.get_logger()
 

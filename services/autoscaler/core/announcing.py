@@ -15,8 +15,6 @@ from services.autoscaler.core.watched import EVENTS_AT_ONCE, Watched
 
 QUIET_S = 300.0
 EVERY_S = 30.0
-NOTE_BYTES = 1024
-"""As the API server bounds ``note``."""
 NORMAL, WARNING = "Normal", "Warning"
 OWN_DOING = ("Observing", "Recommending", "Paused", "Canary")
 """Reasons not to write that are what somebody asked for."""
@@ -72,7 +70,7 @@ def troubles(state: State, watched: Watched, now: float) -> list[Instruction]:
             continue
         if trouble not in told:
             state.stats.events += 1
-            out.append(Announce(watched.scaler, kind, trouble[0], "Reconcile", note[:NOTE_BYTES]))
+            out.append(Announce(watched.scaler, kind, trouble[0], "Reconcile", note))
         told[trouble] = now
     for trouble in [one for one, last in told.items() if now - last > QUIET_S]:
         del told[trouble]
@@ -92,7 +90,7 @@ def rescaled(state: State, watched: Watched, write: ScaleTo | SetBounds, before:
     else:
         note = f"HPA {write.name} of {write.service}: minReplicas {write.minimum}, maxReplicas {write.maximum}{why}"
     state.stats.events += 1
-    return [Announce(watched.scaler, NORMAL, "SuccessfulRescale", "Rescale", note[:NOTE_BYTES])]
+    return [Announce(watched.scaler, NORMAL, "SuccessfulRescale", "Rescale", note)]
 
 
 def _room(watched: Watched, now: float) -> bool:

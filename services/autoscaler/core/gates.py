@@ -68,7 +68,7 @@ def of_service(watched: Watched, target: Target, state: State, hpa: HpaFact | st
         return Gate("Canary", f"not in the {scaler.canary_services} % of the services that are acted upon")
     found = watched.foreign.get(target.name)
     if found is not None and found.stands(wall_s):
-        return Gate("ForeignWriter", f"{target.ref}: {foreign.text(found, scaler.foreign_writer, wall_s)}")
+        return Gate("ForeignWriter", f"{target.ref}: {foreign_text(scaler, target, found, wall_s)}")
     there = cluster.hpas_of(scaler.namespace, target.ref)
     if scaler.mode is Mode.ACT_ON_SCALE and there:
         who = f" of KEDA's {there[0].owner}" if there[0].owner.startswith("ScaledObject/") else ""
@@ -79,6 +79,12 @@ def of_service(watched: Watched, target: Target, state: State, hpa: HpaFact | st
     if scaler.mode is Mode.ACT_ON_BOUNDS:
         return _of_bounds(target, hpa)
     return OPEN
+
+
+def foreign_text(scaler: Autoscaler, target: Target, found: foreign.Foreign, wall_s: float) -> str:
+    """What is told of what somebody else wrote."""
+    off = scaler.mode is Mode.ACT_ON_SCALE and found.value == 0 and target.minimum > 0
+    return foreign.text(found, scaler.foreign_writer, wall_s, off=off)
 
 
 def _of_bounds(target: Target, hpa: HpaFact | str | None) -> Gate:

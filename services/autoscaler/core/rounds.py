@@ -103,6 +103,7 @@ class Rounds:
                 watched.unsure[name] = one.wrote
         for name, seen in last.foreign.items():
             watched.foreign[name] = Foreign(seen.value, seen.by, Go(*seen.go), seen.at, seen.times, seen.kept)
+            watched.foreign_times[name] = seen.times
 
     def _find_foreign(self, watched: Watched, read: RoundRead, gate: Gate) -> list[Instruction]:
         out: list[Instruction] = []

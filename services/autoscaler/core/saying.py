@@ -8,7 +8,6 @@ from services.autoscaler.core.gates import Gate
 from services.autoscaler.core.instructions import Tell
 from services.autoscaler.core.state import State
 from services.autoscaler.core.watched import Watched
-from shared.autoscaling.safety import foreign
 
 
 def say(
@@ -27,9 +26,9 @@ def say(
     problem = Gate() if decided is not None else gate
     own = gates.of_object(watched) if decided is None else gate
     others = {
-        name: foreign.text(one, scaler.foreign_writer, wall_s)
-        for name, one in watched.foreign.items()
-        if decided is not None and not own.reason
+        target.name: gates.foreign_text(scaler, target, watched.foreign[target.name], wall_s)
+        for target in scaler.targets
+        if target.name in watched.foreign and decided is not None and not own.reason
     }
     found = telling.conditions(
         scaler, gate=own, gates=by_service, problem=problem, decided=decided, due=watched.design_due,

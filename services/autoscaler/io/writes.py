@@ -21,6 +21,7 @@ from services.autoscaler.core.instructions import Announce, Commit, Forget, Scal
 from services.autoscaler.io.reads import Kinds
 from shared.errors import KubeError, KubeRejected, StoreError, StoreRejected
 from shared.kube.autoscaling import AUTOSCALERS
+from shared.kube.events import event_body, event_name
 from shared.kube.resources import EVENTS, Resource
 from shared.kube.scaled_objects import HPAS
 from shared.ports import MAX_TXN_OPS, Compare, CreateRevisionIs, Delete, KubeApi, ModRevisionIs, Op, Put, Store
@@ -115,7 +116,7 @@ class ApiWrites:
     ) -> None:
         self._api, self._post, self._kinds = api, post, kinds
         self._leadership, self._timeout_s = leadership, timeout_s
-        self._instance = instance[:128]
+        self._instance = instance
         self._event_places = asyncio.Semaphore(EVENTS_AT_ONCE)
 
     async def write(self, work: Write) -> None:
@@ -175,22 +176,14 @@ class ApiWrites:
     async def announce(self, work: Announce) -> None:
         """Best effort: the status has what an event tells, and has it for as long as it holds."""
         scaler = work.scaler
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": f"{scaler.name[:220]}.{time.time_ns():x}", "namespace": scaler.namespace},
-            "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
-            "reportingController": CONTROLLER,
-            "reportingInstance": self._instance,
-            "type": work.kind,
-            "reason": work.reason,
-            "action": work.action,
-            "note": work.note,
-            "regarding": {
-                "apiVersion": AUTOSCALERS.api_version, "kind": AUTOSCALERS.kind, "namespace": scaler.namespace,
-                "name": scaler.name, "uid": scaler.uid, "resourceVersion": scaler.resource_version,
-            },
+        about = {
+            "apiVersion": AUTOSCALERS.api_version, "kind": AUTOSCALERS.kind, "namespace": scaler.namespace,
+            "name": scaler.name, "uid": scaler.uid, "resourceVersion": scaler.resource_version,
         }  # fmt: skip
+        body = event_body(
+            about, name=event_name(scaler.name, time.time_ns()), at=datetime.now(UTC), controller=CONTROLLER,
+            instance=self._instance, kind=work.kind, reason=work.reason, action=work.action, note=work.note,
+        )  # fmt: skip
         try:
             async with self._event_places:
                 await self._api.create(

@@ -18,10 +18,11 @@ from services.cli.autoscale.objects import (
     read_all,
     read_one,
     say,
-    say_json,
+    say_document,
     title,
 )
 from services.cli.etcd import or_etcd, settings_of, with_store
+from services.cli.listing.wanted import DOCUMENTS
 from services.cli.server.options import given
 from services.cli.terminal.tables import table
 from shared.errors import ConfigError
@@ -42,8 +43,8 @@ SERVICES = (
 def list_(kubeconfig: Path | None, context: str, namespace: str, output: str) -> None:
     """List ResilientAutoscalers, of all namespaces or of one."""
     found = ask(kubeconfig, context, lambda client: read_all(client, namespace))
-    if output == "json":
-        say_json(found)
+    if output in DOCUMENTS:
+        say_document(found, output)
         return
     if not found:
         say("there are no ResilientAutoscalers")
@@ -68,8 +69,8 @@ def _row(item: Json) -> tuple[object, ...]:
 def show(name: str, kubeconfig: Path | None, context: str, namespace: str, output: str) -> None:
     """Show one object NAME (or NAMESPACE/NAME): its conditions, and every service with what it has and is to have."""
     item = _one(name, kubeconfig, context, namespace)
-    if output == "json":
-        say_json(item)
+    if output in DOCUMENTS:
+        say_document(item, output)
         return
     spec, status = item.get("spec") or {}, item.get("status") or {}
     go = spec.get("go") or {}
@@ -89,8 +90,8 @@ def recommend(name: str, kubeconfig: Path | None, context: str, namespace: str, 
     """Say what the policy and HPA's rule would have now, what the safeguards leave of it, and the digest of a go."""
     item = _one(name, kubeconfig, context, namespace)
     status = item.get("status") or {}
-    if output == "json":
-        say_json({key: status.get(key) for key in ("decidedBy", "decidedAt", "digest", "services")})
+    if output in DOCUMENTS:
+        say_document({key: status.get(key) for key in ("decidedBy", "decidedAt", "digest", "services")}, output)
         return
     _services(item)
     if not current(item):
@@ -115,7 +116,7 @@ def why(
     With --etcd, the ring that etcd keeps, with all inputs of each decision (JSON).
     """
     if any(given(here, key) for key in etcd):
-        say_json(_ring(place(name, namespace), last, etcd))
+        say_document(_ring(place(name, namespace), last, etcd), output)
         return
     item = _one(name, kubeconfig, context, namespace)
     known = [one["name"] for one in (item.get("status") or {}).get("services") or ()]
@@ -124,8 +125,8 @@ def why(
     decisions = [
         one for one in (item.get("status") or {}).get("decisions") or () if service in ("", one.get("service"))
     ][:last]
-    if output == "json":
-        say_json(decisions)
+    if output in DOCUMENTS:
+        say_document(decisions, output)
         return
     if not decisions:
         say("no notable decision yet: nothing was to change")

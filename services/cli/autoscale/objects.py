@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from services.cli.listing.wanted import document_text
 from services.cli.server.errors import ServerFailed
+from services.cli.server.options import cluster_context
 from services.cli.terminal.tables import printable
 from shared.errors import ConfigError, KubeError, KubeRejected
 
@@ -31,7 +33,7 @@ def cluster_options(command: F) -> F:
     """``--kubeconfig``, ``--context`` and ``--namespace``."""
     options = (
         click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Default: as kubectl's."),
-        click.option("--context", default="", help="Context of the kubeconfig; default: its current one."),
+        click.option("--context", default="", help="Of the kubeconfig, or one of 'conclave context list'."),
         click.option("-n", "--namespace", default="", help="Namespace of the object."),
     )
     for option in reversed(options):
@@ -40,9 +42,9 @@ def cluster_options(command: F) -> F:
 
 
 def output_option(command: F) -> F:
-    """``-o json``."""
-    choice = click.Choice(["text", "json"])
-    return click.option("-o", "--output", type=choice, default="text", show_default=True, help="How it is shown.")(
+    """``-o``, as everywhere; text is what table was called."""
+    choice = click.Choice(["table", "json", "yaml", "text"])
+    return click.option("-o", "--output", type=choice, default="table", show_default=True, help="How to print it.")(
         command
     )
 
@@ -66,7 +68,7 @@ async def _ask(kubeconfig: Path | None, context: str, work: Callable[[KubeClient
     from shared.adapters.kube.api import KubeClient
     from shared.adapters.kube.config import KubeConfig
 
-    client = KubeClient(await KubeConfig.load(kubeconfig, context=context or None))
+    client = KubeClient(await KubeConfig.load(kubeconfig, context=cluster_context(context) or None))
     try:
         return await work(client)
     except KubeRejected as error:
@@ -139,6 +141,6 @@ def say(text: str = "") -> None:
     click.echo(printable(text))
 
 
-def say_json(value: object) -> None:
-    """The value as JSON."""
-    click.echo(json.dumps(value, indent=2))
+def say_document(value: object, output: str) -> None:
+    """The value as JSON or YAML."""
+    click.echo(document_text(value, output))

@@ -203,6 +203,7 @@ def build_result(
         "agents": settings.mesh.agents,
         "binders": settings.mesh.binders,
         **{name: value for name, value in report.to_json().items() if name != "ok"},
+        "pods_extra": max(0, report.pods_submitted - len(settings.workload.pods)),
         "shares": shared,
         "latency": latency,
         "pods_per_s": round(timing.pods_per_s(), 2),

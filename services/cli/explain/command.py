@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,7 +21,14 @@ import click
 from services.cli.listing.wanted import DOCUMENTS
 from services.cli.server.completion_names import complete_pods
 from services.cli.server.errors import PodUnknown
-from services.cli.server.options import SERVER_NAMES, given, list_server_options, removed_options, with_server
+from services.cli.server.options import (
+    SERVER_NAMES,
+    cluster_context,
+    given,
+    list_server_options,
+    removed_options,
+    with_server,
+)
 from services.cli.server.watching import tell
 from services.cli.terminal.output_file import whole_file
 from shared.errors import ConfigError
@@ -36,10 +44,28 @@ FILE = click.Path(path_type=Path)
 DEFAULT_NAMESPACE = "default"
 POD_WORDS = ("pod", "pods", "po")
 GROUP_WORDS = ("podgroup", "podgroups", "pg", "unit", "units")
+WORKLOADS = {
+    "job": ("job", "jobs", "job.batch"),
+    "deployment": ("deploy", "deployment", "deployments", "deployment.apps"),
+    "statefulset": ("sts", "statefulset", "statefulsets", "statefulset.apps"),
+    "replicaset": ("rs", "replicaset", "replicasets", "replicaset.apps"),
+    "daemonset": ("ds", "daemonset", "daemonsets", "daemonset.apps"),
+}
+"""Objects that make pods, and what kubectl calls them."""
+NAMED = {
+    "job": r"-[a-z0-9]{5}|-\d+(-[a-z0-9]{5})?", "deployment": r"-[a-z0-9]{1,10}-[a-z0-9]{5}", "statefulset": r"-\d+",
+    "replicaset": r"-[a-z0-9]{5}", "daemonset": r"-[a-z0-9]{5}",
+}  # fmt: skip
+"""What Kubernetes puts behind a workload's name to name its pods."""
 
 
 @click.command()
-@click.argument("pod", required=False, metavar="[[NAMESPACE/]POD | podgroup/NAME]", shell_complete=complete_pods)
+@click.argument(
+    "pod",
+    required=False,
+    metavar="[[NAMESPACE/]POD | podgroup/NAME | job/NAME | deploy/NAME]",
+    shell_complete=complete_pods,
+)
 @list_server_options
 @click.option("-n", "--namespace", default="", help="The pod's namespace.  [default: default]")
 @click.option("--kubeconfig", type=FILE, help="Ask no mesh: read this cluster (--context: one of this file's).")
@@ -79,7 +105,9 @@ def explain(
 ) -> int:
     """Say which nodes take a pod, why the others do not, by which numbers, and what would have to change.
 
-    With podgroup/NAME: which member of the group fails where, and what would have to change for its minimum.
+    With podgroup/NAME: which member of the group fails where, and what would have to change for its minimum. With
+    job/NAME, deploy/NAME, sts/NAME, rs/NAME or ds/NAME: that one of its pods that has waited longest; of a Job that is
+    a gang, the group.
 
     For a pending pod also what preemption would do. For a bound pod: the nodes that were considered, their scores and
     the policy version at the time. With --kubeconfig no mesh is asked: the cluster is read, and what a leader remembers
@@ -109,6 +137,10 @@ def explain(
         found = _ask(server, namespace or DEFAULT_NAMESPACE, group, kind="units")
         tell(output, found, list(group_lines(found)))
         return 0
+    if (workload := _workload(kind)) and group and "/" not in group:
+        if kubeconfig is not None:
+            raise ConfigError(f"{pod}: a workload is asked of a mesh, without --kubeconfig")
+        return _explain_workload(server, workload, namespace or DEFAULT_NAMESPACE, group, output, story=story)
     namespace, name = named_pod(str(pod), namespace)
     try:
         answer = _read(here, kubeconfig, namespace, name) if kubeconfig else _ask(server, namespace, name)
@@ -117,6 +149,48 @@ def explain(
         return 1
     tell(output, answer, [*lines_of(answer), *(story_of(answer) if story else ())])
     return 0
+
+
+def _workload(word: str) -> str:
+    """The kind that kubectl means by the word; "" for none."""
+    return next((kind for kind, words in WORKLOADS.items() if word in words), "")
+
+
+def _explain_workload(server: dict[str, Any], kind: str, namespace: str, name: str, output: str, *, story: bool) -> int:
+    """The group of a Job that is a gang; of others the pod that has waited longest."""
+    from services.cli.explain.text import group_lines, lines_of, story_of
+
+    async def look(client: AdminClient) -> tuple[int, dict[str, Any] | None]:
+        if kind == "job" and any(
+            unit.get("name") == name for unit in await client.items("/v1/units", namespace=namespace, source="job")
+        ):
+            return 0, await client.get(f"/v1/units/{quote(namespace, safe='')}/{quote(name, safe='')}/explain")
+        waiting = pods_of(await client.items("/v1/queue", namespace=namespace), kind, name)
+        if not waiting:
+            return 0, None
+        oldest = max(waiting, key=lambda pod: pod.get("waiting_s") or 0.0)["name"]
+        return len(waiting), await client.get(f"/v1/pods/{quote(namespace, safe='')}/{quote(oldest, safe='')}/explain")
+
+    count, found = with_server(server, look)
+    if found is None:
+        click.echo(
+            f"conclave: no pod of {kind} {namespace}/{name} waits: all are placed, or it has made none; "
+            f"see 'kubectl get pods -n {namespace}'", err=True,
+        )  # fmt: skip
+        return 1
+    if not count:
+        tell(output, found, list(group_lines(found)))
+        return 0
+    many = "1 pod of it waits" if count == 1 else f"{count} pods of it wait"
+    head = f"{kind} {namespace}/{name}: {many}; the one that has waited longest:"
+    tell(output, found, [head, *lines_of(found), *(story_of(found) if story else ())])
+    return 0
+
+
+def pods_of(pods: Iterable[Mapping[str, Any]], kind: str, name: str) -> list[Mapping[str, Any]]:
+    """Those of the pods whose names Kubernetes made of the workload's."""
+    pattern = re.compile(re.escape(name) + f"({NAMED[kind]})")
+    return [pod for pod in pods if pattern.fullmatch(str(pod.get("name")))]
 
 
 def named_pod(pod: str, namespace: str) -> tuple[str, str]:
@@ -151,7 +225,7 @@ def _read(here: click.Context, kubeconfig: Path, namespace: str, name: str) -> d
         flag = others[0].replace("_", "-")
         raise ConfigError(f"--{flag}: names a server, --kubeconfig does not go with it; give one of them")
     context = here.params["context"] or here.params["kube_context"]
-    return asyncio.run(explain_from_api(kubeconfig, context, namespace, name))
+    return asyncio.run(explain_from_api(kubeconfig, cluster_context(context), namespace, name))
 
 
 def _answer_all(batch: Path, output: Path, semantics: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from services.cli.terminal.tables import place_word
 from shared.model.resources import amount_text
+from shared.scheduling.reasons import QUOTA, UNUSABLE
 
 Json = dict[str, Any]
 NODES_SHOWN = 5
@@ -16,7 +18,7 @@ OFFLINE = "api"
 
 def lines_of(answer: Json) -> Iterator[str]:
     """The whole answer, headline first."""
-    yield f"{answer['pod']}: {answer['state']}, {answer['summary']}"
+    yield f"{answer['pod']}: {state_word(answer)}, {answer['summary']}"
     if answer.get("policy"):
         yield f"  placed by policy {answer['policy']} (its annotation)"
     if answer.get("rehearsed"):
@@ -44,6 +46,20 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield f"  not looked at: {missing}"
     if answer.get("reasons"):
         yield from _reasons(answer["reasons"])
+
+
+STATES = {
+    "not_ours": "another scheduler's", "gated": "held by scheduling gates", "terminating": "Terminating",
+    "placing": "being placed", "unsupported": "not supported", "invalid": "cannot be read",
+}  # fmt: skip
+"""What people read for the states of an answer; others are words already."""
+
+
+def state_word(answer: Json) -> str:
+    """The pod's state as people call it."""
+    if (answer.get("queue") or {}).get("reason") in (QUOTA, UNUSABLE):
+        return "held by quota"
+    return STATES.get(answer["state"], str(answer["state"]))
 
 
 def _latency(found: Json) -> str:
@@ -158,7 +174,7 @@ def _feature(moved: Json, where: str) -> str:
 
 def _queue(queue: Json, priority: int) -> Iterator[str]:
     place = queue["place"]
-    text = f"  queue: {place}"
+    text = f"  queue: {place_word(place)}"
     if queue.get("ahead") is not None:
         text += f", {queue['ahead']} ahead of it"
     failed = f"{queue['attempts']} failed attempt{'' if queue['attempts'] == 1 else 's'}"
@@ -169,6 +185,8 @@ def _queue(queue: Json, priority: int) -> Iterator[str]:
             f"; tried again in {when}" if place == "backoff" else f"; tried again when something helps, or in {when}"
         )
     yield text
+    if queue.get("means"):
+        yield f"  reason: {queue['reason']}: {queue['means']} ({queue['page']})"
     if queue.get("rejected_by"):
         yield f"  waits for events about: {', '.join(queue['rejected_by'])}"
 

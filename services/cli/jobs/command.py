@@ -20,6 +20,7 @@ from services.cli.jobs.text import JOBS, job_lines, listed, why_lines
 from services.cli.listing.options import options_alone
 from services.cli.listing.wanted import DOCUMENTS, Found, Wanted, document_text
 from services.cli.server.errors import ServerFailed
+from services.cli.server.options import cluster_context
 from services.cli.terminal.durations import SECONDS
 from services.cli.terminal.tables import printable
 from services.cli.terminal.until_signal import until_signal
@@ -38,7 +39,12 @@ CONFLICTS = 4
 """So many changes by others are followed before one is told."""
 
 _KUBECONFIG = click.option("--kubeconfig", type=FILE, help="Which cluster.  [default: as kubectl's]")
-_CONTEXT = click.option("--context", default="", metavar="NAME", help="Of the kubeconfig.  [default: its current one]")
+_CONTEXT = click.option(
+    "--context",
+    default="",
+    metavar="NAME",
+    help="Of the kubeconfig, or one of 'conclave context list'.  [default: its current one]",
+)
 _NAMESPACE = click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="The job's.")
 _OUTPUT = click.option(
     "-o", "--output", type=click.Choice(("table", *DOCUMENTS)), default="table", show_default=True,
@@ -241,7 +247,7 @@ async def _client(kubeconfig: Path | None, context: str) -> AsyncIterator[KubeCl
     from shared.adapters.kube.api import KubeClient
     from shared.adapters.kube.config import KubeConfig
 
-    client = KubeClient(await KubeConfig.load(kubeconfig, context=context or None))
+    client = KubeClient(await KubeConfig.load(kubeconfig, context=cluster_context(context) or None))
     try:
         yield client
     finally:

@@ -11,6 +11,7 @@ from services.cli.terminal.tables import NONE, age, printable
 from shared.kube.training_jobs import TrainingJobObject, job_from_api
 from shared.kube.training_status import rfc3339
 from shared.model.training_job import JobCondition, Phase, TrainingJob
+from shared.scheduling.reasons import GATED, QUOTA, REASONS, UNUSABLE
 
 
 def _now() -> float:
@@ -107,9 +108,7 @@ def _conditions(job: TrainingJob) -> list[str]:
 KUBELETS_WORD = "'kubectl describe pod -n {namespace}' of the pod that is named shows its events; correct spec.template"
 NEXT = {
     "Waiting": "lower spec.workers.minimum or raise spec.priority; 'conclave jobs list' shows who comes before it",
-    "QueueQuota": "'conclave queue' shows who uses what; raise the limit that is named, or wait until jobs there end",
-    "QueueUnusable": "correct the Queue, or the queue that the job names",
-    "SchedulingGated": "whoever set the gates of its pods takes them away",
+    **{word: REASONS[word].helps for word in (QUOTA, UNUSABLE, GATED)},
     "Starting": "'conclave explain podgroup/{name} -n {namespace}' says which nodes its workers lack",
     "Restarting": "'conclave explain podgroup/{name} -n {namespace}' says which nodes its workers lack",
     "DoesNotFit": "'conclave nodes' shows what is free; its pods want CPU, memory or nodes that nobody has left",

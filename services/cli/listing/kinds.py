@@ -10,18 +10,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.cli.terminal.tables import table
+from services.cli.terminal.tables import GAP, cell, table
 
 Json = Mapping[str, Any]
 Of = Callable[[Json], Any]
 
 API_VERSION = "conclave.io/v1"
+WIDTH = 160
+"""Columns of a terminal that a table fits."""
+LEAST = 24
+"""Characters that are left of a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """``value``: what it is sorted by; ``text``: what a cell shows, the value where None. ``wide``: only with -o wide.
-    ``where_any``: only where some item has a value."""
+    ``where_any``: only where some item has a value; ``cut``: sentences, shortened where the table is wider than
+    ``WIDTH``; -o wide and json have them whole."""
 
     title: str
     value: Of
@@ -29,11 +34,20 @@ class Column:
     right: bool = False
     wide: bool = False
     where_any: bool = False
+    cut: bool = False
 
 
-def text(title: str, value: str | Of, show: Of | None = None, *, wide: bool = False, where_any: bool = False) -> Column:
+def text(
+    title: str,
+    value: str | Of,
+    show: Of | None = None,
+    *,
+    wide: bool = False,
+    where_any: bool = False,
+    cut: bool = False,
+) -> Column:
     """A column of text; ``value``: a field's name, or a function of the item."""
-    return Column(title=title, value=_of(value), text=show, wide=wide, where_any=where_any)
+    return Column(title=title, value=_of(value), text=show, wide=wide, where_any=where_any, cut=cut)
 
 
 def number(
@@ -73,6 +87,8 @@ class Kind:
             return [self.empty] if self.empty and headers else []
         columns = [column for column in self.columns if _fits(column, items, wide)]
         rows = [[(column.text or column.value)(item) for column in columns] for item in items]
+        if not wide:
+            rows = fitting(columns, rows)
         found = table([(column.title, column.right) for column in columns], rows)
         return found if headers else found[1:]
 
@@ -97,6 +113,28 @@ class Kind:
     def names(self, items: Iterable[Json]) -> list[str]:
         """Items as ``-o name`` shows them."""
         return [f"{self.resource}/{self.name(item)}" for item in items]
+
+
+def fitting(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """The rows with their sentences cut to what ``WIDTH`` leaves them, the longest column first; names and numbers are
+    never cut."""
+    widths = [max(len(column.title), *(len(cell(row[at])) for row in rows)) for at, column in enumerate(columns)]
+    over = sum(widths) + len(GAP) * (len(columns) - 1) - WIDTH
+    while over > 0:
+        sentences = [at for at, column in enumerate(columns) if column.cut and widths[at] > LEAST]
+        if not sentences:
+            break
+        at = max(sentences, key=widths.__getitem__)
+        others = [widths[other] for other in sentences if other != at]
+        less = min(over, widths[at] - LEAST, max(1, widths[at] - max(others, default=LEAST)))
+        widths[at] -= less
+        over -= less
+    return [[_cut(value, widths[at]) if columns[at].cut else value for at, value in enumerate(row)] for row in rows]
+
+
+def _cut(value: Any, width: int) -> Any:
+    text = cell(value)
+    return value if len(text) <= width else f"{text[: width - 3].rstrip()}..."
 
 
 def _fits(column: Column, items: Sequence[Json], wide: bool) -> bool:

@@ -56,7 +56,8 @@ class MeshSettings:
     etcd_binary: Path | None = None
     """The private etcd's; None: found on this machine."""
     etcd_prefix: str = DEFAULT_PREFIX
-    kubeconfig: Path
+    kubeconfig: Path | None
+    """None: as kubectl's."""
     context: str | None = None
     scheduler_name: str = "conclave"
     coordinators: int = 2
@@ -140,7 +141,9 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
     ]  # fmt: skip
     if settings.etcd_own:
         common += ["--etcd-upkeep", "own", "--etcd-quota-mb", str(settings.etcd_quota_mb)]
-    cluster = ["--kubeconfig", str(settings.kubeconfig), "--scheduler-name", settings.scheduler_name]
+    cluster = ["--scheduler-name", settings.scheduler_name]
+    if settings.kubeconfig is not None:
+        cluster = ["--kubeconfig", str(settings.kubeconfig), *cluster]
     if settings.context:
         cluster += ["--context", settings.context]
     learned = ["--policy", settings.policy, "--seed", str(settings.seed), "--workload-speed", f"{settings.speed:g}"]

@@ -22,8 +22,8 @@ DEFAULT_POLICY = "kube-default"
 
 
 @click.command()
-@click.option("--kubeconfig", type=click.Path(path_type=Path), required=True, help="Which cluster.")
-@click.option("--context", help="Context of the kubeconfig; default: its current one.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Which cluster.  [default: as kubectl's]")
+@click.option("--context", help="Of the kubeconfig, or one of 'conclave context list'.  [default: its current one]")
 @click.option("--scheduler-name", default="conclave", show_default=True, help="Whose pods to schedule.")
 @click.option(
     "--agents",
@@ -53,7 +53,7 @@ DEFAULT_POLICY = "kube-default"
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs and the private etcd's data here.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 def up(
-    kubeconfig: Path,
+    kubeconfig: Path | None,
     context: str | None,
     etcd: str | None,
     etcd_binary: Path | None,
@@ -62,7 +62,10 @@ def up(
     keep: Path | None,
     **mesh: Any,
 ) -> int:
-    """Run the mesh on this machine against the cluster of KUBECONFIG until SIGTERM; prints ready when it schedules."""
+    """Run the mesh on this machine against a cluster until SIGTERM; prints ready when it schedules.
+
+    The cluster is that of --kubeconfig, else of $KUBECONFIG, else of ~/.kube/config, as for kubectl.
+    """
     import shared.runtime.process.lean  # noqa: F401  first: this process stays beside the mesh
 
     # isort: split
@@ -77,7 +80,8 @@ def up(
 
         make_policy(policy)
     learns = learner and wants_learner(policy, learner)
-    if etcd and etcd_binary and click.get_current_context().get_parameter_source("etcd_binary") in COMMAND_LINE:
+    source = click.get_current_context().get_parameter_source("etcd_binary")
+    if etcd and etcd_binary and source is click.core.ParameterSource.COMMANDLINE:
         raise ConfigError("--etcd-binary: --etcd names an etcd that runs; give one of them")
     if mesh["single"]:
         of_single(mesh)
@@ -87,8 +91,8 @@ def up(
         settings = MeshSettings(
             etcd=etcd or "",
             etcd_binary=etcd_binary,
-            kubeconfig=kubeconfig.absolute(),
-            context=context,
+            kubeconfig=kubeconfig.absolute() if kubeconfig is not None else None,
+            context=_context(context),
             policy=policy,
             learner=learns,
             state_dir=folder.path,
@@ -98,7 +102,15 @@ def up(
     return 0
 
 
-COMMAND_LINE = (click.core.ParameterSource.COMMANDLINE,)
+def _context(name: str | None) -> str | None:
+    """The kubeconfig's context. Loaded only where one is named: this process stays beside the mesh."""
+    if not name:
+        return None
+    from services.cli.server.options import cluster_context
+
+    return cluster_context(name)
+
+
 OF_SINGLE = {"agents": 0, "binders": 1, "shards": 1}
 """What a process that holds everything has of each: other counts would be other processes."""
 

@@ -49,7 +49,7 @@ def check_scheduler_name(name: str) -> None:
         ) from None
 
 
-async def check_cluster(kubeconfig: Path, context: str | None) -> str:
+async def check_cluster(kubeconfig: Path | None, context: str | None) -> str:
     """The server's version. ``ConfigError``: the kubeconfig cannot be used, its user may not read what we schedule,
     or the server does not answer."""
     from shared.adapters.kube.api import KubeClient

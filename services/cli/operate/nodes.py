@@ -106,7 +106,7 @@ def state_of(node: Json) -> str:
             ("NotReady", node.get("ready") is False),
             ("Deleting", node.get("deleting")),
             ("Drained", node.get("drained")),
-            ("Unschedulable", node.get("cordoned", _closed(node))),
+            ("SchedulingDisabled", node.get("cordoned", _closed(node))),
             ("Unowned", not node.get("agent")),
         )
         if holds

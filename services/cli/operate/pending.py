@@ -12,7 +12,7 @@ from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted
 from services.cli.server.options import connector
 from services.cli.server.watching import watch_option
-from services.cli.terminal.tables import age, printable
+from services.cli.terminal.tables import age, place_word, printable
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
@@ -27,12 +27,12 @@ QUEUED_PODS = Kind(
     columns=(
         text("NAMESPACE", "namespace"),
         text("POD", "name"),
-        text("PLACE", "place"),
+        text("PLACE", "place", shown(place_word, "place")),
         number("PRIORITY", lambda item: item.get("priority", 0)),
         number("TRIED", lambda item: item.get("attempts", 0)),
         number("WAITING", "waiting_s", shown(age, "waiting_s")),
         number("RETRY-IN", "retry_in_s", shown(age, "retry_in_s")),
-        text("REFUSED-BY", lambda item: ", ".join(item.get("plugins") or ())),
+        text("REFUSED-BY", lambda item: ", ".join(item.get("plugins") or ()), cut=True),
         text("NOMINATED", "nominated_node", wide=True),
         text("UID", "uid", wide=True),
     ),
@@ -59,7 +59,7 @@ def pending_pods(place: str | None, watch: bool, wanted: Wanted, **server: Any) 
 def counts_lines(found: Found) -> list[str]:
     """How many pods wait in each place, whatever is shown of them."""
     counts = found.beside.get("counts") or {}
-    return ["  ".join(f"{place} {counts.get(place, 0)}" for place in PLACES)]
+    return ["  ".join(f"{place_word(place)} {counts.get(place, 0)}" for place in PLACES)]
 
 
 HELPS_SHOWN = 5
@@ -81,15 +81,17 @@ PENDING_GROUPS = Kind(
     name=group_key,
     namespace=lambda group: group.get("namespace"),
     columns=(
-        text("REASON", "reason"),
+        text("REASON", "reason", cut=True),
         text("NAMESPACE", "namespace"),
         number("PRIORITY", lambda group: group.get("priority", 0)),
         text("CLASS", "class"),
         number("PODS", lambda group: group.get("pods", 0)),
         number("OLDEST", "oldest_s", shown(age, "oldest_s")),
-        text("WOULD-HELP", lambda group: _best(group).get("text")),
+        text("WOULD-HELP", lambda group: _best(group).get("text") or group.get("remedy"), cut=True),
         number("LETS-IN", lambda group: _best(group).get("lets_in")),
         text("OLDEST-POD", "oldest_pod", wide=True),
+        text("MEANS", "means", wide=True),
+        text("PAGE", "page", wide=True),
         text("MESSAGE", "message", wide=True),
     ),
 )

@@ -51,7 +51,7 @@ CHANGES = Kind(
         text("ACTIVE", lambda record: _title(_pointer(record, "active"))),
         text("CANDIDATE", lambda record: _title(_pointer(record, "candidate"))),
         text("STAGE", lambda record: _stage(record["pointer"])),
-        text("WHY", lambda record: _because(record["pointer"]) or "first"),
+        text("WHY", lambda record: _because(record["pointer"]) or "first", cut=True),
         number("NUMBER", lambda record: _pointer(record, "number"), wide=True),
         text(
             "SHA256",
@@ -89,7 +89,7 @@ WINDOWS = Kind(
         number("ACTIVE", lambda window: _value(window, "active")),
         number("NEUTRAL: CANDIDATE", lambda window: _value(window, "candidate", NEUTRAL)),
         number("ACTIVE", lambda window: _value(window, "active", NEUTRAL)),
-        text("VERDICT", lambda window: ": ".join(filter(None, (window.get("verdict"), window.get("why"))))),
+        text("VERDICT", lambda window: ": ".join(filter(None, (window.get("verdict"), window.get("why")))), cut=True),
         number("NUMBER", "number", wide=True),
         number("P99-MS", lambda window: (window.get("conduct") or {}).get("p99_ms"), wide=True),
         number("ACTIVE-P99-MS", lambda window: (window.get("conduct") or {}).get("active_p99_ms"), wide=True),
@@ -119,7 +119,7 @@ def pointer_lines(pointer: Json | None) -> list[str]:
             str(pointer.get("promotion")), "as the setting rollout_promotion says"
         )
         goal = pointer.get("goal") or "of the setting rollout_goal"
-        lines.append(f"promoted   {mode}; compared by the goal {goal}")
+        lines.append(f"promoted   {mode}; compared by the goal {goal} (higher is better)")
     if pointer.get("previous"):
         lines.append(f"previous   {_ref_text(pointer['previous'])}")
     lines += [
@@ -152,7 +152,7 @@ def _comparison_lines(found: Json) -> list[str]:
     lines = [_rule_line(rule) for rule in told.get("rules") or ()]
     counts = ", ".join(f"{told.get(name, 0)} {name}" for name in ("windows", "good", "bad"))
     lines.append(
-        f"compared   by the goal {told.get('goal')}: {counts}; {told.get('samples', 0)} of"
+        f"compared   by the goal {told.get('goal')} (higher is better): {counts}; {told.get('samples', 0)} of"
         f" {told.get('min_samples', 0)} samples in the open window"
     )
     last = told.get("last_window")

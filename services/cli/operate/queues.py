@@ -18,7 +18,7 @@ from services.cli.operate.job_file import job_of
 from services.cli.server.completion_names import complete_queues
 from services.cli.server.options import connector, list_server_options, removed_options
 from services.cli.server.watching import output_option, show, watch_option
-from services.cli.terminal.tables import NONE, age, cpu, printable, size
+from services.cli.terminal.tables import NONE, age, cpu, place_word, printable, size
 from shared.errors import ConfigError
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 MANIFEST = click.Path(path_type=Path, allow_dash=True)
 CPU, MEMORY = "cpu_millis", "memory_bytes"
+NVIDIA_GPU = "nvidia.com/gpu"
+OF_NAMESPACE = "-"
+"""In place of a Queue's name: that to which the namespace belongs."""
 DISPLACED_SHOWN = 10
 MOST_MEMBERS = 4096
 
@@ -66,8 +69,12 @@ def _quota(name: str) -> Of:
     return lambda queue: quota(_resource(queue, name)) if _resource(queue, name) else NONE
 
 
+def _quota_or_none(name: str) -> Of:
+    return lambda queue: quota(_resource(queue, name)) if _resource(queue, name) else None
+
+
 def _others(queue: Json) -> str:
-    known = (CPU, MEMORY, GPU_MILLI)
+    known = (CPU, MEMORY, GPU_MILLI, NVIDIA_GPU)
     return ", ".join(f"{one['name']} {quota(one)}" for one in queue.get("resources") or () if one["name"] not in known)
 
 
@@ -90,14 +97,15 @@ QUEUES = Kind(
         text("NAME", "name", tree_name),
         number("PENDING", lambda queue: queue.get("pending_units", 0)),
         number("BLOCKED", lambda queue: queue.get("blocked_units", 0)),
-        number("PARKED", lambda queue: queue.get("parked_pods", 0)),
+        number("NO-ROOM", lambda queue: queue.get("parked_units", queue.get("parked_pods", 0))),
         number("PODS", lambda queue: queue.get("pods", 0)),
         number("OF-CLUSTER", "share", lambda queue: f"{queue.get('share') or 0:.1%}"),
         text("BY", lambda queue: resource_word(queue.get("dominant"))),
         number("CPU", _used(CPU), _quota(CPU)),
         number("MEMORY", _used(MEMORY), _quota(MEMORY)),
-        number("GPU", _used(GPU_MILLI), _quota(GPU_MILLI), where_any=True),
-        text("PROBLEM", problem_of, where_any=True),
+        number("NVIDIA.COM/GPU", _used(NVIDIA_GPU), _quota_or_none(NVIDIA_GPU), where_any=True),
+        number("CONCLAVE.IO/GPU", _used(GPU_MILLI), _quota_or_none(GPU_MILLI), where_any=True),
+        text("PROBLEM", problem_of, where_any=True, cut=True),
         text("ORDER", "order", wide=True),
         text("STRATEGY", "strategy", wide=True),
         text("WEIGHT", "weight", wide=True),
@@ -111,15 +119,16 @@ IN_QUEUE = Kind(
     resource="unit",
     namespace=lambda unit: unit.get("namespace"),
     columns=(
-        number("PLACE", "position"),
+        number("POSITION", "position"),
         text("NAMESPACE", "namespace"),
         text("UNIT", "name"),
+        text("PLACE", "place", shown(place_word, "place")),
         text("SOURCE", "source"),
         number("PODS", "members"),
         number("PRIORITY", "priority"),
         number("WAITING", "waiting_s", shown(age, "waiting_s")),
-        text("REASON", "reason"),
-        text("HELD-BY-QUOTA", "blocked"),
+        text("REASON", "reason", cut=True),
+        text("HELD-BY-QUOTA", "blocked", cut=True),
     ),
 )
 
@@ -189,17 +198,19 @@ def show_queues(name: str | None, watch: bool, wanted: Wanted, **server: Any) ->
 @output_option
 @list_server_options
 def simulate(name: str | None, filename: Path | None, output: str, requests: tuple[str, ...], **given: Any) -> None:
-    """Say when a job would start in the Queue NAME, and whom it would displace; nothing is created."""
+    """Say when a job would start in the Queue NAME, and whom it would displace; nothing is created.
+
+    Without NAME it is the Queue that the file's pods name by the label conclave.io/queue, or that of the namespace.
+    """
     told = {key: given.pop(key) for key in ("namespace", "members", "min_count", "priority")}
     job = job_of(filename) if filename is not None else {}
     of_file = job.pop("queue", "")
-    queue_name = name or of_file
-    if not queue_name:
-        raise ConfigError("NAME: which Queue? name one, or give a file whose pods have the label conclave.io/queue")
+    if not (name or of_file or told["namespace"] or filename is not None):
+        raise ConfigError("NAME: which Queue? name one, give a file, or -n with a namespace that belongs to one")
     query = job | {key: value for key, value in told.items() if value not in (None, "")}
     query["requests"] = requests_text([*str(query.get("requests", "")).split(","), *requests])
     query["minCount"] = query.pop("min_count", "")
-    path = f"/v1/queues/{quote(queue_name, safe='')}/simulate"
+    path = f"/v1/queues/{quote(name or of_file or OF_NAMESPACE, safe='')}/simulate"
 
     async def look(client: AdminClient) -> dict[str, Any]:
         return await client.get(path, **query)
@@ -227,11 +238,11 @@ def queue_lines(queue: Json) -> list[str]:
     if queue.get("deleting"):
         lines.append("  deleting   it is being deleted; its units wait")
     waiting, held = queue.get("pending_units", 0), queue.get("blocked_units", 0)
-    parked = f"{queue.get('parked_pods', 0)} pods had their turn, and no node takes them"
+    parked = f"{_counted(queue)} had a turn, and no node takes them"
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
         f"  weight     {queue.get('weight')}; {_of_cluster(queue)}",
-        f"  waiting    {waiting} units, {held} of them held by quota; {parked}",
+        f"  waiting    {waiting} units for their turn, {held} of them held by quota; {parked}",
         f"  running    {queue.get('pods', 0)} pods",
     ]
     if queue.get("namespaces"):
@@ -255,6 +266,11 @@ def queue_lines(queue: Json) -> list[str]:
         lines += ["", *RESOURCES.lines(resources)]
     units: Sequence[Json] = queue.get("units") or ()
     return [*lines, "", *(IN_QUEUE.lines(units) if units else ["nothing waits in it"])]
+
+
+def _counted(queue: Json) -> str:
+    pods = f"{queue.get('parked_pods', 0)} pods"
+    return pods if queue.get("parked_units") is None else f"{queue['parked_units']} units of {pods}"
 
 
 def _of_cluster(queue: Json) -> str:

@@ -18,7 +18,7 @@ from services.cli.listing.wanted import Found, Wanted
 from services.cli.operate.pending import PLACES
 from services.cli.server.options import connector, server_options
 from services.cli.server.watching import show, tell, watch_option, wide_output_option
-from services.cli.terminal.tables import NONE, cell, coloured, paint, printable
+from services.cli.terminal.tables import NONE, cell, coloured, paint, place_word, printable
 from services.cli.terminal.tables import number as amount
 from shared.errors import ConfigError
 
@@ -66,23 +66,22 @@ def overview_lines(found: Json, *, colour: bool = False) -> list[str]:
 def _queue(found: Json) -> str:
     """Every place, and those that are not queued at all where the leader tells them."""
     more = {name: found[name] for name in ("unsupported",) if name in found}
-    return _counts({place: found.get(place, 0) for place in PLACES} | more)
+    return _counts({place_word(place): found.get(place, 0) for place in PLACES} | more)
 
 
 def _units(found: Json) -> list[str]:
     """Pod groups by what they do; nothing of an older leader."""
-    return [f"units       {_counts(found)}"] if found else []
+    return [f"pod groups  {_counts(found)}"] if found else []
 
 
 def _queues(found: Json) -> list[str]:
-    """How many Queues there are, and what their quotas hold back."""
+    """How many Queues there are, and what their quotas hold back; what waits is told by the lines before."""
     if not found:
         return []
     if not found.get("total"):
         return ["queues      none: units go by priority and arrival"]
     problems = f", with a problem {found['problems']}" if found.get("problems") else ""
-    waiting, held = found.get("waiting_units", 0), found.get("blocked_units", 0)
-    return [f"queues      {found['total']}, units waiting {waiting}, held by quota {held}{problems}"]
+    return [f"queues      {found['total']}, held by quota {found.get('blocked_units', 0)}{problems}"]
 
 
 def _nodes(found: Json) -> str:

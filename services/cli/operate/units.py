@@ -14,7 +14,7 @@ from services.cli.listing.wanted import DOCUMENTS, Found, Wanted
 from services.cli.server.completion_names import complete_units
 from services.cli.server.options import connector
 from services.cli.server.watching import show, watch_option
-from services.cli.terminal.tables import age, printable
+from services.cli.terminal.tables import age, place_word, printable
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ UNITS = Kind(
         text("QUEUE", "queue"),
         number("POSITION", "position"),
         number("WAITING", "waiting_s", shown(age, "waiting_s")),
-        text("REASON", "reason"),
+        text("REASON", "reason", cut=True),
         number("PRIORITY", "priority", wide=True),
         text("PLACE", "place", wide=True),
         text("STATE", "state", wide=True),
@@ -79,7 +79,7 @@ MEMBERS = Kind(
         number("PRIORITY", "priority"),
         number("TRIED", "attempts"),
         number("WAITING", "waiting_s", shown(age, "waiting_s")),
-        text("MESSAGE", "message"),
+        text("MESSAGE", "message", cut=True),
     ),
 )
 
@@ -200,5 +200,8 @@ def _source(unit: Json) -> str:
 
 def _states(unit: Json) -> str:
     states: Mapping[str, int] = unit.get("states") or {}
-    found = [f"{count} {state.replace('_', ' ')}" for state, count in sorted(states.items(), key=lambda one: -one[1])]
+    found = [
+        f"{count} {place_word(state).replace('_', ' ')}"
+        for state, count in sorted(states.items(), key=lambda one: -one[1])
+    ]
     return ", ".join(found) or "none is there"

@@ -8,13 +8,13 @@ trust the new one alone. No list is kept of what was issued: ``show`` reads what
 from __future__ import annotations
 
 import datetime as dt
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from services.cli.listing.kinds import Json, Kind, number, text
+from services.cli.listing.wanted import DOCUMENTS, document_text
 from services.cli.pki.certificates import CA_DAYS, DEFAULT_DAYS, KINDS, wanted_of
 from services.cli.pki.etcd_roles import etcd_roles
 from services.cli.pki.files import CERT, AuthorityFolder, HolderFolder, read_certificates
@@ -119,11 +119,11 @@ def rotate(ca: Path, finish: bool, days: int) -> None:
 
 @pki.command()
 @click.argument("paths", type=Folder, nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+@click.option("-o", "--output", type=click.Choice(["table", *DOCUMENTS]), default="table", help="How to print it.")
 def show(paths: tuple[Path, ...], output: str) -> int:
     """Show the certificates in PATHS (files, or folders with tls.crt or ca.crt). Exit code 1: one does not hold now."""
     rows = [row for path in paths for row in _rows(path, utc_now())]
-    click.echo(json.dumps(rows, indent=2) if output == "json" else "\n".join(CERTIFICATES.lines(rows)))
+    click.echo(document_text(rows, output) if output in DOCUMENTS else "\n".join(CERTIFICATES.lines(rows)))
     return 0 if all(row["state"] in {OK, SOON} for row in rows) else 1
 
 

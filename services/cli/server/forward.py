@@ -155,7 +155,11 @@ def _refusal(target: ThroughKubectl, what: str, told: str) -> str:
     if "context" in said and "does not exist" in said:
         remedy = "choose one of 'kubectl config get-contexts'"
     elif "not found" in said or "NotFound" in said:
-        remedy = f"is Conclave installed in namespace {target.namespace}? name another with --mesh-namespace"
+        remedy = (
+            f"Conclave is not installed in namespace {target.namespace} of this cluster: name another with "
+            "--mesh-namespace, install it (docs/operations/kubernetes.md), or reach a mesh that runs elsewhere, as "
+            "that of 'conclave up', with --server URL"
+        )
     elif "forbidden" in said.lower():
         remedy = "ask for the right, or give --server and --token-file"
     elif "refused" in said or "no such host" in said or "timeout" in said.lower():

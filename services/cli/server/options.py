@@ -66,21 +66,25 @@ CONTEXT = click.option(
     default="",
     metavar="NAME",
     shell_complete=complete_context,
-    help="One of 'conclave context list'; under 'kubectl conclave' one of the kubeconfig.",
+    help="One of 'conclave context list', else of the kubeconfig; under 'kubectl conclave' of the kubeconfig.",
 )
 KUBE_CONTEXT = click.option("--kube-context", default="", metavar="NAME", help="A cluster's mesh, through kubectl.")
 _WHERE = "Where the mesh is in it.  [default: conclave-system]"
 MESH_NAMESPACE = click.option("--mesh-namespace", default="", help=_WHERE)
-"""Of commands whose ``-n`` means pods."""
-OWN_NAMESPACE = click.option("-n", "--namespace", "--mesh-namespace", "mesh_namespace", default="", help=_WHERE)
+
+NAMESPACE_OF_MESH = "-n means the namespace of pods in every command; the mesh's own is --mesh-namespace"
 
 _SERVER = (SERVER, TOKEN_FILE, CA, CERT, KEY, CONTEXT, KUBE_CONTEXT)
 SERVER_NAMES = ("server", "token_file", "ca", "cert", "key", "context", "kube_context", "mesh_namespace")
 
 
 def server_options(command: F) -> F:
-    """``--server`` and its like; the command takes them as ``**server`` and gives them to ``with_server``."""
-    return _with(command, (*_SERVER, OWN_NAMESPACE))
+    """``--server`` and its like; the command takes them as ``**server`` and gives them to ``with_server``.
+
+    It is about no namespace: ``-n``, which means objects' in every command, is refused.
+    """
+    no_namespace = removed_options("-n", "--namespace", instead=NAMESPACE_OF_MESH)
+    return no_namespace(_with(command, (*_SERVER, MESH_NAMESPACE)))
 
 
 def list_server_options(command: F) -> F:
@@ -109,6 +113,25 @@ def removed_options(*flags: str, instead: str) -> Callable[[F], F]:
     return add
 
 
+def cluster_context(name: str | None) -> str:
+    """The kubeconfig's context that ``--context NAME`` means: that of the stored context of this name, where it reaches
+    a cluster, else NAME itself; "" for the current one."""
+    if not name or under_kubectl():
+        return name or ""
+    try:
+        entry = stored_contexts().entries.get(name)
+    except ConfigError:
+        return name
+    return entry.kube_context if entry is not None and entry.kube_context else name
+
+
+def kubeconfig_contexts() -> list[str]:
+    """Names of the contexts in the user's kubeconfig; none where it cannot be read."""
+    from shared.adapters.kube.kubeconfig import context_names
+
+    return context_names()
+
+
 def given(here: click.Context, name: str) -> bool:
     """Whether the option stands on the command line."""
     return here.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
@@ -121,7 +144,7 @@ def flags_of(**server: Any) -> Flags:
 
 def target_of(flags: Flags, here: click.Context | None = None) -> Target:
     """The server that is meant. ``ConfigError``: none is named, or two are. ``here``: as of ``under_kubectl``."""
-    return resolve(flags, os.environ, stored_contexts, kubectl=under_kubectl(here))
+    return resolve(flags, os.environ, stored_contexts, kubectl=under_kubectl(here), clusters=kubeconfig_contexts)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ a way that was not taken (a token file without a server) is refused, not ignored
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,11 +74,17 @@ NO_SERVER = (
 
 
 def resolve(
-    flags: Flags, environ: Mapping[str, str], contexts: Callable[[], Contexts], *, kubectl: bool = False
+    flags: Flags,
+    environ: Mapping[str, str],
+    contexts: Callable[[], Contexts],
+    *,
+    kubectl: bool = False,
+    clusters: Callable[[], Collection[str]] = tuple,
 ) -> Target:
     """The server that is meant. ``kubectl``: run as ``kubectl conclave``. ``ConfigError``: none, or two.
 
-    ``contexts`` is called only where a context decides, so that a broken file harms nobody who names a server.
+    ``clusters``: contexts of the kubeconfig, which ``--context`` means where no stored one has the name. Both are
+    called only where a context decides, so that a broken file harms nobody who names a server.
     """
     if kubectl and flags.context:
         if flags.kube_context:
@@ -104,7 +110,11 @@ def resolve(
         source = f"kube context {flags.kube_context}" if flags.kube_context else "kubectl's current context"
         return ThroughKubectl(flags.kube_context, flags.mesh_namespace or DEFAULT_NAMESPACE, given, source)
     if flags.context:
-        return _of_context(flags, flags.context, contexts().named(flags.context))
+        stored = contexts()
+        if flags.context not in stored.entries and flags.context in clusters():
+            source = f"kube context {flags.context}"
+            return ThroughKubectl(flags.context, flags.mesh_namespace or DEFAULT_NAMESPACE, given, source)
+        return _of_context(flags, flags.context, stored.named(flags.context))
     if environ.get(SERVER_ENV):
         _no_namespace(flags)
         token = flags.token_file or _path(environ.get(TOKEN_FILE_ENV, ""))

@@ -31,6 +31,14 @@ def table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]])
     ]
 
 
+PLACES = {"in_flight": "being placed"}
+
+
+def place_word(place: object) -> str:
+    """A place of the scheduling queue as people call it."""
+    return PLACES.get(str(place or ""), str(place or ""))
+
+
 def cell(value: object) -> str:
     """One cell's text."""
     if value is None or value == "":

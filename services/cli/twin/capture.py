@@ -29,16 +29,8 @@ from shared.twin.capture import PARTS, SCHEMA, Capture, CapturedPod, steps_of, t
 from shared.twin.capture import Series as NodeSeries
 
 
-class Terminated(api.Json, frozen=True):
-    finished_at: str | None = None
-
-
-class ContainerState(api.Json, frozen=True):
-    terminated: Terminated | None = None
-
-
 class TimedContainer(api.Json, frozen=True):
-    state: ContainerState | None = None
+    state: api.ContainerState | None = None
 
 
 class TimedPodStatus(api.Json, frozen=True):

@@ -147,7 +147,8 @@ class Ledger:
             if uid in self.reporter.notices:
                 self.reporter.placing(uid)
             entry = state.queue.entries.get(uid)
-            tried.append((entry.first_seen, entry.since, entry.attempts + 1) if entry else (state.now, state.now, 1))
+            seen = entry.first_seen + entry.held_s if entry else state.now  # as if it had come so much later
+            tried.append((seen, entry.since, entry.attempts + 1) if entry else (state.now, state.now, 1))
         opened = self.plans[plan.plan_id] = OpenPlan(plan, shard, opened_at=state.now, tried=tried, again=again)
         state.stats.plans += 1
         state.stats.placements += len(placements)

@@ -96,7 +96,8 @@ class Stats:
     attempts_s: list[tuple[str, float]] = field(default_factory=list)
     """Of attempts ended since then: result (scheduled, unschedulable, error), and from taking the pod off the queue."""
     scheduled_s: list[tuple[int, float]] = field(default_factory=list)
-    """Of pods bound since then: which attempt it was, from 1, and from first seeing the pod to its Binding."""
+    """Of pods bound since then: which attempt it was, from 1, and from first seeing the pod to its Binding,
+    without the time for which it was gated."""
     victims_s: list[int] = field(default_factory=list)
     """Of nominations made since then: how many pods are to leave for a lone pod."""
     gang_attempts_s: list[tuple[str, float]] = field(default_factory=list)

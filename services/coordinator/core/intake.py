@@ -208,7 +208,7 @@ class ClusterIntake:
         state = self._state
         self._holds.seen(node.name, node.held)
         if node.held:
-            node = replace(node, held=False)
+            node = replace(node, held=False)  # it decides nothing here: our own taint must rouse nobody
         if problem := oversize(node):
             state.log("node_refused", level="warning", node=node.name, problem=problem)
             self.delete_node(node.name)

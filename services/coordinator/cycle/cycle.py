@@ -30,13 +30,13 @@ from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.cycle.taking import Taken, Taker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.rollout.variants import Variants, judged_by
-from services.coordinator.status.reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.policy.observation import Need
 from shared.scheduling.cycle.feasibility import unavailable_message
 from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.places import Place
+from shared.scheduling.reasons import SCHEDULER_ERROR, UNSCHEDULABLE
 from shared.scheduling.state.slot_sets import guidance_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, UnitGroup
 

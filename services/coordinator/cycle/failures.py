@@ -19,11 +19,12 @@ from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, OfferedClass
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.search import Preemptor
-from services.coordinator.status.reporter import NOT_READY, SCHEDULER_ERROR, UNSCHEDULABLE, StatusReporter
+from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.model.unit import Unit, cause_id
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.gates import why_untried
+from shared.scheduling.reasons import NOT_READY, SCHEDULER_ERROR, UNSCHEDULABLE
 
 
 @dataclass(slots=True)

@@ -19,7 +19,6 @@ from services.coordinator.cycle.failures import ConflictTracker
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
-from services.coordinator.status.reporter import NOT_READY, SCHEDULER_ERROR
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import failure_message
@@ -28,6 +27,7 @@ from shared.scheduling.groups.placing import Attempt
 from shared.scheduling.groups.trial import PART
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.pod_groups import Standing
+from shared.scheduling.reasons import NOT_READY, SCHEDULER_ERROR
 
 NODES_PER_WORK, MEMBERS_PER_WORK, ATTEMPT = 1_000, 8, 4
 """Nodes that an attempt looks at, and members that are judged or parked, in the time of one unit of a turn's work

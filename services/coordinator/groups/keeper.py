@@ -32,7 +32,7 @@ class GroupKeeper:
         self._breaker = breaker
         self._preemptor = preemptor
         self._due = Due()
-        self._rests = Due()
+        self._excuses = Due()
         self._measured = -1
         """Which nodes the totals are of that groups were told, as ``nodes_version`` counts."""
 
@@ -42,7 +42,7 @@ class GroupKeeper:
         if state.groups.demanding and state.nodes_version != self._measured:
             self._measured = state.nodes_version
             state.groups.measure(state.cache.table.totals())
-        for key in self._rests.take(state.now):
+        for key in self._excuses.take(state.now):
             self._excuse(key)
         if state.groups.touched:
             for key, touch in state.groups.take_touched().items():
@@ -61,7 +61,7 @@ class GroupKeeper:
 
     def wake_at(self) -> float | None:
         """When somebody is to be told that its group is not complete, or a group's time is over."""
-        times = (self._due.next_at(), self._rests.next_at(), self._breaker.wake_at())
+        times = (self._due.next_at(), self._excuses.next_at(), self._breaker.wake_at())
         return min((at for at in times if at is not None), default=None)
 
     def _count_anew(self, key: str, members: Members, touch: Touch) -> None:
@@ -111,14 +111,14 @@ class GroupKeeper:
             members.moved = state.now
         if uids:
             self._due.later(key, state.now + TOLD_AFTER_S)
-        self._let_rest(key, members)
+        self._excuse_later(key, members)
 
-    def _let_rest(self, key: str, members: Members) -> None:
+    def _excuse_later(self, key: str, members: Members) -> None:
         """A gang that lacks members, of which some have ended: it is looked at again when nobody comes for a while."""
         if not (members.pending and (members.done or members.failed)) or members.why != TOO_FEW:
             return
         if (at := self._excused_at(key, members)) is not None:
-            self._rests.later(key, max(at, self._state.now))
+            self._excuses.later(key, max(at, self._state.now))
 
     def _excused_at(self, key: str, members: Members) -> float | None:
         """When ended members may stand for those that are missing; None: there are too few of them."""
@@ -137,7 +137,7 @@ class GroupKeeper:
             return
         at = self._excused_at(key, members)
         if at is not None and at > state.now:
-            self._rests.later(key, at)
+            self._excuses.later(key, at)
         elif at is not None:
             state.groups.excuse(key, len(members.done) + len(members.failed))
             state.log("gang_excused", group=key, missing=state.groups.missing(key))

@@ -21,11 +21,11 @@ from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, Signals, Verdicts
 from services.coordinator.inspect.nodes import resource_shares
 from services.coordinator.inspect.throughput import Throughput
-from shared.adapters.kube.signs import Lost
+from shared.adapters.kube.signs import LostWatch
 from shared.policy.rollout.rollout import AUTOMATIC
 from shared.ports import Clock
 from shared.runtime.observe.metrics import Metrics
-from shared.runtime.process.etcd_upkeep import Verdict
+from shared.runtime.process.etcd_upkeep import EtcdVerdict
 from shared.runtime.records.control import rfc3339
 from shared.scheduling.places import Place
 from shared.wire.records import PolicyPointer
@@ -45,8 +45,8 @@ class Vitals:
     pulse: Pulse = field(default_factory=Pulse)
     backlog: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
     renewal_s: Callable[[], float] = lambda: 0.0
-    lost: Callable[[], Sequence[Lost]] = tuple
-    etcd: Callable[[], Verdict] = Verdict
+    lost: Callable[[], Sequence[LostWatch]] = tuple
+    etcd: Callable[[], EtcdVerdict] = EtcdVerdict
     wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     verdicts: Verdicts = field(default_factory=Verdicts)
     history: History = field(default_factory=History)
@@ -106,7 +106,7 @@ class Vitals:
             standstill_s=standstill_s,
             paused_by=state.paused.text if state.paused is not None else None,
             etcd_renewal_s=self.renewal_s(),
-            etcd_refuses=etcd.text if etcd.full or etcd.corrupt else "",
+            etcd_refuses=etcd.refuses,
             etcd_fill=etcd.fill,
             watches_lost=[watch.plural for watch in lost],
             watch_lost_s=max((watch.silent_s for watch in lost), default=0.0),
@@ -148,15 +148,18 @@ class Vitals:
 
     def _levels(self) -> dict[str, float]:
         core, now, seen = self.core, self.clock(), self.signals
-        counts, latency, rounds = core.state.queue.count(), self.throughput.latency_ms(), self.throughput.round_ms()
-        known, rounded = bool(self.throughput.latencies_s), bool(self.throughput.rounds_s)
+        counts, latency, rounds = (
+            core.state.queue.count(),
+            self.throughput.latency_ms(now),
+            self.throughput.round_ms(now),
+        )
         return {
             **{f"pending_{place.value}": float(count) for place, count in counts.items()},
             "pending_gated": float(core.state.gated_count),
-            "latency_p50_ms": latency.p50 if known else NAN,
-            "latency_p99_ms": latency.p99 if known else NAN,
-            "round_p50_ms": rounds.p50 if rounded else NAN,
-            "round_p99_ms": rounds.p99 if rounded else NAN,
+            "latency_p50_ms": latency.p50 if latency is not None else NAN,
+            "latency_p99_ms": latency.p99 if latency is not None else NAN,
+            "round_p50_ms": rounds.p50 if rounds is not None else NAN,
+            "round_p99_ms": rounds.p99 if rounds is not None else NAN,
             "turn_longest_ms": self.pulse.longest_s(now, over_s=STEP_S) * 1000,
             "turn_busy_share": self.pulse.busy_share(now),
             "events_waiting": float(self.pulse.events(now, over_s=STEP_S)),

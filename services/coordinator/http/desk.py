@@ -120,8 +120,7 @@ class Desk:
     @property
     def trouble(self) -> str:
         """Why nobody can lead, where etcd takes no writes; else ""."""
-        verdict = self.admin.etcd()
-        return verdict.text if verdict.full or verdict.corrupt else ""
+        return self.admin.etcd().refuses
 
     @property
     def leads(self) -> bool:

@@ -43,7 +43,7 @@ from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.http.refusals import Refused
 from shared.runtime.lease.leadership import Leadership, leader_of, leadership_figures, term_of
 from shared.runtime.observe.metrics import Metrics
-from shared.runtime.process.etcd_upkeep import Verdict
+from shared.runtime.process.etcd_upkeep import EtcdVerdict
 from shared.runtime.process.service import boottime
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Readings
@@ -88,7 +88,7 @@ class Admin:
         """What is wrong with this process, one line each."""
         self.stands_by = ""
         """Which other mesh we leave the cluster to, in a line."""
-        self.etcd: Callable[[], Verdict] = Verdict
+        self.etcd: Callable[[], EtcdVerdict] = EtcdVerdict
         """Whether etcd has room."""
         self.term_began = ""
         """When this process was elected, RFC 3339."""

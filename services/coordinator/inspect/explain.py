@@ -15,12 +15,13 @@ from services.coordinator.core.core import Core
 from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
 from services.coordinator.inspect.latency import latency_of
-from services.coordinator.inspect.pending import why_gated
+from services.coordinator.inspect.pending import reason_of, why_gated
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
+from shared.scheduling.reasons import means, page, remedy
 
 NAMES_TOLD = 3
 
@@ -49,7 +50,7 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
         answer["summary"] = f"{answer['summary']}; evicted {_names(victims)} for it"
     entry = core.state.queue.entries.get(pod.uid)
     if entry is not None:
-        answer["queue"] = _queue(core.state, entry, now)
+        answer["queue"] = _queue(core.state, entry, now) | _reason(reason_of(core, entry))
     if state in ("pending", "placing"):
         strict = core.state.settings.preemption_strict
         add_verdicts(answer, core.state.cluster, core.state.feasibility, pod, strict_budgets=strict)
@@ -156,6 +157,10 @@ def _queue(state: State, entry: Entry, now: float) -> dict[str, Any]:
         "next_retry_s": retry_in_s(state, entry, now),
         "rejected_by": sorted(entry.plugins),
     }
+
+
+def _reason(word: str) -> dict[str, str]:
+    return {"reason": word, "means": means(word), "remedy": remedy(word), "page": page(word)}
 
 
 def retry_in_s(state: State, entry: Entry, now: float) -> float | None:

@@ -18,6 +18,7 @@ from services.coordinator.inspect.units import PLACING, GroupFacts, phase_of, wh
 from shared.model.pod import Pod
 from shared.scheduling.explain.group_answer import GroupAnswer
 from shared.scheduling.explain.group_answer import explain_group as answer_of
+from shared.scheduling.reasons import GROUP_INVALID
 
 
 class GroupExplained(Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ def explain_group(core: Core, namespace: str, name: str) -> GroupExplained | Non
         return None
     now, held, (reason, message) = _now(core, facts), tree_of(core).held(facts.key), why(facts)
     phase = phase_of(facts)
-    if now is None or reason == "GroupInvalid":
+    if now is None or reason == GROUP_INVALID:
         summary = message
     else:
         summary = "its members are on their way" if phase == PLACING else now.summary

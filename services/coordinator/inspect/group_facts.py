@@ -162,8 +162,7 @@ def _why(core: Core, entries: list[Entry]) -> tuple[str, str]:
         return "", ""
     first = min(entries, key=lambda entry: (-entry.pod.priority, entry.arrival))
     message = why_gated(core, first) if first.place is Place.GATED else first.pod.condition[2]
-    rules = "+".join(sorted(first.plugins)) if first.place is Place.UNSCHEDULABLE else ""
-    return rules or reason_of(core, first), message
+    return reason_of(core, first), message
 
 
 def _domain(core: Core, group: PodGroup | None, members: list[MemberFacts]) -> str:

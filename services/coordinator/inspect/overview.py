@@ -27,6 +27,8 @@ WallOf = Callable[[float], str]
 """Seconds of the core's clock to RFC 3339 in UTC."""
 
 
+NOTHING_YET = Quantiles(0.0, 0.0)
+
 MOST_JUDGED = 5000
 """Pending pods that one page looks at."""
 
@@ -204,8 +206,8 @@ def overview(core: Core, throughput: Throughput, now: float) -> Overview:
         bound=stats.bound,
         running=state.cluster.index.schedulers[state.scheduler_name],
         rates=throughput.rates(now, stats.bound, stats.answers),
-        latency_ms=throughput.latency_ms(),
-        round_ms=throughput.round_ms(),
+        latency_ms=throughput.latency_ms(now) or NOTHING_YET,
+        round_ms=throughput.round_ms(now) or NOTHING_YET,
         conflicts=stats.conflicts,
         refusals=stats.refusals,
         nodes=Nodes(

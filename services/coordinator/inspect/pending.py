@@ -25,9 +25,28 @@ from shared.model.pod import Pod
 from shared.scheduling.explain.failing import failing_rules, tally
 from shared.scheduling.explain.helping import Help, copies, helps_for
 from shared.scheduling.gates import why_untried
+from shared.scheduling.groups.quorum import reason_of as reason_of_group
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queues.nodes import Blocked
+from shared.scheduling.reasons import (
+    BACKING_OFF,
+    GROUP_INVALID,
+    GROUP_MISSING,
+    IN_FLIGHT,
+    IN_TURN,
+    INCOMPLETE,
+    NO_AGENTS,
+    NO_NODES,
+    PAUSED,
+    QUOTA,
+    UNSCHEDULABLE,
+    UNUSABLE,
+    means,
+    of_limit,
+    page,
+    remedy,
+)
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray
 
 GROUPED = 500
@@ -44,10 +63,9 @@ T = TypeVar("T")
 UNTRIED = "unsupported"
 """Where pods are that are never tried: in no queue."""
 
-IN_TURN, BACKING_OFF, IN_FLIGHT, PAUSED, NO_NODES, NO_AGENTS, OF_GROUP, NO_ROOM, QUOTA = (
-    "InTurn", "Backoff", "InFlight", "Paused", "NoNodes", "NoAgents", "PodGroup", "NoRoomForGroup", "QueueQuota",
-)  # fmt: skip
-UNJUDGED = frozenset({IN_TURN, IN_FLIGHT, OF_GROUP, QUOTA, NO_ROOM})
+UNJUDGED = frozenset({
+    IN_TURN, IN_FLIGHT, QUOTA, UNUSABLE, UNSCHEDULABLE, INCOMPLETE, GROUP_MISSING, GROUP_INVALID,
+})  # fmt: skip
 """Reasons that are not about one pod and the nodes: none was asked, or its pod group or a quota keeps it."""
 
 
@@ -65,7 +83,8 @@ class HelpShown(Struct, frozen=True, kw_only=True):
 
 
 class PendingGroup(Struct, frozen=True, kw_only=True):
-    """Pods that wait for one reason. ``reasons``: how often each is the first, over all nodes."""
+    """Pods that wait for one reason. ``means``, ``remedy``, ``page``: what the reason says, what helps in general, and
+    where it is explained; ``reasons``: how often each is the first, over all nodes."""
 
     reason: str
     plugins: list[str]
@@ -80,6 +99,9 @@ class PendingGroup(Struct, frozen=True, kw_only=True):
     message: str
     reasons: dict[str, int]
     helps: list[HelpShown]
+    means: str
+    remedy: str
+    page: str
 
 
 class ByReason(Struct, frozen=True, kw_only=True):
@@ -222,7 +244,7 @@ class _Grouping:
             group.plugins = entry.plugins
         if entry.place is Place.GATED:
             group.message = why_gated(self._core, entry)
-        elif group.reason == NO_ROOM:
+        elif group.reason == UNSCHEDULABLE:
             group.message = entry.pod.condition[2] or "its pod group finds no room for its minimum"
         group.of.refused += group.reason not in UNJUDGED
         group.places[entry.place.value] += 1
@@ -258,14 +280,23 @@ def reason_of(core: Core, entry: Entry) -> str:
     if entry.place is Place.ACTIVE:
         return IN_TURN if core.state.paused is None else PAUSED
     if entry.place is Place.GATED:
-        return OF_GROUP if held_back(core, entry) is None else QUOTA
-    if entry.group is not None and entry.place is Place.UNSCHEDULABLE:
-        return NO_ROOM  # a node may take each member, so many of them none do: nothing is said of one alone
+        return gated_reason(core, entry)
+    if entry.group is not None and (entry.place is Place.UNSCHEDULABLE or entry.plugins):
+        return UNSCHEDULABLE  # a node may take each member, so many of them none do: nothing is said of one alone
     if entry.plugins:
         return "+".join(sorted(entry.plugins))
     if entry.place is Place.BACKOFF:
         return BACKING_OFF
     return NO_AGENTS if core.state.cache.table.row_of else NO_NODES
+
+
+def gated_reason(core: Core, entry: Entry) -> str:
+    """What a pod that must not be tried waits for, in a word: its queue, or its pod group."""
+    blocked = held_back(core, entry)
+    if blocked is not None:
+        return of_limit(blocked.problem)
+    groups, key = core.state.groups, core.state.groups.key_of.get(entry.pod.uid, entry.pod.group)
+    return reason_of_group(groups.group(key), why_gated(core, entry), short_of_nodes=groups.short_of_nodes(key))
 
 
 def held_back(core: Core, entry: Entry) -> Blocked | None:
@@ -308,6 +339,9 @@ def _shown(group: _Group, now: float) -> PendingGroup:
         message=judged.message if judged is not None else group.message,
         reasons=judged.reasons if judged is not None else {},
         helps=helps,
+        means=means(group.reason),
+        remedy=remedy(group.reason),
+        page=page(group.reason),
     )
 
 

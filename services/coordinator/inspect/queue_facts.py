@@ -8,10 +8,11 @@ Pure: it reads the core and changes nothing. One queue costs as its own units; t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 
 from services.coordinator.core.core import Core
-from services.coordinator.inspect.pending import reason_of
+from services.coordinator.inspect.pending import held_back, reason_of
 from services.coordinator.inspect.queues import UNITS_SHOWN, QueueCounts, QueueFacts, UnitFacts
 from services.coordinator.inspect.simulation import Displaced, Job, Simulated, summary_of
 from services.coordinator.queues.status import warnings_of
@@ -20,6 +21,8 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_name
 from shared.model.queue import QUEUE_LABEL, Order
 from shared.scheduling.groups.placing import capacity as places_for
+from shared.scheduling.places import Place
+from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queues.nodes import Charge, Line, Node, OrderKey, Waiting
 from shared.scheduling.queues.simulate import Parts, Question, simulation
 from shared.scheduling.queues.tree import QueueTree
@@ -50,7 +53,7 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
     if node is None:
         return None
     held = [_held(line) for line in lines_below(node)]
-    parked = core.state.queue.turns.parked if core.state.queue.turns is not None else {}
+    parked = [key for line in lines_below(node) for key in _parked(core, line.name)]
     return QueueFacts(
         queue=node.queue,
         path=path_of(node),
@@ -60,11 +63,70 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
         pods=sum(len(line.charges) for line in lines_below(node)),
         pending_units=node.pending,
         blocked_units=sum(held),
-        parked_pods=sum(len(parked.get(line.name, ())) for line in lines_below(node)),
+        parked_units=len(parked),
+        parked_pods=sum(_pods(core, key) for key in parked),
         problem=node.problem,
         warnings=[message for _, message in warnings_of(node, tree)],
-        pending=[_unit(core, tree, unit, now) for unit in first_in_turn(node.own, UNITS_SHOWN)] if units else (),
+        pending=_waiting(core, node, now) if units else (),
     )
+
+
+def _waiting(core: Core, node: Node, now: float) -> list[UnitFacts]:
+    """The queue's own units: those in turn, then those that back off, those that no node takes, and pod groups that
+    must not be tried yet. Costs as they, and as all groups and all that back off."""
+    tree, queue = tree_of(core), core.state.queue
+    found = [_unit(core, unit.key, now, unit) for unit in first_in_turn(node.own, UNITS_SHOWN)]
+    backing = dict.fromkeys(_backing_off(core, node.name))
+    for key in [*backing, *(key for key in _parked(core, node.name) if key not in backing)]:
+        if len(found) >= UNITS_SHOWN:
+            break
+        unit = queue.groups.get(key) or queue.entries.get(key)
+        if unit is not None and queue.turns is not None and key not in tree.units:
+            found.append(_unit(core, key, now, queue.turns.waiting(unit), in_turn=False))
+    untried = (_unit(core, unit.key, now, unit, in_turn=False) for unit in _untried(core, node.name))
+    return [*found, *islice(untried, UNITS_SHOWN - len(found))]
+
+
+def _parked(core: Core, name: str) -> Iterable[str]:
+    """Keys of the units that no node takes and that count against the queue itself."""
+    turns = core.state.queue.turns
+    return turns.parked.get(name, {}) if turns is not None else ()
+
+
+def _backing_off(core: Core, name: str) -> Iterator[str]:
+    """Keys of those that wait for the end of their backoff."""
+    queue = core.state.queue
+    for _, version, key in sorted(queue.backing_off):
+        unit = queue.groups.get(key) or queue.entries.get(key)
+        if unit is None or unit.place is not Place.BACKOFF or unit.version != version or queue.turns is None:
+            continue
+        pods = [unit.pod] if isinstance(unit, Entry) else [entry.pod for entry in islice(unit.members.values(), 1)]
+        if pods and queue.turns.queue_of(pods[0]) == name:
+            yield key
+
+
+def _untried(core: Core, name: str) -> Iterator[Waiting]:
+    """Pod groups whose members wait for the group itself: fewer than its minimum, or something that must be mended."""
+    state = core.state
+    for key, members in state.groups.members.items():
+        pod = next(iter(members.pending.values()), None)
+        if pod is None or key in state.queue.groups or queue_of_pod(core, pod) != name or tree_of(core).units.get(key):
+            continue
+        entries = [entry for uid in members.pending if (entry := state.queue.entries.get(uid)) is not None]
+        if entries and all(entry.place is Place.GATED and held_back(core, entry) is None for entry in entries):
+            yield Waiting(key, pod.namespace, name, max(entry.pod.priority for entry in entries), 0, ())
+
+
+def queue_of_pod(core: Core, pod: Pod) -> str:
+    """The queue that the pod, or else its group, names, or its namespace belongs to; "" is none."""
+    turns = core.state.queue.turns
+    return turns.queue_of(pod) if turns is not None else ""
+
+
+def _pods(core: Core, key: str) -> int:
+    """How many pods of the unit wait."""
+    group = core.state.queue.groups.get(key)
+    return 1 if group is None else len(group.members)
 
 
 def queue_totals(core: Core) -> QueueCounts:
@@ -175,8 +237,8 @@ def _held(line: Line) -> int:
     return sum(len(shape.units) for shape in line.held)
 
 
-def _unit(core: Core, tree: QueueTree, unit: Waiting, now: float) -> UnitFacts:
-    state, blocked = core.state, tree.held(unit.key)
+def _unit(core: Core, key: str, now: float, unit: Waiting, *, in_turn: bool = True) -> UnitFacts:
+    state, blocked = core.state, tree_of(core).held(key)
     members = state.groups.members.get(unit.key)
     uids = list(members.pending) if members is not None else [unit.key]
     entries = [entry for uid in uids if (entry := state.queue.entries.get(uid)) is not None]
@@ -194,6 +256,8 @@ def _unit(core: Core, tree: QueueTree, unit: Waiting, now: float) -> UnitFacts:
         requests=dict(unit.amounts),
         blocked=blocked.text() if blocked is not None else "",
         reason=reason_of(core, first) if first is not None and blocked is None else "",
+        place=first.place.value if first is not None else "",
+        in_turn=in_turn,
     )
 
 

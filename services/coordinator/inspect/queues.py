@@ -23,7 +23,8 @@ DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class UnitFacts:
-    """A unit that waits in a queue. ``blocked``: why its queue holds it back, in words; empty: nothing does."""
+    """A unit that waits in a queue. ``blocked``: why its queue holds it back, in words; empty: nothing does;
+    ``in_turn``: it waits for its turn, and not for its backoff or for something that helps it."""
 
     key: str
     namespace: str
@@ -35,13 +36,16 @@ class UnitFacts:
     requests: Mapping[str, int] = field(default_factory=dict)
     blocked: str = ""
     reason: str = ""
+    place: str = ""
+    in_turn: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
     """One queue as the leader accounts it. ``path``: its parents from the top, and itself; ``past``: what counts of
     its use before; ``problem``: why its units wait, whatever room there is; ``warnings``: what should be corrected of a
-    queue that is used all the same; ``pending``: its own units in the order in which they go."""
+    queue that is used all the same; ``pending``: its own units in the order in which they go, last those that are not
+    in turn."""
 
     queue: Queue
     path: Sequence[str]
@@ -51,6 +55,7 @@ class QueueFacts:
     pods: int = 0
     pending_units: int = 0
     blocked_units: int = 0
+    parked_units: int = 0
     parked_pods: int = 0
     problem: str = ""
     warnings: Sequence[str] = ()
@@ -72,8 +77,8 @@ class ResourceUse(Struct, frozen=True, kw_only=True):
 class QueueShown(Struct, frozen=True, kw_only=True):
     """One queue. ``path``: its parents from the top, and itself; ``share``: the largest of its resources' shares of the
     cluster, ``dominant``: of which; ``pending_units`` wait for their turn, ``blocked_units`` of them held by a
-    quota; ``parked_pods``: those that had their turn and no node took; ``problem``: why it cannot be used as it is
-    written, and what to do; ``warnings``: what should be corrected, though it is used."""
+    quota; ``parked_units``, ``parked_pods``: those that had their turn and no node took; ``problem``: why it cannot be
+    used as it is written, and what to do; ``warnings``: what should be corrected, though it is used."""
 
     name: str
     parent: str
@@ -88,6 +93,7 @@ class QueueShown(Struct, frozen=True, kw_only=True):
     pods: int
     pending_units: int
     blocked_units: int
+    parked_units: int
     parked_pods: int
     problem: str
     warnings: list[str]
@@ -95,10 +101,10 @@ class QueueShown(Struct, frozen=True, kw_only=True):
 
 
 class UnitPlace(Struct, frozen=True, kw_only=True):
-    """A unit that waits. ``position``: 1 goes next; ``blocked``: why its queue holds it back; ``reason``: why no node
-    took it when it was tried."""
+    """A unit that waits. ``position``: 1 goes next, None: it is not in turn, ``place`` says where it is; ``blocked``:
+    why its queue holds it back; ``reason``: why no node took it when it was tried."""
 
-    position: int
+    position: int | None
     key: str
     namespace: str
     name: str
@@ -109,6 +115,7 @@ class UnitPlace(Struct, frozen=True, kw_only=True):
     requests: dict[str, int]
     blocked: str
     reason: str
+    place: str
 
 
 class QueueWhole(QueueShown, frozen=True, kw_only=True):
@@ -163,9 +170,11 @@ def placed(pending: Iterable[UnitFacts]) -> list[UnitPlace]:
     """Units with their places, in the order given."""
     return [
         UnitPlace(
-            position=number, key=one.key, namespace=one.namespace, name=one.name, source=one.source,
+            position=number if one.in_turn else None, key=one.key,
+            namespace=one.namespace, name=one.name, source=one.source,
             priority=one.priority, members=one.members, waiting_s=round(max(0.0, one.waiting_s), 3),
             requests=named(one.requests), blocked=one.blocked, reason=one.reason,
+            place=one.place,
         )
         for number, one in enumerate(pending, start=1)
     ]  # fmt: skip
@@ -198,6 +207,7 @@ def _row(facts: QueueFacts, capacity: Mapping[str, int]) -> dict[str, Any]:
         "pods": facts.pods,
         "pending_units": facts.pending_units,
         "blocked_units": facts.blocked_units,
+        "parked_units": facts.parked_units,
         "parked_pods": facts.parked_pods,
         "problem": facts.problem or queue.problem,
         "warnings": list(facts.warnings),

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from services.coordinator.inspect.overview import UnitInFlight, UnitPod
 from shared.model.pod_group import PodGroup
+from shared.scheduling.reasons import GROUP_INVALID, GROUP_MISSING, INCOMPLETE
 
 WallOf = Callable[[float], str]
 """Seconds of the core's clock to RFC 3339 in UTC."""
@@ -31,10 +32,6 @@ POD = "pod"
 
 PODS_IN_A_ROW = 8
 MEMBERS_SHOWN = 4096
-GONE_OBJECT = "GroupMissing"
-INCOMPLETE = "Incomplete"
-INVALID = "GroupInvalid"
-FOREIGN = "PodGroup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +277,11 @@ def why(facts: GroupFacts) -> tuple[str, str]:
     if phase_of(facts) in (PLACING, RUNNING, ENDED):
         return "", ""
     if group is None:
-        return GONE_OBJECT, f"there is no {_noun(facts.source)} {facts.name} in {facts.namespace}; create it"
+        return GROUP_MISSING, f"there is no {_noun(facts.source)} {facts.name} in {facts.namespace}; create it"
     if group.problem:
-        return INVALID, group.problem
+        return GROUP_INVALID, group.problem
     if facts.foreign:
-        return (facts.reason, facts.message) if facts.message else (FOREIGN, "its pods name another scheduler")
+        return (facts.reason, facts.message) if facts.message else (GROUP_INVALID, "its pods name another scheduler")
     if facts.missing:
         there = len(facts.members)
         return INCOMPLETE, f"{there} of at least {group.min_count} members exist; {facts.missing} more must be created"

@@ -31,6 +31,7 @@ from services.coordinator.io.queue_writes import QueueWrites
 from services.coordinator.status.event_recorder import Recorder, Series
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube.convert import pod_from_api
+from shared.kube.events import event_body, micro_time
 from shared.kube.resources import EVENTS, PODS
 from shared.model.pod import CAUSE_ANNOTATION
 from shared.ports import Clock, KubeApi
@@ -158,7 +159,7 @@ class KubeWrites:
         recorder, namespace = self.recorder, series.event.namespace
         try:
             if series.written:
-                again = {"series": {"count": series.count, "lastObservedTime": self._wall(series.last_at)}}
+                again = {"series": {"count": series.count, "lastObservedTime": micro_time(self._wall(series.last_at))}}
                 await self._api.patch(
                     EVENTS, namespace=namespace, name=series.name, patch=again, strategy="merge", wait_when_busy=False
                 )
@@ -188,37 +189,23 @@ class KubeWrites:
 
     def _body(self, series: Series) -> dict[str, Any]:
         event = series.event
-        metadata: dict[str, Any] = {"name": series.name, "namespace": event.namespace}
+        about = {
+            "apiVersion": event.regarding[0], "kind": event.regarding[1], "namespace": event.namespace,
+            "name": event.name, "uid": event.uid, "resourceVersion": event.resource_version,
+        }  # fmt: skip
+        body = event_body(
+            about, name=series.name, at=self._wall(series.first_at), controller=self._controller,
+            instance=self._instance, kind=event.type, reason=event.reason, action=event.action, note=event.note,
+        )  # fmt: skip
         if event.cause_id:
-            metadata["annotations"] = {CAUSE_ANNOTATION: event.cause_id}
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": metadata,
-            "eventTime": self._wall(series.first_at),
-            "reportingController": self._controller,
-            "reportingInstance": self._instance[:128],
-            "type": event.type,
-            "reason": event.reason,
-            "action": event.action,
-            "note": event.note,
-            "regarding": {
-                "apiVersion": event.regarding[0],
-                "kind": event.regarding[1],
-                "namespace": event.namespace,
-                "name": event.name,
-                "uid": event.uid,
-                "resourceVersion": event.resource_version,
-            },
-        }
+            body["metadata"]["annotations"] = {CAUSE_ANNOTATION: event.cause_id}
         if series.count > 1:
-            body["series"] = {"count": series.count, "lastObservedTime": self._wall(series.last_at)}
+            body["series"] = {"count": series.count, "lastObservedTime": micro_time(self._wall(series.last_at))}
         return body
 
-    def _wall(self, at: float) -> str:
-        """A time of our clock as the API server writes them."""
-        when = datetime.now(UTC) - timedelta(seconds=max(0.0, self._clock() - at))
-        return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    def _wall(self, at: float) -> datetime:
+        """When a time of our clock was."""
+        return datetime.now(UTC) - timedelta(seconds=max(0.0, self._clock() - at))
 
 
 def _failure(uid: str, error: KubeError) -> ConditionFailed:

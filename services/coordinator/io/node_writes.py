@@ -6,6 +6,7 @@ it makes one, and the taint in the place from which it takes it; where that chan
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,9 @@ log = structlog.get_logger()
 TRIES = 3
 """Patches of one call: where others rewrite the taints between each read and patch, the core asks again later."""
 
+IN_FLIGHT = 8
+"""Nodes at a time: room for a large gang may close hundreds, and Bindings share the API server with them."""
+
 CHANGED = (409, 422)
 """How the API server answers a patch that a test in it refuses, or that would leave a taint twice."""
 
@@ -34,11 +38,13 @@ class NodeWrites:
     def __init__(self, kube: KubeApi, post: Callable[[Event], None]) -> None:
         self._kube = kube
         self._post = post
+        self._turn = asyncio.Semaphore(IN_FLIGHT)
 
     async def hold(self, work: HoldNode) -> None:
         """Make the node bear the taint, or not."""
         try:
-            there = await self._write(work)
+            async with self._turn:
+                there = await self._write(work)
         except KubeError as error:
             log.warning("node_not_held", node=work.node, hold=work.hold, error=error)
             self._post(NodeHeld(work.node, work.hold, ok=False))

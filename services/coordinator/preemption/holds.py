@@ -23,8 +23,9 @@ OTHERS_S = 60.0
 AT_MOST_S = 120.0
 """No node is closed for longer at a time: victims may take an hour, and what else is free there is for others too."""
 
-AGAIN_S = 2.0
-"""Pause before a node that could not be opened is opened again, and between looks at what an earlier leader left."""
+AGAIN_S, LONGEST_AGAIN_S = 2.0, 60.0
+"""Pause before a node that could not be opened is opened again, doubling; the first is also that between looks at what
+an earlier leader left."""
 
 
 class Holds:
@@ -39,6 +40,8 @@ class Holds:
         self._without: set[str] = set()
         """Wanted nodes that could not be closed."""
         self._out: set[str] = set()
+        self._pause_s: dict[str, float] = {}
+        """Of nodes that could not be opened, the next pause."""
         self._due = Due()
 
     def contended(self, victims: Iterable[Pod]) -> bool:
@@ -79,6 +82,7 @@ class Holds:
     def gone(self, node: str) -> None:
         """There is no such node any more."""
         self.held.discard(node)
+        self._pause_s.pop(node, None)
         if node in self.wanted:
             self._without.add(node)
 
@@ -89,12 +93,15 @@ class Holds:
             self.gone(node)
         elif ok:
             (self.held.add if hold else self.held.discard)(node)
+            self._pause_s.pop(node, None)
             if not hold and node not in self.wanted:
                 self._until.pop(node, None)
         elif hold and node in self.wanted:
             self._without.add(node)
         else:
-            self._due.later(node, self._state.now + AGAIN_S)
+            pause_s = self._pause_s.get(node, AGAIN_S)
+            self._pause_s[node] = min(2 * pause_s, LONGEST_AGAIN_S)
+            self._due.later(node, self._state.now + pause_s)
             return
         self._settle(node)
 

@@ -31,11 +31,12 @@ from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.tries import Tries
-from services.coordinator.status.reporter import UNSCHEDULABLE, StatusReporter
+from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.framework import Code
 from shared.scheduling.places import ClusterEvent, Place
+from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
 OUTCOMES: dict[int, str] = {

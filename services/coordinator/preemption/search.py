@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from services.coordinator.core.state import State
 from services.coordinator.preemption.nominations import Nominations
-from services.coordinator.status.reporter import UNSCHEDULABLE, StatusReporter
+from services.coordinator.status.reporter import StatusReporter
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
@@ -35,6 +35,7 @@ from shared.scheduling.preemption.preemption import (
 )
 from shared.scheduling.preemption.resolvable import NO_VICTIMS, NOT_HELPFUL
 from shared.scheduling.preemption.units import victim_units
+from shared.scheduling.reasons import UNSCHEDULABLE
 
 TRIES_KEPT = 16
 """Kinds of preemptors (class and priority) for which it is remembered what a dry run gave on each node."""

@@ -16,11 +16,12 @@ from services.coordinator.queues.past_use import PastUse
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.status.groups import GroupReporter
-from services.coordinator.status.reporter import NOT_READY, StatusReporter
+from services.coordinator.status.reporter import StatusReporter
 from shared.model.queue import Queue, QueueStatus
 from shared.scheduling.places import Place
 from shared.scheduling.queues.nodes import Blocked, Waiting
 from shared.scheduling.queues.turns import Turns
+from shared.scheduling.reasons import NOT_READY
 
 TOLD_PER_TURN = 256
 """Units that are told in one turn that a limit holds them back."""

@@ -28,7 +28,7 @@ ROWS_PER_WORK = 8
 """Nodes whose sums are compared in the time in which one is looked at."""
 
 
-class _Held:
+class _Holdings:
     """What some pods hold, by resource: rows, and the amounts there."""
 
     def __init__(self, found: Counter[tuple[int, Amounts]]) -> None:
@@ -50,7 +50,7 @@ class Lent:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._held: dict[Line | None, _Held] = {}
+        self._held: dict[Line | None, _Holdings] = {}
         self._nodes_version = -1
 
     def begin(self) -> None:
@@ -97,13 +97,13 @@ class Lent:
         found = [(float(part[at]), table.names[rows[at]]) for at in np.flatnonzero(enough)]
         return [name for _, name in sorted(found) if name in table.row_of]
 
-    def _count(self, uids: list[str], *, leaving: bool) -> Work[_Held]:
+    def _count(self, uids: list[str], *, leaving: bool) -> Work[_Holdings]:
         """What these hold where they stand: those that are leaving, or those that may be asked to."""
         found = Counter[tuple[int, Amounts]]()
         for part in (uids[start : start + COUNTED] for start in range(0, len(uids), COUNTED)):
             found.update(self._standing(part, leaving=leaving))
             yield len(part)
-        return _Held(found)
+        return _Holdings(found)
 
     def _standing(self, uids: Iterable[str], *, leaving: bool) -> Iterable[tuple[int, Amounts]]:
         accounts, row_of = self._state.cache.accounts, self._state.cache.table.row_of

@@ -213,8 +213,8 @@ class Reclaimer:
         return True
 
     def _places(self, key: str) -> Pod | list[Pod] | None:
-        """The unit's pod, or pods of a group, where no node, or nodes, would take it though the limit let it go; else
-        None."""
+        """The unit's pod, where no node would take it though the limit let it go, else None; of a group its pods, since
+        only a trial over all nodes tells."""
         state = self._state
         if (group := state.queue.groups.get(key)) is None:
             entry = state.queue.entries.get(key)
@@ -383,6 +383,8 @@ class Reclaimer:
                     state.queues, unit, state.now, waited_s=waited_s, blocked=blocked, stock=stock
                 )
                 return _Chosen(room, found.victims)
+            if group.never_preempts or all(pod.never_preempts for pod in pods):
+                continue  # a limit may be lifted for it, nodes are not emptied
             there = self._stock(room.helpful())
             victims = yield from self._who(unit, room, blocked, waited_s, there, stock)
             if victims:

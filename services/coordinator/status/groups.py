@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from services.coordinator.core.instructions import TellPodGroup
 from services.coordinator.core.state import State
-from services.coordinator.status.reporter import NOT_READY, UNSCHEDULABLE, StatusReporter
+from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.model.pod_group import group_title
 from shared.scheduling.pod_groups import Members
+from shared.scheduling.reasons import NOT_READY, UNSCHEDULABLE
 
 INITIALLY = "PodGroupInitiallyScheduled"
 SCHEDULED = "Scheduled"

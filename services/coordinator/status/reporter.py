@@ -28,14 +28,8 @@ from services.coordinator.core.state import NEVER, State
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
 from shared.model.unit import cause_id
+from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.wire.messages import Placement
-
-UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
-"""Reasons of the condition PodScheduled, as kube-scheduler sets them. Autoscalers buy nodes for ``Unschedulable``: it
-is said only where one more node would help."""
-
-NOT_READY = "NotReadyForScheduling"
-"""The reason where none would: what keeps the pod lies in its pod group, its queue or the mesh (KEP-5501's word)."""
 
 MAX_NOTE_CHARS = 1024
 """The API server's bound on an event's note; a condition's message is cut alike."""

@@ -109,26 +109,30 @@ def phase_of(job: TrainingJob, target: int, pods: Sequence[WorkerPod]) -> Phase:
     return Phase.RESTARTING if job.status.started else Phase.STARTING
 
 
-def count_time(state: State, seen: JobState, now: float) -> list[WorkerPod]:
-    """Count the time since it was last counted for the workers that run, and return those: asked before one of them
-    is another, else the time before is counted for those after."""
+def count_time(state: State, seen: JobState, now: float) -> None:
+    """Count the time since it was last counted for the workers that run: asked before one of them is another, else the
+    time before is counted for those after. Within a turn none passes."""
     wall, job = state.wall(now), seen.job
-    workers = [pod for pod in workers_of(state.pods_of(job)) if runs(pod)]
+    if seen.counted_at == wall:
+        return
+    pods = [pod for pod in state.pods_of(job) if runs(pod)]
+    workers = workers_of(pods)
     if seen.counted_at and workers:
         passed = max(0.0, wall - seen.counted_at)
-        servers = sum(runs(pod) for pod in state.pods_of(job) if pod.role == PARAMETER_SERVER)
+        servers = sum(pod.role == PARAMETER_SERVER for pod in pods)
         seen.gpu_s += passed * (len(workers) * job.gpu_milli + servers * job.ps_gpu_milli) / 1000
         seen.ran_s += passed if len(workers) >= job.least else 0.0
     seen.counted_at = wall
-    return workers
 
 
 def watch_members(state: State, seen: JobState, now: float) -> None:
     """Count time, and notice that other workers run than before: each such change is one restart of all of them."""
     wall, job = state.wall(now), seen.job
-    pods, workers = state.pods_of(job), count_time(state, seen, now)
+    count_time(state, seen, now)
+    pods = state.pods_of(job)
     if has_succeeded(pods):
         return
+    workers = [pod for pod in workers_of(pods) if runs(pod)]
     note_company(state, seen)
     at = job.status.rendezvous
     seen.met = next(((job.status.attempt, pod.uid) for pod in workers if pod.index == at), seen.met)
@@ -179,7 +183,7 @@ def next_status(state: State, seen: JobState, now: float) -> JobStatus:
         report=seen.report or old.report,
         changed=whole(wall) if target != old.target else old.changed,
     )
-    status = begin_anew(job, status if left is None else give_back(state, status, left, wall))
+    status = begin_anew(job, status if left is None else give_back(state, status, left, wall), freed=seen.freed)
     succeeded = has_succeeded(pods)
     if succeeded and (not live(workers_of(pods)) or _overdue(state, seen, wall)):
         return _ended(status, Phase.SUCCEEDED, wall, JobCondition(COMPLETE, "True", "WorkersSucceeded", "it has ended"))
@@ -300,8 +304,9 @@ def _given_back(state: State, seen: JobState, status: JobStatus, on: str) -> Job
     if not reason and before is not None and not seen.job.status.target:
         return replace(before, status=on)
     again = rfc3339(status.retry_at)
-    waited = f"for {state.settings.start_timeout_s:g} s, {status.unplaced} times"
-    text = f"{said or 'no node took its pods'} {waited}; its GPUs are given back until {again}"
+    times = "once" if status.unplaced == 1 else f"{status.unplaced} times in a row"
+    waited = f"it was waited for {state.settings.start_timeout_s:g} s, {times}"
+    text = f"{said or 'no node took its pods'}; {waited}; its GPUs are given back until {again}"
     return JobCondition(READY, on, reason or DOES_NOT_FIT, text)
 
 
@@ -370,6 +375,7 @@ def took_effect(seen: JobState, before: JobStatus, after: JobStatus) -> None:
     seen.ran_s = max(0.0, seen.ran_s - max(0.0, after.ran_s - before.ran_s))
     seen.restarts = max(0, seen.restarts - max(0, after.restarts - before.restarts))
     seen.lost_steps = max(0, seen.lost_steps - max(0, after.lost_steps - before.lost_steps))
+    seen.freed = seen.freed and after.unplaced > 0
     if after.report == seen.report:
         seen.report = None
     wish, job = seen.wish, seen.job

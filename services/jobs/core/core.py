@@ -137,7 +137,11 @@ class JobsCore:
                     self.state.timeline.gone(uid, self.state.wall(now))
                     self._forget_annotation(gone)
                     self.state.writes.shown((POD, gone.namespace, gone.name))
-                    yield from self._name_free((POD, gone.namespace, gone.name))
+                    target = (POD, gone.namespace, gone.name)
+                    self.state.writes.waits.pop(target, None)
+                    key = job_of_target(target)
+                    self._name_free(key, gone.job)
+                    yield key
                     yield from self._members_changed(gone, now)
             case NodeSeen(node):
                 if self.state.nodes.get(node.name) != node:
@@ -161,9 +165,12 @@ class JobsCore:
                 yield job_of_target(target)
             case MadeGone(kind, key):
                 namespace, _, name = key.partition("/")
-                self.state.made.pop((kind, namespace, name), None)
-                self.state.writes.shown((kind, namespace, name))
-                self.state.writes.waits.pop((kind, namespace, name), None)
+                target = (kind, namespace, name)
+                theirs = self.state.made.pop(target, None)
+                self.state.writes.shown(target)
+                self.state.writes.waits.pop(target, None)
+                if theirs is not None:
+                    self._name_free(key, theirs.job)
                 yield key
             case Listed(kind):
                 if kind in self.missing:
@@ -212,7 +219,8 @@ class JobsCore:
             known.job = job
             if before.resource_version != job.resource_version:
                 self.state.writes.shown((JOB, job.namespace, job.name))
-            if before.generation != job.generation or before.ended != job.ended or before.deleting != job.deleting:
+            tried = before.status.retry_at > job.status.retry_at
+            if tried or (before.generation, before.ended, before.deleting) != (job.generation, job.ended, job.deleting):
                 self._decide_soon(now)
         if job.paused or job.ended or _outdated(known):
             known.wish = None
@@ -258,10 +266,11 @@ class JobsCore:
             if not ours:
                 del self.state.of_job[pod.job]
 
-    def _name_free(self, target: Target) -> Iterator[str]:
-        """A job may have waited for the name of somebody else's pod."""
-        if self.state.writes.waits.pop(target, None) is not None:
-            yield job_of_target(target)
+    def _name_free(self, key: str, owner: str) -> None:
+        """A job may have waited for the name of somebody else's object, also as one whose GPUs were given back."""
+        seen = self.state.jobs.get(key)
+        if seen is not None and owner != seen.job.uid:
+            seen.freed = bool(seen.job.status.unplaced)
 
     def _note_refusal(self, before: WorkerPod | None, pod: WorkerPod, now: float) -> None:
         """A kubelet did not take it: made again at once, it would be refused at once, for ever."""

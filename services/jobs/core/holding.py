@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from services.jobs.core.members import live, waits_with_spec, workers_of
 from services.jobs.core.state import JobState, State, job_of_target
-from shared.jobs.quotas import QUOTA, UNUSABLE
 from shared.kube.training_status import rfc3339
 from shared.kube.worker_pods import INITIALIZING
 from shared.model.training_job import PodState, TrainingJob, WorkerPod
+from shared.scheduling.reasons import GATED, QUOTA, UNUSABLE
 
 DOES_NOT_FIT = "DoesNotFit"
-HELD_BACK = frozenset({QUOTA, UNUSABLE, "SchedulingGated"})
+HELD_BACK = frozenset({QUOTA, UNUSABLE, GATED})
 """What is told of a pod without a node that no node would help."""
 
 
@@ -73,12 +73,16 @@ def unlike_spec(job: TrainingJob, pods: Sequence[WorkerPod]) -> str:
 
 
 def dark_nodes(state: State, pods: Sequence[WorkerPod]) -> str:
-    """What is told of workers whose node is not heard of: nobody knows whether they run."""
-    dark = [pod for pod in live(workers_of(pods)) if (node := state.nodes.get(pod.node)) is not None and not node.ready]
+    """What is told of workers whose node is not heard of, or was taken away: nobody knows whether they run."""
+    workers = [pod for pod in live(workers_of(pods)) if pod.node]
+    dark = [pod for pod in workers if (node := state.nodes.get(pod.node)) is None or not node.ready]
     if not dark:
         return ""
     more = f" (and {len(dark) - 1} more)" if len(dark) > 1 else ""
-    return f"; node {dark[0].node} of {dark[0].name}{more} is not ready: it is evicted from there if that lasts"
+    which = f"; node {dark[0].node} of {dark[0].name}{more}"
+    if dark[0].node not in state.nodes:
+        return f"{which} is no more: Kubernetes deletes its pods within a minute, then it is made elsewhere"
+    return f"{which} is not ready: it is evicted from there if that lasts"
 
 
 def begun(pod: WorkerPod) -> bool:

@@ -74,11 +74,13 @@ def outdated(job: TrainingJob, pods: Sequence[WorkerPod]) -> list[WorkerPod]:
     stand; the rest, of a job that has no checkpoint to go on from, as long as enough of it runs."""
     workers, meant = workers_of(pods), made_of(job, WORKER)
     standing, lacks = live(workers), lacking(job, workers)
-    changed = [pod for pod in standing if pod.made_of and pod.made_of != meant]
-    if not (job.checkpoint or lacks or sum(map(runs, standing)) < job.least):
-        changed = []
-    if lacks or len({pod.bounds for pod in standing if pod.bounds}) > 1:
-        changed += [pod for pod in standing if pod.bounds and pod.bounds != job.bounds and pod not in changed]
+    anew = bool(job.checkpoint or lacks) or sum(map(runs, standing)) < job.least
+    bound_anew = lacks or len({pod.bounds for pod in standing if pod.bounds}) > 1
+    changed = [
+        pod
+        for pod in standing
+        if (anew and pod.made_of not in ("", meant)) or (bound_anew and pod.bounds not in ("", job.bounds))
+    ]
     servers = [pod for pod in live(pods) if pod.role == PARAMETER_SERVER]
     meant = made_of(job, PARAMETER_SERVER) if servers else ""
     if job.checkpoint or changed or not any(map(runs, standing)):
@@ -148,10 +150,11 @@ def meeting(job: TrainingJob, pods: Sequence[WorkerPod]) -> int:
     return job.status.rendezvous
 
 
-def has_group(state: State, job: TrainingJob) -> bool:
-    """Whether its PodGroup is there, and its own: pods that were made before would wait in somebody else's."""
-    made = state.made.get((GROUP, job.namespace, job.name))
-    return made is not None and made.job == job.uid
+def has_frame(state: State, job: TrainingJob) -> bool:
+    """Whether its PodGroup and its Service are there, and its own: pods that were made before would wait in somebody
+    else's group, or hold GPUs and never find each other, since the Service is what gives them names."""
+    made = (state.made.get((kind, job.namespace, job.name)) for kind in (GROUP, SERVICE))
+    return all(one is not None and one.job == job.uid for one in made)
 
 
 def plan(state: State, seen: JobState, now: float) -> Iterator[Write]:
@@ -168,7 +171,7 @@ def plan(state: State, seen: JobState, now: float) -> Iterator[Write]:
         yield from _frame(state, job, now)
     for pod in to_delete(job, pods):
         yield from _delete_pod(state, pod, now)
-    if state.wall(now) < max(job.status.retry_at, seen.not_before) or not has_group(state, job):
+    if state.wall(now) < max(job.status.retry_at, seen.not_before) or not has_frame(state, job):
         return
     nodes = iter(_wished_nodes(seen, pods))
     for role, index in to_create(job, pods):

@@ -7,12 +7,13 @@ from collections import Counter
 from services.jobs.core.members import live, workers_of
 from services.jobs.core.observing import Seen
 from services.jobs.core.state import JobState, State
-from shared.jobs.quotas import QUOTA, UNUSABLE, Claim, Quotas, Used
+from shared.jobs.quotas import Claim, Quotas, Used
 from shared.kube.pod_groups import PODGROUPS
 from shared.kube.training_jobs import gpu_resource
 from shared.model.queue import QueueStatus
 from shared.model.training_job import JobCondition
 from shared.scheduling.queues.nodes import Amounts, Blocked
+from shared.scheduling.reasons import of_limit
 
 WITHIN_QUOTA = "WithinQuota"
 
@@ -71,7 +72,7 @@ def queue_of(state: State, seen: JobState) -> str:
 
 def reason_of(blocked: Blocked) -> str:
     """The reason of a condition."""
-    return UNUSABLE if blocked.problem else QUOTA
+    return of_limit(blocked.problem)
 
 
 def condition_of(blocked: Blocked) -> JobCondition:

@@ -201,6 +201,8 @@ class JobState:
     """The same of those whose program has begun."""
     given_back: tuple[str, str] = ("", "")
     """(reason, message) of why its GPUs were given back last."""
+    freed: bool = False
+    """A name that somebody else's object had is free, since GPUs were given back."""
     refusals: Counter[str] = field(default_factory=Counter)
     """How often kubelets refused each pod of it, by name, since all of it ran."""
     refusal: str = ""

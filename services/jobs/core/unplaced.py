@@ -90,11 +90,12 @@ def give_back(state: State, status: JobStatus, left: int, wall: float) -> JobSta
     return replace(status, target=0, unplaced=status.unplaced + 1, retry_at=float(int(wall + wait_s)))
 
 
-def begin_anew(job: TrainingJob, status: JobStatus) -> JobStatus:
-    """Nothing is held against a job that runs, or whose spec is another."""
+def begin_anew(job: TrainingJob, status: JobStatus, *, freed: bool = False) -> JobStatus:
+    """Nothing is held against a job that runs, or whose spec is another. ``freed``: a name that it needs, and that was
+    somebody else's, is free by now."""
     if not status.unplaced:
         return status
-    if job.generation != job.status.observed_generation and not status.target:
+    if (freed or job.generation != job.status.observed_generation) and not status.target:
         return replace(status, unplaced=0, retry_at=0.0)
     return replace(status, unplaced=0) if status.phase is Phase.RUNNING else status
 

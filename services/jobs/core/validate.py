@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.jobs.core.instructions import Delete, WriteStatus
-from services.jobs.core.members import GROUP, has_group, like_spec, runs, to_create, to_delete, workers_of
-from services.jobs.core.state import POD, State
+from services.jobs.core.members import GROUP, SERVICE, has_frame, like_spec, runs, to_create, to_delete, workers_of
+from services.jobs.core.state import POD, State, Target
 from shared.kube.training_pods import pod_name
 
 
@@ -63,15 +63,18 @@ def _forgotten(state: State, due: Mapping[str, float], key: str) -> list[str]:
     job = state.jobs[key].job
     pods = state.pods_of(job)
     names = [pod.name for pod in to_delete(job, pods)]
-    group = (GROUP, job.namespace, job.name)
-    if has_group(state, job):
+    frame = [(kind, job.namespace, job.name) for kind in (GROUP, SERVICE)]
+    if has_frame(state, job):
         names += [pod_name(job.name, role, index) for role, index in to_create(job, pods)]
-    elif job.status.target and group not in state.writes.pending and group not in state.writes.waits and key not in due:
-        return [f"J4 {key}: it has no group, and nobody will make one"]
+    elif job.status.target and key not in due and not any(_written(state, one) for one in frame):
+        return [f"J4 {key}: it has no group or no Service, and nobody will make one"]
     return [
         f"J4 {key}: {name} is to change, and nobody will look"
         for name in names
-        if key not in due
-        and (POD, job.namespace, name) not in state.writes.pending
-        and (POD, job.namespace, name) not in state.writes.waits
+        if key not in due and not _written(state, (POD, job.namespace, name))
     ]
+
+
+def _written(state: State, target: Target) -> bool:
+    """Whether a write of it is out, or waits to be made again."""
+    return target in state.writes.pending or target in state.writes.waits

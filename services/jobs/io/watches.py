@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -35,10 +34,6 @@ KINDS = (
 """All that must be listed before anything is decided."""
 
 
-UNSERVED = "the cluster serves no TrainingJobs that we may list: apply k8s/components/jobs"
-UNSERVED_LOOK_S = 30.0
-
-
 async def group_version(may_list: Callable[[Resource[Any]], Any]) -> Resource[Any]:
     """The version of PodGroups that is served and ours to read. ``ConfigError``: there is none."""
     for version in GROUP_VERSIONS:
@@ -48,17 +43,6 @@ async def group_version(may_list: Callable[[Resource[Any]], Any]) -> Resource[An
         "PodGroup: the cluster serves none that we may list; apply k8s/components/plugins-pod-groups, or the Role of "
         "k8s/components/jobs (docs/jobs.md)"
     )
-
-
-async def tell_unserved(
-    lists: Callable[[Resource[Any]], Awaitable[bool | None]], note: Callable[[str, str], None]
-) -> None:
-    """Whether TrainingJobs are served, for the process's warnings; eternal. Nothing else tells of a kind's coming."""
-    while True:
-        served = await lists(TRAINING_JOBS)
-        if served is not None:
-            note("training_jobs", "" if served else UNSERVED)
-        await asyncio.sleep(UNSERVED_LOOK_S)
 
 
 async def follow(

@@ -17,6 +17,7 @@ import structlog
 from services.jobs.core.events import Event, Outcome, Wrote
 from services.jobs.core.instructions import Create, Delete, PatchMinimum, Tell, Write, WriteStatus
 from shared.errors import KubeError, KubeRejected
+from shared.kube.events import event_body, event_name
 from shared.kube.resources import EVENTS
 from shared.kube.training_jobs import TRAINING_JOBS
 from shared.kube.training_pods import group_patch
@@ -43,7 +44,7 @@ class Writes:
         self._post = post
         self._start = start
         self._leadership = leadership
-        self._instance = instance[:128]
+        self._instance = instance
         self._places = asyncio.Semaphore(IN_FLIGHT)
         self._event_places = asyncio.Semaphore(EVENTS_IN_FLIGHT)
         self._events_waiting = 0
@@ -94,22 +95,14 @@ class Writes:
 
     async def _tell(self, news: Tell) -> None:
         job = news.job
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": f"{job.name[:220]}.{time.time_ns():x}", "namespace": job.namespace},
-            "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
-            "reportingController": CONTROLLER,
-            "reportingInstance": self._instance,
-            "type": news.type,
-            "reason": news.reason,
-            "action": "Reconcile",
-            "note": news.note[:1024],
-            "regarding": {
-                "apiVersion": TRAINING_JOBS.api_version, "kind": TRAINING_JOBS.kind, "namespace": job.namespace,
-                "name": job.name, "uid": job.uid, "resourceVersion": job.resource_version,
-            },
+        about = {
+            "apiVersion": TRAINING_JOBS.api_version, "kind": TRAINING_JOBS.kind, "namespace": job.namespace,
+            "name": job.name, "uid": job.uid, "resourceVersion": job.resource_version,
         }  # fmt: skip
+        body = event_body(
+            about, name=event_name(job.name, time.time_ns()), at=datetime.now(UTC), controller=CONTROLLER,
+            instance=self._instance, kind=news.type, reason=news.reason, action="Reconcile", note=news.note,
+        )  # fmt: skip
         try:
             async with self._event_places:
                 await self._api.create(EVENTS, namespace=job.namespace, body=body, wait_when_busy=False)

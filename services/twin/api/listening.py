@@ -19,7 +19,7 @@ from http import HTTPMethod
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from shared.runtime.http.sockets import bound_socket
+from shared.adapters.http.sockets import bound_socket
 
 _HANDSHAKE = 0x16
 _BACKLOG = 1024

@@ -7,6 +7,8 @@ the order of causes are those of the recordings. Pure; it works on dictionaries 
 from __future__ import annotations
 
 import copy
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from services.twin.custom.formats import FORMATS
@@ -214,21 +216,23 @@ def _array(value: list[Any], schema: Json, path: str) -> list[FieldError]:
     if schema.get("x-kubernetes-list-type") == "map" and keys:
         errors.extend(_map_duplicates(value, keys, path))
     if schema.get("x-kubernetes-list-type") == "set":
-        errors.extend(duplicate(f"{path}[{at}]", item) for at, item in enumerate(value) if item in value[:at])
+        errors.extend(duplicate(f"{path}[{at}]", item) for at, item in _repeated(value))
     return errors
 
 
 def _map_duplicates(value: list[Any], keys: list[str], path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    seen: list[Json] = []
-    for index, item in enumerate(value):
-        if not isinstance(item, dict):
-            continue
-        identity = {key: item.get(key) for key in keys}
-        if identity in seen:
-            errors.append(duplicate(f"{path}[{index}]", identity))
-        seen.append(identity)
-    return errors
+    identities = [{key: item.get(key) for key in keys} if isinstance(item, dict) else None for item in value]
+    return [duplicate(f"{path}[{at}]", one) for at, one in _repeated(identities) if one is not None]
+
+
+def _repeated(values: list[Any]) -> Iterator[tuple[int, Any]]:
+    """Those that were there before, with their places; as JSON, where 1 is neither true nor 1.0."""
+    seen: set[str] = set()
+    for at, one in enumerate(values):
+        text = json.dumps(one, sort_keys=True)
+        if text in seen:
+            yield at, one
+        seen.add(text)
 
 
 def _scalar(value: Any, schema: Json, path: str) -> list[FieldError]:
@@ -273,6 +277,15 @@ def _number(value: int | float, schema: Json, path: str) -> list[FieldError]:
         word = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
         errors.append(invalid(path, value, f"{path} in body should be {word} {most}"))
     factor = schema.get("multipleOf")
-    if factor and value % factor:
+    if factor and not _is_multiple(value, factor):
         errors.append(invalid(path, value, f"{path} in body should be a multiple of {factor}"))
     return errors
+
+
+def _is_multiple(value: int | float, factor: int | float) -> bool:
+    """As floats divide, 0.3 is a multiple of 0.1 (kube-openapi ``MultipleOf``, swag ``IsFloat64AJSONInteger``)."""
+    if isinstance(value, int) and float(factor).is_integer():
+        return value % int(factor) == 0
+    times = 1 / factor * value if factor < 1 else value / factor
+    nearest = round(times) if abs(times) < 2**53 else 0
+    return times == nearest or abs(times - nearest) < 1e-9 * abs(nearest)

@@ -34,7 +34,7 @@ import grpc.aio
 
 from shared.adapters.etcd.protocol import Method
 from shared.errors import ConfigError, StoreError, StoreFull, StoreRejected, StoreRolledBack, StoreUnknown
-from shared.hostport import Server, join_host_port, server_of
+from shared.hostport import ServerUrl, join_host_port, server_of
 
 HAS_LEADER = (("hasleader", "true"),)
 """A member that has lost its quorum refuses such a call and cancels such a watch, instead of serving old data."""
@@ -120,7 +120,7 @@ class EtcdSettings:
 
 def split_endpoint(endpoint: str) -> tuple[str, str]:
     """(scheme, ``host:port``) of an endpoint. Refused: ``ConfigError`` naming the endpoint."""
-    server: Server | None = None
+    server: ServerUrl | None = None
     with contextlib.suppress(ValueError):
         server = server_of(endpoint if "://" in endpoint else f"http://{endpoint}")
     if server is None or server.port is None or server.path not in {"", "/"}:

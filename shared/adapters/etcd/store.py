@@ -169,25 +169,32 @@ class EtcdStore:
         """Make the file of this member as small as what is in it; it answers nobody meanwhile."""
         member = next(one for one in self._connection.members if one.endpoint == endpoint)
         call = etcd_protocol.method("Maintenance", "Defragment")
-        await self._maintain(call, call.request(), f"defragment {endpoint}", timeout_s, member)
+        doing = f"defragment {endpoint}"
+        try:
+            await member.unary(call)(call.request(), timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise explain(error, doing) from error
+        except (asyncio.CancelledError, grpc.aio.UsageError) as error:
+            if being_cancelled():
+                raise
+            raise StoreUnknown(f"etcd: {doing}: the connection was closed meanwhile") from error
 
     async def disarm(self, alarm: str, *, timeout_s: float = 5.0) -> None:
         """End this alarm (``NOSPACE``) at every member that has it."""
         call = etcd_protocol.method("Maintenance", "Alarm")
         kind = ALARMS[alarm]
-        found = await self._maintain(call, call.request(action=ALARM_GET, alarm=kind), "list alarms", timeout_s)
-        for one in found.alarms:
-            request = call.request(action=ALARM_DEACTIVATE, memberID=one.memberID, alarm=kind)
-            await self._maintain(call, request, f"disarm {alarm}", timeout_s)
 
-    async def _maintain(
-        self, call: Any, request: Any, doing: str, timeout_s: float, member: Member | None = None
-    ) -> Any:
-        member = member or self._connection.current
-        try:
-            return await member.unary(call)(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            raise explain(error, doing) from error
+        async def ask(**fields: Any) -> Any:
+            request = call.request(alarm=kind, **fields)
+
+            async def attempt(member: Member, left_s: float) -> Any:
+                return await member.unary(call)(request, timeout=left_s)
+
+            return await self._connection.run(attempt, f"disarm {alarm}", timeout_s=timeout_s, repeatable=True)
+
+        found = await ask(action=ALARM_GET)
+        for one in found.alarms:
+            await ask(action=ALARM_DEACTIVATE, memberID=one.memberID)
 
     async def close(self) -> None:
         self._keep_alive.drop()

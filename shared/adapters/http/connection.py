@@ -45,10 +45,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it can take a request now."""
+        """Whether it can take a request now: what is left unread of an answer would be taken for the next one's."""
         head, transport = self._reader.head, self.transport
         return (
             self._reader.done
+            and not self._body
             and self._error is None
             and transport is not None
             and not transport.is_closing()

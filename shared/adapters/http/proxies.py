@@ -15,7 +15,7 @@ import ipaddress
 from collections.abc import Mapping
 
 from shared.errors import ConfigError
-from shared.hostport import Server, server_of
+from shared.hostport import ServerUrl, server_of
 
 _PORTS = {"http": 80, "https": 443}
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -46,7 +46,7 @@ def checked_proxy(url: str, setting: str) -> str:
     return url
 
 
-def proxied(server: Server, no_proxy: str) -> bool:
+def proxied(server: ServerUrl, no_proxy: str) -> bool:
     """Whether a proxy is to be asked for ``server``, by the rules of NO_PROXY."""
     host = server.host.lower().rstrip(".").partition("%")[0]
     port = server.port or _PORTS[server.scheme]

@@ -172,9 +172,14 @@ class KubeClient:
                 raise KubeUnknown(f"list of {resource.plural}: not complete within its deadline")
             # a page is small: one that does not come is no slow server's, and the list is begun anew the sooner
             patience_s = min(remaining, PAGE_S) if limit else remaining
-            body = await self._http.request(
-                f"list {resource.plural}", "GET", resource.path(), query=query, timeout_s=patience_s
-            )
+            try:
+                body = await self._http.request(
+                    f"list {resource.plural}", "GET", resource.path(), query=query, timeout_s=patience_s
+                )
+            except KubeRejected as error:
+                if error.status in (403, 404):
+                    self.signs.unserved(resource.plural)
+                raise
             items, meta, malformed = decode_page(resource, body)
             del body
             yield ObjectList(tuple(items), meta.resource_version, tuple(malformed))

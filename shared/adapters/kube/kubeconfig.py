@@ -84,6 +84,15 @@ def kubeconfig_paths(path: Path | None) -> str:
     return os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
 
 
+def context_names() -> list[str]:
+    """Names of the contexts that kubectl would know; none where a file cannot be used."""
+    try:
+        files = [_read(Path(part).expanduser()) for part in kubeconfig_paths(None).split(os.pathsep) if part]
+    except ConfigError:
+        return []
+    return [entry["name"] for file in files if file is not None for entry in file.data.get("contexts") or ()]
+
+
 def choose(paths: str, context: str | None) -> Chosen:
     """The context that is asked for, else the current one, of the files in ``paths``."""
     files = [file for part in paths.split(os.pathsep) if part and (file := _read(Path(part).expanduser())) is not None]

@@ -56,16 +56,17 @@ MOST_NAMED = 5
 @dataclass(slots=True, eq=False)
 class Sign:
     """One watch. ``proven_at``: when the server last gave a sign of it; ``due_at``: when the next one is due, None
-    while no stream is open; ``leave`` ends the open stream."""
+    while no stream is open; ``leave`` ends the open stream; ``paused``: its kind is listed first."""
 
     plural: str
     proven_at: float
     due_at: float | None = None
     leave: Callable[[], None] | None = None
     streams: int = 0
+    paused: bool = False
 
 
-class Lost(NamedTuple):
+class LostWatch(NamedTuple):
     """A watch without a sign of life for ``silent_s``: now, or (``over``) until lately."""
 
     plural: str
@@ -92,8 +93,8 @@ class WatchSigns:
     def begin(self, plural: str, now: float) -> Sign:
         """A watch of this kind begins, or goes on after its list was made anew."""
         for sign in self._signs:
-            if sign.plural == plural and sign.leave is None and sign.streams < 0:
-                sign.streams = 0
+            if sign.plural == plural and sign.paused:
+                sign.paused = False
                 return sign
         sign = Sign(plural, now)
         self._signs.append(sign)
@@ -101,7 +102,11 @@ class WatchSigns:
 
     def pause(self, sign: Sign) -> None:
         """The watch has to list first: until it goes on nothing is heard of the kind."""
-        sign.streams = -1
+        sign.streams, sign.paused = 0, True
+
+    def unserved(self, plural: str) -> None:
+        """The server lists no such kind, or not to us: that is an answer, so a watch that lists is not silent."""
+        self._signs = [sign for sign in self._signs if not (sign.paused and sign.plural == plural)]
 
     def end(self, sign: Sign) -> None:
         """Nobody wants it any more."""
@@ -169,20 +174,20 @@ class WatchSigns:
         """The longest time for which a watch has given no sign of life; 0.0 without a watch."""
         return max((now - sign.proven_at for sign in self._signs), default=0.0)
 
-    def lost(self, now: float) -> list[Lost]:
+    def lost(self, now: float) -> list[LostWatch]:
         """Watches that hear nothing though they should, and those of the last minute; the longest first."""
         found = {
-            sign.plural: Lost(sign.plural, now - sign.proven_at, over=False)
+            sign.plural: LostWatch(sign.plural, now - sign.proven_at, over=False)
             for sign in self._signs
             if sign.leave is None and now - sign.proven_at > LOST_S
         }
         self._past = {plural: past for plural, past in self._past.items() if now - past[0] < TOLD_S}
         for plural, (_, silent_s) in self._past.items():
-            found.setdefault(plural, Lost(plural, silent_s, over=True))
+            found.setdefault(plural, LostWatch(plural, silent_s, over=True))
         return sorted(found.values(), key=lambda one: (-one.silent_s, one.plural))
 
 
-def told(lost: list[Lost]) -> str:
+def told(lost: list[LostWatch]) -> str:
     """What is wrong with the watches, in a line that does not change with every look; "" where all is well."""
     now = [one.plural for one in lost if not one.over]
     if now:

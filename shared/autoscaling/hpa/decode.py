@@ -15,20 +15,16 @@ from shared.autoscaling.hpa import objects as api
 from shared.autoscaling.hpa.convert_seen import custom_from_api, external_from_api, usage_from_api
 from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, PodUsage
 from shared.errors import KubeUnknown, ObjectError
-from shared.kube.decoding import UNREADABLE
+from shared.kube.decoding import UNREADABLE, raw_items
 
 I = TypeVar("I")  # noqa: E741 - an item as the API has it
 F = TypeVar("F")
 
 
-class _Listed(msgspec.Struct):
-    items: list[msgspec.Raw]
-
-
 def pod_usages(body: bytes) -> list[PodUsage]:
     """The readable entries of a PodMetricsList. ``KubeUnknown``: it is no list at all."""
     found = []
-    for index, entry in enumerate(_items(body, "PodMetricsList")):
+    for index, entry in enumerate(raw_items(body, "PodMetricsList")):
         try:
             one = usage_from_api(msgspec.json.decode(entry, type=api.PodMetrics), f"items[{index}]")
         except (*UNREADABLE, ObjectError):
@@ -50,14 +46,7 @@ def external_series(body: bytes) -> tuple[ExternalSeries, ...]:
 
 def _all(body: bytes, noun: str, kind: type[I], convert: Callable[[I, str], F]) -> tuple[F, ...]:
     try:
-        items = enumerate(_items(body, noun))
+        items = enumerate(raw_items(body, noun))
         return tuple(convert(msgspec.json.decode(one, type=kind), f"items[{index}]") for index, one in items)
     except (*UNREADABLE, ObjectError) as error:
         raise KubeUnknown(f"a value of the {noun} cannot be read ({error!s:.120})") from None
-
-
-def _items(body: bytes, noun: str) -> list[msgspec.Raw]:
-    try:
-        return msgspec.json.decode(body, type=_Listed).items
-    except UNREADABLE as error:
-        raise KubeUnknown(f"no {noun} ({error!s:.120})") from None

@@ -48,12 +48,12 @@ class Expected(Struct, frozen=True):
 def seen(
     expected: Expected | None, shown: int, *, by: str, go: Go, before: Foreign | None, wall_s: float, times: int = 0
 ) -> Foreign | None:
-    """What is known of foreign writers after a reading. ``expected`` None: nothing was written by us yet; ``times``: of
-    such writes that are dealt with."""
+    """What is known of foreign writers after a reading. ``expected`` None: nothing was written by us yet, or not since
+    ``before`` was found; ``times``: of such writes that are dealt with."""
     ours = expected is not None and shown in expected.values
     if before is not None and before.go == go:
-        if ours or shown == before.value:
-            return before
+        if ours or (expected is None and shown == before.value):
+            return before  # the same write, seen again
         return Foreign(shown, by or before.by, go, wall_s, before.times + 1)
     if before is not None or expected is None or ours:
         return None  # nothing, or a new go
@@ -69,12 +69,14 @@ def settled(found: Foreign, *, allowed: int, shown: int, answer: ForeignWriter, 
     return replace(found, kept=True)
 
 
-def text(found: Foreign, answer: ForeignWriter, wall_s: float) -> str:
-    """What the operator is told."""
+def text(found: Foreign, answer: ForeignWriter, wall_s: float, *, off: bool = False) -> str:
+    """What the operator is told. ``off``: what was set switches the service off (``bounds.off``)."""
     who = f" by {found.by!r}"[:80] if found.by else ""
-    again = f", for the {found.times}. time" if found.times > 1 else ""
+    again = f" ({found.times} such writes so far)" if found.times > 1 else ""
     said = f"somebody else set {found.value}{who}{again}"
     remedy = "; take replicas out of what is applied, or let it ignore them" if found.times > 1 else ""
+    if off:
+        return f"{said}, which switches it off; scale it up by hand to switch it on"
     if found.stands(wall_s):
         then = (
             "then it is corrected" if answer is ForeignWriter.CORRECT else "then it is risen over where it is too few"

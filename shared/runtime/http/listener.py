@@ -23,12 +23,12 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import Counter
 
+from shared.adapters.http.sockets import EVERY, bound_socket
 from shared.errors import ConfigError
 from shared.hostport import join_host_port, url_of
 from shared.runtime.http.callers import Authenticator
 from shared.runtime.http.calls import Call, CallRoute, CallRoutes
 from shared.runtime.http.guard import BODY_TIMEOUT_S
-from shared.runtime.http.sockets import EVERY, bound_socket
 
 HEAD_TIMEOUT_S = 10.0
 """A peer's head is one packet, a browser's two; what takes longer than this is no caller of ours."""

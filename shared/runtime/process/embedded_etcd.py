@@ -22,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from shared.adapters.http.sockets import bound_socket
 from shared.errors import ConfigError
 from shared.hostport import url_of
-from shared.runtime.http.sockets import bound_socket
 from shared.runtime.process.etcd_release import unsafe_text
 from shared.runtime.process.linux import die_with_parent
 

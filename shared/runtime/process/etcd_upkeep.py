@@ -22,7 +22,19 @@ from typing import Protocol
 import structlog
 
 from shared.errors import StoreError, StoreFull, StoreRejected
-from shared.ports import Compare, KeyValue, LeaseGrant, Listing, Op, Put, Store, StoreState, TxnResult, WatchBatch
+from shared.ports import (
+    Compare,
+    KeyValue,
+    LeaseGrant,
+    Listing,
+    MemberState,
+    Op,
+    Put,
+    Store,
+    StoreState,
+    TxnResult,
+    WatchBatch,
+)
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.etcd_release import unsafe_text
 
@@ -50,7 +62,7 @@ GB = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EtcdVerdict:
     """``full``: no write that needs room is taken; ``short``: those that can wait are to. ``text``: in words, "" where
     all is well; ``fill``: the fullest member's size as a share of its quota."""
 
@@ -60,13 +72,18 @@ class Verdict:
     fill: float = 0.0
     text: str = ""
 
+    @property
+    def refuses(self) -> str:
+        """Why it takes no writes, in words; "" while it does."""
+        return self.text if self.full or self.corrupt else ""
 
-def judge(state: StoreState, *, quota: int = 0, ours: bool = False) -> Verdict:
+
+def judge(state: StoreState, *, quota: int = 0, ours: bool = False) -> EtcdVerdict:
     """What is to be made of it. ``quota``: bytes, where we were told; ``ours``: room is made by the mesh itself."""
-    fill, size = max(
-        ((one.size / quota_of(one.quota, one.size, quota), one.size) for one in state.members), default=(0.0, 0)
-    )
     full, corrupt = "NOSPACE" in state.alarms, "CORRUPT" in state.alarms
+    fill, size = max(
+        ((one.size / quota_of(one, quota, full=full), one.size) for one in state.members), default=(0.0, 0)
+    )
     short = full or fill >= SHORT
     text = ""
     if corrupt:
@@ -86,16 +103,19 @@ def judge(state: StoreState, *, quota: int = 0, ours: bool = False) -> Verdict:
         )
     else:
         text = next((text for one in state.members if (text := unsafe_text(one.version))), "")
-    return Verdict(full=full, corrupt=corrupt, short=short, fill=fill, text=text)
+    return EtcdVerdict(full=full, corrupt=corrupt, short=short, fill=fill, text=text)
 
 
-def quota_of(said: int, size: int, told: int) -> float:
-    """The quota to go by: what the member says, what we were told, etcd's default; none where the file refutes that,
-    or the member says -1 (``--quota-backend-bytes=-1``: it was switched off)."""
-    known = said or told
+def quota_of(member: MemberState, told: int, *, full: bool) -> float:
+    """The quota to go by, in bytes: what the member says, what we were told, etcd's default. Where the file is larger
+    than that, it is not the default: that of one that is ``full`` is then the file's size, of another one none. Nor has
+    it one where the member says -1 (it was switched off)."""
+    known = member.quota or told
     if known:
         return float(known) if known > 0 else float("inf")
-    return float(DEFAULT_QUOTA) if size <= DEFAULT_QUOTA else float("inf")
+    if member.size <= DEFAULT_QUOTA:
+        return float(DEFAULT_QUOTA)
+    return float(member.size) if full else float("inf")
 
 
 class Maintained(Store, Protocol):
@@ -128,7 +148,7 @@ class EtcdUpkeep:
         self._relieved_at = float("-inf")
         self._refused = ""
         self.state = StoreState()
-        self.verdict = Verdict()
+        self.verdict = EtcdVerdict()
 
     def text(self) -> str:
         """What is wrong with etcd, in a line; "" for nothing."""
@@ -157,15 +177,15 @@ class EtcdUpkeep:
         """See how etcd is, and make room where there is none and that is ours to do."""
         if not await self._see() or not self._ours or not self.verdict.short or self.verdict.corrupt:
             return
-        now = asyncio.get_running_loop().time()
-        if self._acts() and now - self._relieved_at >= RELIEVE_EVERY_S:
-            self._relieved_at = now
+        loop = asyncio.get_running_loop()
+        if self._acts() and loop.time() - self._relieved_at >= RELIEVE_EVERY_S:
             try:
                 await self._relieve()
                 self._refused = ""
             except StoreError as error:
                 self._refused = f"making room failed ({error})"
                 log.warning("etcd_relief_failed", error=error)
+            self._relieved_at = loop.time()  # it may have taken longer than the pause
 
     async def _see(self) -> bool:
         try:
@@ -187,8 +207,7 @@ class EtcdUpkeep:
             log.info("etcd_not_compacted", error=error)
         await self._see()
         for member in self.state.members:
-            quota = quota_of(member.quota, member.size, self._quota)
-            if (self.verdict.full or member.size >= SHORT * quota) and member.in_use <= DEFRAGMENT_OF * member.size:
+            if self._is_worth_defragmenting(member):
                 await self._store.defragment(member.endpoint)
                 log.warning("etcd_defragmented", member=member.endpoint, before=member.size)
         await self._see()
@@ -199,8 +218,13 @@ class EtcdUpkeep:
             log.warning("etcd_disarmed", fill=round(self.verdict.fill, 2))
             await self._see()
         else:
-            self._relieved_at = asyncio.get_running_loop().time()
             raise StoreFull("what etcd holds is alive, none of it history: give it a larger quota, or delete from it")
+
+    def _is_worth_defragmenting(self, member: MemberState) -> bool:
+        quota = quota_of(member, self._quota, full=self.verdict.full)
+        if self.verdict.full and member.in_use < DISARM_BELOW * quota:
+            return member.size >= DISARM_BELOW * quota  # any room that lets the alarm be disarmed
+        return member.size >= SHORT * quota and member.in_use <= DEFRAGMENT_OF * member.size
 
 
 class SparingStore:

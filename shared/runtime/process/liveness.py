@@ -17,9 +17,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from shared.adapters.http.sockets import bound_socket
 from shared.errors import ConfigError
 from shared.hostport import split_host_port
-from shared.runtime.http.sockets import bound_socket
 
 DEAD_AFTER_S = 60.0
 """Without the end of a turn for so long the process is hung for good; far above any turn of a busy loop."""

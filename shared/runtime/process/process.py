@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from shared.errors import ConfigError, StoreError
-from shared.hostport import Server, bare_host, is_every_address, server_of, split_host_port, url_of
+from shared.hostport import ServerUrl, bare_host, is_every_address, server_of, split_host_port, url_of
 from shared.ports import Store
 from shared.runtime.observe.logging import TAIL, configure
 from shared.runtime.process.service import EXIT_CONFIG, Service, run_service
@@ -124,7 +124,7 @@ class ProcessSettings:
         return f"{server.url}{server.path}".rstrip("/")
 
     @property
-    def _advertised(self) -> Server:
+    def _advertised(self) -> ServerUrl:
         """``ValueError`` naming the setting: nobody could call it, and that would show at the others alone."""
         if "://" not in self.advertise:
             host = bare_host(self.advertise)
@@ -132,7 +132,7 @@ class ProcessSettings:
                 raise ValueError(
                     f"advertise: {self.advertise!r} is no host; give an IP address or a name alone, or http(s)://HOST:PORT"
                 )
-            server = Server("http" if self.tls_cert is None else "https", host, None)
+            server = ServerUrl("http" if self.tls_cert is None else "https", host, None)
         else:
             try:
                 server = server_of(self.advertise)

@@ -22,6 +22,7 @@ from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
 from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.explain.failing import Failing, Refused, failing_rules, in_person, refused_by
+from shared.scheduling.explain.helping import fewer
 from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of
 from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
 from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection
@@ -195,7 +196,7 @@ def _group(
     opened = alone or rows
     nearest = _nearest(table, pod_class, rejection, opened)[0]
     short = tuple(_shortages(table, pod_class, rejection, nearest))
-    change = _change(table, pod_class, rejection, opened, NodeNumbers(table.names[nearest], short))
+    change = _change(table, found, rejection, opened, NodeNumbers(table.names[nearest], short))
     if change and not alone and (others := found.beside(rejection.plugin, np.array(rows, np.int64))):
         change = f"{change}; that alone opens none of them, also refused by {' and '.join(others)}"
     return NodeGroup(
@@ -238,12 +239,11 @@ def _nearest(table: NodeTable, pod_class: PodClass, rejection: Rejection, rows: 
     return [row for _, _, row in nearest[:NAMES_SHOWN]]
 
 
-def _change(
-    table: NodeTable, pod_class: PodClass, rejection: Rejection, rows: Sequence[int], nearest: NodeNumbers
-) -> str:
+def _change(table: NodeTable, found: Failing, rejection: Rejection, rows: Sequence[int], nearest: NodeNumbers) -> str:
+    pod_class = found.prefiltered.pod.pod_class
     match rejection.plugin:
         case "NodeResourcesFit":
-            return _more_room(rejection.code, nearest)
+            return _more_room(table, found, rejection.code, nearest)
         case "TaintToleration" | "NodeUnschedulable":
             return _open_nodes(table, pod_class, rejection, rows)
         case "NodeAffinity":
@@ -260,16 +260,20 @@ def _change(
             return CHANGES.get(plugin, "")
 
 
-def _more_room(code: Code, nearest: NodeNumbers) -> str:
-    steps = []
+def _more_room(table: NodeTable, found: Failing, code: Code, nearest: NodeNumbers) -> str:
+    steps, alone = [], found.only("NodeResourcesFit")
     for shortage in nearest.shortages:
         missing = amount_text(shortage.resource, shortage.short_by)
         if shortage.requested > shortage.allocatable and shortage.resource != "pods":
-            most = amount_text(shortage.resource, shortage.allocatable)
-            if shortage.allocatable > 0:
-                steps.append(f"ask for at most {most} {shortage.resource} or add a node with {missing} more")
+            most = fewer(table, found.prefiltered.pod, alone, shortage.resource)[0] if len(alone) else 0
+            most = most or max(0, shortage.free)
+            if most:
+                less = f"{amount_text(shortage.resource, most)} {shortage.resource}"
+                steps.append(f"ask for at most {less} or add a node with {missing} more")
             else:
-                steps.append(f"add a node that has {missing} {shortage.resource}")
+                steps.append(
+                    f"add a node that has {missing} {'more ' if shortage.allocatable else ''}{shortage.resource}"
+                )
         else:
             steps.append(f"free {missing} more {shortage.resource}")
     nearly = f"{nearest.name} is the nearest: " + ", and ".join(steps)

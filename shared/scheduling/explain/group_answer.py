@@ -14,23 +14,21 @@ from msgspec import Struct
 
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
-from shared.model.resources import PODS, amount_text
-from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache, failure_message
+from shared.model.resources import amount_text
+from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_message
+from shared.scheduling.explain.group_helps import MIN_COUNT, GroupHelp, Lacking, Question, group_helps
 from shared.scheduling.explain.words import CHANGES
-from shared.scheduling.filters import FILTERS
-from shared.scheduling.filters.accounted import GpuDevices, ResourceFit
 from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import Attempt, explore, runs
 from shared.scheduling.groups.preemption import GroupPreemption, search_group
 from shared.scheduling.groups.topology import domains
-from shared.scheduling.groups.trial import OUTSIDE, Trial
+from shared.scheduling.groups.trial import Trial
 from shared.scheduling.state.cluster_state import ClusterState
 
 KINDS_SHOWN, MEMBERS_SHOWN, NODES_SHOWN, VICTIMS_SHOWN, DOMAINS_SHOWN = 8, 8, 3, 20, 8
 DOMAINS_TRIED = 64
 
-OF_NEAR_NODES = {ResourceFit.name, GpuDevices.name, OUTSIDE, *(rule.name for rule in FILTERS if rule.static)}
-"""Rules that refuse for amounts, or refuse other nodes than the nearest: where there is one, amounts help."""
+HELPS_SHOWN = 4
 
 WORK_OF_PREEMPTION = 1_000_000
 """Nodes looked at for the question whom to evict: some tens of milliseconds."""
@@ -45,7 +43,7 @@ class NearNode(Struct, frozen=True):
 
 class FailedMembers(Struct, frozen=True):
     """Members that are judged alike and fit nowhere beside the others: ``count`` of them, the first by name. ``why``
-    counts nodes by reason; ``change``: what would help one; ``nearest``: where the least is lacking, of nodes that are
+    counts nodes by reason; ``change``: what would help them; ``nearest``: where the least is lacking, of nodes that are
     large enough."""
 
     pods: tuple[str, ...]
@@ -78,7 +76,8 @@ class GroupVictims(Struct, frozen=True):
 class GroupAnswer(Struct, frozen=True):
     """``reached``: the minimum would be reached as things stand, ``placed`` of ``pending`` members beside those
     ``bound``; ``lacking``: places that are missing. ``reordered``: only in another order than the members' own.
-    ``domains``: those of the topology label ``topology``, that which takes most first."""
+    ``domains``: those of the topology label ``topology``, that which takes most first; ``helps``: what would let in
+    members that lack, each tried and counted, ``change``: the same in one sentence."""
 
     group: str
     gang: bool
@@ -96,6 +95,7 @@ class GroupAnswer(Struct, frozen=True):
     failed: tuple[FailedMembers, ...] = ()
     domains: tuple[DomainFit, ...] = ()
     preemption: GroupVictims | None = None
+    helps: tuple[GroupHelp, ...] = ()
 
 
 def explain_group(
@@ -111,60 +111,68 @@ def explain_group(
     attempt, trial = explore(state, feasibility, group, pending, bound)
     minimum = group.min_count if group.gang else 1
     lacking = max(0, minimum - len(bound) - len(attempt.nodes))
-    failed = _failed(trial, attempt, pending)
+    asked = Question(state, feasibility, group, attempt, trial, pending, bound)
+    kinds = _kinds(trial, attempt, pending)
+    failed = tuple(_failed(asked, one, lacking) for one in kinds)
     preemption = None
     if lacking and group.gang:
         preemption = _victims(state, feasibility, group, pending, bound, strict=strict_budgets)
-    change = _unlabelled(state, group) or _change(failed, lacking, preemption, minimum)
+    unlabelled = _unlabelled(state, group)
+    helps = _helps(asked, kinds, lacking, minimum) if lacking and not unlabelled else ()
+    change = unlabelled or _change(asked, failed, helps, lacking, preemption)
     answer = GroupAnswer(
         group.title, group.gang, minimum, len(bound), len(pending), len(attempt.nodes), lacking, attempt.reached,
         attempt.reordered, group.topology.key if group.topology is not None else "", attempt.domain,
         _summary(group, attempt, pending, bound, minimum), change, failed,
-        _domains(state, feasibility, group, pending, bound), preemption,
+        _domains(state, feasibility, group, pending, bound), preemption, helps,
     )  # fmt: skip
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
     return found
 
 
-def _failed(trial: Trial, attempt: Attempt, pending: Sequence[Pod]) -> tuple[FailedMembers, ...]:
+def _kinds(trial: Trial, attempt: Attempt, pending: Sequence[Pod]) -> list[Lacking]:
+    """Members that fit nowhere, those together that are judged alike."""
     alike: dict[int, list[Pod]] = {}
     for pod in pending:
         if pod.uid in attempt.rejected:
             alike.setdefault(id(attempt.rejected[pod.uid]), []).append(pod)
-    shown = []
-    for pods in list(alike.values())[:KINDS_SHOWN]:
-        diagnosis, template = attempt.rejected[pods[0].uid], trial.crew.template_of[pods[0].uid]
-        near: tuple[NearNode, ...] = ()
-        if not diagnosis.prefiltered:
-            near = tuple(
-                NearNode(node, {name: amount_text(name, amount) for name, amount in lacks.items()})
-                for node, lacks in trial.nearest(template, NODES_SHOWN)
-            )
-        shown.append(
-            FailedMembers(
-                tuple(pod.key for pod in pods[:MEMBERS_SHOWN]),
-                len(pods),
-                failure_message(diagnosis),
-                tuple(sorted(diagnosis.plugins)),
-                near,
-                _member_change(pods[0], diagnosis, near),
-            )
-        )
-    return tuple(shown)
+    return [
+        Lacking(trial.crew.template_of[pods[0].uid], pods, attempt.rejected[pods[0].uid])
+        for pods in list(alike.values())[:KINDS_SHOWN]
+    ]
 
 
-def _member_change(pod: Pod, diagnosis: Diagnosis, near: Sequence[NearNode]) -> str:
-    """What would help one member."""
-    if near and diagnosis.plugins <= OF_NEAR_NODES:
-        lacks = ", ".join(
-            f"{amount} {name}" if name != PODS else "room for a pod" for name, amount in near[0].lacks.items()
+def _failed(asked: Question, one: Lacking, lacking: int) -> FailedMembers:
+    near: tuple[NearNode, ...] = ()
+    if not one.diagnosis.prefiltered:
+        near = tuple(
+            NearNode(node, {name: amount_text(name, amount) for name, amount in lacks.items()})
+            for node, lacks in asked.trial.nearest(one.template, NODES_SHOWN, asked.allowed)
         )
-        return f"free {lacks} on {near[0].node}, add a node that has it, or ask for less"
-    if ResourceFit.name in diagnosis.plugins and diagnosis.plugins <= OF_NEAR_NODES:
-        asked = ", ".join(f"{amount_text(name, amount)} {name}" for name, amount in pod.pod_class.requests)
-        return f"add a node with {asked}, or ask for less: no node that is open to it is so large"
-    known = [CHANGES[plugin] for plugin in sorted(diagnosis.plugins) if plugin in CHANGES]
-    return "; or ".join(known) or "see conclave explain of the pod, which says what each rule asks for"
+    helps = group_helps(asked, [one], min(lacking or len(one.pods), len(one.pods)))
+    return FailedMembers(
+        tuple(pod.key for pod in one.pods[:MEMBERS_SHOWN]),
+        len(one.pods),
+        failure_message(one.diagnosis),
+        tuple(sorted(one.diagnosis.plugins)),
+        near,
+        _text(helps) or _untried(one),
+    )
+
+
+def _untried(one: Lacking) -> str:
+    """What would help by the rules alone, where no change that could be tried lets anybody in."""
+    known = [CHANGES[plugin] for plugin in sorted(one.diagnosis.plugins) if plugin in CHANGES]
+    if known:
+        return "; or ".join(known)
+    return f"no single change lets a member in: nodes are refused by {' and '.join(sorted(one.diagnosis.plugins))}"
+
+
+def _text(helps: Sequence[GroupHelp]) -> str:
+    return "; or ".join(
+        one.text + (f" (lets in {one.lets_in} of {one.of} that lack)" if one.lets_in < one.of else "")
+        for one in helps[:HELPS_SHOWN]
+    )
 
 
 def _unlabelled(state: ClusterState, group: PodGroup) -> str:
@@ -174,15 +182,31 @@ def _unlabelled(state: ClusterState, group: PodGroup) -> str:
     return f"no node has the label {group.topology.key}: label nodes with it, or name another for the group's topology"
 
 
-def _change(failed: Sequence[FailedMembers], lacking: int, preemption: GroupVictims | None, minimum: int) -> str:
+def _helps(asked: Question, kinds: Sequence[Lacking], lacking: int, minimum: int) -> tuple[GroupHelp, ...]:
+    """What would let in the members that lack; a smaller minimum, which lets in those that fit, comes last."""
+    rejected = sum(len(one.pods) for one in kinds)
+    helps = group_helps(asked, kinds, min(lacking, rejected)) if rejected else ()
+    if minimum > lacking and asked.group.gang and len(asked.pending) + len(asked.bound) >= minimum:
+        text = f"lower minCount to {minimum - lacking}"
+        return *helps[: HELPS_SHOWN - 1], GroupHelp(MIN_COUNT, text, lacking, lacking)
+    return helps
+
+
+def _change(
+    asked: Question,
+    failed: Sequence[FailedMembers],
+    helps: Sequence[GroupHelp],
+    lacking: int,
+    preemption: GroupVictims | None,
+) -> str:
     """What would help the group."""
     if not lacking:
         return ""
-    first = failed[0].change if failed else "create the members that are missing"
-    more = f"for each of {lacking} member(s) more: {first}" if lacking > 1 else first
-    lower = f"; or lower minCount to {minimum - lacking}" if minimum > lacking else ""
+    missing = max(0, asked.group.min_count - len(asked.pending) - len(asked.bound)) if asked.group.gang else 0
+    created = f"create the {missing} member(s) that are missing" if missing else ""
+    told = "; and ".join(filter(None, (created, _text(helps)))) or (failed[0].change if failed else created)
     helped = f"; preemption would {preemption.summary}" if preemption is not None and preemption.helps else ""
-    return f"{more}{lower}{helped}"
+    return f"{told}{helped}"
 
 
 def _summary(group: PodGroup, attempt: Attempt, pending: Sequence[Pod], bound: Sequence[Pod], minimum: int) -> str:

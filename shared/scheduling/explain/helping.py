@@ -8,7 +8,7 @@ node. It refuses to promise and to change anything. Pure; arrays over all nodes,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,21 @@ class Help:
     opens: bytes | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A change to nodes that one rule alone keeps from a class: ``words`` with ``{}`` where the nodes are named;
+    ``rows``: the nodes that it would open."""
+
+    kind: str
+    target: str
+    words: str
+    rows: IntArray
+
+
+DISTURBING = frozenset({"free"})
+"""Kinds of help for which pods that run must leave."""
+
+
 def helps_for(state: ClusterState, found: Failing, pod: Pod, reasons: tuple[str, ...], wanted: int) -> list[Help]:
     """What would help, best first. ``wanted``: how many pods of the class wait; ``reasons``: why none gets in."""
     offered = list(_helps(state, found, pod, reasons))
@@ -60,9 +75,10 @@ def _helps(state: ClusterState, found: Failing, pod: Pod, reasons: tuple[str, ..
         count = int(copies(table, pod, open_now).sum())
         yield Help("wait", "", "a node takes it by now: it is tried again by itself", max(1, count), None)
         return
-    yield from _taints(table, found, pod)
-    yield from _cordons(table, found, pod)
-    yield from _labels(table, found, pod)
+    for opening in openings(table, found, pod):
+        text = opening.words.format(_named(table, opening.rows))
+        yield _opening(opening.kind, opening.target, text, table, pod, opening.rows)
+    yield from _missing_label(found, table, pod)
     yield from _room(table, found, pod)
     yield from _new_node(table, found, pod)
     for plugin in found.fails:
@@ -74,49 +90,57 @@ def _helps(state: ClusterState, found: Failing, pod: Pod, reasons: tuple[str, ..
             yield Help("other", plugin, volume_change(reasons), None)
 
 
-def _labels(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
-    """Labels that people give; where it lacks another kind, which nodes to add."""
-    pod_class = pod.pod_class
-    fails = found.fails.get("NodeAffinity")
-    if fails is None or pod_class.node_name:
+def openings(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Opening]:
+    """Changes to nodes that are people's to make, each where nothing else keeps the class away."""
+    yield from _taints(table, found, pod)
+    yield from _cordons(table, found)
+    yield from _labels(table, found, pod)
+
+
+def _labels(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Opening]:
+    """Labels that people give."""
+    pod_class, rows = pod.pod_class, found.only("NodeAffinity")
+    if not len(rows) or pod_class.node_name:
         return
-    rows = found.only("NodeAffinity")
     rows = rows[labellable_mask(table, pod_class)[rows]]
-    wanted = selection_text(pod_class)
     if len(rows):
-        text = f"label nodes so that they match {wanted}: {_named(table, rows)}"
-        yield _opening("label_nodes", "", text, table, pod, rows)
-    elif bool(fails.all()):
-        yield Help("other", f"NodeAffinity: {wanted}", f"add nodes that have {wanted}: none here has it", None)
+        wanted = selection_text(pod_class).replace("{", "{{").replace("}", "}}")
+        yield Opening("label_nodes", "", f"label nodes so that they match {wanted}: {{}}", rows)
 
 
-def _taints(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
+def _missing_label(found: Failing, table: NodeTable, pod: Pod) -> Iterator[Help]:
+    """Which nodes to add, where no label that people give opens one and no node has what is asked for."""
+    pod_class, fails, rows = pod.pod_class, found.fails.get("NodeAffinity"), found.only("NodeAffinity")
+    if fails is None or pod_class.node_name or labellable_mask(table, pod_class)[rows].any() or not fails.all():
+        return
+    wanted = selection_text(pod_class)
+    yield Help("other", f"NodeAffinity: {wanted}", f"add nodes that have {wanted}: none here has it", None)
+
+
+def _taints(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Opening]:
     rows = found.only("TaintToleration")
     for number in np.unique(table.taint_set[rows])[:MOST_TAINTS].tolist() if len(rows) else ():
         there = rows[table.taint_set[rows] == number]
         refusing = refusing_taints(pod.pod_class, table.taint_sets[number])
-        target, names = ", ".join(map(taint_text, refusing)), _named(table, there)
+        target = ", ".join(map(taint_text, refusing))
         match remedy_of(refusing):
             case Remedy.TOLERATE_OR_TAKE:
-                text = f"tolerate {target}, or take it from {names}"
-                yield _opening("remove_taint", target, text, table, pod, there)
+                yield Opening("remove_taint", target, f"tolerate {target}, or take it from {{}}", there)
             case Remedy.TOLERATE:
-                yield _opening("tolerate", target, f"tolerate {target}: {names}", table, pod, there)
+                yield Opening("tolerate", target, f"tolerate {target}: {{}}", there)
             case Remedy.REPAIR:
-                yield _opening("repair_node", target, f"repair {names}, or wait for it: {target}", table, pod, there)
+                yield Opening("repair_node", target, f"repair {{}}, or wait for it: {target}", there)
             case Remedy.NONE:
                 pass
 
 
-def _cordons(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
+def _cordons(table: NodeTable, found: Failing) -> Iterator[Opening]:
     rows = found.only(CORDONS)
     drained = np.array([(node := table.nodes[row]) is not None and not node.unschedulable for row in rows.tolist()])
     if len(rows) and not drained.all():
-        cordoned = rows[~drained]
-        yield _opening("uncordon", "", f"uncordon {_named(table, cordoned)}", table, pod, cordoned)
+        yield Opening("uncordon", "", "uncordon {}", rows[~drained])
     if len(rows) and drained.any():
-        there = rows[drained]
-        yield _opening("resume_node", "", f"resume scheduling on {_named(table, there)}", table, pod, there)
+        yield Opening("resume_node", "", "resume scheduling on {}", rows[drained])
 
 
 def _room(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
@@ -140,30 +164,39 @@ def _room(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
         yield Help("free", name, f"free {steps} on {name}: pods that run there would have to go", 1)
     if len(missing) == 1 and "pods" not in missing:
         ((name, _),) = missing.items()
-        alone = np.all([by <= 0 for other, by in short.items() if other != name], axis=0)
-        left = (wanted[name] - short[name])[alone]
-        most = int(left.max()) if len(left) else 0
+        most, takes = fewer(table, pod, rows, name)
         if most > 0:
             text = f"ask for at most {amount_text(name, most)} {name}"
-            yield Help("fewer_requests", name, text, int((left >= most).sum()))
+            yield Help("fewer_requests", name, text, takes)
+
+
+def fewer(table: NodeTable, pod: Pod, rows: IntArray, name: str) -> tuple[int, int]:
+    """(how much of the resource a node among ``rows`` has free for one pod of the class that asks for nothing else that
+    it lacks, how many of them have it); 0, 0: asking for less of it alone does not help."""
+    short = {other: amount - free for other, amount, free in _free(table, pod.pod_class, rows)}
+    alone = np.all([by <= 0 for other, by in short.items() if other != name], axis=0)
+    left = (dict(pod.pod_class.requests)[name] - short[name])[alone]
+    most = int(left.max()) if len(left) else 0
+    return (most, int((left >= most).sum())) if most > 0 else (0, 0)
 
 
 def _new_node(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
-    """A node like one that would take the class if it were empty and open."""
-    others: BoolArray = np.zeros(len(found.rows), np.bool_)
+    row, fitting = best_new(table, found, pod)
+    if fitting:
+        name = table.names[row]
+        yield Help("add_node", name, f"add a node like {name} ({size_text(table, row)})", fitting)
+
+
+def best_new(table: NodeTable, found: Failing, pod: Pod, allowed: BoolArray | None = None) -> tuple[int, int]:
+    """(row of the node that would take most of the class if it were empty and open, how many); -1, 0: none would."""
+    others: BoolArray = np.zeros(len(found.rows), np.bool_) if allowed is None else ~allowed[found.rows]
     for plugin, fails in found.fails.items():
         if plugin not in AMOUNTS and plugin != CORDONS:
             others |= fails
     rows = found.rows[~others]
-    if not len(rows):
-        return
-    fitting = copies(table, pod, rows, empty=True)
-    best = int(np.argmax(fitting))
-    if fitting[best] > 0:
-        name = table.names[rows[best]]
-        yield Help(
-            "add_node", name, f"add a node like {name} ({size_text(table, int(rows[best]))})", int(fitting[best])
-        )
+    fitting = copies(table, pod, rows, empty=True) if len(rows) else rows
+    best = int(np.argmax(fitting)) if len(rows) else -1
+    return (int(rows[best]), int(fitting[best])) if len(rows) and fitting[best] > 0 else (-1, 0)
 
 
 def _opening(kind: str, target: str, text: str, table: NodeTable, pod: Pod, rows: IntArray) -> Help:
@@ -224,6 +257,11 @@ def size_text(table: NodeTable, row: int) -> str:
 
 
 def _named(table: NodeTable, rows: IntArray) -> str:
-    names = sorted(table.names[row] for row in rows[:1000].tolist())[:NAMED]
-    more = len(rows) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    return names_text([table.names[row] for row in rows[:1000].tolist()], len(rows))
+
+
+def names_text(names: Sequence[str], count: int) -> str:
+    """The first few of ``count`` names."""
+    shown = sorted(names)[:NAMED]
+    more = count - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -14,6 +14,7 @@ from shared.model.pod_group import MAX_MEMBERS, PodGroup, group_name
 from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import amount_text
 from shared.scheduling.framework import Code, Rejection
+from shared.scheduling.reasons import GROUP_INVALID, GROUP_MISSING, INCOMPLETE, UNSCHEDULABLE
 
 NAME = "GangScheduling"
 TOO_FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
@@ -60,6 +61,15 @@ def quorum_rejection(key: str, group: PodGroup | None, roll: Roll, totals: Mappi
     """The same as a rule says it."""
     why = why_not_queued(key, group, roll, totals)
     return Rejection(NAME, Code.UNRESOLVABLE, (why,)) if why else None
+
+
+def reason_of(group: PodGroup | None, why: str, *, short_of_nodes: bool) -> str:
+    """The word for what ``why_not_queued`` said. ``short_of_nodes``: it asks for more than all nodes have."""
+    if group is None:
+        return GROUP_MISSING
+    if why == TOO_FEW:
+        return INCOMPLETE
+    return UNSCHEDULABLE if short_of_nodes else GROUP_INVALID
 
 
 def _several_queues(group: PodGroup, named: Iterable[str]) -> str:

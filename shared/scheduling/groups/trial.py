@@ -117,6 +117,20 @@ class Trial:
                 break  # filters that the user brings are asked again after each pod on a node
         return rest
 
+    def admit(self, template: Template, pods: Sequence[Pod], rows: Iterable[int]) -> list[Pod]:
+        """As if no label, taint or cordon kept the template from these rows: place those of the pods that fit there;
+        returns the others."""
+        if template.rejection is not None:
+            return list(pods)
+        rest, pod_class = deque(pods), template.pod.pod_class
+        for row in rows:
+            self.work += 1
+            while rest and fits(self._feasibility, pod_class, row) and self._allow(template, row):
+                self.put(rest.popleft(), row)
+            if not rest:
+                break
+        return list(rest)
+
     def mask(self, template: Template, allowed: BoolArray | None = None) -> BoolArray:
         """``[rows]``: nodes that take one more of the template."""
         self.work += self._table.rows
@@ -133,6 +147,9 @@ class Trial:
         pod_class = template.pod.pod_class
         if not self._feasibility.static_verdict(pod_class).mask[row] or not fits(self._feasibility, pod_class, row):
             return False
+        return self._allow(template, row)
+
+    def _allow(self, template: Template, row: int) -> bool:
         return all(rule.verdict(row) is None for rule in self._rules_of(template))
 
     def put(self, pod: Pod, row: int) -> None:

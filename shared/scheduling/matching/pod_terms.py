@@ -15,6 +15,7 @@ from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
 from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.pod_index import Matcher, PodIndex, TermRows
+from shared.scheduling.state.releases import Release
 
 Condition = tuple[frozenset[str] | None, LabelSelector | None]
 
@@ -24,7 +25,7 @@ def own_condition(term: AffinityTerm, namespaces: Namespaces) -> Condition:
     selector = term.namespace_selector
     if selector is None:
         return frozenset(term.namespaces), term.selector
-    if not selector.requirements or (namespaces.upstream and selector.matches({})):
+    if not selector.requirements or (namespaces.release is Release.V1_36 and selector.matches({})):
         return None, term.selector
     names = {name for name, labels in namespaces.items() if selector.matches(labels)}
     return frozenset(names.union(term.namespaces)), term.selector

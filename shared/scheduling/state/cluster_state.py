@@ -82,7 +82,7 @@ class ClusterState:
         self.index = PodIndex(self.cache.table)
         self.images = ImageTable(self.cache.table)
         self.namespaces = Namespaces()
-        self.namespaces.upstream = release is Release.V1_36
+        self.namespaces.release = release
         self.storage = Storage()
         self.workloads = Workloads()
         self.budgets: list[DisruptionBudget] = []

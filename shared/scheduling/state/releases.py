@@ -3,7 +3,7 @@
 policy/v1 and core/v1 say of ``{}``: it selects all pods of the namespace. kube-scheduler did otherwise until 1.38: a
 PodDisruptionBudget with ``{}``, and any budget over pods without labels, protected nobody from preemption
 (kubernetes#141785), and a spread constraint with ``{}`` counted nobody (kubernetes#141339). What an affinity term's
-namespaceSelector without a wanted label means is decided with it (``Namespaces.upstream``).
+namespaceSelector without a wanted label means is decided with it (``Namespaces.release``).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from shared.autoscaling.hpa.convert_seen import requested
 from shared.autoscaling.hpa.model import CPU, PodUsage
 from shared.autoscaling.hpa.pods import pod_samples
 from shared.errors import ObjectError
-from shared.kube.objects import Json, ObjectMeta, PodCondition, PodSpec
+from shared.kube.objects import ContainerState, Json, ObjectMeta, PodCondition, PodSpec
 from shared.kube.scaled_objects import unix_s
 
 HANGS_AFTER_S = 60.0
@@ -22,25 +22,6 @@ HANGS_AFTER_S = 60.0
 RECENT_S = 600.0
 """So long after it was killed for its memory a pod that is not Ready counts as that."""
 ENDED = ("Succeeded", "Failed")
-
-
-class Waiting(Json, frozen=True):
-    reason: str | None = None
-
-
-class Running(Json, frozen=True):
-    started_at: str | None = None
-
-
-class Terminated(Json, frozen=True):
-    reason: str | None = None
-    finished_at: str | None = None
-
-
-class ContainerState(Json, frozen=True):
-    waiting: Waiting | None = None
-    running: Running | None = None
-    terminated: Terminated | None = None
 
 
 class ContainerStatus(Json, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from services.coordinator.http.desk import Desk
 from services.coordinator.http.slices import in_slices
-from services.coordinator.inspect.queue_facts import capacity_of, queue_facts, queue_names, simulated, tree_of
+from services.coordinator.inspect.queue_facts import capacity_of, queue_facts, queue_names, queue_of, simulated, tree_of
 from services.coordinator.inspect.queues import QueueFacts, QueueShown, QueueWhole, shown, whole
 from services.coordinator.inspect.simulation import Job, Simulated, requests_of
 from shared.model.pod_group import MAX_MEMBERS
@@ -18,6 +18,8 @@ from shared.runtime.http.refusals import Refused
 from shared.runtime.http.routes import SLOW_FRESH_S, Answer, Ask, Page, Schema, row
 
 PRIORITIES = 2**31
+OF_NAMESPACE = "-"
+"""No Queue can have this name."""
 
 Members = Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMBERS)]
 
@@ -72,8 +74,14 @@ async def one(desk: Desk, ask: Ask[Any, Any]) -> OneQueueAnswer:
 
 
 async def simulation(desk: Desk, ask: Ask[SimulateQuery, Any]) -> SimulateAnswer:
-    """When the job would start. Refused: 404 ``queue_unknown``, 422 ``invalid_value``."""
+    """When the job would start; for the name ``-`` in the queue to which the namespace belongs. Refused: 404
+    ``queue_unknown``, 422 ``invalid_value``."""
     query, name = ask.query, ask.path["name"]
+    if name == OF_NAMESPACE:
+        name = queue_of(desk.core, query.namespace, {})
+        if not name:
+            text = f"namespace: no Queue has {query.namespace} among its namespaces; name the Queue"
+            raise Refused(text, code="queue_unknown")
     if name not in queue_names(desk.core):
         raise _unknown(name)
     least = query.min_count or query.members

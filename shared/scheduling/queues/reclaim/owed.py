@@ -56,7 +56,7 @@ LINE = 8
 """Work of one of them, in nodes looked at."""
 
 
-class Rules:
+class OwedRules:
     """Who owes the unit what, as the outlook says it now. ``blocked``: the limit that holds it back; None: it is asked
     for all that the unit asks for, in the whole cluster."""
 
@@ -120,7 +120,7 @@ class Rules:
 def givers(outlook: Outlook, unit: Waiting) -> Generator[int, None, list[Line]]:
     """Lines of which a pod may be owed to the unit, at once or when others have given; none where nobody would give
     first."""
-    rules, found, begins = Rules(outlook, unit, None), list[Line](), False
+    rules, found, begins = OwedRules(outlook, unit, None), list[Line](), False
     for number, line in enumerate(lines_of(rules.top), 1):
         if line.charges and line is not unit.line and rules.may_come_to_owe(sides := rules.sides(line)):
             found.append(line)
@@ -136,7 +136,7 @@ class Others:
     def __init__(self, outlook: Outlook, unit: Waiting, blocked: Blocked | None, stock: Stock) -> None:
         self._outlook = outlook
         self._stock = stock
-        self._rules = rules = Rules(outlook, unit, blocked)
+        self._rules = rules = OwedRules(outlook, unit, blocked)
         self._sides = {
             line: rules.sides(line) for line in lines_of(rules.top) if line is not unit.line and stock.may_give(line)
         }

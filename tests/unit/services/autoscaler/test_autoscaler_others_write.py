@@ -65,6 +65,20 @@ def test_what_somebody_set_above_need_is_not_lowered_until_a_go():
     assert world.condition("ForeignWriter")[0] == "False"
 
 
+def test_of_what_was_switched_off_nobody_says_that_it_is_risen_over():
+    world = acting()
+    world.scale("front", 0)
+    for rounds in (1, GRACE_ROUNDS + 2):
+        world.run(rounds)
+        status, _, message = world.condition("ForeignWriter")
+        assert (status, world.accepted) == ("True", [])
+        assert "switches it off; scale it up by hand" in message
+        assert "risen over" not in message
+    world.scale("front", 3)
+    world.run(GRACE_ROUNDS + 1)
+    assert world.accepted == [("front", 3, 4, 1)]
+
+
 def test_with_correct_it_is_lowered_too():
     world = acting(foreignWriter="correct")
     world.scale("front", 9)
@@ -95,7 +109,7 @@ def test_a_loop_of_applies_is_told_with_its_number_and_its_remedy():
     assert [(before, after) for _, before, after, _ in world.accepted] == [(2, 4)] * 3
     world.scale("front", 2, writer="argocd-controller")
     world.run()
-    assert "for the 4. time; it stands for 30 s" in world.condition("ForeignWriter")[2]
+    assert "(4 such writes so far); it stands for 30 s" in world.condition("ForeignWriter")[2]
     assert "take replicas out of what is applied" in world.condition("ForeignWriter")[2]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from services.jobs.core import events as ev
 from services.jobs.core.instructions import Create
+from services.jobs.core.members import GROUP, SERVICE
 from shared.jobs.observation import Allocation, Observation
 from shared.model.training_job import WORKER, MadeObject, Phase, PodState, WorkerPod
-from tests.unit.services.jobs.jobs_world import World, a_job, conditions, running
+from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions, running
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -89,13 +91,38 @@ def test_the_first_worker_stays_and_those_that_run_before_those_that_wait():
     assert world.broken == []
 
 
-def test_a_group_of_somebody_else_under_its_name_is_told():
+@pytest.mark.parametrize("kind", [GROUP, SERVICE])
+def test_beside_a_group_or_service_of_somebody_else_no_pod_is_made_and_it_is_told(kind: str):
     world = World()
-    world.made["PodGroup", "a"] = MadeObject("PodGroup", "default", "a", "theirs")
-    world.coming.append(ev.MadeSeen(world.made["PodGroup", "a"]))
+    world.made[kind, "a"] = MadeObject(kind, "default", "a", "theirs")
+    world.coming.append(ev.MadeSeen(world.made[kind, "a"]))
     world.put_job(a_job())
     world.settle()
     assert conditions(world)["Ready"] == ("False", "WriteRefused")
+    assert world.pods == {}
+
+
+@pytest.mark.parametrize("kind", [GROUP, SERVICE])
+def test_it_is_tried_at_once_when_the_name_is_free_though_its_gpus_were_given_back(kind: str):
+    world = World(settings=replace(SETTINGS, start_timeout_s=60.0, decide_every_s=5.0))
+    world.made[kind, "a"] = MadeObject(kind, "default", "a", "theirs")
+    world.coming.append(ev.MadeSeen(world.made[kind, "a"]))
+    world.put_job(a_job(gpu_milli=1000))
+    for _ in range(100):
+        world.now += 5
+        world.turn(ev.Tick())
+        world.settle(rounds=10)
+        if world.status().unplaced >= 2 and not world.status().target:
+            break
+    assert conditions(world)["Ready"] == ("False", "WriteRefused")
+    assert world.status().retry_at > world.now + EPOCH - 100.0 + 60
+    del world.made[kind, "a"]
+    world.coming.append(ev.MadeGone(kind, "default/a"))
+    world.settle(rounds=50)
+    world.now += 5
+    world.turn(ev.Tick())
+    world.settle(rounds=50)
+    assert (world.phase(), world.status().unplaced) == (Phase.RUNNING, 0)
 
 
 def test_a_job_made_anew_under_its_name_waits_for_the_old_pods_to_go():

@@ -8,7 +8,6 @@ import pytest
 
 from services.jobs.core import events as ev
 from services.jobs.core.instructions import Create, Delete, PatchMinimum, WriteRollout, WriteStatus
-from services.jobs.io import watches
 from services.jobs.io.rollouts import Rollouts
 from services.jobs.io.watches import group_version
 from services.jobs.io.writes import Writes
@@ -135,18 +134,6 @@ async def test_what_became_of_a_candidate_is_written_once_etcd_answers():
     assert (await read_rollout(store, KEYS)).reason == "worse"
     await Rollouts(store, KEYS, term).write(WriteRollout(Rollout(candidate="fifo"), 0))
     assert (await read_rollout(store, KEYS)).candidate == "drf", "somebody changed it meanwhile: theirs counts"
-
-
-async def test_the_note_about_missing_training_jobs_goes_when_they_come(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(watches, "UNSERVED_LOOK_S", 0.0)
-    answers, noted = [False, None, True], []  # None: the server does not say, and nothing has changed
-
-    async def lists(resource: Any) -> bool | None:
-        return answers.pop(0)
-
-    with pytest.raises(IndexError):
-        await watches.tell_unserved(lists, lambda *told: noted.append(told))
-    assert noted == [("training_jobs", watches.UNSERVED), ("training_jobs", "")]
 
 
 def test_a_policy_that_is_not_there_is_named():

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from services.jobs.core import assess
 from services.jobs.core import events as ev
+from shared.model.queue import Queue
 from shared.model.training_job import Phase
 from tests.unit.services.jobs.jobs_world import EPOCH, SETTINGS, World, a_job, conditions
 
@@ -107,12 +108,14 @@ def test_the_wait_begins_anew_with_each_pod_that_finds_a_node():
     assert (world.phase(), world.status().unplaced) == (Phase.RUNNING, 0)
 
 
-def test_a_job_in_a_queue_keeps_its_turn_there():
+def test_a_job_in_a_queue_gives_its_gpus_back_like_any_other():
     world = World(settings=QUICK, nodes=1)
     world.unfit = {"a-worker-0", "a-worker-1"}
+    world.coming.append(ev.QueueSeen(Queue("research")))
     world.put_job(a_job(gpu_milli=1000, maximum=2, queue="research"))
-    passes(world, 200)
-    assert (world.phase(), world.status().target) == (Phase.STARTING, 2)
+    passes(world, 70)
+    assert (world.phase(), world.status().target, world.status().unplaced) == (Phase.PENDING, 0, 1)
+    assert conditions(world)["Ready"] == ("False", "DoesNotFit")
 
 
 def test_jobs_that_hold_no_gpus_wait_as_long_as_they_like():

@@ -105,9 +105,17 @@ def test_a_foreign_write_is_told_with_who_wrote_it_and_stands_for_its_grace():
     assert found.stands(WALL + GRACE_S - 1)
     assert not found.stands(WALL + GRACE_S)
     assert "kubectl-scale" in text(found, ForeignWriter.HOLD, WALL)
-    assert found_at(9, before=found, wall_s=WALL + 10) == found
+    assert seen(None, 9, by="kubectl-scale", go=GO, before=found, wall_s=WALL + 10) == found
     assert found_at(12, before=found, wall_s=WALL + 10) == Foreign(12, "kubectl-scale", GO, WALL + 10, 2)
     assert found_at(9, before=found, go=Go("ada", "sha256:1", "tuesday")) is None
+
+
+def test_the_same_number_written_again_over_ours_is_one_more_write():
+    floor = Foreign(8, "argocd", GO, WALL, 1, kept=True)
+    assert seen(Expected((8,)), 8, by="", go=GO, before=floor, wall_s=WALL + 60) == floor
+    assert seen(Expected((8, 10)), 8, by="", go=GO, before=floor, wall_s=WALL + 60) == floor  # ours did not come about
+    again = seen(Expected((10,)), 8, by="argocd", go=GO, before=floor, wall_s=WALL + 60)
+    assert again == Foreign(8, "argocd", GO, WALL + 60, 2)
 
 
 @pytest.mark.parametrize("answer", list(ForeignWriter))
@@ -133,7 +141,7 @@ def test_who_writes_again_and_again_is_told_how_to_stop_it():
     again = found_at(2, before=Foreign(3, "argocd-controller", GO, WALL))
     assert again is not None
     said = text(again, ForeignWriter.CORRECT, WALL)
-    assert "2. time" in said
+    assert "(2 such writes so far)" in said
     assert "take replicas out of what is applied" in said
 
 

@@ -91,10 +91,38 @@ def test_a_spec_that_is_no_object_loses_nothing():
     assert "spec.template" in read("x").problem
 
 
-def test_gpus_are_read_off_the_template():
-    container = {"name": "t", "image": "t", "resources": {"limits": {"nvidia.com/gpu": 2}}}
-    container["resources"]["requests"] = {"nvidia.com/gpu": 2}
-    assert read({"template": {"spec": {"containers": [container]}}}).gpu_milli == 2000
+GPUS = {"nvidia.com/gpu": 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "held"),
+    [
+        ({"containers": [{"resources": {"limits": GPUS, "requests": GPUS}}]}, 2000),
+        ({"containers": [{"resources": {"limits": GPUS}}]}, 2000),
+        ({"containers": [{"resources": {"limits": GPUS, "requests": {"cpu": 1}}}]}, 2000),
+        ({"containers": [{}, {"resources": {"limits": GPUS}}]}, 2000),
+        ({"containers": [{}], "initContainers": [{"restartPolicy": "Always", "resources": {"limits": GPUS}}]}, 2000),
+        ({"containers": [{"resources": {"limits": {"conclave.io/gpu-milli": "500"}}}]}, 500),
+        ({"containers": [{"resources": {"limits": {"cpu": 2}}}]}, 0),
+    ],
+)
+def test_gpus_are_read_off_the_template_as_a_pod_of_it_will_ask(spec: dict[str, Any], held: int):
+    assert read({"template": {"spec": spec}}).gpu_milli == held
+
+
+@pytest.mark.parametrize(
+    ("container", "pod", "cpu"),
+    [
+        ({"limits": {"cpu": 2}}, None, 2000),
+        ({"limits": {"cpu": 2}, "requests": {"cpu": 1}}, None, 1000),
+        ({}, {"limits": {"cpu": 3}}, 3000),
+        ({"limits": {"cpu": 2}}, {"limits": {"cpu": 3}}, 2000),
+        ({"limits": {"cpu": 2}}, {"limits": {"cpu": 3}, "requests": {"cpu": "2500m"}}, 2500),
+    ],
+)
+def test_limits_become_requests_as_the_api_server_makes_them(container: Any, pod: Any, cpu: int):
+    spec = {"containers": [{"resources": container}], **({"resources": pod} if pod else {})}
+    assert dict(read({"template": {"spec": spec}}).amounts)["cpu"] == cpu
 
 
 # --- the definition -------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def own_term_means(cluster: Cluster, owner: Json, term: Json, other: Json) -> bo
     else:
         named = space in term.get("namespaces", [])
         listed = space in cluster.namespaces and meets(selector, cluster.namespaces[space])
-        within = named or listed or meets(selector, {})
+        within = named or listed or is_empty(selector)
     return within and meets(term.get("labelSelector"), labels(other))
 
 
@@ -159,8 +159,6 @@ def counts_node(cluster: Cluster, pod: Json, constraint: Json, node: str) -> boo
 
 def counted(pod: Json, constraint: Json, there: list[Json]) -> int:
     selector = constraint.get("labelSelector")
-    if is_empty(selector):
-        return 0
     space = pod["metadata"]["namespace"]
     return sum(
         1

@@ -48,7 +48,7 @@ def test_the_pointer_its_windows_and_its_changes_are_shown_with_times_in_utc(
     assert lines[:4] == [
         "active     kube-default@1",
         "candidate  lb@1 (aaaaaaaaaaaa), canary for 10 % of the pods",
-        "promoted   by itself after good windows; compared by the goal packing",
+        "promoted   by itself after good windows; compared by the goal packing (higher is better)",
         "because    try it (by ann)",
     ]
     (window,) = (line.split() for line in lines if line.startswith("2026-11-22T02:00:00Z  lb@1"))

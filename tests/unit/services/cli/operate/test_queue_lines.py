@@ -25,12 +25,14 @@ MEMORY_USE = {
 VISION: dict[str, Any] = {
     "name": "vision", "parent": "research", "path": ["research", "vision"], "depth": 1, "order": "Priority",
     "strategy": "DRF", "weight": "2", "share": 0.25, "dominant": "cpu_millis", "resources": [CPU_USE, MEMORY_USE],
-    "pods": 12, "pending_units": 3, "blocked_units": 1, "parked_pods": 4, "problem": "", "warnings": [],
+    "pods": 12, "pending_units": 3, "blocked_units": 1, "parked_units": 2, "parked_pods": 20, "problem": "",
+    "warnings": [],
     "deleting": False, "namespaces": ["vision"], "children": [], "borrowing": {"cpu_millis": 8000}, "lending": None,
     "reclaim": True, "reclaim_after_s": 60.0, "min_run_s": 300.0, "half_life_s": None, "past": {},
     "units": [
         {"position": 1, "key": "podgroup:v/train", "namespace": "v", "name": "train", "source": "podgroup",
-         "priority": 5, "members": 8, "waiting_s": 30.0, "requests": {}, "blocked": "", "reason": "NodeResourcesFit"},
+         "priority": 5, "members": 8, "waiting_s": 30.0, "requests": {}, "blocked": "", "reason": "NodeResourcesFit",
+         "place": "active"},
     ],
 }  # fmt: skip
 
@@ -45,9 +47,9 @@ def test_the_tree_shows_used_guaranteed_and_maximum() -> None:
     top = VISION | {"name": "research", "depth": 0, "resources": [], "dominant": "", "share": 0.0}
     lines = QUEUES.lines([top, VISION])
     assert [line.split() for line in lines] == [
-        ["NAME", "PENDING", "BLOCKED", "PARKED", "PODS", "OF-CLUSTER", "BY", "CPU", "MEMORY"],
-        ["research", "3", "1", "4", "12", "0.0%", "-", "-", "-"],
-        ["vision", "3", "1", "4", "12", "25.0%", "cpu", "12/8/16", "4Gi/-/-"],
+        ["NAME", "PENDING", "BLOCKED", "NO-ROOM", "PODS", "OF-CLUSTER", "BY", "CPU", "MEMORY"],
+        ["research", "3", "1", "2", "12", "0.0%", "-", "-", "-"],
+        ["vision", "3", "1", "2", "12", "25.0%", "cpu", "12/8/16", "4Gi/-/-"],
     ]
     assert lines[2].startswith("  vision")
     broken = QUEUES.lines([VISION | {"problem": "parent: there is no Queue base"}])
@@ -56,8 +58,11 @@ def test_the_tree_shows_used_guaranteed_and_maximum() -> None:
 
 def test_gpus_have_a_column_where_there_are_any() -> None:
     gpu = {"name": "conclave.io/gpu-milli", "used": 1500, "guaranteed": 4000, "maximum": None}
+    whole = {"name": "nvidia.com/gpu", "used": 6, "guaranteed": None, "maximum": 8}
     fpga = {"name": "example.com/fpga", "used": 1, "guaranteed": None, "maximum": 2}
-    lines = QUEUES.lines([VISION | {"resources": [gpu, fpga]}], wide=True)
+    lines = QUEUES.lines([VISION | {"resources": [gpu, whole, fpga]}, VISION], wide=True)
+    assert lines[0].split()[9:11] == ["NVIDIA.COM/GPU", "CONCLAVE.IO/GPU"]
+    assert lines[1].split()[9:11] == ["6/-/8", "1.5/4/-"]
     assert "1.5/4/-" in lines[1]
     assert "example.com/fpga 1/-/2" in lines[1]
 
@@ -66,12 +71,15 @@ def test_one_queue_is_told_with_its_units_in_turn() -> None:
     lines = queue_lines(VISION)
     assert lines[0] == "research / vision"
     assert "  weight     2; uses 25.0% of the cluster's cpu" in lines
-    assert "  waiting    3 units, 1 of them held by quota; 4 pods had their turn, and no node takes them" in lines
+    assert (
+        "  waiting    3 units for their turn, 1 of them held by quota; "
+        "2 units of 20 pods had a turn, and no node takes them"
+    ) in lines
     assert "  borrowing  at most cpu 8" in lines
     assert "  reclaim    what it lent is taken back after 60s" in lines
     assert "  protected  what it borrows runs for 5m at least" in lines
     assert [line.split() for line in lines if line.startswith("cpu ")] == [["cpu", "12", "8", "16", "4", "25.0%"]]
-    assert lines[-1].split() == ["1", "v", "train", "podgroup", "8", "5", "30s", "NodeResourcesFit", "-"]
+    assert lines[-1].split() == ["1", "v", "train", "active", "podgroup", "8", "5", "30s", "NodeResourcesFit", "-"]
     assert queue_lines(VISION | {"units": []})[-1] == "nothing waits in it"
 
 
@@ -121,6 +129,22 @@ def test_show_may_be_left_out_and_simulate_asks_what_it_was_told(capsys: pytest.
         assert run(["queue", "--place", "active", *at]) == 2
         assert "conclave pending-pods --place" in capsys.readouterr().err
         assert run(["queue", "simulate", *at]) == 2
+        assert "NAME: which Queue?" in capsys.readouterr().err
+
+
+def test_a_job_without_a_queues_name_is_simulated_in_the_one_of_its_namespace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, namespace: lab}\n"
+        "spec: {template: {spec: {containers: [{name: c, image: i}]}}}\n"
+    )
+    with AdminServer({"GET /v1/queues/-/simulate": {"queue": "vision", "summary": "it would start at once"}}) as server:
+        assert run(["queue", "simulate", "-f", str(job), "--server", server.url]) == 0
+        assert capsys.readouterr().out.splitlines() == ["vision: it would start at once"]
+        assert server.asked[-1].query["namespace"] == ["lab"]
+        assert run(["queue", "simulate", "--server", server.url]) != 0
         assert "NAME: which Queue?" in capsys.readouterr().err
 
 

@@ -74,7 +74,7 @@ def test_gpus_are_counted_in_devices_whatever_their_resource_is_called() -> None
 
 def test_a_node_that_is_not_ready_or_under_pressure_says_so() -> None:
     bad = NODE | {"ready": False, "cordoned": True, "pressure": ["memory", "disk"], "schedulable": False}
-    assert "NotReady,Unschedulable,MemoryPressure,DiskPressure" in NODES.lines([bad])[1]
+    assert "NotReady,SchedulingDisabled,MemoryPressure,DiskPressure" in NODES.lines([bad])[1]
 
 
 def test_a_node_is_told_with_its_pods_and_other_resources() -> None:
@@ -96,23 +96,23 @@ def test_the_queue_shows_counts_then_who_waits_for_what() -> None:
     counts = {"active": 0, "backoff": 1, "unschedulable": 0, "in_flight": 0}
     wanted = Wanted(kind=QUEUED_PODS)
     lines = wanted.text(Found([item], {"counts": counts}), counts_lines)
-    assert lines[0] == "active 0  backoff 1  unschedulable 0  gated 0  in_flight 0"
+    assert lines[0] == "active 0  backoff 1  unschedulable 0  gated 0  being placed 0"
     assert lines[3].split() == ["d", "big", "backoff", "0", "3", "12s", "3.5s", "NodeResourcesFit"]
     assert wanted.text(Found([], {"counts": counts}), counts_lines) == lines[:1]
 
 
-def test_status_tells_what_is_not_tried_units_and_queues() -> None:
+def test_status_tells_what_is_not_tried_groups_and_queues_and_counts_units_once() -> None:
     newer = OVERVIEW | {
         "queue": OVERVIEW["queue"] | {"gated": 2, "unsupported": 5},
         "units": {"waiting": 3, "placing": 0, "running": 7, "broken": 1},
         "queues": {"total": 4, "waiting_units": 3, "blocked_units": 2, "problems": 1},
     }
     assert overview_lines(newer)[2:5] == [
-        "queue       active 4, backoff 1, unschedulable 2, gated 2, in flight 3, unsupported 5",
-        "units       waiting 3, placing 0, running 7, broken 1",
-        "queues      4, units waiting 3, held by quota 2, with a problem 1",
+        "queue       active 4, backoff 1, unschedulable 2, gated 2, being placed 3, unsupported 5",
+        "pod groups  waiting 3, placing 0, running 7, broken 1",
+        "queues      4, held by quota 2, with a problem 1",
     ]
-    assert not [line for line in overview_lines(OVERVIEW) if line.startswith(("units", "queues"))]
+    assert not [line for line in overview_lines(OVERVIEW) if line.startswith(("pod groups", "queues"))]
     assert "queues      none: units go by priority and arrival" in overview_lines(OVERVIEW | {"queues": {"total": 0}})
 
 

@@ -75,7 +75,7 @@ def test_a_kube_context_is_forwarded_for_one_command_with_the_clusters_token(fak
 def test_as_plugin_the_context_is_kubectls(fake: Path) -> None:
     with AdminServer(ANSWERS) as server:
         (fake / "port").write_text(str(server.port))
-        arguments = ["drain", "n0", "--context", "prod", "-n", "sched"]
+        arguments = ["drain", "n0", "--context", "prod", "--mesh-namespace", "sched"]
         assert run(arguments, name="kubectl conclave", obj=KUBECTL) == 0
         assert run(["units"], name="kubectl conclave", obj=KUBECTL) == 0
     assert asked(fake)[0].startswith("--context prod -n sched port-forward")

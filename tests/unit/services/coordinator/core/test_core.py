@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.binding.plans import Ledger
@@ -16,7 +17,9 @@ from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import StatusReporter
-from shared.model.cluster_events import PodUpserted
+from shared.model.cluster_events import ObjectChanged, PodUpserted
+from shared.model.pod_group import PodGroup, Source, group_key
+from shared.model.queue import Queue
 from shared.scheduling.places import Place
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.state.cache import recount
@@ -260,6 +263,31 @@ def test_latency_does_not_count_the_time_in_which_no_node_took_the_pod() -> None
     assert latency_s < 10
     (_, first_seen_s) = scene.core.state.stats.scheduled_s[-1]
     assert first_seen_s >= 100, "kube-scheduler's own figure counts from the first sight"
+
+
+@pytest.mark.parametrize("by", ["queue", "group"])
+def test_latency_does_not_count_the_time_for_which_a_pod_was_gated(by: str) -> None:
+    scene = Scene()
+    scene.add_node(make_node("n0").allocatable(cpu="4").node())
+    scene.begin()
+    pod = make_pod("held").cpu("1").pod()
+    if by == "queue":
+        scene.core.queues.change("small", Queue("small", maximum={"cpu": 100}, namespaces=("default",)))
+    else:
+        pod = replace(pod, group=group_key(Source.NATIVE, "default", "later"))
+    scene.add_pod(pod)
+    scene.run(until_s=scene.now + 2.0)
+    scene.now += 278
+    if by == "queue":
+        scene.core.queues.change("small", Queue("small", maximum={"cpu": 4000}, namespaces=("default",)))
+    else:
+        group = PodGroup(pod.group, Source.NATIVE, "default", "later", gang=True, min_count=1)
+        scene.inbox.append(ObjectChanged("podgroups", "default/later", group))
+    scene.run(until_s=scene.now + 5.0)
+    assert scene.pods["uid-held"].node_name == "n0"
+    (latency_s,) = scene.core.state.stats.latencies_s
+    ((_, scheduled_s),) = scene.core.state.stats.scheduled_s
+    assert max(latency_s, scheduled_s) < 10
 
 
 def test_on_a_lone_pods_way_nobody_is_stepped_that_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from shared.model.relations import AffinityTerm
 from shared.scheduling.matching.pod_terms import own_matcher
 from shared.scheduling.places import Place
 from shared.scheduling.state.namespaces import Namespaces
+from shared.scheduling.state.releases import Release
 from shared.twin.plain_selectors import selects
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import bound, place, told
@@ -94,7 +95,7 @@ def test_kube_schedulers_reading_is_kept_for_questions_about_it() -> None:
     terms = pod.relations.anti_affinity
     namespaces = Namespaces(LABELS)
     assert not own_matcher(terms, namespaces).matches("red", {"app": "x"})
-    namespaces.upstream = True
+    namespaces.release = Release.V1_36
     assert own_matcher(terms, namespaces).matches("red", {"app": "x"})
 
 

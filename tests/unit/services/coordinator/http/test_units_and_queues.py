@@ -111,6 +111,17 @@ async def test_a_simulation_is_asked_without_a_change(world: ApiWorld) -> None:
         assert (refused.status, refused.code) == (422, "invalid_value"), wrong
 
 
+async def test_a_simulation_without_a_name_is_of_the_namespaces_queue(world: ApiWorld) -> None:
+    core = world.admin.core
+    assert core is not None
+    core.state.queues.put_queue(Queue("lab", namespaces=("lab",)))
+    found = (await world.ask("GET", "/v1/queues/-/simulate?namespace=lab", "viewer")).json
+    assert found["queue"] == "lab"
+    refused = await world.ask("GET", "/v1/queues/-/simulate?namespace=elsewhere", "viewer")
+    assert (refused.status, refused.code) == (404, "queue_unknown")
+    assert "no Queue has elsewhere among its namespaces" in str(refused.json)
+
+
 async def test_the_overview_counts_units_and_queues(world: ApiWorld) -> None:
     found = (await world.ask("GET", "/v1/overview", "viewer")).json
     assert found["units"] == {"waiting": 5, "placing": 0, "running": 0, "broken": 0, "ended": 0}

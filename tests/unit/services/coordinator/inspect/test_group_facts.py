@@ -16,6 +16,7 @@ from services.coordinator.inspect.queue_facts import (
     simulated,
     tree_of,
 )
+from services.coordinator.inspect.queues import whole as queue_whole
 from services.coordinator.inspect.simulation import Job
 from services.coordinator.inspect.units import UnitCounts, phase_of, shown, whole, why
 from shared.model.cluster_events import ObjectChanged
@@ -87,7 +88,7 @@ def test_a_gang_is_followed_from_nothing_to_running() -> None:
     assert phases(scene.core) == UnitCounts(running=1)
 
 
-def test_a_gang_that_does_not_fit_tells_the_rule_and_the_sentence() -> None:
+def test_a_gang_that_does_not_fit_tells_the_conditions_word_and_the_sentence() -> None:
     scene = scene_with(1)
     tell_group(scene)
     add_members(scene, 3)
@@ -95,7 +96,7 @@ def test_a_gang_that_does_not_fit_tells_the_rule_and_the_sentence() -> None:
     facts = find_group(scene.core, "default", "train")
     assert facts is not None
     reason, message = why(facts)
-    assert reason == "NodeResourcesFit"
+    assert reason == "Unschedulable"
     assert "minCount (3) cannot be satisfied" in message
     assert facts.place == "unschedulable"
 
@@ -235,3 +236,22 @@ def test_a_simulation_changes_nothing_and_says_what_the_nodes_take() -> None:
     assert never.starts_in_s is None
     assert never.summary.startswith("it would never start as things are: queue vision: ")
     assert tree_of(scene.core).units == before
+
+
+def test_units_that_had_their_turn_or_lack_members_are_shown_as_waiting_in_their_queue() -> None:
+    scene = scene_with(1)
+    scene.core.queues.change("small", Queue("small", namespaces=("default",)))
+    tell_group(scene, 3)
+    add_members(scene, 10)
+    other = group_key(Source.NATIVE, "default", "few")
+    few = PodGroup(other, Source.NATIVE, "default", "few", gang=True, min_count=3)
+    scene.inbox.append(ObjectChanged("podgroups", "default/few", few))
+    scene.add_pod(replace(make_pod("f0").cpu("2").pod(), group=other))
+    scene.run(batch=100, until_s=3.0)
+    facts = queue_facts(scene.core, "small", scene.now, units=True)
+    assert facts is not None
+    assert (facts.pending_units, facts.parked_units, facts.parked_pods) == (0, 1, 10)
+    shown = queue_whole(facts, {})
+    assert [(one.name, one.position, one.place, one.members, one.reason) for one in shown.units] == [
+        ("train", None, "unschedulable", 10, "Unschedulable"), ("few", None, "gated", 1, "Incomplete"),
+    ]  # fmt: skip

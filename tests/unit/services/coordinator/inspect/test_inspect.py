@@ -20,7 +20,7 @@ from services.coordinator.inspect.nodes import (
     pods_on,
 )
 from services.coordinator.inspect.overview import decisions, overview, queue_counts, queue_page, units
-from services.coordinator.inspect.throughput import Throughput
+from services.coordinator.inspect.throughput import LATENCY_WINDOW_S, Quantiles, Throughput
 from shared.kube.label_selectors import parse_label_selector
 from shared.model.cluster_events import NodeDeleted
 from shared.scheduling.places import Place
@@ -240,9 +240,19 @@ def test_rates_of_a_leader_that_has_just_begun_count_since_it_began() -> None:
 
 def test_the_quantiles_are_nearest_rank_in_milliseconds() -> None:
     found = Throughput()
-    found.took([number / 1000 for number in range(1, 101)], [0.25])
-    assert (found.latency_ms().p50, found.latency_ms().p99) == (50.0, 99.0)
-    assert found.round_ms().p99 == 250.0
+    found.took(0.0, [number / 1000 for number in range(1, 101)], [0.25])
+    assert found.latency_ms(1.0) == Quantiles(50.0, 99.0)
+    assert found.round_ms(1.0) == Quantiles(250.0, 250.0)
+
+
+def test_a_slow_pod_is_told_of_for_minutes_and_not_for_ever() -> None:
+    found = Throughput()
+    assert found.latency_ms(0.0) is None
+    found.took(0.0, [278.0], [])
+    assert found.latency_ms(LATENCY_WINDOW_S - 1) == Quantiles(278_000.0, 278_000.0)
+    found.took(LATENCY_WINDOW_S - 1, [0.01], [])
+    assert found.latency_ms(LATENCY_WINDOW_S + 1) == Quantiles(10.0, 10.0)
+    assert found.latency_ms(3 * LATENCY_WINDOW_S) is None
 
 
 def test_the_overview_counts_what_there_is() -> None:

@@ -9,9 +9,14 @@ from typing import TypeVar
 import pytest
 
 from services.coordinator.core.events import ControlSeen
+from services.coordinator.inspect.explain import explain
+from services.coordinator.inspect.group_facts import find_group
 from services.coordinator.inspect.overview import queue_counts, queue_page
 from services.coordinator.inspect.pending import GROUPED, Judge, Picture, judge_of, painted
+from services.coordinator.inspect.units import why
 from shared.model.pod import Pod
+from shared.model.queue import QUEUE_LABEL, Queue
+from shared.scheduling.reasons import REASONS
 from shared.wire.records import Paused
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group
@@ -53,9 +58,9 @@ def test_members_of_a_gang_are_told_apart_from_lone_pods_and_promised_nothing_al
     scene.run(batch=100)
     found = picture(scene)
     groups = {group.reason: group for group in found.groups}
-    assert set(groups) == {"NoRoomForGroup", "NodeResourcesFit"}
-    assert (groups["NoRoomForGroup"].pods, groups["NoRoomForGroup"].helps) == (3, [])
-    assert "minCount (3) cannot be satisfied" in groups["NoRoomForGroup"].message
+    assert set(groups) == {"Unschedulable", "NodeResourcesFit"}
+    assert (groups["Unschedulable"].pods, groups["Unschedulable"].helps) == (3, [])
+    assert "minCount (3) cannot be satisfied" in groups["Unschedulable"].message
     assert groups["NodeResourcesFit"].pods == 1
     assert found.gated == 0
 
@@ -297,3 +302,55 @@ def test_a_queued_pod_names_the_group_that_it_is_counted_in() -> None:
     listed = Counter((p.reason, p.namespace, p.priority, p.class_) for p in queue_page(scene.core, scene.now)[0])
     assert dict(listed) == counted
     assert len(counted) == 4
+
+
+def test_one_gang_has_one_reason_in_units_pending_and_its_condition() -> None:
+    scene = scene_with(1)
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    (group,) = picture(scene).groups
+    facts = find_group(scene.core, "default", "train")
+    assert facts is not None
+    assert [group.reason, why(facts)[0], scene.pods["uid-m0"].condition[1]] == ["Unschedulable"] * 3
+    assert (group.means, group.page) == (REASONS["Unschedulable"].words, "docs/faq-pending.md#unschedulable")
+
+
+def test_a_gang_that_lacks_members_has_one_reason_too() -> None:
+    scene = scene_with(1)
+    tell_group(scene, 3)
+    add_members(scene, 2)
+    scene.run(batch=100)
+    scene.run(batch=100, until_s=scene.now + 30.0)
+    (group,) = picture(scene).groups
+    facts = find_group(scene.core, "default", "train")
+    assert facts is not None
+    assert (group.reason, why(facts)[0]) == ("Incomplete", "Incomplete")
+    assert scene.pods["uid-m0"].condition[1] == REASONS["Incomplete"].condition
+
+
+def test_a_pod_with_an_unknown_queue_has_one_reason_and_one_with_a_full_one_another() -> None:
+    scene = scene_with(1)
+    scene.core.queues.change("small", Queue("small", maximum={"cpu": 100}, namespaces=("tight",)))
+    scene.add_pod(make_pod("lost").set(labels={QUEUE_LABEL: "nowhere"}).cpu("1").pod())
+    scene.add_pod(make_pod("held").set(namespace="tight").cpu("1").pod())
+    scene.run(until_s=2.0)
+    found = {group.oldest_pod.rpartition("/")[2]: group for group in picture(scene).groups}
+    assert {name: group.reason for name, group in found.items()} == {"lost": "QueueUnusable", "held": "QueueQuota"}
+    for name, group in found.items():
+        pod = scene.pods[f"uid-{name}"]
+        assert pod.condition[1] == REASONS[group.reason].condition
+        answer = explain(scene.core, pod, {}, scene.now)
+        assert (answer["queue"]["reason"], answer["queue"]["page"]) == (group.reason, group.page)
+
+
+def test_pending_and_explain_say_one_figure_of_how_much_to_ask_for() -> None:
+    scene = begun(make_node("n0").allocatable(cpu="4").node())
+    scene.add_pod(make_pod("there").on("n0").cpu("1").pod())
+    scene.add_pod(make_pod("large").cpu("5").pod())
+    scene.run()
+    (group,) = picture(scene).groups
+    assert "ask for at most 3 cpu" in [one.text for one in group.helps]
+    (node,) = explain(scene.core, scene.pods["uid-large"], {}, scene.now)["nodes"]["groups"]
+    assert "ask for at most 3 cpu" in node["change"]
+    assert "at most 4" not in node["change"]

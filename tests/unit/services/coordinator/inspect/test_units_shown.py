@@ -88,10 +88,10 @@ def test_what_is_wrong_with_the_object_speaks_before_what_is_missing_and_before_
 
 
 def test_members_of_another_scheduler_are_not_missing() -> None:
-    mixed = facts("gated", "gated", foreign=1, reason="PodGroup", message="all pods should have one scheduler")
-    assert why(mixed) == ("PodGroup", "all pods should have one scheduler")
+    mixed = facts("gated", "gated", foreign=1, reason="GroupInvalid", message="all pods should have one scheduler")
+    assert why(mixed) == ("GroupInvalid", "all pods should have one scheduler")
     assert whole(mixed, 100.0, wall_of).missing == 0
-    assert why(facts(foreign=2)) == ("PodGroup", "its pods name another scheduler")
+    assert why(facts(foreign=2)) == ("GroupInvalid", "its pods name another scheduler")
 
 
 def test_a_row_is_bounded_and_tells_how_many_there_are() -> None:

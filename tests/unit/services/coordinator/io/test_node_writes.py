@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from services.coordinator.core.events import Event, NodeHeld
 from services.coordinator.core.instructions import HoldNode
-from services.coordinator.io.node_writes import TRIES, NodeWrites, operations
+from services.coordinator.io.node_writes import IN_FLIGHT, TRIES, NodeWrites, operations
 from services.twin.patches.json_patch import json_patch
 from shared.errors import KubeRejected
 from shared.kube.convert import node_from_api
@@ -96,3 +97,21 @@ def test_the_taint_is_none_to_our_own_rules() -> None:
     assert [taint.key for taint in found.taints] == ["gpu"]
     assert found.held
     assert operations(builder.api(), hold=True) == []
+
+
+async def test_only_so_many_nodes_are_written_at_once() -> None:
+    class Slow(Api):
+        now = most = 0
+
+        async def get(self, *_: Any, **__: Any) -> Node | None:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0)
+            self.now -= 1
+            return None
+
+    api, events = Slow(None), list[Event]()
+    writes = NodeWrites(api, events.append)  # type: ignore[arg-type]
+    await asyncio.gather(*(writes.hold(HoldNode(f"n{number}", True)) for number in range(100)))
+    assert len(events) == 100
+    assert api.most == IN_FLIGHT

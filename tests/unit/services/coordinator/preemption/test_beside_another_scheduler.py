@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from services.coordinator.core.instructions import HoldNode, PatchCondition, SendPlan
-from services.coordinator.preemption.holds import AT_MOST_S
+from services.coordinator.preemption.holds import AT_MOST_S, LONGEST_AGAIN_S
 from services.coordinator.preemption.tries import MOST, PAUSE_S
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
@@ -121,6 +121,20 @@ def test_a_node_is_open_again_when_the_preemptor_is_deleted() -> None:
     scene.delete_pod("uid-high")
     scene.run(until_s=3)
     assert [hold for _, hold in holds(scene)] == [True, False]
+
+
+def test_a_node_that_may_not_be_opened_is_tried_less_and_less_often_until_it_may() -> None:
+    scene = beside()
+    scene.add_pod(high().pod())
+    scene.run(until_s=3)
+    scene.refuse_holds = True
+    scene.delete_pod("uid-high")
+    scene.run(until_s=600)
+    tries = len(holds(scene)) - 1
+    assert tries <= 6 + 600 / LONGEST_AGAIN_S
+    scene.refuse_holds = False
+    scene.run(until_s=LONGEST_AGAIN_S + 1)
+    assert not any(node.held for node in scene.nodes.values())
 
 
 def test_a_new_leader_opens_what_an_earlier_one_left_closed_when_nobody_is_nominated_there() -> None:

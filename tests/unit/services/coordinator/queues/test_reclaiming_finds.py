@@ -178,13 +178,27 @@ def test_nobody_goes_for_a_resource_that_nobody_borrowed() -> None:
     assert scene.evicted == []
 
 
-def test_a_gang_below_a_parents_maximum_takes_back_where_its_nodes_are() -> None:
-    extra = [make_node(f"x{i}").allocatable(cpu="4").node() for i in range(2)]
-    scene = taken(under_a_maximum(), nodes(), small_pods(), then=extra)
+def a_gang_comes(scene: Scene, *, host: str, **more: bool) -> None:
     key = group_key(Source.NATIVE, "default", "own")
     change_group(scene, PodGroup(key, Source.NATIVE, "default", "own", min_count=2, gang=True))
     for number in range(2):
-        scene.add_pod(replace(asking(f"own-{number}", "a", host="n17"), group=key))
+        scene.add_pod(replace(asking(f"own-{number}", "a", host=host), group=key, **more))
     scene.run(batch=1000, until_s=20)
+
+
+def test_a_gang_that_never_preempts_has_a_limit_lifted_and_no_node_emptied() -> None:
+    extra = [make_node(f"x{i}").allocatable(cpu="4").label(host=f"x{i}").node() for i in range(2)]
+    scene = taken(under_a_maximum(), nodes(), small_pods(), then=extra)
+    a_gang_comes(scene, host="n17", never_preempts=True)
+    assert scene.evicted == []
+    scene = taken(under_a_maximum(), nodes(), small_pods(), then=extra)
+    a_gang_comes(scene, host="x0", never_preempts=True)
+    assert sorted(bound(scene)[-2:]) == ["own-0", "own-1"]
+
+
+def test_a_gang_below_a_parents_maximum_takes_back_where_its_nodes_are() -> None:
+    extra = [make_node(f"x{i}").allocatable(cpu="4").node() for i in range(2)]
+    scene = taken(under_a_maximum(), nodes(), small_pods(), then=extra)
+    a_gang_comes(scene, host="n17")
     assert sorted(bound(scene)[-2:]) == ["own-0", "own-1"]
     assert [where(scene, uid) for uid in scene.evicted] == ["n17", "n17"]

@@ -83,3 +83,29 @@ def test_json_paths(path: str, found: Any) -> None:
         "status": {"conditions": [{"type": "Other", "status": "x"}, {"type": "Ready", "status": "True"}]},
     }
     assert json_path.find(obj, path) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "factor", "fits"),
+    [
+        (6, 3, True),
+        (7, 3, False),
+        (0.3, 0.1, True),
+        (0.35, 0.1, False),
+        (7.5, 2.5, True),
+        (2**53 + 2, 3, False),
+        (0, 0.1, True),
+    ],
+)
+def test_multiples_are_judged_as_floats_divide(value: float, factor: float, fits: bool) -> None:
+    assert (validate(value, {"type": "number", "multipleOf": factor}, "spec.n") == []) is fits
+
+
+def test_members_of_a_set_are_told_apart_by_kind_and_value() -> None:
+    schema = {"type": "array", "x-kubernetes-list-type": "set"}
+    assert validate([1, True, "1", None, {"a": 1}], schema, "spec.s") == []
+    found = validate(["a", "b", "a", {"x": 1, "y": 2}, {"y": 2, "x": 1}], schema, "spec.s")
+    assert [(one.reason, one.field) for one in found] == [
+        ("FieldValueDuplicate", "spec.s[2]"),
+        ("FieldValueDuplicate", "spec.s[4]"),
+    ]

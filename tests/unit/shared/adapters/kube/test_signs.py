@@ -121,3 +121,14 @@ def test_what_is_listed_anew_stays_unheard_until_its_watch_goes_on() -> None:
     signs.end(sign)
     assert signs.lost(1000.0) == []
     assert signs.silent_s(1000.0) == 0.0
+
+
+def test_a_kind_that_is_served_no_more_is_no_silent_watch() -> None:
+    signs, (sign, other), _ = watches(2)
+    for one in (sign, other):
+        signs.left(one)
+        signs.pause(one)
+    signs.unserved("kind0")
+    assert [one.plural for one in signs.lost(1000.0)] == ["kind1"]
+    signs.unserved("kind1")
+    assert signs.silent_s(1000.0) == 0.0

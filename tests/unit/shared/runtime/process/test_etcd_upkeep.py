@@ -145,6 +145,26 @@ async def test_an_own_etcd_that_is_short_of_room_is_compacted_before_it_is_full(
     assert etcd.done == ["compact", "defragment"]
 
 
+@pytest.mark.parametrize("quota", [QUOTA, 0])
+async def test_whatever_room_lets_the_alarm_be_disarmed_is_made(quota: int) -> None:
+    """Most of what it holds is alive, and (0) it does not say its quota, which is above etcd's default."""
+    size = quota or DEFAULT_QUOTA + (1 << 30)
+    etcd = Etcd(of(size, "NOSPACE", in_use=size, quota=quota), alive=int(0.6 * size) if not quota else int(0.8 * size))
+    upkeep = EtcdUpkeep(etcd, ours=True)
+    await upkeep.look()
+    assert etcd.done == ["compact", "defragment", "disarm NOSPACE"]
+    assert not upkeep.verdict.refuses
+
+
+async def test_an_alarm_without_a_known_quota_stays_while_nothing_is_freed() -> None:
+    size = DEFAULT_QUOTA + (1 << 30)
+    etcd = Etcd(of(size, "NOSPACE", in_use=size, quota=0), alive=size)
+    upkeep = EtcdUpkeep(etcd, ours=True)
+    await upkeep.look()
+    assert etcd.done == ["compact"]
+    assert "larger quota" in upkeep.text()
+
+
 async def test_a_shared_etcd_is_left_to_its_operators() -> None:
     etcd = Etcd(of(QUOTA, "NOSPACE", in_use=QUOTA))
     upkeep = EtcdUpkeep(etcd, ours=False)

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from shared.runtime.http.sockets import bound_socket
+from shared.adapters.http.sockets import bound_socket
 
 needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this kernel has no IPv6")
 
