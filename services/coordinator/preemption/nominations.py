@@ -33,7 +33,7 @@ from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import UNSCHEDULABLE, StatusReporter
 from shared.model.pod import Pod
-from shared.scheduling.cycle.filtering import rejection_of, run_filters
+from shared.scheduling.cycle.filtering import refusal_at
 from shared.scheduling.framework import Code
 from shared.scheduling.places import ClusterEvent, Place
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
@@ -339,17 +339,15 @@ class Nominations:
 
     def _hopeless(self, pod: Pod, node: str) -> bool:
         """Whether the node would not take the pod even when it were empty: cordoned since, tainted, gone."""
-        cluster, feasibility = self._state.cluster, self._state.feasibility
-        row = cluster.table.row_of.get(node)
+        row = self._state.cluster.table.row_of.get(node)
         if row is None:
             return True
-        prefiltered = self._state.constraints.judge(pod).prefiltered
-        found = rejection_of(feasibility, prefiltered, run_filters(cluster, feasibility, prefiltered), row)
-        return found is not None and found[0].code is Code.UNRESOLVABLE
+        found = refusal_at(self._state.feasibility, self._state.constraints.prefiltered(pod), row)
+        return found is not None and found.code is Code.UNRESOLVABLE
 
     def _finds_room(self, pod: Pod) -> bool:
         """Whether some node takes the pod by now: nobody has to leave for it."""
-        return not self._state.constraints.fits_nowhere(pod)
+        return self._state.constraints.finds_room(pod)
 
     # --- over -----------------------------------------------------------------------------------------------------
 

@@ -164,7 +164,7 @@ class Preemptor:
 
     def _finds_room(self, pod: Pod) -> bool:
         """Whether some node takes the pod by now: nobody has to leave for it."""
-        return not self._state.constraints.fits_nowhere(pod)
+        return self._state.constraints.finds_room(pod)
 
     # --- the search ---------------------------------------------------------------------------------------------
 

@@ -84,13 +84,27 @@ def rejection_of(
         return filtered.contested[row], False
     if filtered.mask[row]:
         return None
+    found = _alone_refuses(feasibility, prefiltered, row)
+    return None if found is None else (found, False)
+
+
+def refusal_at(feasibility: FeasibilityCache, prefiltered: Prefiltered, row: int) -> Rejection | None:
+    """Why one node does not take the pod as it stands, whoever is nominated there; None when it does."""
+    if prefiltered.rejection is not None:
+        return prefiltered.rejection
+    if prefiltered.named is not None and feasibility.table.names[row] not in prefiltered.named:
+        return NOT_NAMED
+    return _alone_refuses(feasibility, prefiltered, row)
+
+
+def _alone_refuses(feasibility: FeasibilityCache, prefiltered: Prefiltered, row: int) -> Rejection | None:
     local = feasibility.rejection(prefiltered.pod.pod_class, row)
     if local is None or local.plugin == LAST:
         for rule in prefiltered.rules:
             verdict = rule.verdict(row)
             if verdict is not None:
-                return Rejection(rule.name, *verdict), False
-    return None if local is None else (local, False)
+                return Rejection(rule.name, *verdict)
+    return local
 
 
 def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> Diagnosis:

@@ -1,10 +1,10 @@
-"""Which nodes a pod leaves to those that are nominated there: kept per class and priority, and moved by what changes.
+"""Which nodes a pod leaves to those that are nominated there: kept per class and priority, moved by what changes.
 
-    a node changes, or who is nominated there --> that row is unknown --asked for--> judged with the nominated ones added
+    a node changes, or who is nominated there --> row unknown --asked for--> judged with the nominated ones added
 
 Thousands may be nominated at once, each a node of its own, and every one that waits asks: so a row is judged once per
 change of it, many rows in one pass, and never anew for who asks. The verdict is that of ``DryRun`` with the nominated
-pods added; only pods about which their nodes alone decide are judged here, others prepare their rules for each question.
+pods added. Only pods about which their nodes alone decide are judged here; others prepare their rules each time.
 """
 
 from __future__ import annotations

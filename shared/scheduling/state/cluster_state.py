@@ -74,8 +74,8 @@ class ClusterState:
     ``objects_version`` counts changes of what rules read beside nodes and pods that stand: volumes, workloads,
     nominations; ``nominated``: pods by node and uid, ``nominated_to``: nodes by uid; ``members``: uids of pods that
     stand, by pod group; ``nominated_members``: by pod group, its nominated members per node; ``nominations`` counts
-    changes of who is nominated where; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away; ``release``:
-    by whose rules pods are judged."""
+    changes of who is nominated where; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away;
+    ``release``: by whose rules pods are judged."""
 
     def __init__(self, release: Release = Release.V1_38) -> None:
         self.release = release
