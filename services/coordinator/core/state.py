@@ -211,6 +211,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
+        self.cluster.first_come = True
         self.feasibility = FeasibilityCache(
             self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
         )

@@ -43,6 +43,9 @@ OUTCOMES: dict[int, str] = {
 }  # fmt: skip
 """As people are told; all others: refused."""
 
+EVICTIONS_PER_PLAN = 256
+"""A plan is answered once all that it asks for has its end: one that names thousands would tell late of the first."""
+
 NOTES: dict[int, str] = {
     EvictionReason.PREEMPTION: "Preempted by pod {0.preemptor} on node {0.node}",
     EvictionReason.RECLAIM: "Evicted since its queue gives back what it borrowed, for pod {0.preemptor}",
@@ -92,6 +95,7 @@ class Nominations:
         self._closing: dict[str, Making] = {}
         """By a pod of each: all is stored, and nodes are still being closed."""
         self.landing: dict[str, str] = {}
+        self._asking: list[Eviction] = []
 
     # --- made ---------------------------------------------------------------------------------------------------
 
@@ -231,8 +235,13 @@ class Nominations:
                     preemptor.priority,
                 )
             )  # fmt: skip
-        if evictions:
-            self._ledger.evict(evictions)
+        self._asking += evictions
+
+    def ask(self) -> None:
+        """Ask the victims of this turn to leave, in few plans: as many go at a time as the binder lets."""
+        asking, self._asking = self._asking, []
+        for at in range(0, len(asking), EVICTIONS_PER_PLAN):
+            self._ledger.evict(asking[at : at + EVICTIONS_PER_PLAN])
 
     @staticmethod
     def _leaves_for(known: Making, node: str) -> Pod:

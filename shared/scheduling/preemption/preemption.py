@@ -7,6 +7,7 @@ most important first; who does not fit beside the pod is a victim. Nodes that ev
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -116,26 +117,66 @@ def select_victims(dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterS
     return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced)
 
 
+Rank = tuple[int, int, int, int, tuple[int, ...]]
+"""By every criterion in turn: fewest violations, least important first victim, smallest sum of priorities, fewest
+victims, and of the most important victims the one that runs longest started last (``pickOneNodeForPreemption``)."""
+
+
+def rank(candidate: Candidate) -> Rank:
+    """The smaller, the better."""
+    victims, highest = candidate.victims, candidate.victims[0].priority
+    started = min(victim.start_time or NOT_STARTED for victim in victims if victim.priority == highest)
+    # later is better: characters count down, and the end of the text comes after all of them
+    later = (*(-ord(character) for character in started), 1)
+    total = sum(victim.priority + PRIORITY_OFFSET for victim in victims)
+    return candidate.violations, highest, total, len(victims), later
+
+
 def best_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that are best by every criterion in turn: fewest violations, least important first victim, smallest sum
-    of priorities, fewest victims, and of the most important victims the one that runs longest started last."""
-    criteria: tuple[Callable[[Candidate], int], ...] = (
-        lambda c: c.violations,
-        lambda c: c.victims[0].priority,
-        lambda c: sum(victim.priority + PRIORITY_OFFSET for victim in c.victims),
-        lambda c: len(c.victims),
-    )
-    best = list(candidates)
-    for criterion in criteria:
-        least = min(criterion(candidate) for candidate in best)
-        best = [candidate for candidate in best if criterion(candidate) == least]
-    latest = max(_earliest_start(candidate) for candidate in best)
-    return [candidate for candidate in best if _earliest_start(candidate) == latest]
+    """Those of the best rank."""
+    ranks = [rank(candidate) for candidate in candidates]
+    best = min(ranks)
+    return [candidate for candidate, its in zip(candidates, ranks, strict=True) if its == best]
 
 
-def _earliest_start(candidate: Candidate) -> str:
-    highest = candidate.victims[0].priority
-    return min(victim.start_time or NOT_STARTED for victim in candidate.victims if victim.priority == highest)
+class Ranked:
+    """Candidates, the best of which is taken off first: one search answers for many preemptors that are alike, and what
+    each further one costs grows with the logarithm of how many candidates there are."""
+
+    def __init__(self) -> None:
+        self._order: list[Rank] = []
+        self._of: dict[Rank, list[Candidate]] = {}
+        self._count = self._lawful = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def enough(self, limit: int) -> bool:
+        """``enough`` of these."""
+        return self._count >= limit and self._lawful > 0
+
+    def add(self, candidate: Candidate) -> None:
+        """One more."""
+        its = rank(candidate)
+        alike = self._of.get(its)
+        if alike is None:
+            alike = self._of[its] = []
+            heapq.heappush(self._order, its)
+        alike.append(candidate)
+        self._count += 1
+        self._lawful += not candidate.violations
+
+    def take(self, chance: float) -> Candidate:
+        """Take off one of the best. ``chance`` in [0, 1): which of them."""
+        alike = self._of[self._order[0]]
+        at = int(chance * len(alike))
+        alike[at], alike[-1] = alike[-1], alike[at]
+        candidate = alike.pop()
+        if not alike:
+            del self._of[heapq.heappop(self._order)]
+        self._count -= 1
+        self._lawful -= not candidate.violations
+        return candidate
 
 
 def _ineligible(state: ClusterState, pod: Pod, codes: dict[int, Code]) -> str:

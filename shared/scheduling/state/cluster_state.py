@@ -96,6 +96,9 @@ class ClusterState:
         self.nominated_members: dict[str, Counter[str]] = {}
         self.nominations = 0
         self._renominated_at: dict[str, int] = {}
+        self.first_come = False
+        """Of those of one priority that are nominated to one node, the earlier does not yield to the later: not
+        kube-scheduler's rule, where each waits for the other's victims."""
         self.members: dict[str, set[str]] = {}
         self.given_up: set[str] = set()
         self.renominated: dict[str, None] | None = None
@@ -148,6 +151,10 @@ class ClusterState:
 
     def nominate(self, pod: Pod) -> None:
         """Take over where a pending pod is nominated to, if anywhere; it holds nothing by that."""
+        there = self.nominated.get(pod.nominated_node) if pod.nominated_node and not pod.gates else None
+        if there is not None and (known := there.get(pod.uid)) is not None and _weighs_as(known, pod):
+            there[pod.uid] = pod  # it keeps its place before those that came after it
+            return
         self.withdraw_nomination(pod.uid, stays_on="" if pod.gates else pod.nominated_node)
         if pod.nominated_node and not pod.gates:
             self.objects_version += 1
@@ -194,12 +201,17 @@ class ClusterState:
 
     def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
         """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, but not itself, and no
-        fellow member of its group, with which it is placed together."""
-        return [
-            other
-            for other in self.nominated.get(node_name, {}).values()
-            if other.priority >= pod.priority and other.uid != pod.uid and not (pod.group and other.group == pod.group)
-        ]
+        fellow member of its group, with which it is placed together. With ``first_come`` none of equal priority that
+        came there after it either: room was made for those beside it, and their victims may take an hour."""
+        there, found, before = self.nominated.get(node_name, {}), [], True
+        own = self.first_come and pod.uid in there
+        for other in there.values():
+            if other.uid == pod.uid:
+                before = not own
+            elif other.priority > pod.priority or (other.priority == pod.priority and before):
+                if not (pod.group and other.group == pod.group):
+                    found.append(other)
+        return found
 
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
         """Pods nominated to a node that a preemptor of ``priority`` displaces."""
@@ -217,3 +229,10 @@ class ClusterState:
                 pod = self.index.get(uid)
                 if pod is None or pod.group != key:
                     yield f"members: {uid} is counted to {key}, and stands nowhere or for another"
+
+
+def _weighs_as(known: Pod, pod: Pod) -> bool:
+    """Whether a nominated pod's newer object counts exactly as the older for those that yield to it."""
+    return (known.pod_class, known.priority, known.group, known.namespace, known.labels, known.relations) == (
+        pod.pod_class, pod.priority, pod.group, pod.namespace, pod.labels, pod.relations,
+    )  # fmt: skip

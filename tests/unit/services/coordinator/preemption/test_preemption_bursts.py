@@ -55,3 +55,26 @@ def test_a_preemptor_yields_to_one_that_left_its_group_for_a_nomination() -> Non
     burst(scene, 2)
     scene.run(batch=100, until_s=3)
     assert len(set(scene.evicted)) == 2
+
+
+def test_room_that_came_free_is_used_though_the_victim_of_a_later_one_stays_on_the_node() -> None:
+    scene = crowded(1, 2)
+    burst(scene, 2)
+    scene.run(batch=100, until_s=3)
+    first = next(e for plan in scene.plans for e in plan.evictions if e.preemptor == "uid-high-0")
+    scene.delete_pod(first.uid)
+    scene.run(batch=100, until_s=15)
+    assert scene.bindings == [("uid-high-0", "n0")]
+    assert len(scene.evicted) == 2
+
+
+def test_the_later_of_two_leaves_the_room_to_the_earlier_when_its_own_victim_goes_first() -> None:
+    scene = crowded(1, 2)
+    burst(scene, 2)
+    scene.run(batch=100, until_s=3)
+    second = next(e for plan in scene.plans for e in plan.evictions if e.preemptor == "uid-high-1")
+    scene.delete_pod(second.uid)
+    scene.run(batch=100, until_s=15)
+    assert len(scene.bindings) == 1
+    assert len(scene.evicted) == 2
+    assert check_overcommit(scene) == []
