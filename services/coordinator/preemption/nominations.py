@@ -20,6 +20,7 @@ shows it there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -36,6 +37,7 @@ from shared.model.pod import Pod
 from shared.scheduling.cycle.filtering import refusal_at
 from shared.scheduling.framework import Code
 from shared.scheduling.places import ClusterEvent, Place
+from shared.scheduling.preemption.budgets import covers
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
 OUTCOMES: dict[int, str] = {
@@ -95,7 +97,11 @@ class Nominations:
         self._closing: dict[str, Making] = {}
         """By a pod of each: all is stored, and nodes are still being closed."""
         self.landing: dict[str, str] = {}
+        self.leaving: Counter[str] = Counter()
+        """By victim that is to leave, or leaves, the number of those that room is made for by that."""
         self._asking: list[Eviction] = []
+        self._promised: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+        """Victims that budgets cover and that were not asked yet, by uid: the name, and which budgets."""
 
     # --- made ---------------------------------------------------------------------------------------------------
 
@@ -116,6 +122,7 @@ class Nominations:
         leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
         held = self.holds.contended(pod for pod, _ in leaving.values())
         making = Making({}, leaving, forced, group, reason, held=held, left=dict.fromkeys(leaving))
+        self._promise(making)
         self._nominate(making, nodes)
         for pod in making.pods.values():
             self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node)
@@ -167,6 +174,31 @@ class Nominations:
         self._reporter.clear_nomination(other)
         state.queue.renominate(other.uid, replace(other, nominated_node=""))
         state.queue.rouse(other.uid, state.now)
+
+    def _promise(self, making: Making) -> None:
+        """Count the victims against the budgets that cover them, until each was asked, or is not to be."""
+        cluster = self._state.cluster
+        self.leaving.update(making.victims.keys())
+        for uid, (pod, _) in making.victims.items():
+            if self.leaving[uid] > 1:
+                continue
+            for budget in cluster.budgets:
+                if covers(budget, pod, cluster.release) and pod.name not in budget.disrupted and not pod.terminating:
+                    key = budget.namespace, budget.name
+                    cluster.promised.setdefault(key, set()).add(pod.name)
+                    self._promised.setdefault(uid, (pod.name, []))[1].append(key)
+                    self._state.budgets_version += 1
+
+    def _settle(self, victims: Iterable[str]) -> None:
+        """They were asked, or are not to be: from now on the budgets say so themselves."""
+        promised = self._state.cluster.promised
+        for uid in victims if self._promised else ():
+            name, keys = self._promised.pop(uid, ("", ()))
+            for key in keys:
+                promised[key].discard(name)
+                if not promised[key]:
+                    del promised[key]
+                self._state.budgets_version += 1
 
     def stored(self, uid: str, node: str) -> None:
         """The API server has a nomination; once it has all of them the victims may go."""
@@ -267,6 +299,7 @@ class Nominations:
         state, known = self._state, self.made.get(eviction.preemptor)
         current = known if known is not None and eviction.uid in known.victims else None
         state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
+        self._settle((eviction.uid,))
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
@@ -365,7 +398,17 @@ class Nominations:
         known = self.made.pop(uid, None)
         if known is not None and known.held:
             self.holds.leave(known.pods[uid].nominated_node)
+        if known is not None and not any(self.made.get(one) is known for one in known.pods):
+            self._release(known)
         return known
+
+    def _release(self, known: Making) -> None:
+        """Nobody waits any more for what its victims leave, but for those that are others' too."""
+        for victim in known.victims if not known.patient else ():
+            self.leaving[victim] -= 1
+            if not self.leaving[victim]:
+                del self.leaving[victim]
+                self._settle((victim,))
 
     def clear(self, pod: Pod) -> None:
         """A pod that waits is nominated nowhere any more, whoever nominated it."""

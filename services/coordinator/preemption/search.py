@@ -4,9 +4,9 @@
         --best candidate--> nominated (``nominations.py``: stored, victims evicted, woken)
 
 One search serves a whole group of pods that are judged alike (``parked_groups.py``), the first of them first: nodes are
-tried once, the best candidate goes to each in turn, and its node alone is tried again before the next is chosen. Only pods of lower priority are victims, and none that opted out by
-annotation; a member of a group that is preempted whole costs the group. A search waits for nothing: it goes on turn by
-turn.
+tried once, the best candidate goes to each in turn, and its node alone is tried again before the next is chosen. Only
+pods of lower priority are victims, and none that opted out by annotation; a member of a group that is preempted whole
+costs the group. A search waits for nothing: it goes on turn by turn.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class Preemptor:
         )
         if not possible:
             return None, (NO_VICTIMS,)
-        candidate = select_victims(dry_run, possible, state.cluster)
+        candidate = select_victims(dry_run, possible, state.cluster, self.nominations.leaving)
         if candidate is not None:
             return candidate, ()
         rejection = dry_run.rejection()

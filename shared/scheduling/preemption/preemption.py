@@ -8,7 +8,7 @@ most important first; who does not fit beside the pod is a victim. Nodes that ev
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from shared.model.pod import Pod
@@ -32,12 +32,13 @@ PRIORITY_OFFSET = 2**31
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """``victims`` of one node, and members of groups that leave whole with them, most important first; ``violations``:
-    how many of those break a budget, ``violating``: their uids."""
+    how many of those break a budget, ``violating``: their uids; ``leaving``: uids of those that leave anyway."""
 
     node_name: str
     victims: tuple[Pod, ...]
     violations: int
     violating: frozenset[str] = frozenset()
+    leaving: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,13 @@ def enough(found: Sequence[Candidate], limit: int) -> bool:
     return len(found) >= limit and any(not candidate.violations for candidate in found)
 
 
-def select_victims(dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterState) -> Candidate | None:
+def select_victims(
+    dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterState, leaving: Container[str] = ()
+) -> Candidate | None:
     """Who of the units of ``lower`` priority must leave the node; None when all of them do not suffice, or none must.
 
     Of a unit that leaves whole all members are victims, also on other nodes; it is put back whole or not at all.
+    ``leaving``: uids of pods that leave for somebody else already: they cost nobody anything, and are put back last.
     """
     possible = sorted(lower, key=lambda unit: unit.importance)
     here = {unit: [pod for pod in unit.pods if dry_run.holds(pod)] for unit in possible}
@@ -102,9 +106,14 @@ def select_victims(dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterS
             dry_run.remove(pod)
     if not possible or not dry_run.takes_beside_nominated():
         return None
-    violating = {pod.uid for pod in by_budget((pod for unit in possible for pod in unit.pods), state)[0]}
+    staying = (pod for unit in possible for pod in unit.pods if pod.uid not in leaving)
+    violating = {pod.uid for pod in by_budget(staying, state)[0]}
+
+    def turn(unit: VictimUnit) -> tuple[bool, bool]:
+        return all(pod.uid in leaving for pod in unit.pods), all(pod.uid not in violating for pod in unit.pods)
+
     victims: list[Pod] = []
-    for unit in sorted(possible, key=lambda unit: all(pod.uid not in violating for pod in unit.pods)):
+    for unit in sorted(possible, key=turn):
         for pod in here[unit]:
             dry_run.add(pod)
         if not dry_run.takes_beside_nominated():
@@ -114,7 +123,8 @@ def select_victims(dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterS
     if not victims:
         return None
     forced = frozenset(pod.uid for pod in victims if pod.uid in violating)
-    return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced)
+    gone = frozenset(pod.uid for pod in victims if pod.uid in leaving)
+    return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced, gone)
 
 
 Rank = tuple[int, int, int, int, tuple[int, ...]]
@@ -123,8 +133,13 @@ victims, and of the most important victims the one that runs longest started las
 
 
 def rank(candidate: Candidate) -> Rank:
-    """The smaller, the better."""
-    victims, highest = candidate.victims, candidate.victims[0].priority
+    """The smaller, the better; none is better than where everybody leaves anyway."""
+    victims = candidate.victims
+    if candidate.leaving:
+        victims = tuple(victim for victim in victims if victim.uid not in candidate.leaving)
+    if not victims:
+        return 0, -PRIORITY_OFFSET - 1, 0, 0, ()
+    highest = victims[0].priority
     started = min(victim.start_time or NOT_STARTED for victim in victims if victim.priority == highest)
     # later is better: characters count down, and the end of the text comes after all of them
     later = (*(-ord(character) for character in started), 1)

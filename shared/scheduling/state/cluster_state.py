@@ -96,6 +96,9 @@ class ClusterState:
         self.nominated_members: dict[str, Counter[str]] = {}
         self.nominations = 0
         self._renominated_at: dict[str, int] = {}
+        self.promised: dict[tuple[str, str], set[str]] = {}
+        """By a budget's namespace and name: pods that it covers and that are to be evicted, and were not yet, by name;
+        what it says it allows does not count those."""
         self.first_come = False
         """Of those of one priority that are nominated to one node, the earlier does not yield to the later: not
         kube-scheduler's rule, where each waits for the other's victims."""
@@ -208,9 +211,10 @@ class ClusterState:
         for other in there.values():
             if other.uid == pod.uid:
                 before = not own
+            elif pod.group and other.group == pod.group:
+                continue
             elif other.priority > pod.priority or (other.priority == pod.priority and before):
-                if not (pod.group and other.group == pod.group):
-                    found.append(other)
+                found.append(other)
         return found
 
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
