@@ -287,7 +287,7 @@ class Preemptor:
             again = self._candidate(pod, row)[0] if row is not None else None
             if again is not None and again.violations > chosen.violations and not state.settings.preemption_strict:
                 search.found.add(again)  # its budget was used up meanwhile: another node may do better
-            elif again is not None and again.violations <= chosen.violations:
+            elif row is not None and again is not None and again.violations <= chosen.violations:
                 message = search.untold.pop(uid, "") or failure_message(self._state.constraints.diagnosis(pod))
                 self.nominations.make({uid: again.node_name}, again.victims, again.violating, message)
                 search.first(row)  # others may leave there for the next of the group, and be as little loss
