@@ -113,6 +113,8 @@ class Waiting:
         self._priority: IntArray = np.zeros(64, np.int64)
         self._arrival: IntArray = np.zeros(64, np.int64)
         self._alive: BoolArray = np.zeros(64, np.bool_)
+        self._nominated: BoolArray = np.zeros(64, np.bool_)
+        self._together: BoolArray = np.zeros(64, np.bool_)
         self._priorities: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -136,7 +138,7 @@ class Waiting:
         key = gang_kind(pod, plugins) if need else group_key(pod)
         group = self.groups.get(key)
         if group is None:
-            group = self._new(key, pod, plugins)
+            group = self._new(key, pod, plugins, together=bool(need))
         elif plugins - group.plugins:
             self.blame(group, plugins)
         group.members[pod.uid] = arrival
@@ -189,27 +191,39 @@ class Waiting:
 
     # --- whom room could help -----------------------------------------------------------------------------------
 
-    def fitting(self, room: Room) -> list[int]:
-        """Numbers of the groups of which a member would fit into ``room``, in queue order: priority, then arrival."""
-        return self._ordered(self._alive & self._within(room))
+    def fitting(self, room: Room, unkept_at: Callable[[int], Room] | None = None) -> list[int]:
+        """Numbers of the groups of which a member would fit into ``room``, in queue order: priority, then arrival.
+
+        ``unkept_at``: what of the room is kept for nobody to whom a priority yields; None: all. Members of pod groups
+        may have it kept for them, and are not held back by that.
+        """
+        within = self._alive & self._within(room)
+        if unkept_at is not None and within.any():
+            within &= self._together | self._at_priorities(sorted(self._priorities), unkept_at)
+        return self._ordered(within)
 
     def opened(self, lowest: int, room_at: Callable[[int], Room]) -> list[int]:
-        """Numbers of the groups that could fit once pods of lower priority are evicted, in queue order.
+        """Numbers of the groups that could fit once pods of lower priority are evicted, in queue order; not pods that
+        are nominated: somebody leaves for them already.
 
         ``lowest``: the least priority of all pods that stand; ``room_at``: what there would be for a priority.
         """
         priorities = sorted(priority for priority in self._priorities if priority > lowest)
         if not priorities:
             return []
+        return self._ordered(self._at_priorities(priorities, room_at) & (self._together | ~self._nominated))
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _at_priorities(self, priorities: list[int], room_at: Callable[[int], Room]) -> BoolArray:
+        """The groups of these priorities, ascending, that fit into the room for theirs."""
         if len(priorities) > MAX_PRIORITIES:
-            return self._ordered(self._alive & (self._priority > lowest) & self._within(room_at(priorities[-1])))
+            return self._alive & (self._priority >= priorities[0]) & self._within(room_at(priorities[-1]))
         found: BoolArray = np.zeros(len(self._alive), np.bool_)
         for priority in priorities:
             alike = self._alive & (self._priority == priority)
             found |= alike & self._within(room_at(priority))
-        return self._ordered(found)
-
-    # --- inside -------------------------------------------------------------------------------------------------
+        return found
 
     def _within(self, room: Room) -> BoolArray:
         within: BoolArray = np.ones(len(self._alive), np.bool_)
@@ -224,7 +238,7 @@ class Waiting:
             numbers = numbers[np.lexsort((self._arrival[numbers], -self._priority[numbers]))]
         return numbers.tolist()
 
-    def _new(self, key: Hashable, pod: Pod, plugins: frozenset[str]) -> ParkedGroup:
+    def _new(self, key: Hashable, pod: Pod, plugins: frozenset[str], *, together: bool) -> ParkedGroup:
         if not self._free:
             self._grow()
         number = self._free.pop()
@@ -243,6 +257,8 @@ class Waiting:
         self._priority[number] = pod.priority
         self._arrival[number] = np.iinfo(np.int64).max
         self._alive[number] = True
+        self._nominated[number] = bool(pod.nominated_node)
+        self._together[number] = together or bool(pod.group)
         self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
         if group.relational:
             self._relate(group)
@@ -260,5 +276,7 @@ class Waiting:
             self._needs = np.pad(self._needs, ((0, 0), (0, extra)))
             self._priority, self._arrival = np.pad(self._priority, (0, extra)), np.pad(self._arrival, (0, extra))
             self._alive = np.pad(self._alive, (0, extra))
+            self._nominated = np.pad(self._nominated, (0, extra))
+            self._together = np.pad(self._together, (0, extra))
         self._by_number.extend([None] * (size - known))
         self._free.extend(range(size - 1, known - 1, -1))

@@ -283,6 +283,7 @@ class Core:
             if self.group_preemptor.begun:
                 state.work = max(1, work)
                 self.group_preemptor.step()
+        self.nominations.ask()
         if agenda.evaluation <= now or self.variants.samples:
             self.evaluation.step()
         if agenda.telling <= now:

@@ -87,6 +87,15 @@ class Constraints:
             mask = guidance.mask
         return not (self._feasibility.of(pod.pod_class).mask if mask is None else mask).any()
 
+    def finds_room(self, pod: Pod) -> bool:
+        """Whether some node takes the pod now; ``judge`` without its scores, for one that is not offered."""
+        prefiltered = self.prefiltered(pod)
+        if prefiltered.rejection is not None:
+            return False
+        mask = run_filters(self._cluster, self._feasibility, prefiltered, explain=False).mask
+        domain = self._domains.of(pod) if pod.group else None
+        return bool((mask if domain is None else mask & self._domains.rows(domain)).any())
+
     def rejecting_at(self, pod: Pod, row: int) -> str:
         """The plugin that keeps the pod from one node now; "" if it takes the pod."""
         name = self._cluster.table.names[row]

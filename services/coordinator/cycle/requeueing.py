@@ -15,7 +15,7 @@ Nobody is placed here; who is evicted is decided by ``preemption/search.py``.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -283,7 +283,7 @@ class Requeuer:
         free = self._free(row)
         work = 1 + len(waiting.groups) // 1000
         if change.left is None:
-            change.left = deque(waiting.fitting(free))
+            change.left = deque(self._fitting(node_name, free))
             change.left.extend(self._opened(row, free, frozenset(change.left)))
         while change.left and work < left:
             number = change.left.popleft()
@@ -303,6 +303,26 @@ class Requeuer:
             return 0 if column is None else int(table.allocatable[column, row] - table.requested[column, row])
 
         return free
+
+    def _fitting(self, node_name: str, free: Room) -> list[int]:
+        """Groups that would fit, those first for whom the room is kept; of the others the ones that leave them that."""
+        waiting, cluster = self._state.queue.waiting, self._state.cluster
+        kept = list(cluster.nominated.get(node_name, {}).values())
+        if not kept:
+            return waiting.fitting(free)
+
+        def unkept_at(priority: int) -> Room:
+            taken = Counter[str]()
+            for other in kept:
+                if other.priority >= priority:
+                    taken.update({PODS: 1}, **dict(other.pod_class.requests))
+            return lambda name: free(name) - taken[name]
+
+        own = [group for other in kept if (group := waiting.group_of(other.uid)) is not None]
+        own.sort(key=lambda group: (-group.pod.priority, group.head() or ()))
+        first = {group.number: None for group in own}
+        first.update(dict.fromkeys(waiting.fitting(free, unkept_at)))
+        return list(first)
 
     def _opened(self, row: int, free: Room, fitting: frozenset[int]) -> list[int]:
         """Groups that do not fit, but could once others are evicted."""

@@ -20,6 +20,7 @@ shows it there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -33,9 +34,10 @@ from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
-from shared.scheduling.cycle.filtering import rejection_of, run_filters
+from shared.scheduling.cycle.filtering import refusal_at
 from shared.scheduling.framework import Code
 from shared.scheduling.places import ClusterEvent, Place
+from shared.scheduling.preemption.budgets import covers
 from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
@@ -43,6 +45,9 @@ OUTCOMES: dict[int, str] = {
     EvictionOutcome.EVICTED: EVICTED, EvictionOutcome.GONE: GONE, EvictionOutcome.UNKNOWN: UNKNOWN,
 }  # fmt: skip
 """As people are told; all others: refused."""
+
+EVICTIONS_PER_PLAN = 256
+"""A plan is answered once all that it asks for has its end: one that names thousands would tell late of the first."""
 
 NOTES: dict[int, str] = {
     EvictionReason.PREEMPTION: "Preempted by pod {0.preemptor} on node {0.node}",
@@ -93,6 +98,11 @@ class Nominations:
         self._closing: dict[str, Making] = {}
         """By a pod of each: all is stored, and nodes are still being closed."""
         self.landing: dict[str, str] = {}
+        self.leaving: Counter[str] = Counter()
+        """By victim that is to leave, or leaves, the number of those that room is made for by that."""
+        self._asking: list[Eviction] = []
+        self._promised: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+        """Victims that budgets cover and that were not asked yet, by uid: the name, and which budgets."""
 
     # --- made ---------------------------------------------------------------------------------------------------
 
@@ -113,6 +123,7 @@ class Nominations:
         leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
         held = self.holds.contended(pod for pod, _ in leaving.values())
         making = Making({}, leaving, forced, group, reason, held=held, left=dict.fromkeys(leaving))
+        self._promise(making)
         self._nominate(making, nodes)
         for pod in making.pods.values():
             self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node)
@@ -164,6 +175,31 @@ class Nominations:
         self._reporter.clear_nomination(other)
         state.queue.renominate(other.uid, replace(other, nominated_node=""))
         state.queue.rouse(other.uid, state.now)
+
+    def _promise(self, making: Making) -> None:
+        """Count the victims against the budgets that cover them, until each was asked, or is not to be."""
+        cluster = self._state.cluster
+        self.leaving.update(making.victims.keys())
+        for uid, (pod, _) in making.victims.items():
+            if self.leaving[uid] > 1:
+                continue
+            for budget in cluster.budgets:
+                if covers(budget, pod, cluster.release) and pod.name not in budget.disrupted and not pod.terminating:
+                    key = budget.namespace, budget.name
+                    cluster.promised.setdefault(key, set()).add(pod.name)
+                    self._promised.setdefault(uid, (pod.name, []))[1].append(key)
+                    self._state.budgets_version += 1
+
+    def _settle(self, victims: Iterable[str]) -> None:
+        """They were asked, or are not to be: from now on the budgets say so themselves."""
+        promised = self._state.cluster.promised
+        for uid in victims if self._promised else ():
+            name, keys = self._promised.pop(uid, ("", ()))
+            for key in keys:
+                promised[key].discard(name)
+                if not promised[key]:
+                    del promised[key]
+                self._state.budgets_version += 1
 
     def stored(self, uid: str, node: str) -> None:
         """The API server has a nomination; once it has all of them the victims may go."""
@@ -232,8 +268,13 @@ class Nominations:
                     preemptor.priority,
                 )
             )  # fmt: skip
-        if evictions:
-            self._ledger.evict(evictions)
+        self._asking += evictions
+
+    def ask(self) -> None:
+        """Ask the victims of this turn to leave, in few plans: as many go at a time as the binder lets."""
+        asking, self._asking = self._asking, []
+        for at in range(0, len(asking), EVICTIONS_PER_PLAN):
+            self._ledger.evict(asking[at : at + EVICTIONS_PER_PLAN])
 
     @staticmethod
     def _leaves_for(known: Making, node: str) -> Pod:
@@ -259,6 +300,7 @@ class Nominations:
         state, known = self._state, self.made.get(eviction.preemptor)
         current = known if known is not None and eviction.uid in known.victims else None
         state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
+        self._settle((eviction.uid,))
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
@@ -340,17 +382,15 @@ class Nominations:
 
     def _hopeless(self, pod: Pod, node: str) -> bool:
         """Whether the node would not take the pod even when it were empty: cordoned since, tainted, gone."""
-        cluster, feasibility = self._state.cluster, self._state.feasibility
-        row = cluster.table.row_of.get(node)
+        row = self._state.cluster.table.row_of.get(node)
         if row is None:
             return True
-        prefiltered = self._state.constraints.judge(pod).prefiltered
-        found = rejection_of(feasibility, prefiltered, run_filters(cluster, feasibility, prefiltered), row)
-        return found is not None and found[0].code is Code.UNRESOLVABLE
+        found = refusal_at(self._state.feasibility, self._state.constraints.prefiltered(pod), row)
+        return found is not None and found.code is Code.UNRESOLVABLE
 
     def _finds_room(self, pod: Pod) -> bool:
         """Whether some node takes the pod by now: nobody has to leave for it."""
-        return not self._state.constraints.fits_nowhere(pod)
+        return self._state.constraints.finds_room(pod)
 
     # --- over -----------------------------------------------------------------------------------------------------
 
@@ -359,7 +399,17 @@ class Nominations:
         known = self.made.pop(uid, None)
         if known is not None and known.held:
             self.holds.leave(known.pods[uid].nominated_node)
+        if known is not None and not any(self.made.get(one) is known for one in known.pods):
+            self._release(known)
         return known
+
+    def _release(self, known: Making) -> None:
+        """Nobody waits any more for what its victims leave, but for those that are others' too."""
+        for victim in known.victims if not known.patient else ():
+            self.leaving[victim] -= 1
+            if not self.leaving[victim]:
+                del self.leaving[victim]
+                self._settle((victim,))
 
     def clear(self, pod: Pod) -> None:
         """A pod that waits is nominated nowhere any more, whoever nominated it."""

@@ -3,10 +3,10 @@
     parked --rows that evicting may open--> SEARCHING (some dry runs per turn) --none--> told so
         --best candidate--> nominated (``nominations.py``: stored, victims evicted, woken)
 
-One search serves a whole group of pods that are judged alike (``parked_groups.py``), the first of them first; a node is
-tried again only when something changed on it. Only pods of lower priority are victims, and none that opted out by
-annotation; a member of a group that is preempted whole costs the group. A search waits for nothing: it goes on turn by
-turn.
+One search serves a whole group of pods that are judged alike (``parked_groups.py``), the first of them first: nodes are
+tried once, the best candidate goes to each in turn, and its node alone is tried again before the next is chosen. Only
+pods of lower priority are victims, and none that opted out by annotation; a member of a group that is preempted whole
+costs the group. A search waits for nothing: it goes on turn by turn.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from shared.scheduling.preemption.preemption import (
     NEVER,
     TERMINATING,
     Candidate,
-    best_candidates,
-    enough,
+    Ranked,
     select_victims,
 )
 from shared.scheduling.preemption.resolvable import NO_VICTIMS, NOT_HELPFUL
@@ -62,7 +61,7 @@ class _Search:
     whole: bool
     rows: deque[int] = field(default_factory=deque)
     due: set[int] = field(default_factory=set)
-    found: list[Candidate] = field(default_factory=list)
+    found: Ranked = field(default_factory=Ranked)
     reasons: Counter[str] = field(default_factory=Counter)
     untold: dict[str, str] = field(default_factory=dict)
 
@@ -72,6 +71,12 @@ class _Search:
             if row not in self.due:
                 self.due.add(row)
                 self.rows.append(row)
+
+    def first(self, row: int) -> None:
+        """Try this one before the others."""
+        if row not in self.due:
+            self.due.add(row)
+            self.rows.appendleft(row)
 
     def next_row(self) -> int:
         """Take one off."""
@@ -165,7 +170,7 @@ class Preemptor:
 
     def _finds_room(self, pod: Pod) -> bool:
         """Whether some node takes the pod by now: nobody has to leave for it."""
-        return not self._state.constraints.fits_nowhere(pod)
+        return self._state.constraints.finds_room(pod)
 
     # --- the search ---------------------------------------------------------------------------------------------
 
@@ -181,9 +186,9 @@ class Preemptor:
                 continue
             if search.whole:
                 left -= self._look_everywhere(group.pod, search)
-            while search.rows and left > 0 and not enough(search.found, search.limit):
+            while search.rows and left > 0 and not search.found.enough(search.limit):
                 left -= self._try(group.pod, search, search.next_row())
-            if not search.rows or enough(search.found, search.limit):
+            if not search.rows or search.found.enough(search.limit):
                 left -= KNOWN_PER_DRY_RUN
                 self._conclude(group, search)
                 if key not in self.searches:
@@ -205,7 +210,7 @@ class Preemptor:
             return 1
         (candidate, reasons), work = self._known_or_tried(pod, row)
         if candidate is not None and not (candidate.violations and self._state.settings.preemption_strict):
-            search.found.append(candidate)
+            search.found.add(candidate)
         elif candidate is not None:
             search.reasons[NOT_HELPFUL] += 1
         else:
@@ -253,7 +258,7 @@ class Preemptor:
         )
         if not possible:
             return None, (NO_VICTIMS,)
-        candidate = select_victims(dry_run, possible, state.cluster)
+        candidate = select_victims(dry_run, possible, state.cluster, self.nominations.leaving)
         if candidate is not None:
             return candidate, ()
         rejection = dry_run.rejection()
@@ -278,17 +283,15 @@ class Preemptor:
             state.queue.rouse(uid, state.now, ClusterEvent.POD_DELETED)  # the others of the group search on
             return
         while search.found:
-            best = best_candidates(search.found)
-            chosen = best[int(state.rng.random() * len(best))]
-            search.found.remove(chosen)
+            chosen = search.found.take(state.rng.random())
             row = state.cache.table.row_of.get(chosen.node_name)
             again = self._candidate(pod, row)[0] if row is not None else None
             if again is not None and again.violations > chosen.violations and not state.settings.preemption_strict:
-                search.found.append(again)  # its budget was used up meanwhile: another node may do better
-            elif again is not None and again.violations <= chosen.violations:
+                search.found.add(again)  # its budget was used up meanwhile: another node may do better
+            elif row is not None and again is not None and again.violations <= chosen.violations:
                 message = search.untold.pop(uid, "") or failure_message(self._state.constraints.diagnosis(pod))
                 self.nominations.make({uid: again.node_name}, again.victims, again.violating, message)
-                search.add([] if row is None else [row])  # others may leave there for the next of the group
+                search.first(row)  # others may leave there for the next of the group, and be as little loss
                 return
         self._end(group, search)
 

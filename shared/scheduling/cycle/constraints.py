@@ -18,6 +18,7 @@ from shared.model.constraints import NO_NORMS, Norms
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
+from shared.scheduling.cycle.nominated import yielding
 from shared.scheduling.cycle.prefilter import Prefiltered, named_nodes, prefilter
 from shared.scheduling.cycle.scoring import norms_of, norms_over, relation_scores
 from shared.scheduling.framework import Rejection
@@ -51,7 +52,7 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
     if prefiltered.rejection is not None:
         return Guidance(prefiltered)
     images = state.images.score(pod.images)
-    ruled = bool(prefiltered.rules) or any(state.nominated_on(node, pod) for node in state.nominated)
+    ruled = bool(prefiltered.rules) or (bool(state.nominated) and yielding(state, feasibility).yields(pod))
     if not ruled and images is None and not may_relate(state, pod):
         return Guidance(prefiltered, norms=norms_of(feasibility, pod.pod_class))
     mask = run_filters(state, feasibility, prefiltered, explain=False).mask
@@ -89,12 +90,7 @@ def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod)
 
 def must_yield(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
     """Whether a node that would take the pod now is kept for a nominated one."""
-    mask, row_of = feasibility.of(pod.pod_class).mask, state.table.row_of
-    for node in state.nominated:
-        row = row_of.get(node)
-        if row is not None and mask[row] and state.nominated_on(node, pod):
-            return True
-    return False
+    return yielding(state, feasibility).yields(pod, feasibility.of(pod.pod_class).mask)
 
 
 def may_relate(state: ClusterState, pod: Pod) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import structs
@@ -19,6 +20,9 @@ from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.filters import LAST
 from shared.scheduling.framework import Filter, Rejection
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
+
+if TYPE_CHECKING:
+    from shared.scheduling.cycle.nominated import Yielding
 
 CACHE_BYTES = 2 * 1024 * 1024
 FEWEST_CLASSES = 64
@@ -74,6 +78,8 @@ class FeasibilityCache:
         self._cache_bytes = cache_bytes
         self._classes: OrderedDict[PodClass, Feasibility] = OrderedDict()
         self._statics: OrderedDict[PodClass, StaticVerdict] = OrderedDict()
+        self.yielding: Yielding | None = None
+        """What pods leave to those nominated, as far as somebody asked (``nominated.py``)."""
 
     def of(self, pod_class: PodClass) -> Feasibility:
         """The class's feasibility as of now."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
+from shared.scheduling.cycle.nominated import Contested, yielding
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
 from shared.scheduling.filters import LAST
 from shared.scheduling.framework import Rejection
@@ -22,10 +23,11 @@ from shared.scheduling.state.node_table import BoolArray
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """``mask [rows]``: nodes that take the pod. ``contested``: rejections by row that nominated pods cause."""
+    """``mask [rows]``: nodes that take the pod. ``contested``: rejections by row that nominated pods cause, to read
+    before anything changes."""
 
     mask: BoolArray
-    contested: dict[int, Rejection]
+    contested: Contested
 
 
 def run_filters(
@@ -39,14 +41,20 @@ def run_filters(
     mask: BoolArray = feasibility.of(pod.pod_class).mask.copy()
     if prefiltered.rejection is not None:
         mask[:] = False
-        return Filtered(mask, {})
+        return Filtered(mask, Contested.none(table.rows))
     for rule in prefiltered.rules:
         mask &= rule.mask()
     if prefiltered.named is not None:
         named: BoolArray = np.zeros(table.rows, np.bool_)
         named[[table.row_of[name] for name in prefiltered.named if name in table.row_of]] = True
         mask &= named
-    contested: dict[int, Rejection] = {}
+    if not state.nominated:
+        return Filtered(mask, Contested.none(table.rows))
+    if not prefiltered.rules:
+        found = yielding(state, feasibility).contested(pod, None if explain else mask)
+        mask &= ~found.mask
+        return Filtered(mask, found)
+    contested = Contested.none(table.rows)
     for node_name in state.nominated:
         row = table.row_of.get(node_name)
         if row is None or not (explain or mask[row]):
@@ -58,7 +66,7 @@ def run_filters(
                 dry_run.add(other)
             rejection = dry_run.rejection()
             if rejection is not None:
-                contested[row] = rejection
+                contested.put(row, rejection)
                 mask[row] = False
     return Filtered(mask, contested)
 
@@ -76,13 +84,27 @@ def rejection_of(
         return filtered.contested[row], False
     if filtered.mask[row]:
         return None
+    found = _alone_refuses(feasibility, prefiltered, row)
+    return None if found is None else (found, False)
+
+
+def refusal_at(feasibility: FeasibilityCache, prefiltered: Prefiltered, row: int) -> Rejection | None:
+    """Why one node does not take the pod as it stands, whoever is nominated there; None when it does."""
+    if prefiltered.rejection is not None:
+        return prefiltered.rejection
+    if prefiltered.named is not None and feasibility.table.names[row] not in prefiltered.named:
+        return NOT_NAMED
+    return _alone_refuses(feasibility, prefiltered, row)
+
+
+def _alone_refuses(feasibility: FeasibilityCache, prefiltered: Prefiltered, row: int) -> Rejection | None:
     local = feasibility.rejection(prefiltered.pod.pod_class, row)
     if local is None or local.plugin == LAST:
         for rule in prefiltered.rules:
             verdict = rule.verdict(row)
             if verdict is not None:
-                return Rejection(rule.name, *verdict), False
-    return None if local is None else (local, False)
+                return Rejection(rule.name, *verdict)
+    return local
 
 
 def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Prefiltered) -> Diagnosis:
@@ -107,12 +129,15 @@ def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Pr
             reasons.update(dict.fromkeys(NOT_NAMED.reasons, int((~named).sum())))
             plugins.add(NOT_NAMED.plugin)
         rows = rows[named]
-    if filtered.contested:
-        contested = np.isin(rows, np.fromiter(filtered.contested, np.int64, len(filtered.contested)))
-        for row in rows[contested].tolist():
-            reasons.update(filtered.contested[row].reasons)
-            plugins.add(filtered.contested[row].plugin)
-        rows = rows[~contested]
+    contested = filtered.contested
+    if prefiltered.named is None:
+        reasons.update(contested.reasons)
+        plugins.update(contested.plugins)
+    else:
+        for row in rows[contested.mask[rows]].tolist():
+            reasons.update(contested[row].reasons)
+            plugins.add(contested[row].plugin)
+    rows = rows[~contested.mask[rows]]
     rows = feasibility.sift(prefiltered.pod.pod_class, rows, reasons, plugins, last=False)
     for rule in prefiltered.rules:
         passing = rule.mask()[rows]

@@ -25,15 +25,19 @@ def covers(budget: DisruptionBudget, pod: Pod, release: Release = Release.V1_38)
 
 
 def by_budget(pods: Iterable[Pod], state: ClusterState) -> tuple[list[Pod], list[Pod]]:
-    """(pods whose eviction violates a budget, the others), in order; each eviction uses up what budgets allow."""
+    """(pods whose eviction violates a budget, the others), in order; each eviction uses up what budgets allow, and so
+    do those that are decided and not made yet."""
     budgets = state.budgets
-    allowed = [budget.allowed for budget in budgets]
+    counted = [budget.disrupted | state.promised.get((budget.namespace, budget.name), set()) for budget in budgets]
+    allowed = [
+        budget.allowed - len(names) + len(budget.disrupted) for budget, names in zip(budgets, counted, strict=True)
+    ]
     violating: list[Pod] = []
     others: list[Pod] = []
     for pod in pods:
         violated = False
         for index, budget in enumerate(budgets):
-            if not covers(budget, pod, state.release) or pod.name in budget.disrupted:
+            if not covers(budget, pod, state.release) or pod.name in counted[index]:
                 continue
             allowed[index] -= 1
             violated = violated or allowed[index] < 0

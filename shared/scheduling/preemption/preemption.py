@@ -7,7 +7,8 @@ most important first; who does not fit beside the pod is a victim. Nodes that ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import heapq
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from shared.model.pod import Pod
@@ -31,12 +32,13 @@ PRIORITY_OFFSET = 2**31
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """``victims`` of one node, and members of groups that leave whole with them, most important first; ``violations``:
-    how many of those break a budget, ``violating``: their uids."""
+    how many of those break a budget, ``violating``: their uids; ``leaving``: uids of those that leave anyway."""
 
     node_name: str
     victims: tuple[Pod, ...]
     violations: int
     violating: frozenset[str] = frozenset()
+    leaving: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,13 @@ def enough(found: Sequence[Candidate], limit: int) -> bool:
     return len(found) >= limit and any(not candidate.violations for candidate in found)
 
 
-def select_victims(dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterState) -> Candidate | None:
+def select_victims(
+    dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterState, leaving: Container[str] = ()
+) -> Candidate | None:
     """Who of the units of ``lower`` priority must leave the node; None when all of them do not suffice, or none must.
 
     Of a unit that leaves whole all members are victims, also on other nodes; it is put back whole or not at all.
+    ``leaving``: uids of pods that leave for somebody else already: they cost nobody anything, and are put back last.
     """
     possible = sorted(lower, key=lambda unit: unit.importance)
     here = {unit: [pod for pod in unit.pods if dry_run.holds(pod)] for unit in possible}
@@ -101,9 +106,14 @@ def select_victims(dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterS
             dry_run.remove(pod)
     if not possible or not dry_run.takes_beside_nominated():
         return None
-    violating = {pod.uid for pod in by_budget((pod for unit in possible for pod in unit.pods), state)[0]}
+    staying = (pod for unit in possible for pod in unit.pods if pod.uid not in leaving)
+    violating = {pod.uid for pod in by_budget(staying, state)[0]}
+
+    def turn(unit: VictimUnit) -> tuple[bool, bool]:
+        return all(pod.uid in leaving for pod in unit.pods), all(pod.uid not in violating for pod in unit.pods)
+
     victims: list[Pod] = []
-    for unit in sorted(possible, key=lambda unit: all(pod.uid not in violating for pod in unit.pods)):
+    for unit in sorted(possible, key=turn):
         for pod in here[unit]:
             dry_run.add(pod)
         if not dry_run.takes_beside_nominated():
@@ -113,29 +123,75 @@ def select_victims(dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterS
     if not victims:
         return None
     forced = frozenset(pod.uid for pod in victims if pod.uid in violating)
-    return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced)
+    gone = frozenset(pod.uid for pod in victims if pod.uid in leaving)
+    return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced, gone)
+
+
+Rank = tuple[int, int, int, int, tuple[int, ...]]
+"""By every criterion in turn: fewest violations, least important first victim, smallest sum of priorities, fewest
+victims, and of the most important victims the one that runs longest started last (``pickOneNodeForPreemption``)."""
+
+
+def rank(candidate: Candidate) -> Rank:
+    """The smaller, the better; none is better than where everybody leaves anyway."""
+    victims = candidate.victims
+    if candidate.leaving:
+        victims = tuple(victim for victim in victims if victim.uid not in candidate.leaving)
+    if not victims:
+        return 0, -PRIORITY_OFFSET - 1, 0, 0, ()
+    highest = victims[0].priority
+    started = min(victim.start_time or NOT_STARTED for victim in victims if victim.priority == highest)
+    # later is better: characters count down, and the end of the text comes after all of them
+    later = (*(-ord(character) for character in started), 1)
+    total = sum(victim.priority + PRIORITY_OFFSET for victim in victims)
+    return candidate.violations, highest, total, len(victims), later
 
 
 def best_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that are best by every criterion in turn: fewest violations, least important first victim, smallest sum
-    of priorities, fewest victims, and of the most important victims the one that runs longest started last."""
-    criteria: tuple[Callable[[Candidate], int], ...] = (
-        lambda c: c.violations,
-        lambda c: c.victims[0].priority,
-        lambda c: sum(victim.priority + PRIORITY_OFFSET for victim in c.victims),
-        lambda c: len(c.victims),
-    )
-    best = list(candidates)
-    for criterion in criteria:
-        least = min(criterion(candidate) for candidate in best)
-        best = [candidate for candidate in best if criterion(candidate) == least]
-    latest = max(_earliest_start(candidate) for candidate in best)
-    return [candidate for candidate in best if _earliest_start(candidate) == latest]
+    """Those of the best rank."""
+    ranks = [rank(candidate) for candidate in candidates]
+    best = min(ranks)
+    return [candidate for candidate, its in zip(candidates, ranks, strict=True) if its == best]
 
 
-def _earliest_start(candidate: Candidate) -> str:
-    highest = candidate.victims[0].priority
-    return min(victim.start_time or NOT_STARTED for victim in candidate.victims if victim.priority == highest)
+class Ranked:
+    """Candidates, the best of which is taken off first: one search answers for many preemptors that are alike, and what
+    each further one costs grows with the logarithm of how many candidates there are."""
+
+    def __init__(self) -> None:
+        self._order: list[Rank] = []
+        self._of: dict[Rank, list[Candidate]] = {}
+        self._count = self._lawful = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def enough(self, limit: int) -> bool:
+        """``enough`` of these."""
+        return self._count >= limit and self._lawful > 0
+
+    def add(self, candidate: Candidate) -> None:
+        """One more."""
+        its = rank(candidate)
+        alike = self._of.get(its)
+        if alike is None:
+            alike = self._of[its] = []
+            heapq.heappush(self._order, its)
+        alike.append(candidate)
+        self._count += 1
+        self._lawful += not candidate.violations
+
+    def take(self, chance: float) -> Candidate:
+        """Take off one of the best. ``chance`` in [0, 1): which of them."""
+        alike = self._of[self._order[0]]
+        at = int(chance * len(alike))
+        alike[at], alike[-1] = alike[-1], alike[at]
+        candidate = alike.pop()
+        if not alike:
+            del self._of[heapq.heappop(self._order)]
+        self._count -= 1
+        self._lawful -= not candidate.violations
+        return candidate
 
 
 def _ineligible(state: ClusterState, pod: Pod, codes: dict[int, Code]) -> str:

@@ -16,7 +16,6 @@ from shared.model.resources import PODS
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import Prefiltered
-from shared.scheduling.framework import Code
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray
 
@@ -50,12 +49,10 @@ def resolvable_rows(state: ClusterState, feasibility: FeasibilityCache, prefilte
         column = table.column_of.get(name)
         hopeless |= True if column is None else table.allocatable[column, : table.rows] < amount
     resolvable &= ~filtered.mask & (local.mask | ~hopeless)
-    for row, rejection in filtered.contested.items():
-        resolvable[row] &= rejection.code is Code.UNSCHEDULABLE
+    contested = filtered.contested
+    resolvable &= ~contested.unresolvable
     # amounts, ports or devices in use are free when the node is empty; a rule that rejects speaks for itself
-    rows = np.flatnonzero(resolvable & local.mask)
-    if filtered.contested:
-        rows = rows[~np.isin(rows, np.fromiter(filtered.contested, np.int64, len(filtered.contested)))]
+    rows = np.flatnonzero(resolvable & local.mask & ~contested.mask)
     for rule in prefiltered.rules:
         passing = rule.mask()[rows]
         rejected = rows[~passing]

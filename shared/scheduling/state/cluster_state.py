@@ -6,6 +6,7 @@ as nominated. It keeps ``ClusterCache`` (amounts) and ``PodIndex`` (who stands w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -72,8 +73,9 @@ class ClusterState:
     """The cluster as known here. ``namespaces``: labels by name; ``pod_groups``: by their keys; ``queues``: by name;
     ``objects_version`` counts changes of what rules read beside nodes and pods that stand: volumes, workloads,
     nominations; ``nominated``: pods by node and uid, ``nominated_to``: nodes by uid; ``members``: uids of pods that
-    stand, by pod group; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away; ``release``:
-    by whose rules pods are judged."""
+    stand, by pod group; ``nominated_members``: by pod group, its nominated members per node; ``nominations`` counts
+    changes of who is nominated where; ``given_up``: nodes where a nominated pod left room, by going elsewhere or away;
+    ``release``: by whose rules pods are judged."""
 
     def __init__(self, release: Release = Release.V1_38) -> None:
         self.release = release
@@ -91,6 +93,12 @@ class ClusterState:
         self.objects_version = 0
         self.nominated: dict[str, dict[str, Pod]] = {}
         self.nominated_to: dict[str, str] = {}
+        self.nominated_members: dict[str, Counter[str]] = {}
+        self.nominations = 0
+        self._renominated_at: dict[str, int] = {}
+        self.promised: dict[tuple[str, str], set[str]] = {}
+        """By a budget's namespace and name: pods that it covers and that are to be evicted, and were not yet, by name;
+        what it says it allows does not count those."""
         self.members: dict[str, set[str]] = {}
         self.given_up: set[str] = set()
         self.renominated: dict[str, None] | None = None
@@ -143,6 +151,10 @@ class ClusterState:
 
     def nominate(self, pod: Pod) -> None:
         """Take over where a pending pod is nominated to, if anywhere; it holds nothing by that."""
+        there = self.nominated.get(pod.nominated_node) if pod.nominated_node and not pod.gates else None
+        if there is not None and (known := there.get(pod.uid)) is not None and _weighs_as(known, pod):
+            there[pod.uid] = pod  # it keeps its place before those that came after it
+            return
         self.withdraw_nomination(pod.uid, stays_on="" if pod.gates else pod.nominated_node)
         if pod.nominated_node and not pod.gates:
             self.objects_version += 1
@@ -150,6 +162,7 @@ class ClusterState:
                 self.renominated[pod.uid] = None
             self.nominated.setdefault(pod.nominated_node, {})[pod.uid] = pod
             self.nominated_to[pod.uid] = pod.nominated_node
+            self._count_nomination(pod, pod.nominated_node, 1)
 
     def withdraw_nomination(self, uid: str, *, stays_on: str = "") -> None:
         """The pod is nominated nowhere any more, an unknown uid is fine; ``stays_on``: what was kept for it on this
@@ -163,9 +176,28 @@ class ClusterState:
         if node_name != stays_on:
             self.given_up.add(node_name)
         there = self.nominated[node_name]
-        del there[uid]
+        self._count_nomination(there.pop(uid), node_name, -1)
         if not there:
             del self.nominated[node_name]
+
+    def _count_nomination(self, pod: Pod, node_name: str, count: int) -> None:
+        self.nominations += 1
+        self._renominated_at.pop(node_name, None)
+        self._renominated_at[node_name] = self.nominations
+        if pod.group:
+            nodes = self.nominated_members.setdefault(pod.group, Counter())
+            nodes[node_name] += count
+            if not nodes[node_name]:
+                del nodes[node_name]
+            if not nodes:
+                del self.nominated_members[pod.group]
+
+    def renominated_since(self, count: int) -> Iterator[str]:
+        """Nodes where somebody was nominated, or is not any more, since ``nominations`` stood at ``count``."""
+        for node_name, at in reversed(self._renominated_at.items()):
+            if at <= count:
+                return
+            yield node_name
 
     def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
         """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, but not itself, and no
@@ -205,3 +237,10 @@ class ClusterState:
 def _turn(pod: Pod) -> tuple[str, str]:
     """Sorts pods by who came first."""
     return pod.created, pod.uid
+
+
+def _weighs_as(known: Pod, pod: Pod) -> bool:
+    """Whether a nominated pod's newer object counts exactly as the older for those that yield to it."""
+    return (known.pod_class, known.priority, known.group, known.namespace, known.labels, known.relations) == (
+        pod.pod_class, pod.priority, pod.group, pod.namespace, pod.labels, pod.relations,
+    )  # fmt: skip

@@ -325,14 +325,16 @@ def test_many_gangs_of_one_kind_cost_one_search_while_nothing_changes(monkeypatc
     assert searches <= 3
 
 
-def test_without_the_reservation_a_rival_steals_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_reservation_a_rival_steals_the_room() -> None:
     """Ablation: what keeps the room is that others yield to nominated members."""
     scene = full(2)
     scene.keep_victims = True
     tell_group(scene, 2)
     add_members(scene, 2)
     scene.run(batch=100, until_s=5)
-    monkeypatch.setattr(type(scene.core.state.cluster), "nominated_on", lambda *_: [])
+    cluster = scene.core.state.cluster
+    for uid in list(cluster.nominated_to):
+        cluster.withdraw_nomination(uid)
     scene.delete_pod(scene.evicted[0])
     scene.add_pod(make_pod("rival").cpu("3").priority(50).pod())
     scene.run(batch=100, until_s=10)

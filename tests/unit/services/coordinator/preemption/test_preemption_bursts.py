@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from services.coordinator.preemption.nominations import Nominations
+from shared.model.cluster_events import ObjectChanged
+from shared.model.cluster_objects import DisruptionBudget
+from shared.model.labels import selector_of_labels
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit
 
@@ -67,3 +71,69 @@ def test_a_preemptor_is_bound_as_its_room_comes_though_others_victims_do_not_lea
         scene.run(batch=100, until_s=15)
         assert len(scene.bindings) == count
     assert check_overcommit(scene) == []
+
+
+def test_room_that_came_free_is_used_though_the_victim_of_a_later_one_stays_on_the_node() -> None:
+    scene = crowded(1, 2)
+    burst(scene, 2)
+    scene.run(batch=100, until_s=3)
+    first = next(e for plan in scene.plans for e in plan.evictions if e.preemptor == "uid-high-0")
+    scene.delete_pod(first.uid)
+    scene.run(batch=100, until_s=15)
+    assert scene.bindings == [("uid-high-0", "n0")]
+    assert len(scene.evicted) == 2
+
+
+def test_the_later_of_two_leaves_the_room_to_the_earlier_when_its_own_victim_goes_first() -> None:
+    scene = crowded(1, 2)
+    burst(scene, 2)
+    scene.run(batch=100, until_s=3)
+    second = next(e for plan in scene.plans for e in plan.evictions if e.preemptor == "uid-high-1")
+    scene.delete_pod(second.uid)
+    scene.run(batch=100, until_s=15)
+    assert len(scene.bindings) == 1
+    assert len(scene.evicted) == 2
+    assert check_overcommit(scene) == []
+
+
+def guarded(allowed: int) -> Scene:
+    """Four nodes, a pod of low priority on each: two under one budget, and two without, which are more important."""
+    scene = Scene()
+    for number in range(4):
+        scene.add_node(make_node(f"n{number}").allocatable(cpu="1").node())
+        built = make_pod(f"low-{number}").cpu("1").priority(0 if number < 2 else 5).on(f"n{number}")
+        scene.add_pod(built.set(labels={"app": "kept" if number < 2 else "other"}).pod())
+    item = DisruptionBudget("default", "keep", selector_of_labels({"app": "kept"}), allowed=allowed)
+    scene.inbox.append(ObjectChanged("poddisruptionbudgets", "default/keep", item))
+    scene.begin()
+    scene.run()
+    return scene
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+@pytest.mark.parametrize("allowed", [0, 1, 2])
+def test_a_budget_is_counted_down_across_a_burst(allowed: int, batch: int) -> None:
+    """The API server counts an eviction when it is made; those that are decided and not made yet count here."""
+    scene = guarded(allowed)
+    scene.keep_victims = scene.hold_plans = True
+    burst(scene, 2)
+    scene.run(batch=batch, until_s=3)
+    asked = {eviction.uid for plan in scene.held_plans for eviction in plan.evictions}
+    assert len(asked) == 2
+    assert len(asked & {"uid-low-0", "uid-low-1"}) == allowed
+    scene.hold_plans = False
+    while scene.held_plans:
+        scene.inbox.append(scene.bind(scene.held_plans.pop()))
+    scene.run(batch=batch, until_s=3)
+    assert not scene.core.state.cluster.promised
+
+
+def test_without_counting_what_is_decided_a_burst_breaks_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ablation."""
+    monkeypatch.setattr(Nominations, "_promise", lambda *_: None)
+    scene = guarded(1)
+    scene.keep_victims = scene.hold_plans = True
+    burst(scene, 2)
+    scene.run(batch=100, until_s=3)
+    asked = {eviction.uid for plan in scene.held_plans for eviction in plan.evictions}
+    assert asked == {"uid-low-0", "uid-low-1"}
