@@ -219,7 +219,7 @@ def test_policies_go_into_shadow_and_back(operated: Operated) -> None:
     shown = operated.done("policy", "show")
     assert "next       canary 1 % when you promote it" in shown
     assert "next       withdrawn by itself: 3 bad windows" in shown
-    assert "compared   by the goal neutral: 0 windows" in shown
+    assert "compared   by the goal neutral (higher is better): 0 windows" in shown
     assert "candidate  best-fit@1, canary for 1 % of the pods" in operated.done("policy", "promote", "best-fit")
     assert "random is not the candidate; best-fit@1 is" in operated.refused("policy", "promote", "random")
     auto = operated.done("policy", "activate", "best-fit", "--percent", "10", "--auto", "--goal", "packing")

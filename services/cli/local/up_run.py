@@ -127,14 +127,15 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
             measured=False,
         )
         private = keeper.binary
-        click.echo(f"etcd {private.release or 'of unknown release'} ({private.path}, {private.why})", err=True)
-        if private.problem:
-            click.echo(f"warning: {private.problem}; name another with --etcd-binary or --etcd", err=True)
         stack.push_async_callback(keeper.stop)
         starting = asyncio.create_task(keeper.start())
         stack.push_async_callback(_cancelled, starting)
         settings = replace(settings, etcd=keeper.endpoint, etcd_own=True, etcd_quota_mb=keeper.quota_mb)
     await check_cluster(settings.kubeconfig, settings.context)
+    if private is not None:  # not before: bad input is told in one line, and nothing else
+        click.echo(f"etcd {private.release or 'of unknown release'} ({private.path}, {private.why})", err=True)
+        if private.problem:
+            click.echo(f"warning: {private.problem}; name another with --etcd-binary or --etcd", err=True)
     if starting is not None and settings.shards > 1:
         await starting
         starting = None  # as one that was named: the record of the shards is to be there before anybody leads

@@ -15,11 +15,10 @@ from services.coordinator.status.reporter import (
     NOMINATION_TRIES,
     NOMINATIONS_MORE,
     REPEATS_PER_S,
-    SCHEDULER_ERROR,
-    UNSCHEDULABLE,
     StatusReporter,
 )
 from shared.model.pod import Pod
+from shared.scheduling.reasons import SCHEDULER_ERROR, UNSCHEDULABLE
 from tests.builders import make_pod
 
 FULL = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s)."
