@@ -35,7 +35,7 @@ OBJECTS: dict[str, list[Json]] = {
     "ResilientAutoscaler": [
         {"targets": [{"name": "a", "scaleTargetRef": {"name": "a"}, "maxReplicas": 3}]},
         {
-            "policy": {}, "guards": {"unreliable": {}, "steps": {}, "rate": {}},
+            "policy": {}, "limits": {}, "canary": {},
             "targets": [{"name": "a", "scaleTargetRef": {"name": "a"}, "maxReplicas": 3}],
         },
     ],

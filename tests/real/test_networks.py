@@ -38,7 +38,7 @@ def test_a_mesh_of_ipv6_alone_places_pods_of_a_cluster_of_ipv6_alone(plane: Runn
     assert server_of(plane.url).host == "::1"
     client, peer = (url_of("http", "::1", free_port()) for _ in range(2))
     etcd = (
-        str(find_etcd()), "--name=e", f"--data-dir={tmp_path / 'etcd'}", f"--listen-client-urls={client}",
+        str(find_etcd().path), "--name=e", f"--data-dir={tmp_path / 'etcd'}", f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=e={peer}",
     )  # fmt: skip
