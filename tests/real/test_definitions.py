@@ -24,7 +24,7 @@ Json = dict[str, Any]
 DEFINITIONS = sorted((ROOT / "k8s").rglob("*-crd.yaml"))
 ONE_CONTAINER = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 OBJECTS: dict[str, list[Json]] = {
-    "Queue": [{}, {"preemption": {}}, {"preemption": {"borrowing": {}}}, {"guaranteed": {"cpu": "1"}}],
+    "Queue": [{}, {"parent": "above", "weight": 2}, {"guaranteed": {"cpu": 1}, "lendingLimit": {"cpu": "500m"}}],
     "LatencyTarget": [{"host": "127.0.0.1", "port": 80}],
     "TrainingJob": [
         {"template": ONE_CONTAINER},
