@@ -169,10 +169,10 @@ def groups(plane: RunningPlane, space: str) -> None:
 
 def objects(plane: RunningPlane, space: str) -> None:
     """A Queue and a LatencyTarget say in their status what is wrong with them."""
-    queue: Json = {"kind": "Queue", "metadata": {"name": f"orphan-{space}"[:60]}, "spec": {"parent": "nobody"}}
+    queue: Json = {"kind": "Queue", "metadata": {"name": f"orphan-{space}"}, "spec": {"parent": "nobody"}}
     target: Json = {
         "kind": "LatencyTarget",
-        "metadata": {"name": f"of-{space}"[:60]},
+        "metadata": {"name": f"of-{space}"},
         "spec": {"host": "::1", "port": 1},
     }
     for made in (queue, target):
