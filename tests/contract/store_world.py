@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from shared.ports import Delete, Put, Store, StoreEvent, WatchBatch
 
-PATIENCE_S = 10.0
+PATIENCE_S = 90.0
 
 
 @dataclass

@@ -43,7 +43,7 @@ class Access(StaticAccess):
 async def client_to(url: str, **options: object) -> AsyncIterator[KubeClient]:
     client = KubeClient(Access(url, **options))  # type: ignore[arg-type]
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             yield client
     finally:
         await client.close()

@@ -41,7 +41,10 @@ from tests.faults.tcp_proxy import TcpProxy
 async def collect(client: KubeClient, resource_version: str, number: int) -> list[WatchEvent[Any]]:
     """The first ``number`` events of a pod watch."""
     found: list[WatchEvent[Any]] = []
-    async with asyncio.timeout(20), contextlib.aclosing(client.watch(PODS, resource_version=resource_version)) as watch:
+    async with (
+        asyncio.timeout(120),
+        contextlib.aclosing(client.watch(PODS, resource_version=resource_version)) as watch,
+    ):
         async for item in watch:
             found.append(item)
             if len(found) == number:

@@ -82,7 +82,7 @@ async def test_an_idle_watch_is_told_the_revision_as_often_as_is_set(tmp_path: P
     async with EmbeddedEtcd(settings) as etcd:
         store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,)))
         written = await store.txn([], [Put("/elsewhere", b"")])
-        async with asyncio.timeout(30), aclosing(store.watch("/idle", start_revision=written.revision)) as batches:
+        async with asyncio.timeout(120), aclosing(store.watch("/idle", start_revision=written.revision)) as batches:
             async for batch in batches:
                 if batch.revision >= written.revision:
                     break

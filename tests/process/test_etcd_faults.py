@@ -22,7 +22,7 @@ from tests.faults.watch_checks import check_atomic, check_ordered, check_reliabl
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tests.process.test_binder_process import intents_left
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 MEMBERS = 8
-WAIT_S = 30.0
+WAIT_S = 90.0
 
 
 async def take_the_lead(store: EtcdStore) -> int:

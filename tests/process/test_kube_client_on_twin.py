@@ -210,7 +210,7 @@ async def test_the_reflector_sees_every_change_and_a_throttled_watch_loses_none(
     await inject(client, {"kind": "throttle", "method": "GET", "path": "/pods", "count": 2, "retry_after_s": 0})
     reflector = Reflector(client, PODS, backoff_s=0.01)
     seen: list[str] = []
-    async with asyncio.timeout(30), contextlib.aclosing(reflector.batches()) as batches:
+    async with asyncio.timeout(120), contextlib.aclosing(reflector.batches()) as batches:
         async for batch in batches:
             for item in batch:
                 if isinstance(item, Synced):

@@ -17,7 +17,7 @@ from tests.faults.etcd_process import EtcdProcess
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
 
 KEY = "/conclave/v1/coordinator/leader"
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 TTL_S = 3.0
 TURNS = 6
 """Of a candidate's loop, some 0.05 s each."""

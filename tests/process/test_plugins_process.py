@@ -46,7 +46,7 @@ async def test_a_mesh_places_by_a_users_policy_and_leaves_out_an_agent_without_h
         assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
 
         await mesh.start("bare", "agent", ["--etcd", mesh.etcd.endpoint, "--id", "bare"])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             log = mesh.folder / "coordinator-0.log"
             while "agent_filters_differ" not in log.read_text():  # noqa: ASYNC110  the log of another process tells
                 await asyncio.sleep(0.1)

@@ -58,7 +58,7 @@ async def conclave(*arguments: str) -> tuple[int, str, str]:
         sys.executable, "-m", "services.cli", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         out, error = await process.communicate()
     return process.returncode or 0, out.decode(), error.decode()
 

@@ -141,7 +141,7 @@ async def training(world: World) -> None:
     await world.call("PATCH", "/api/v1/namespaces/default/pods/elastic-worker-0/status", failed, MERGE)
     await shown(world, path, "elastic", lambda o: o["status"]["phase"] == "Failed")
     groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while any(o["metadata"]["name"] == "elastic" for o in (await world.call("GET", groups))["items"]):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 

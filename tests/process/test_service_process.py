@@ -186,7 +186,7 @@ process.stdout.readline()
 print(process.pid, flush=True)
 """
     parent = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=20, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
     )
     pid = int(parent.stdout)
     descriptor = os.pidfd_open(pid)

@@ -61,7 +61,7 @@ async def two_shards(folder: Path, home: dict[str, str], lender: dict[str, str])
 
 async def until(reached: Callable[[], Awaitable[bool]]) -> None:
     """Ask until it is so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             if await reached():
                 return

@@ -26,7 +26,7 @@ from tests.process.test_binder_process import add_pods, intents_left, nothing_wa
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 ROLES = ("coordinator", "binder")
-WAIT_S = 30.0
+WAIT_S = 90.0
 NODES, BURST = 8, 120
 
 

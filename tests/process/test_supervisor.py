@@ -39,7 +39,7 @@ class Recorder:
         self.news.set()
 
     async def until(self, event: str, count: int = 1) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while self.seen.count(event) < count:
                 self.news.clear()
                 await self.news.wait()

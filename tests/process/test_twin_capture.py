@@ -59,7 +59,7 @@ async def until(client: KubeClient, name: str, reached: Callable[[Pod], bool]) -
     if any(pod.metadata.name == name and reached(pod) for pod in listed.items):
         return
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(120),
         contextlib.aclosing(client.watch(PODS, resource_version=listed.resource_version)) as events,
     ):
         async for event in events:

@@ -77,7 +77,7 @@ async def _fill(kubeconfig: Path) -> None:
         listed = await client.list(PODS)
         names = {pod.metadata.name for pod in listed.items}
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             contextlib.aclosing(client.watch(PODS, resource_version=listed.resource_version)) as events,
         ):
             while len(names) < 2:

@@ -21,7 +21,7 @@ from tests.process.twin_process import running_twin
 
 pytestmark = pytest.mark.process
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 PROFILE = '{"u":[[0,300,41943040,0,0]]}'
 

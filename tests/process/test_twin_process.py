@@ -38,7 +38,7 @@ def call(
         headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": content},
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.status, json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read() or b"null")
@@ -87,7 +87,7 @@ def uids(folder: Path, seed: int) -> list[str]:
         return [one["metadata"]["uid"] for one in (created, *namespaces)]
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
 
 
 def test_a_seed_repeats_uids_and_a_twin_that_plays_nothing_says_so(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def first_uid(*flags: str) -> str:
                 data=json.dumps({"metadata": {"generateName": "team-"}}).encode(),
                 headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
             )
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 meta = json.load(answer)["metadata"]
             return f"{meta['name']} {meta['uid']}"
         finally:

@@ -53,7 +53,7 @@ def test_a_user_without_rights_is_told_which(twin, tmp_path):
 
     def post(url: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
         request = urllib.request.Request(url, json.dumps(body).encode(), admin)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)
 
     post(accounts, {"metadata": {"name": "nobody"}})

@@ -126,7 +126,7 @@ class World:
     async def fault_met(self, count: int) -> None:
         """Until a request has met the first rule, which was given with ``count``. The server tells nobody: it is asked
         again and again."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while True:
                 plan = await self.call("GET", "/twin/faults")
                 if plan["rules"][0]["count"] < count:
