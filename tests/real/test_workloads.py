@@ -108,7 +108,8 @@ def test_a_stateful_set_starts_in_order_and_gets_back_what_it_lost(
     assert bound(plane, namespace).keys() == {"db-0", "db-1", "db-2"}
     uid = plane.get("pod", "db-1", "-n", namespace)["metadata"]["uid"]
     plane.kubectl("delete", "pod", "db-1", "-n", namespace, "--wait=true")
-    plane.kubectl("rollout", "status", "-n", namespace, "statefulset/db", WITHIN)
+    plane.kubectl("wait", "-n", namespace, "--for=create", "pod/db-1", WITHIN)
+    plane.kubectl("wait", "-n", namespace, "--for=condition=Ready", "pod/db-1", WITHIN)
     again = plane.get("pod", "db-1", "-n", namespace)
     assert _node(again)
     assert again["metadata"]["uid"] != uid
@@ -230,7 +231,7 @@ def test_a_queue_holds_what_is_above_its_maximum_until_there_is_room(
             )
             if number < 2:
                 placed(plane, namespace, name)
-        waits(plane, namespace, "q-2", "QueueQuota")
+        waits(plane, namespace, "q-2", "NotReadyForScheduling")  # a node more would not help
         assert bound(plane, namespace).keys() == {"q-0", "q-1"}
         more = json.dumps({"spec": {"maximum": {"cpu": "3"}}})
         plane.kubectl("patch", f"queue.conclave.io/{namespace}", "--type=merge", "-p", more)
