@@ -10,10 +10,11 @@
                  +--------+-------------------------------+  (roused while its backoff still runs: BACKOFF)
 
 Order: priority first, then arrival. Backoff 1 s doubling to 10 s, as kube-scheduler; a pod that was roused is taken out
-of its backoff when nobody of its priority or above is active (kube-scheduler: when nobody is active at all), and where
-queues say who goes, at once. A pod is parked only when no node takes it at that moment, and whatever changes that
-rouses it (the coordinator's ``requeueing.py``): no wake-up is lost. Parked pods are held by group
-(``parked_groups.py``), so an event costs by whom it may help, not by how many wait.
+of its backoff when nobody of its priority or above is active (kube-scheduler: when nobody at all is), a gang that
+waits for the place of a member it had also before others of its priority, and where queues say who goes, at once. A pod
+is parked only when no node takes it at that moment, and whatever changes that rouses it (the coordinator's
+``requeueing.py``): no wake-up is lost. Parked pods are held by group (``parked_groups.py``), so an event costs by whom
+it may help, not by how many wait.
 
 Members of a pod group that go together or not at all (``join``) are one item: ordered by the group's priority and its
 first arrival, taken, backed off, parked and roused as one. One whose group cannot be tried yet is GATED: nothing but
@@ -116,7 +117,7 @@ class PodQueue(GroupQueue):
             return self._pop_in_turn(self.turns, now)
         active = self._top(self._active, Place.ACTIVE)
         eager = self._top(self._eager, Place.BACKOFF) if self._eager else None
-        early = eager is not None and (active is None or self._eager[0][0] < self._active[0][0])
+        early = eager is not None and (active is None or _rank(self._eager[0]) < _rank(self._active[0]))
         unit = eager if early else active
         if unit is None:
             return []
@@ -273,3 +274,8 @@ class PodQueue(GroupQueue):
     def count(self) -> dict[Place, int]:
         """Pods per place."""
         return dict(self._count)
+
+
+def _rank(line: tuple[int, int, int, str]) -> tuple[int, bool]:
+    """By what a unit leaves its backoff while others are active: its priority, and whether it goes ahead."""
+    return line[0], line[1] >= 0

@@ -81,6 +81,22 @@ def test_a_group_backs_off_together_and_a_member_that_joins_shares_its_backoff()
     assert names(queue, 1.0) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(("ahead", "first"), [(True, "again"), (False, "filler")])
+def test_a_group_that_waits_for_a_place_it_had_leaves_its_backoff_before_its_equals(ahead: bool, first: str) -> None:
+    queue = PodQueue()
+    queue.add(make_pod("filler").cpu("1").pod(), 0.0)
+    queue.pop_unit(0.0)
+    queue.park("uid-filler", FITS, 0.0)
+    queue.add(make_pod("again").cpu("1").pod(), 10.0, gated=True)
+    queue.join(KEY, ["uid-again"], 0, 10.0, ClusterEvent.MEMBER_ADDED, ahead=ahead)
+    queue.pop_unit(10.0)
+    queue.park_group(KEY, FITS, 1, 10.0)
+    for uid in ("uid-filler", "uid-again"):
+        queue.rouse(uid, 10.5, ClusterEvent.NODE_TAINTS)
+    sound(queue)
+    assert names(queue, 10.5) == [first]
+
+
 def test_a_refused_member_makes_its_group_wait_and_nobody_else() -> None:
     queue = joined("a", "b")
     queue.pop_unit(0.0)
