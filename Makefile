@@ -4,6 +4,9 @@ BIN := .venv/bin
 
 .PHONY: env demo reference test test-real test-scenarios test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
+# Tests start processes by the hundred: where no bytecode is kept, each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .venv/.installed: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
