@@ -3,9 +3,10 @@
     made --nominations stored, nodes held--> EVICTING (the binder evicts) --the last victim has left--> woken
 
 One lone pod, or members of a pod group over many nodes: the same. A nomination is in the pod's status before anybody is
-evicted, so a crash in between leaves either no victim touched or nominations that the next leader reads back. While a
-victim is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. The nominations are
-the reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
+evicted, so a crash in between leaves either no victim touched or nominations that the next leader reads back, and goes
+on with: a request of the dead may arrive yet, so the same node comes first, and there who leaves already. While a victim
+is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. The nominations are the
+reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
 
 Room may also be kept for a pod group by nominations alone (``keep``): nobody is asked to leave, and the API server is
 not told; whoever ends there leaves room that nobody else of the same or lower priority takes.
@@ -49,6 +50,9 @@ OUTCOMES: dict[int, str] = {
 EVICTIONS_PER_PLAN = 256
 """A plan is answered once all that it asks for has its end: one that names thousands would tell late of the first."""
 
+MOST_UNKNOWN = 4
+"""Times in a row that nobody knows whether a victim was asked: then others are looked for."""
+
 NOTES: dict[int, str] = {
     EvictionReason.PREEMPTION: "Preempted by pod {0.preemptor} on node {0.node}",
     EvictionReason.RECLAIM: "Evicted since its queue gives back what it borrowed, for pod {0.preemptor}",
@@ -65,7 +69,7 @@ class Making:
     is broken; ``reason``: what victims are told. ``patient``: nobody is asked to leave, they may end by themselves.
     ``held``: its nodes are closed to other schedulers meanwhile. ``stored``: those whose nomination the API server has,
     ``shown``: those that the watch has shown with it. ``unsure``: victims of which the binder could not say whether
-    they were asked.
+    they were asked; ``unknown``: by victim, how often that was.
     """
 
     pods: dict[str, Pod]
@@ -78,6 +82,7 @@ class Making:
     stored: set[str] = field(default_factory=set)
     shown: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
+    unknown: Counter[str] = field(default_factory=Counter)
     evicting: bool = False
     counted: bool = False
     """Somebody is known to leave for it."""
@@ -100,11 +105,18 @@ class Nominations:
         self.landing: dict[str, str] = {}
         self.leaving: Counter[str] = Counter()
         """By victim that is to leave, or leaves, the number of those that room is made for by that."""
+        self.given_up = 0
+        """Counts those that ended while somebody was still to leave for them."""
         self._asking: list[Eviction] = []
         self._promised: dict[str, tuple[str, list[tuple[str, str]]]] = {}
         """Victims that budgets cover and that were not asked yet, by uid: the name, and which budgets."""
 
     # --- made ---------------------------------------------------------------------------------------------------
+
+    def leaves(self, pod: Pod) -> bool:
+        """Whether a pod that stands is on its way out already, whoever asked it: for one that room is made for here, or
+        for one that is placed since; or a scheduler marked it, as a leader before does right before it deletes."""
+        return pod.uid in self.leaving or pod.preempted or self._state.evicted.outcome(pod.uid) in (ASKED, EVICTED)
 
     def make(
         self,
@@ -317,13 +329,22 @@ class Nominations:
                 pass  # the watch tells when it left
             case EvictionOutcome.UNKNOWN:
                 if current is not None:
-                    current.unsure.add(eviction.uid)
-                    state.queue.rouse(eviction.preemptor, state.now)
+                    current.unknown[eviction.uid] += 1
+                    if current.unknown[eviction.uid] >= MOST_UNKNOWN:
+                        self._not_gone(eviction, result)
+                    else:
+                        current.unsure.add(eviction.uid)
+                        state.queue.rouse(eviction.preemptor, state.now)
             case _:
-                level, facts = "warning", {"pod_uid": eviction.uid, "reason": result.reason}
-                state.log("eviction_failed", level=level, preemptor=eviction.preemptor, **facts)
-                if current is not None:
-                    self.failed(eviction.preemptor)
+                self._not_gone(eviction, result)
+
+    def _not_gone(self, eviction: Eviction, result: EvictionResult) -> None:
+        """The victim stays: somebody else may have to go."""
+        facts = {"pod_uid": eviction.uid, "preemptor": eviction.preemptor, "reason": result.reason}
+        self._state.log("eviction_failed", level="warning", **facts)
+        known = self.made.get(eviction.preemptor)
+        if known is not None and eviction.uid in known.victims:
+            self.end(known)
 
     def not_asked(self, eviction: Eviction) -> None:
         """The plan that carried the request was refused: nobody was asked to leave by it."""
@@ -405,7 +426,10 @@ class Nominations:
 
     def _release(self, known: Making) -> None:
         """Nobody waits any more for what its victims leave, but for those that are others' too."""
-        for victim in known.victims if not known.patient else ():
+        if known.patient:
+            return
+        self.given_up += self._stands(known)
+        for victim in known.victims:
             self.leaving[victim] -= 1
             if not self.leaving[victim]:
                 del self.leaving[victim]
