@@ -131,7 +131,7 @@ class PodIntake:
         """The pod is gone."""
         self._state.gated.discard(uid)
         if uid in self._state.groups.key_of:
-            self._state.groups.see_gone(uid)
+            self._state.groups.see_deleted(uid)
         self._drop(uid)
         self.release(uid)
 

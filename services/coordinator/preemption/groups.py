@@ -317,7 +317,8 @@ class GroupPreemptor:
             search.steps = search_group(
                 state.cluster, state.feasibility, group, pods, self._bound(key),
                 may_evict=lambda pod: pod.preemptible and pod.uid not in stuck,
-                leaving=self._nominations.leaves, strict=state.settings.preemption_strict, patient=search.patient,
+                leaving=self._nominations.leaves, ran=state.groups.ran,
+                strict=state.settings.preemption_strict, patient=search.patient,
             )  # fmt: skip
         return next(search.steps)
 

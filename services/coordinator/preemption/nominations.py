@@ -4,7 +4,7 @@
 
 One lone pod, or members of a pod group over many nodes: the same. A nomination is in the pod's status before anybody is
 evicted, so a crash in between leaves either no victim touched or nominations that the next leader reads back, and goes
-on with: a request of the dead may arrive yet, so the same node comes first, and there who leaves already. While a victim
+on with: a request of the dead may arrive yet, so the same node comes first, there who leaves already. While a victim
 is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. The nominations are the
 reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
 

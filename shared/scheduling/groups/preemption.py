@@ -94,16 +94,17 @@ def search_group(
     *,
     may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible,
     leaving: Callable[[Pod], bool] = lambda _: False,
+    ran: Callable[[str], int] = lambda _: 0,
     strict: bool = False,
     patient: bool = False,
 ) -> Generator[int, None, GroupPreemption]:
     """The search; nothing is changed. It yields its work after each part, and reads the cluster as it is then: what it
-    returns is to be checked again (``still_helps``). ``leaving``: who leaves for somebody already. ``strict``: no
-    budget may be broken. ``patient``: nobody will be asked to leave: whoever ends by itself is waited for, also those
-    as important as the group."""
+    returns is to be checked again (``still_helps``). ``leaving``: who leaves for somebody already; ``ran``:
+    how many members of a group count that have ended. ``strict``: no budget may be broken. ``patient``: nobody will be
+    asked to leave: whoever ends by itself is waited for, also those as important as the group."""
     hunt = _Hunt(cluster, feasibility, group, members, bound, patient)
     hunt.may_evict = lambda pod: pod.group != group.key and may_evict(pod) and (pod.ends or not patient)
-    hunt.leaving = leaving
+    hunt.leaving, hunt.ran = leaving, ran
     hunt.strict = strict and not patient
     return hunt.search()
 
@@ -176,6 +177,7 @@ class _Hunt:
         self.patient = patient
         self.may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible
         self.leaving: Callable[[Pod], bool] = lambda _: False
+        self.ran: Callable[[str], int] = lambda _: 0
         self.strict = False
 
     def search(self) -> Generator[int, None, GroupPreemption]:
@@ -362,9 +364,8 @@ class _Hunt:
         group, standing = self.cluster.pod_groups.get(key), self.cluster.members.get(key, ())
         pods = [self.cluster.index.get(uid) for uid in standing]
         running = _running(pod for pod in pods if pod is not None)
-        if group is None or not group.gang or running < group.min_count:
-            return len(pods)
-        return running - group.min_count
+        needed = max(0, group.min_count - self.ran(key)) if group is not None and group.gang else 0
+        return running - needed if running >= needed else len(pods)
 
     def _reprieved(self, trial: Trial, steps: Sequence[_Step], violating: set[str]) -> Work:
         """Everybody who is not in the way stays: who breaks a budget first, then by importance, gangs before pods."""
