@@ -11,9 +11,9 @@ reservation: nobody of the same or lower priority takes that room (``ClusterStat
 Room may also be kept for a pod group by nominations alone (``keep``): nobody is asked to leave, and the API server is
 not told; whoever ends there leaves room that nobody else of the same or lower priority takes.
 
-Beside another scheduler the nodes are closed to it first, and stay so until the pods are bound (``holds.py``). What was
-made for a unit in vain, since others took it or nobody left, is counted (``Tries``): after some times in a row nobody
-is asked to leave for it for a while.
+Beside another scheduler the nodes are closed to it before, and stay so until the pods are bound (``holds.py``). What
+was made for a unit in vain, since others took it or nobody left, is counted (``Tries``): after some times in a row
+nobody is asked to leave for it for a while.
 
 A victim is asked once. One that is only assumed where it was to be may yet go elsewhere: it is asked when the watch
 shows it there.
@@ -145,10 +145,12 @@ class Nominations:
 
     def keep(self, nodes: Mapping[str, str], victims: Iterable[Pod], group: str) -> Making:
         """As ``make``, but nobody is asked to leave here: those that are there may end, or somebody else asks them.
-        ``group``: the pod group of whose members it is; "": of a lone pod."""
+        ``group``: the pod group of whose members it is; "": of a lone pod. To other schedulers the nodes are closed as
+        soon as may be: nothing waits for that."""
         accounts = self._state.cluster.cache.accounts
         there = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
-        making = Making({}, there, frozenset(), group, patient=True)
+        held = self.holds.contended(pod for pod, _ in there.values())
+        making = Making({}, there, frozenset(), group, patient=True, held=held)
         self._nominate(making, nodes)
         return making
 
