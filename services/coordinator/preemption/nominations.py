@@ -83,6 +83,8 @@ class Making:
     shown: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
     unknown: Counter[str] = field(default_factory=Counter)
+    open: dict[str, None] = field(default_factory=dict)
+    """Nodes that were not yet seen closed, once all is stored."""
     evicting: bool = False
     counted: bool = False
     """Somebody is known to leave for it."""
@@ -100,8 +102,8 @@ class Nominations:
         self.made: dict[str, Making] = {}
         self.holds = Holds(state)
         self.tries = Tries(state)
-        self._closing: dict[str, Making] = {}
-        """By a pod of each: all is stored, and nodes are still being closed."""
+        self._closing: dict[str, list[Making]] = {}
+        """By node that is still being closed, those of which all is stored, each under one of its nodes."""
         self.landing: dict[str, str] = {}
         self.leaving: Counter[str] = Counter()
         """By victim that is to leave, or leaves, the number of those that room is made for by that."""
@@ -223,24 +225,26 @@ class Nominations:
         known.stored.add(uid)
         if len(known.stored) < len(known.pods):
             return
-        if not self._closed(known):
-            self._closing[next(iter(known.pods))] = known
-            return
-        self._begin(known)
+        if known.held:
+            known.open = dict.fromkeys(pod.nominated_node for pod in known.pods.values())
+        self._begin_closed(known)
 
-    def _closed(self, known: Making) -> bool:
-        """Whether every node that is to be held is."""
-        return not known.held or all(self.holds.stands(pod.nominated_node) for pod in known.pods.values())
+    def _begin_closed(self, known: Making) -> None:
+        """Go on once every node that is to be closed is. Each is looked at until it is, and not again."""
+        while known.open:
+            node = next(iter(known.open))
+            if not self.holds.stands(node):
+                self._closing.setdefault(node, []).append(known)
+                return
+            del known.open[node]
+        self._begin(known)
 
     def node_held(self, node: str, *, hold: bool, ok: bool, gone: bool) -> None:
         """A node was closed or opened, or not; those that waited for it may go on."""
         self.holds.answered(node, hold=hold, ok=ok, gone=gone)
-        for uid, known in list(self._closing.items()):
-            if self.made.get(uid) is not known:
-                del self._closing[uid]
-            elif self._closed(known):
-                del self._closing[uid]
-                self._begin(known)
+        for known in self._closing.pop(node, ()):
+            if not known.evicting and any(self.made.get(uid) is known for uid in known.pods):
+                self._begin_closed(known)
 
     def _begin(self, known: Making) -> None:
         """Everything is as it must be for the victims to be asked, if that still helps."""

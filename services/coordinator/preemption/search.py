@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -55,8 +55,9 @@ Tried = tuple[Candidate | None, tuple[str, ...]]
 @dataclass(slots=True)
 class _Search:
     """A search under way for a group that waited all the time. ``rows`` not yet tried, in the order to try them,
-    ``due`` the same as a set; ``reasons``: why the others do not help; ``untold``: members that are to be told the end,
-    with what keeps them; ``whole``: all nodes that may be opened are still to be added."""
+    ``due`` the same as a set; ``turn``: members whose turn is still to come, where the first may evict nobody, as of
+    when so many had joined (``listed``); ``reasons``: why the others do not help; ``untold``: members that are to be
+    told the end, with what keeps them; ``whole``: all nodes that may be opened are still to be added."""
 
     group: ParkedGroup
     nodes: int
@@ -64,6 +65,8 @@ class _Search:
     whole: bool
     rows: deque[int] = field(default_factory=deque)
     due: set[int] = field(default_factory=set)
+    turn: Iterator[str] = field(default_factory=lambda: iter(()))
+    listed: int = 0
     found: Ranked = field(default_factory=Ranked)
     reasons: Counter[str] = field(default_factory=Counter)
     untold: dict[str, str] = field(default_factory=dict)
@@ -272,10 +275,7 @@ class Preemptor:
         """The search is over: nominate the best that still stands for the first of the group, and go on for the next;
         or say why nothing helps."""
         state = self._state
-        tries = self.nominations.tries
-        uid = group.first(1)[0]
-        if tries.refusal(uid):  # the first for whom somebody may still be asked to leave
-            uid = next((one for one in group.first(len(group.members)) if not tries.refusal(one)), "")
+        uid = self._first(group, search)
         if not uid:
             self._end(group, search)
             return
@@ -298,6 +298,20 @@ class Preemptor:
                 search.first(row)  # others may leave there for the next of the group, and be as little loss
                 return
         self._end(group, search)
+
+    def _first(self, group: ParkedGroup, search: _Search) -> str:
+        """The first for whom somebody may be asked to leave, "" where there is none. Those that may not are passed over
+        once in a search, not again for each of the others; who joins meanwhile comes after them."""
+        refusal = self.nominations.tries.refusal
+        (uid,) = group.first(1)
+        if not refusal(uid):
+            return uid
+        while search.listed < group.joined:
+            for uid in search.turn:
+                if uid in group.members and not refusal(uid):
+                    return uid
+            search.listed, search.turn = group.joined, iter(group.first(len(group.members)))
+        return next((uid for uid in search.turn if uid in group.members and not refusal(uid)), "")
 
     def _chosen(self, pod: Pod, search: _Search) -> Candidate:
         """The best that was found; where a leader before nominated the pod, its node, if no more budgets break there:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+import pytest
 from msgspec.structs import replace
 
+from services.coordinator.core.events import Event, NodeHeld
 from services.coordinator.core.instructions import HoldNode, PatchCondition, SendPlan
 from services.coordinator.core.state import CoreSettings
-from services.coordinator.preemption.holds import AT_MOST_S, LONGEST_AGAIN_S
+from services.coordinator.preemption.holds import AT_MOST_S, LONGEST_AGAIN_S, Holds
 from services.coordinator.preemption.tries import MOST, PAUSE_S
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
@@ -273,3 +277,32 @@ def test_a_gang_that_starves_alone_in_its_cluster_closes_no_node() -> None:
     scene.run(batch=100, until_s=30.0)
     assert scene.core.state.cluster.nominated_to
     assert holds(scene) == []
+
+
+def looks_at_holds(count: int, monkeypatch: pytest.MonkeyPatch) -> float:
+    """How often it is asked whether a node is closed, for each of a burst of preemptors."""
+    scene, stands, asked = beside(count), Holds.stands, 0
+
+    def counted(holds: Holds, node: str) -> bool:
+        nonlocal asked
+        asked += 1
+        return stands(holds, node)
+
+    monkeypatch.setattr(Holds, "stands", counted)
+    for number in range(count):
+        scene.add_pod(high(f"high{number}").pod())
+    late: list[Event] = []
+    while scene.inbox:  # all nominations are stored before the first node is known to be closed
+        scene.step()
+        late += [event for event in scene.inbox if isinstance(event, NodeHeld)]
+        scene.inbox = deque(event for event in scene.inbox if not isinstance(event, NodeHeld))
+    scene.inbox.extend(late)
+    scene.run(batch=100, until_s=3)
+    assert len(late) == len(set(scene.evicted)) == count
+    return asked / count
+
+
+def test_a_node_that_is_closed_costs_those_that_wait_for_it_and_not_all_preemptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert looks_at_holds(4, monkeypatch) == looks_at_holds(12, monkeypatch) <= 2
