@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 
 from services.coordinator.core.due import Due
 from services.coordinator.core.state import State
-from services.coordinator.preemption.nominations import Making, Nominations
+from services.coordinator.preemption.making import Making
+from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.patience import Patience
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod import Pod

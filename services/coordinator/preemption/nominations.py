@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -32,13 +31,14 @@ from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.holds import Holds
+from services.coordinator.preemption.making import Making
+from services.coordinator.preemption.promises import Promises
 from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.scheduling.cycle.filtering import refusal_at
 from shared.scheduling.framework import Code
 from shared.scheduling.places import ClusterEvent, Place
-from shared.scheduling.preemption.budgets import covers
 from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
@@ -61,37 +61,6 @@ NOTES: dict[int, str] = {
 """What people are told of a victim."""
 
 
-@dataclass(slots=True, eq=False)
-class Making:
-    """Room for ``pods``, by uid, each nominated to its node, that ``victims`` leave, by uid with where each stands.
-
-    ``group``: the pod group whose members they are; "": there is one, and it is alone. ``forced``: victims whose budget
-    is broken; ``reason``: what victims are told. ``patient``: nobody is asked to leave, they may end by themselves.
-    ``held``: its nodes are closed to other schedulers meanwhile. ``stored``: those whose nomination the API server has,
-    ``shown``: those that the watch has shown with it. ``unsure``: victims of which the binder could not say whether
-    they were asked; ``unknown``: by victim, how often that was.
-    """
-
-    pods: dict[str, Pod]
-    victims: dict[str, tuple[Pod, str]]
-    forced: frozenset[str]
-    group: str = ""
-    reason: EvictionReason = EvictionReason.PREEMPTION
-    patient: bool = False
-    held: bool = False
-    stored: set[str] = field(default_factory=set)
-    shown: set[str] = field(default_factory=set)
-    unsure: set[str] = field(default_factory=set)
-    unknown: Counter[str] = field(default_factory=Counter)
-    open: dict[str, None] = field(default_factory=dict)
-    """Nodes that were not yet seen closed, once all is stored."""
-    evicting: bool = False
-    counted: bool = False
-    """Somebody is known to leave for it."""
-    left: dict[str, None] = field(default_factory=dict)
-    """Victims that stood where they were when somebody looked last."""
-
-
 class Nominations:
     """Those of one term by the nominated pod's uid; ``landing``: victims not seen bound yet."""
 
@@ -110,8 +79,7 @@ class Nominations:
         self.given_up = 0
         """Counts those that ended while somebody was still to leave for them."""
         self._asking: list[Eviction] = []
-        self._promised: dict[str, tuple[str, list[tuple[str, str]]]] = {}
-        """Victims that budgets cover and that were not asked yet, by uid: the name, and which budgets."""
+        self._promises = Promises(state)
 
     # --- made ---------------------------------------------------------------------------------------------------
 
@@ -193,29 +161,11 @@ class Nominations:
         state.queue.rouse(other.uid, state.now)
 
     def _promise(self, making: Making) -> None:
-        """Count the victims against the budgets that cover them, until each was asked, or is not to be."""
-        cluster = self._state.cluster
+        """Its victims are to leave, and count against the budgets that cover them."""
         self.leaving.update(making.victims.keys())
         for uid, (pod, _) in making.victims.items():
-            if self.leaving[uid] > 1:
-                continue
-            for budget in cluster.budgets:
-                if covers(budget, pod, cluster.release) and pod.name not in budget.disrupted and not pod.terminating:
-                    key = budget.namespace, budget.name
-                    cluster.promised.setdefault(key, set()).add(pod.name)
-                    self._promised.setdefault(uid, (pod.name, []))[1].append(key)
-                    self._state.budgets_version += 1
-
-    def _settle(self, victims: Iterable[str]) -> None:
-        """They were asked, or are not to be: from now on the budgets say so themselves."""
-        promised = self._state.cluster.promised
-        for uid in victims if self._promised else ():
-            name, keys = self._promised.pop(uid, ("", ()))
-            for key in keys:
-                promised[key].discard(name)
-                if not promised[key]:
-                    del promised[key]
-                self._state.budgets_version += 1
+            if self.leaving[uid] == 1:
+                self._promises.make(pod)
 
     def stored(self, uid: str, node: str) -> None:
         """The API server has a nomination; once it has all of them the victims may go."""
@@ -318,7 +268,7 @@ class Nominations:
         state, known = self._state, self.made.get(eviction.preemptor)
         current = known if known is not None and eviction.uid in known.victims else None
         state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
-        self._settle((eviction.uid,))
+        self._promises.settle(eviction.uid)
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
@@ -439,7 +389,7 @@ class Nominations:
             self.leaving[victim] -= 1
             if not self.leaving[victim]:
                 del self.leaving[victim]
-                self._settle((victim,))
+                self._promises.settle(victim)
 
     def clear(self, pod: Pod) -> None:
         """A pod that waits is nominated nowhere any more, whoever nominated it."""

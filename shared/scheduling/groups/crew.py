@@ -123,7 +123,9 @@ class Crew:
         least = min(pod.priority for pod in self.members)
         for node in cluster.nominated if self.ruled else self.held.apart:
             row = cluster.table.row_of.get(node)
-            for other in cluster.nominated[node].values() if row is not None else ():
+            if row is None:
+                continue
+            for other in cluster.nominated[node].values():
                 if other.priority >= least and other.uid not in mine and (self.ruled or apart(other.pod_class)):
                     yield other, row
 
