@@ -84,9 +84,18 @@ class Nominations:
     # --- made ---------------------------------------------------------------------------------------------------
 
     def leaves(self, pod: Pod) -> bool:
-        """Whether a pod that stands is on its way out already, whoever asked it: for one that room is made for here, or
-        for one that is placed since; or a scheduler marked it, as a leader before does right before it deletes."""
-        return pod.uid in self.leaving or pod.preempted or self._state.evicted.outcome(pod.uid) in (ASKED, EVICTED)
+        """Whether a pod that stands is on its way out already: for one that room is made for here, for one that is
+        placed since, or marked, as a leader before does right before it deletes. Not where that was for others."""
+        if pod.uid in self.leaving or self._state.evicted.outcome(pod.uid) in (ASKED, EVICTED):
+            return True
+        return pod.preempted and not self._theirs(pod.uid)
+
+    def _theirs(self, uid: str) -> bool:
+        """Whether the node of a pod is meant for pods of another scheduler: its victims look like ours."""
+        cluster = self._state.cluster
+        account = cluster.cache.accounts.get(uid)
+        there = cluster.nominated.get(account.node_name, {}) if account is not None else {}
+        return any(pod.scheduler_name != self._state.scheduler_name for pod in there.values())
 
     def make(
         self,

@@ -279,6 +279,18 @@ def test_a_gang_that_starves_alone_in_its_cluster_closes_no_node() -> None:
     assert holds(scene) == []
 
 
+@pytest.mark.parametrize("nominated", [False, True])
+def test_the_victim_of_another_schedulers_preemptor_is_not_counted_on(nominated: bool) -> None:
+    """It carries the same mark as ours: what it leaves is for the pod that is nominated there, though that yields."""
+    scene = full(2)
+    scene.change_pod("uid-low0", preempted=True, terminating=True)
+    scene.add_pod(replace(theirs("theirs"), nominated_node="n0" if nominated else "", priority=10))
+    scene.run()
+    low = scene.core.state.cluster.index.get("uid-low0")
+    assert low is not None
+    assert scene.core.nominations.leaves(low) is not nominated
+
+
 def looks_at_holds(count: int, monkeypatch: pytest.MonkeyPatch) -> float:
     """How often it is asked whether a node is closed, for each of a burst of preemptors."""
     scene, stands, asked = beside(count), Holds.stands, 0
