@@ -113,7 +113,7 @@ async def _lead(
     async with asyncio.TaskGroup() as group:
         group.create_task(shell.run())
         telling = tell_unserved(
-            AUTOSCALERS, "k8s/components/autoscaler", may_list=api.may_list, note=runtime.health.note,
+            AUTOSCALERS, "k8s/components/autoscaler", lists=api.lists, note=runtime.health.note,
             subject="resilient_autoscalers",
         )  # fmt: skip
         group.create_task(telling)

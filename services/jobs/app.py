@@ -131,7 +131,7 @@ async def _lead(
         tasks.create_task(shell.run())
         tasks.create_task(rollouts.follow(shell.post_one))
         telling = tell_unserved(
-            TRAINING_JOBS, "k8s/components/jobs", may_list=api.may_list, note=runtime.health.note,
+            TRAINING_JOBS, "k8s/components/jobs", lists=api.lists, note=runtime.health.note,
             subject="training_jobs",
         )  # fmt: skip
         tasks.create_task(telling)

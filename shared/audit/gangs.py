@@ -3,7 +3,8 @@
 I5: of a gang none, or at least its minimum, stands. Bindings are single requests, so a gang that is being bound stands
 in part for a moment: a bind that leaves it below its minimum begins that moment, and ``BINDING_S`` later it must be
 over. A gang that had its minimum and lost members (finished, deleted, evicted) breaks no rule by that: nothing is bound
-to it. Members that ran to their end within one incarnation count as standing.
+to it. Members that ran to their end within one incarnation count as standing, also where they are deleted then; not
+those that were deleted first. An incarnation is over once nobody stands, unless fewer than the minimum have succeeded.
 
 What excuses a gang that stays in part: somebody else broke it while it was being bound (a member or a node was deleted,
 the minimum was raised, the group went), or the API server refuses the Bindings of the members that are missing, and
@@ -34,11 +35,13 @@ own choice, several times the time from a decision to its Binding on a loaded ma
 
 @dataclass(slots=True)
 class Gang:
-    """One group's members and what became of them. ``counted``: bound in this incarnation and not deleted since."""
+    """One group's members and what became of them. ``counted``: bound in this incarnation, and not deleted since but
+    those that had succeeded (``ran``)."""
 
     group: Group
     standing: dict[str, PodView] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
+    ran: set[str] = field(default_factory=set)
     pending: dict[str, bool] = field(default_factory=dict)
     """Members that wait, and whether their condition says that their Binding was refused."""
     whole: bool = False
@@ -141,7 +144,9 @@ class Gangs:
         if not any(seen):
             self._note("orphan", f"{pod.key} is bound, but its group {gang.group.key} does not exist")
         if not gang.standing and (gang.whole or not gang.counted):
-            gang.counted, gang.whole, gang.began_s = set(), False, None
+            if len(gang.ran) >= gang.group.least(time_s):
+                gang.ran = set()
+            gang.counted, gang.whole, gang.began_s = set(gang.ran), False, None
         if gang.began_s is None:
             gang.began_s = time_s
         self._topology(gang, pod, time_s)
@@ -180,8 +185,11 @@ class Gangs:
         known = gang.standing.pop(pod.uid, None) is not None or pod.uid in gang.pending
         gang.pending.pop(pod.uid, None)
         if not gone:
+            if pod.succeeded and not pod.terminating and pod.uid in gang.counted:
+                gang.ran.add(pod.uid)
             return
-        gang.counted.discard(pod.uid)
+        if pod.uid not in gang.ran:
+            gang.counted.discard(pod.uid)
         gang.left_s = time_s
         if gang.in_part and known:
             self._hurt(gang, time_s)

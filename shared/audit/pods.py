@@ -35,6 +35,7 @@ class PodView:
     evicted: tuple[str, str] | None
     refused: bool = False
     plain: bool = True
+    succeeded: bool = False
 
     @property
     def amounts(self) -> Amounts:
@@ -74,6 +75,7 @@ def pod_view(pod: Json, groups: Groups, scheduler_name: str | None) -> PodView:
         evicted=evicted,
         refused=refused,
         plain=_plain(spec, meta.get("annotations") or {}, requests),
+        succeeded=status.get("phase") == "Succeeded",
     )
 
 

@@ -56,9 +56,9 @@ class ParkedGroup:
     a nomination would stand for those that must yield to it. ``plugins``: those that rejected them; ``number``: its row
     of the index.
 
-    ``needs``: of members that stand for a pod group, how many places it lacks for their kind; ``lack``: so many must
-    come free before the least of them could be met; ``gained`` counts how often some did, ``tried``: its value when
-    that pod group was parked.
+    ``joined``: how often a member came. ``needs``: of members that stand for a pod group, how many places it lacks for
+    their kind; ``lack``: so many must come free before the least of them could be met; ``gained`` counts how often some
+    did, ``tried``: its value when that pod group was parked.
     """
 
     key: Hashable
@@ -69,6 +69,7 @@ class ParkedGroup:
     order: list[tuple[int, str]] = field(default_factory=list)
     needs: dict[str, int] = field(default_factory=dict)
     lack: int = 1
+    joined: int = 0
     gained: int = 0
     tried: dict[str, int] = field(default_factory=dict)
 
@@ -142,6 +143,7 @@ class Waiting:
         elif plugins - group.plugins:
             self.blame(group, plugins)
         group.members[pod.uid] = arrival
+        group.joined += 1
         if need:
             group.needs[pod.uid], group.tried[pod.uid] = need, group.gained
             group.lack = 1

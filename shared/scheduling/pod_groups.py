@@ -50,6 +50,8 @@ class Members:
     done: set[str] = field(default_factory=set)
     """Members that have succeeded: they count no more, but they have run."""
     failed: set[str] = field(default_factory=set)
+    past: int = 0
+    """How many have succeeded and are deleted since, in the run that goes on: somebody may do that at once."""
     excused: int = 0
     """How many of those that have succeeded or failed may stand for members that are not there: somebody would have
     come in their place by now."""
@@ -78,6 +80,11 @@ class Members:
 
     def __bool__(self) -> bool:
         return bool(self.pending or self.bound or self.foreign or self.done or self.failed)
+
+    @property
+    def succeeded(self) -> int:
+        """Those that have run to their end, whether they are there still or not."""
+        return len(self.done) + self.past
 
     @property
     def there(self) -> int:
@@ -126,6 +133,8 @@ class PodGroups:
         known = members.pending.get(uid)
         if not members.there:
             members.excused = 0  # what comes now is waited for anew
+            if members.succeeded >= self.minimum(pod.group):
+                members.past = 0  # and it is another run
         self.key_of[uid] = pod.group
         members.pending[uid] = pod
         if known is None:
@@ -180,15 +189,23 @@ class PodGroups:
             self._touch(pod.group, ClusterEvent.MEMBER_ADDED, pod.uid)
 
     def see_ended(self, pod: Pod) -> None:
-        """A pod that has succeeded or failed."""
+        """A pod that has succeeded or failed. One that was deleted before, or evicted, has not run to its end, whatever
+        it says."""
         key = self.key_of.get(pod.uid, "")
         if key and (pod.uid in self.members[key].done or pod.uid in self.members[key].failed):
             return
         self.see_gone(pod.uid)
-        if pod.group:
+        if pod.group and not pod.terminating:
             self.key_of[pod.uid] = pod.group
             members = self._into(pod.group)
             (members.done if pod.phase == "Succeeded" else members.failed).add(pod.uid)
+
+    def see_deleted(self, uid: str) -> None:
+        """There is no such pod any more; one that had succeeded counts on."""
+        members = self.members.get(self.key_of.get(uid, ""))
+        if members is not None and uid in members.done:
+            members.past += 1
+        self.see_gone(uid)
 
     def see_gone(self, uid: str) -> None:
         """The pod is deleted, terminating, finished, or cannot be tried; an unknown uid is fine."""
@@ -253,7 +270,8 @@ class PodGroups:
         """What happened since the last call, by group."""
         touched, self.touched = self.touched, {}
         for key in touched:
-            if key in self.members and not self.members[key]:
+            members = self.members.get(key)
+            if members is not None and not members and not (members.past and key in self._objects):
                 del self.members[key]
         return touched
 
@@ -288,7 +306,22 @@ class PodGroups:
         members = self.members.get(key)
         if members is None or not members.excused:
             return 0
-        return min(members.excused, len(members.done) + len(members.failed), self.missing(key))
+        return min(members.excused, members.succeeded + len(members.failed), self.missing(key))
+
+    def ran(self, key: str) -> int:
+        """How many members that have ended count beside those that run: a gang that ends one by one is not broken. The
+        minimum of a Job is what may still run, without those that have succeeded."""
+        members, group = self.members.get(key), self._objects.get(key)
+        if members is None or (group is not None and group.source is Source.JOB):
+            return self.ended(key)
+        return max(members.succeeded, self.ended(key))
+
+    def broken(self, key: str) -> bool:
+        """Whether fewer members run than the minimum, and none is on its way."""
+        members = self.members.get(key)
+        if members is None or not members.bound or members.away:
+            return False
+        return len(members.bound) + self.ran(key) < self.minimum(key)
 
     def as_it_stands(self, key: str) -> PodGroup | None:
         """As ``group``, with the minimum that those who are there must reach."""

@@ -50,9 +50,11 @@ def of_object(watched: Watched) -> Gate:
     return Gate("NoGo", why) if why else OPEN
 
 
-def of_service(watched: Watched, target: Target, state: State, hpa: HpaFact | str | None, *, wall_s: float) -> Gate:
+def of_service(
+    watched: Watched, target: Target, state: State, hpa: HpaFact | str | None, *, allowed: int, wall_s: float
+) -> Gate:
     """Why one service of an object that may act is not written. ``hpa``: as read in this round, in the mode that sets
-    bounds."""
+    bounds; ``allowed``: what would be written."""
     scaler, cluster = watched.scaler, state.cluster
     # one that looks on, is paused or has no go writes nothing, so it is in nobody's way
     others = sorted(
@@ -67,7 +69,7 @@ def of_service(watched: Watched, target: Target, state: State, hpa: HpaFact | st
     ):
         return Gate("Canary", f"not in the {scaler.canary_services} % of the services that are acted upon")
     found = watched.foreign.get(target.name)
-    if found is not None and found.stands(wall_s):
+    if found is not None and found.holds(allowed, wall_s):
         return Gate("ForeignWriter", f"{target.ref}: {foreign_text(scaler, target, found, wall_s)}")
     there = cluster.hpas_of(scaler.namespace, target.ref)
     if scaler.mode is Mode.ACT_ON_SCALE and there:

@@ -16,7 +16,7 @@ from services.autoscaler.core.saying import say
 from services.autoscaler.core.state import State
 from services.autoscaler.core.watched import Stage, Watched
 from shared.autoscaling.safety import foreign
-from shared.autoscaling.safety.foreign import Expected, Foreign
+from shared.autoscaling.safety.foreign import Earlier, Expected, Foreign
 from shared.model.autoscaler import ForeignWriter, Go, Mode
 from shared.wire.records import AutoscaleRecord, ForeignSeen, ScaledTo
 
@@ -103,7 +103,7 @@ class Rounds:
                 watched.unsure[name] = one.wrote
         for name, seen in last.foreign.items():
             watched.foreign[name] = Foreign(seen.value, seen.by, Go(*seen.go), seen.at, seen.times, seen.kept)
-            watched.foreign_times[name] = seen.times
+            watched.earlier[name] = Earlier(seen.times, (seen.at,))
 
     def _find_foreign(self, watched: Watched, read: RoundRead, gate: Gate) -> list[Instruction]:
         out: list[Instruction] = []
@@ -119,28 +119,28 @@ class Rounds:
             watched.unsure.clear()
             watched.bounded.clear()
             watched.foreign.clear()
-            watched.foreign_times.clear()
+            watched.earlier.clear()
         for target in watched.scaler.targets:
             shown, writer = _shown(watched, read, target.name)
             if shown is None:
                 continue
             before, expected = watched.foreign.get(target.name), watched.expected.get(target.name)
-            times = watched.foreign_times.get(target.name, 0)
+            earlier = watched.earlier.get(target.name, Earlier())
             found = foreign.seen(
-                expected, shown, by=writer, go=watched.scaler.go, before=before, wall_s=read.wall_s, times=times
+                expected, shown, by=writer, go=watched.scaler.go, before=before, wall_s=read.wall_s, earlier=earlier
             )
             if found is None:
                 hpa = read.hpas.get(target.name)
                 if target.name not in watched.bounded or not isinstance(hpa, HpaFact) or hpa.maximum == target.maximum:
                     continue
-                found = Foreign(shown, hpa.writer, watched.scaler.go, read.wall_s, times + 1)
+                found = foreign.found(shown, hpa.writer, watched.scaler.go, read.wall_s, earlier)
             watched.foreign[target.name] = found
             if found == before:
                 continue
             watched.unsure.pop(target.name, None)
             watched.expected.pop(target.name, None)
             watched.bounded.discard(target.name)
-            watched.foreign_times[target.name] = found.times
+            watched.earlier[target.name] = earlier.then(read.wall_s)
             self._state.stats.foreign_writes += 1
             facts = (("object", watched.scaler.key), ("service", target.name), ("value", found.value))
             out.append(Log("warning", "foreign_writer", (*facts, ("by", repr(found.by)[:80]))))
@@ -198,7 +198,14 @@ class Rounds:
             broken = Gate("RuleBroken", f"the verdict breaks a rule: {decided.broken[0]}; please report it")
             return {target.name: broken for target in watched.scaler.targets}
         return {
-            target.name: gates.of_service(watched, target, self._state, read.hpas.get(target.name), wall_s=read.wall_s)
+            target.name: gates.of_service(
+                watched,
+                target,
+                self._state,
+                read.hpas.get(target.name),
+                allowed=decided.verdict.allowed.get(target.name, 0),
+                wall_s=read.wall_s,
+            )
             for target in watched.scaler.targets
         }
 

@@ -15,7 +15,7 @@ from enum import Enum
 from services.autoscaler.core.instructions import ScaleTo, SetBounds
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.drift import Drift
-from shared.autoscaling.safety.foreign import Expected, Foreign
+from shared.autoscaling.safety.foreign import Earlier, Expected, Foreign
 from shared.autoscaling.safety.scene import Change
 from shared.errors import InvalidTransition
 from shared.model.autoscaler import Autoscaler, Go
@@ -76,8 +76,8 @@ class Watched:
     owed: dict[str, int] = field(default_factory=dict)
     """Of these, what the decision under way takes up; it is unsure again where that is not written."""
     foreign: dict[str, Foreign] = field(default_factory=dict)
-    foreign_times: dict[str, int] = field(default_factory=dict)
-    """How often somebody else wrote a service under this go."""
+    earlier: dict[str, Earlier] = field(default_factory=dict)
+    """What somebody else wrote of a service under this go."""
     wrote: dict[str, int] = field(default_factory=dict)
     """Replicas that were written since the last decision, which its policy is told of."""
     unwritten: dict[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
     condition DisruptionTarget --no budget covers it--> DELETE with uid --2xx--> EVICTED | 404, 409 GONE
         |--a budget does--> POST eviction --2xx--> marked again --> EVICTED | 404, 409 GONE
                               |429 (the budget forbids it) --forced--> DELETE with uid | else unmarked, REFUSED
-                              |no answer, 5xx --GET--> leaving: EVICTED | gone: GONE | stays: REFUSED
+                 a write without an answer, 5xx --GET--> leaving: EVICTED | gone: GONE | stays: unmarked, UNKNOWN
 
 kube-scheduler patches the condition and deletes, which asks no budget. The API server's eviction takes from the budget
 in the same step, but always puts its own reason, EvictionByEvictionAPI, in the place of ours
@@ -12,8 +12,11 @@ covers is deleted.
 
 Every write names the victim's uid, so a pod recreated under the name is never hit, and a victim evicted twice is
 evicted once. What may not happen is a victim of a plan that is over: a process that slept between plan and eviction
-would evict for a preemptor that others have placed since. So ``may_act`` asks etcd for the terms before the first and
-before the last step.
+would evict for a preemptor that others have placed since. So ``may_act`` asks etcd for the terms before the first step,
+and before a budget is overridden.
+
+Who stays is no DisruptionTarget any more: a Job would count its own failure as a disruption. Where that cannot be
+written either, or the binder dies right after the mark, kube-controller-manager takes the mark back after two minutes.
 """
 
 from __future__ import annotations
@@ -51,8 +54,7 @@ async def evict(
     ``may_act``: whether this binder and the coordinator that planned it both still lead, as etcd says now.
     """
     message = MESSAGES.get(eviction.reason, MESSAGES[EvictionReason.PREEMPTION])
-    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    condition = {**PREEMPTED, "message": f"{scheduler_name}: {message}", "lastTransitionTime": now}
+    condition = {**PREEMPTED, "message": f"{scheduler_name}: {message}", "lastTransitionTime": _now()}
     namespace, name = eviction.namespace, eviction.name
     try:
         if not await may_act():
@@ -65,8 +67,7 @@ async def evict(
     except KubeRejected as error:
         if error.status in (404, 409):
             return EvictionResult(eviction.uid, EvictionOutcome.GONE, str(error)[:256])
-        with contextlib.suppress(KubeError):  # it stays: a Job would count its own failure as a disruption
-            await _mark(api, eviction, {**STAYS, "lastTransitionTime": now})
+        await _unmark(api, eviction)
         return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, str(error)[:256])
     except KubeError as error:
         return await _read_back(api, eviction, str(error)[:256])
@@ -74,9 +75,19 @@ async def evict(
     return EvictionResult(eviction.uid, EvictionOutcome.EVICTED)
 
 
-async def _mark(api: KubeApi, eviction: Eviction, condition: dict[str, str]) -> None:
-    # a uid in a patch is a precondition
-    mark = {"metadata": {"uid": eviction.uid}, "status": {"conditions": [condition]}}
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+async def _unmark(api: KubeApi, eviction: Eviction, *, version: str = "") -> None:
+    with contextlib.suppress(KubeError):
+        await _mark(api, eviction, {**STAYS, "lastTransitionTime": _now()}, version=version)
+
+
+async def _mark(api: KubeApi, eviction: Eviction, condition: dict[str, str], *, version: str = "") -> None:
+    # a uid in a patch is a precondition, and so is a resourceVersion
+    only = {"uid": eviction.uid, "resourceVersion": version} if version else {"uid": eviction.uid}
+    mark = {"metadata": only, "status": {"conditions": [condition]}}
     await api.patch(PODS, namespace=eviction.namespace, name=eviction.name, patch=mark, subresource="status")
 
 
@@ -99,8 +110,8 @@ async def _evict(
 
 
 async def _read_back(api: KubeApi, eviction: Eviction, reason: str) -> EvictionResult:
-    """What became of a victim after a write that was not answered. One that stays is REFUSED, so that its preemptor is
-    tried again instead of waiting for a pod that nobody asked to leave; if it leaves yet, so much the better."""
+    """What became of a victim after a write that was not answered. Of one that stays nobody knows whether it will: it
+    is to be asked again rather than somebody else, and its mark is taken back unless it begins to leave meanwhile."""
     try:
         found = await api.get(PODS, namespace=eviction.namespace, name=eviction.name)
     except KubeError as error:
@@ -109,4 +120,5 @@ async def _read_back(api: KubeApi, eviction: Eviction, reason: str) -> EvictionR
         return EvictionResult(eviction.uid, EvictionOutcome.GONE, reason)
     if found.metadata.deletion_timestamp is not None:
         return EvictionResult(eviction.uid, EvictionOutcome.EVICTED, reason)
-    return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, reason)
+    await _unmark(api, eviction, version=found.metadata.resource_version)
+    return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, reason)

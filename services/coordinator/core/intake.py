@@ -131,7 +131,7 @@ class PodIntake:
         """The pod is gone."""
         self._state.gated.discard(uid)
         if uid in self._state.groups.key_of:
-            self._state.groups.see_gone(uid)
+            self._state.groups.see_deleted(uid)
         self._drop(uid)
         self.release(uid)
 
@@ -166,6 +166,8 @@ class PodIntake:
         if pod.uid in self._preemptor.nominations.landing:
             self._preemptor.nominations.landed(pod)
         self._drop(pod.uid)
+        if stood is not None and (stood.preempted, stood.terminating) != (pod.preempted, pod.terminating):
+            self._preemptor.forget_tries(pod.node_name)
         if before is None or before.assumed_at is not None:
             requeuer.pod_changed(pod, ClusterEvent.POD_ADDED)
         elif stood is not None and (stood.labels, stood.terminating) != (pod.labels, pod.terminating):
@@ -174,7 +176,7 @@ class PodIntake:
         if before is not None and (before.node_name != pod.node_name or before.pod_class != pod.pod_class):
             requeuer.node_changed(before.node_name, ClusterEvent.POD_DELETED)
         elif stood is not None and stood.preemptible != pod.preemptible:
-            self._preemptor.forget_tries()
+            self._preemptor.forget_tries(pod.node_name)
             requeuer.node_changed(pod.node_name, ClusterEvent.POD_DELETED)  # it may be evicted now
 
     def _drop(self, uid: str) -> None:

@@ -3,9 +3,11 @@
     broken --the group's timeout--> keep: they stay | evict: they are asked to leave, and all wait
 
 Decided from what the API server shows, so a successor decides the same, at most one timeout later. Members that have
-succeeded count as having run: a gang whose members finish one by one is not broken. The time is always waited for: that
-nobody comes to complete a gang cannot be known, since controllers make new pods for those that are gone. While
-scheduling is paused nobody could come, so nobody is evicted, and the time begins anew when it goes on.
+succeeded count as having run (``PodGroups.ran``): a gang whose members finish one by one is not broken. Those that
+somebody deletes as they succeed count on for this leader; for its successor they do where a Job's status tells of them.
+The time is always waited for: that nobody comes to complete a gang cannot be known, since controllers make new pods for
+those that are gone. While scheduling is paused nobody could come, so nobody is evicted, and the time begins anew when
+it goes on.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Breaker:
     def look(self, key: str, members: Members | None) -> None:
         """Something changed in the group, or (None) it has no members any more."""
         group = self._state.groups.group(key)
-        if group is None or members is None or not self._broken(key, members):
+        if group is None or members is None or not self._state.groups.broken(key):
             self.since.pop(key, None)
             return
         since = self.since.setdefault(key, self._state.now)
@@ -68,10 +70,6 @@ class Breaker:
     def wake_at(self) -> float | None:
         """When a group's time is over."""
         return self._due.next_at() if self._state.paused is None else None
-
-    def _broken(self, key: str, members: Members) -> bool:
-        ran = len(members.bound) + len(members.done)
-        return bool(members.bound) and not members.away and ran < self._state.groups.minimum(key)
 
     def _evict(self, group: PodGroup, members: Members) -> None:
         """Members that run are asked to leave, as their disruption budgets allow."""

@@ -115,7 +115,7 @@ class GroupKeeper:
 
     def _excuse_later(self, key: str, members: Members) -> None:
         """A gang that lacks members, of which some have ended: it is looked at again when nobody comes for a while."""
-        if not (members.pending and (members.done or members.failed)) or members.why != TOO_FEW:
+        if not (members.pending and (members.succeeded or members.failed)) or members.why != TOO_FEW:
             return
         if (at := self._excused_at(key, members)) is not None:
             self._excuses.later(key, max(at, self._state.now))
@@ -123,9 +123,9 @@ class GroupKeeper:
     def _excused_at(self, key: str, members: Members) -> float | None:
         """When ended members may stand for those that are missing; None: there are too few of them."""
         missing, since = self._state.groups.missing(key), max(members.since, members.moved)
-        if len(members.done) >= missing:
+        if members.succeeded >= missing:
             return since + TOLD_AFTER_S
-        if len(members.done) + len(members.failed) >= missing:
+        if members.succeeded + len(members.failed) >= missing:
             return since + self._state.timeout_s(self._state.groups.group(key))
         return None
 
@@ -139,7 +139,7 @@ class GroupKeeper:
         if at is not None and at > state.now:
             self._excuses.later(key, at)
         elif at is not None:
-            state.groups.excuse(key, len(members.done) + len(members.failed))
+            state.groups.excuse(key, members.succeeded + len(members.failed))
             state.log("gang_excused", group=key, missing=state.groups.missing(key))
 
     def _tell(self, key: str) -> None:

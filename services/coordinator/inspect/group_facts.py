@@ -65,7 +65,7 @@ def group_facts(core: Core, key: str, places: Places | None = None) -> GroupFact
         name=group_name(key),
         group=group,
         members=found,
-        done=len(members.done) if members is not None else 0,
+        done=members.succeeded if members is not None else 0,
         foreign=len(members.foreign) if members is not None else 0,
         queue=queue_of(core, namespace, labels or next((pod.labels for pod in pending.values()), {})),
         place=place.value if place is not None else "",
@@ -119,7 +119,7 @@ def phases(core: Core) -> UnitCounts:
             counts[phase(state.groups.group(key), away=False, bound=0, waiting=0, done=0)] += 1
             continue
         away = bool(members.away) or (queued is not None and queued.place is Place.IN_FLIGHT)
-        numbers = {"bound": len(members.bound), "waiting": members.waiting, "done": len(members.done)}
+        numbers = {"bound": len(members.bound), "waiting": members.waiting, "done": members.succeeded}
         counts[phase(state.groups.group(key), away=away, **numbers)] += 1
     return UnitCounts(**counts)
 

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 
 from services.coordinator.core.due import Due
 from services.coordinator.core.state import State
-from services.coordinator.preemption.nominations import Making, Nominations
+from services.coordinator.preemption.making import Making
+from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.patience import Patience
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod import Pod
@@ -317,6 +318,7 @@ class GroupPreemptor:
             search.steps = search_group(
                 state.cluster, state.feasibility, group, pods, self._bound(key),
                 may_evict=lambda pod: pod.preemptible and pod.uid not in stuck,
+                leaving=self._nominations.leaves, ran=state.groups.ran,
                 strict=state.settings.preemption_strict, patient=search.patient,
             )  # fmt: skip
         return next(search.steps)

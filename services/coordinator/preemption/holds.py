@@ -1,4 +1,4 @@
-"""Nodes that are closed to other schedulers while room is made there for ours, from before anybody is asked to leave.
+"""Nodes that are closed to other schedulers while room is made or kept there for ours, from before anybody is asked.
 
     wanted --HoldNode--> HELD (victims may go) --placed, given up, or for too long--> HoldNode(False) --> open
              --refused--> the room is made all the same, and may go to somebody else

@@ -3,16 +3,17 @@
     made --nominations stored, nodes held--> EVICTING (the binder evicts) --the last victim has left--> woken
 
 One lone pod, or members of a pod group over many nodes: the same. A nomination is in the pod's status before anybody is
-evicted, so a crash in between leaves either no victim touched or nominations that the next leader reads back. While a
-victim is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. The nominations are
-the reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
+evicted, so a crash in between leaves either no victim touched or nominations that the next leader reads back, and goes
+on with: a request of the dead may arrive yet, so the same node comes first, there who leaves already. While a victim
+is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. The nominations are the
+reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
 
 Room may also be kept for a pod group by nominations alone (``keep``): nobody is asked to leave, and the API server is
 not told; whoever ends there leaves room that nobody else of the same or lower priority takes.
 
-Beside another scheduler the nodes are closed to it first, and stay so until the pods are bound (``holds.py``). What was
-made for a unit in vain, since others took it or nobody left, is counted (``Tries``): after some times in a row nobody
-is asked to leave for it for a while.
+Beside another scheduler the nodes are closed to it before, and stay so until the pods are bound (``holds.py``). What
+was made for a unit in vain, since others took it or nobody left, is counted (``Tries``): after some times in a row
+nobody is asked to leave for it for a while.
 
 A victim is asked once. One that is only assumed where it was to be may yet go elsewhere: it is asked when the watch
 shows it there.
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -31,13 +31,14 @@ from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.holds import Holds
+from services.coordinator.preemption.making import Making
+from services.coordinator.preemption.promises import Promises
 from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.scheduling.cycle.filtering import refusal_at
 from shared.scheduling.framework import Code
 from shared.scheduling.places import ClusterEvent, Place
-from shared.scheduling.preemption.budgets import covers
 from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
 
@@ -49,40 +50,15 @@ OUTCOMES: dict[int, str] = {
 EVICTIONS_PER_PLAN = 256
 """A plan is answered once all that it asks for has its end: one that names thousands would tell late of the first."""
 
+MOST_UNKNOWN = 4
+"""Times in a row that nobody knows whether a victim was asked: then others are looked for."""
+
 NOTES: dict[int, str] = {
     EvictionReason.PREEMPTION: "Preempted by pod {0.preemptor} on node {0.node}",
     EvictionReason.RECLAIM: "Evicted since its queue gives back what it borrowed, for pod {0.preemptor}",
     EvictionReason.OVER_LIMIT: "Evicted since its queue uses more than its limits, which were lowered",
 }
 """What people are told of a victim."""
-
-
-@dataclass(slots=True, eq=False)
-class Making:
-    """Room for ``pods``, by uid, each nominated to its node, that ``victims`` leave, by uid with where each stands.
-
-    ``group``: the pod group whose members they are; "": there is one, and it is alone. ``forced``: victims whose budget
-    is broken; ``reason``: what victims are told. ``patient``: nobody is asked to leave, they may end by themselves.
-    ``held``: its nodes are closed to other schedulers meanwhile. ``stored``: those whose nomination the API server has,
-    ``shown``: those that the watch has shown with it. ``unsure``: victims of which the binder could not say whether
-    they were asked.
-    """
-
-    pods: dict[str, Pod]
-    victims: dict[str, tuple[Pod, str]]
-    forced: frozenset[str]
-    group: str = ""
-    reason: EvictionReason = EvictionReason.PREEMPTION
-    patient: bool = False
-    held: bool = False
-    stored: set[str] = field(default_factory=set)
-    shown: set[str] = field(default_factory=set)
-    unsure: set[str] = field(default_factory=set)
-    evicting: bool = False
-    counted: bool = False
-    """Somebody is known to leave for it."""
-    left: dict[str, None] = field(default_factory=dict)
-    """Victims that stood where they were when somebody looked last."""
 
 
 class Nominations:
@@ -95,16 +71,31 @@ class Nominations:
         self.made: dict[str, Making] = {}
         self.holds = Holds(state)
         self.tries = Tries(state)
-        self._closing: dict[str, Making] = {}
-        """By a pod of each: all is stored, and nodes are still being closed."""
+        self._closing: dict[str, list[Making]] = {}
+        """By node that is still being closed, those of which all is stored, each under one of its nodes."""
         self.landing: dict[str, str] = {}
         self.leaving: Counter[str] = Counter()
         """By victim that is to leave, or leaves, the number of those that room is made for by that."""
+        self.given_up = 0
+        """Counts those that ended while somebody was still to leave for them."""
         self._asking: list[Eviction] = []
-        self._promised: dict[str, tuple[str, list[tuple[str, str]]]] = {}
-        """Victims that budgets cover and that were not asked yet, by uid: the name, and which budgets."""
+        self._promises = Promises(state)
 
     # --- made ---------------------------------------------------------------------------------------------------
+
+    def leaves(self, pod: Pod) -> bool:
+        """Whether a pod that stands is on its way out already: for one that room is made for here, for one that is
+        placed since, or marked, as a leader before does right before it deletes. Not where that was for others."""
+        if pod.uid in self.leaving or self._state.evicted.outcome(pod.uid) in (ASKED, EVICTED):
+            return True
+        return pod.preempted and not self._theirs(pod.uid)
+
+    def _theirs(self, uid: str) -> bool:
+        """Whether the node of a pod is meant for pods of another scheduler: its victims look like ours."""
+        cluster = self._state.cluster
+        account = cluster.cache.accounts.get(uid)
+        there = cluster.nominated.get(account.node_name, {}) if account is not None else {}
+        return any(pod.scheduler_name != self._state.scheduler_name for pod in there.values())
 
     def make(
         self,
@@ -133,10 +124,12 @@ class Nominations:
 
     def keep(self, nodes: Mapping[str, str], victims: Iterable[Pod], group: str) -> Making:
         """As ``make``, but nobody is asked to leave here: those that are there may end, or somebody else asks them.
-        ``group``: the pod group of whose members it is; "": of a lone pod."""
+        ``group``: the pod group of whose members it is; "": of a lone pod. To other schedulers the nodes are closed as
+        soon as may be: nothing waits for that."""
         accounts = self._state.cluster.cache.accounts
         there = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
-        making = Making({}, there, frozenset(), group, patient=True)
+        held = self.holds.contended(pod for pod, _ in there.values())
+        making = Making({}, there, frozenset(), group, patient=True, held=held)
         self._nominate(making, nodes)
         return making
 
@@ -177,29 +170,11 @@ class Nominations:
         state.queue.rouse(other.uid, state.now)
 
     def _promise(self, making: Making) -> None:
-        """Count the victims against the budgets that cover them, until each was asked, or is not to be."""
-        cluster = self._state.cluster
+        """Its victims are to leave, and count against the budgets that cover them."""
         self.leaving.update(making.victims.keys())
         for uid, (pod, _) in making.victims.items():
-            if self.leaving[uid] > 1:
-                continue
-            for budget in cluster.budgets:
-                if covers(budget, pod, cluster.release) and pod.name not in budget.disrupted and not pod.terminating:
-                    key = budget.namespace, budget.name
-                    cluster.promised.setdefault(key, set()).add(pod.name)
-                    self._promised.setdefault(uid, (pod.name, []))[1].append(key)
-                    self._state.budgets_version += 1
-
-    def _settle(self, victims: Iterable[str]) -> None:
-        """They were asked, or are not to be: from now on the budgets say so themselves."""
-        promised = self._state.cluster.promised
-        for uid in victims if self._promised else ():
-            name, keys = self._promised.pop(uid, ("", ()))
-            for key in keys:
-                promised[key].discard(name)
-                if not promised[key]:
-                    del promised[key]
-                self._state.budgets_version += 1
+            if self.leaving[uid] == 1:
+                self._promises.make(pod)
 
     def stored(self, uid: str, node: str) -> None:
         """The API server has a nomination; once it has all of them the victims may go."""
@@ -209,24 +184,26 @@ class Nominations:
         known.stored.add(uid)
         if len(known.stored) < len(known.pods):
             return
-        if not self._closed(known):
-            self._closing[next(iter(known.pods))] = known
-            return
-        self._begin(known)
+        if known.held:
+            known.open = dict.fromkeys(pod.nominated_node for pod in known.pods.values())
+        self._begin_closed(known)
 
-    def _closed(self, known: Making) -> bool:
-        """Whether every node that is to be held is."""
-        return not known.held or all(self.holds.stands(pod.nominated_node) for pod in known.pods.values())
+    def _begin_closed(self, known: Making) -> None:
+        """Go on once every node that is to be closed is. Each is looked at until it is, and not again."""
+        while known.open:
+            node = next(iter(known.open))
+            if not self.holds.stands(node):
+                self._closing.setdefault(node, []).append(known)
+                return
+            del known.open[node]
+        self._begin(known)
 
     def node_held(self, node: str, *, hold: bool, ok: bool, gone: bool) -> None:
         """A node was closed or opened, or not; those that waited for it may go on."""
         self.holds.answered(node, hold=hold, ok=ok, gone=gone)
-        for uid, known in list(self._closing.items()):
-            if self.made.get(uid) is not known:
-                del self._closing[uid]
-            elif self._closed(known):
-                del self._closing[uid]
-                self._begin(known)
+        for known in self._closing.pop(node, ()):
+            if not known.evicting and any(self.made.get(uid) is known for uid in known.pods):
+                self._begin_closed(known)
 
     def _begin(self, known: Making) -> None:
         """Everything is as it must be for the victims to be asked, if that still helps."""
@@ -300,7 +277,7 @@ class Nominations:
         state, known = self._state, self.made.get(eviction.preemptor)
         current = known if known is not None and eviction.uid in known.victims else None
         state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
-        self._settle((eviction.uid,))
+        self._promises.settle(eviction.uid)
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
@@ -317,13 +294,22 @@ class Nominations:
                 pass  # the watch tells when it left
             case EvictionOutcome.UNKNOWN:
                 if current is not None:
-                    current.unsure.add(eviction.uid)
-                    state.queue.rouse(eviction.preemptor, state.now)
+                    current.unknown[eviction.uid] += 1
+                    if current.unknown[eviction.uid] >= MOST_UNKNOWN:
+                        self._not_gone(eviction, result)
+                    else:
+                        current.unsure.add(eviction.uid)
+                        state.queue.rouse(eviction.preemptor, state.now)
             case _:
-                level, facts = "warning", {"pod_uid": eviction.uid, "reason": result.reason}
-                state.log("eviction_failed", level=level, preemptor=eviction.preemptor, **facts)
-                if current is not None:
-                    self.failed(eviction.preemptor)
+                self._not_gone(eviction, result)
+
+    def _not_gone(self, eviction: Eviction, result: EvictionResult) -> None:
+        """The victim stays: somebody else may have to go."""
+        facts = {"pod_uid": eviction.uid, "preemptor": eviction.preemptor, "reason": result.reason}
+        self._state.log("eviction_failed", level="warning", **facts)
+        known = self.made.get(eviction.preemptor)
+        if known is not None and eviction.uid in known.victims:
+            self.end(known)
 
     def not_asked(self, eviction: Eviction) -> None:
         """The plan that carried the request was refused: nobody was asked to leave by it."""
@@ -405,11 +391,14 @@ class Nominations:
 
     def _release(self, known: Making) -> None:
         """Nobody waits any more for what its victims leave, but for those that are others' too."""
-        for victim in known.victims if not known.patient else ():
+        if known.patient:
+            return
+        self.given_up += self._stands(known)
+        for victim in known.victims:
             self.leaving[victim] -= 1
             if not self.leaving[victim]:
                 del self.leaving[victim]
-                self._settle((victim,))
+                self._promises.settle(victim)
 
     def clear(self, pod: Pod) -> None:
         """A pod that waits is nominated nowhere any more, whoever nominated it."""

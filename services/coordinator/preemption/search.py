@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from services.coordinator.core.state import State
 from services.coordinator.preemption.nominations import Nominations
@@ -45,6 +46,8 @@ KNOWN_PER_WORK, KNOWN_PER_DRY_RUN = 2, 16
 FEWEST_CANDIDATES, CANDIDATE_SHARE = 100, 10
 """The search ends with a tenth of the nodes, at least 100 (DefaultPreemptionArgs)."""
 
+BY_UID = attrgetter("uid")
+
 Tried = tuple[Candidate | None, tuple[str, ...]]
 """What a dry run gave: whom to evict, or why nobody helps."""
 
@@ -52,8 +55,9 @@ Tried = tuple[Candidate | None, tuple[str, ...]]
 @dataclass(slots=True)
 class _Search:
     """A search under way for a group that waited all the time. ``rows`` not yet tried, in the order to try them,
-    ``due`` the same as a set; ``reasons``: why the others do not help; ``untold``: members that are to be told the end,
-    with what keeps them; ``whole``: all nodes that may be opened are still to be added."""
+    ``due`` the same as a set; ``turn``: members whose turn is still to come, where the first may evict nobody, as of
+    when so many had joined (``listed``); ``reasons``: why the others do not help; ``untold``: members that are to be
+    told the end, with what keeps them; ``whole``: all nodes that may be opened are still to be added."""
 
     group: ParkedGroup
     nodes: int
@@ -61,6 +65,8 @@ class _Search:
     whole: bool
     rows: deque[int] = field(default_factory=deque)
     due: set[int] = field(default_factory=set)
+    turn: Iterator[str] = field(default_factory=lambda: iter(()))
+    listed: int = 0
     found: Ranked = field(default_factory=Ranked)
     reasons: Counter[str] = field(default_factory=Counter)
     untold: dict[str, str] = field(default_factory=dict)
@@ -96,7 +102,7 @@ class Preemptor:
         """Those under way, by group: while there are any, the loop is to turn at once."""
         self._order: list[tuple[int, int, Hashable]] = []
         self._begun = 0
-        self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[int, int, Tried]]] = OrderedDict()
+        self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[tuple[int, int, int], Tried]]] = OrderedDict()
 
     # --- a pod is parked ----------------------------------------------------------------------------------------
 
@@ -232,11 +238,11 @@ class Preemptor:
                 self._tries.popitem(last=False)
         else:
             self._tries.move_to_end(kind)
-        known, stamp = tries.get(row), int(table.stamp[row])
-        if known is not None and known[:2] == (stamp, state.budgets_version):
-            return known[2], 1
+        known, stamp = tries.get(row), (int(table.stamp[row]), state.budgets_version, self.nominations.given_up)
+        if known is not None and known[0] == stamp:
+            return known[1], 1
         tried = self._candidate(pod, row)
-        tries[row] = stamp, state.budgets_version, tried
+        tries[row] = stamp, tried
         return tried, KNOWN_PER_DRY_RUN
 
     def _holds_groups(self, node: str) -> bool:
@@ -249,7 +255,8 @@ class Preemptor:
     def _candidate(self, pod: Pod, row: int) -> Tried:
         state = self._state
         dry_run = DryRun(state.cluster, state.feasibility, self._state.constraints.prefiltered(pod), row)
-        standing = state.cluster.index.pods_on(dry_run.node_name)
+        # of those that are as important every leader chooses the same, whatever order it heard of them in
+        standing = sorted(state.cluster.index.pods_on(dry_run.node_name), key=BY_UID)
         possible = victim_units(
             state.cluster,
             standing,
@@ -258,7 +265,7 @@ class Preemptor:
         )
         if not possible:
             return None, (NO_VICTIMS,)
-        candidate = select_victims(dry_run, possible, state.cluster, self.nominations.leaving)
+        candidate = select_victims(dry_run, possible, state.cluster, self.nominations.leaves)
         if candidate is not None:
             return candidate, ()
         rejection = dry_run.rejection()
@@ -268,10 +275,7 @@ class Preemptor:
         """The search is over: nominate the best that still stands for the first of the group, and go on for the next;
         or say why nothing helps."""
         state = self._state
-        tries = self.nominations.tries
-        uid = group.first(1)[0]
-        if tries.refusal(uid):  # the first for whom somebody may still be asked to leave
-            uid = next((one for one in group.first(len(group.members)) if not tries.refusal(one)), "")
+        uid = self._first(group, search)
         if not uid:
             self._end(group, search)
             return
@@ -283,7 +287,7 @@ class Preemptor:
             state.queue.rouse(uid, state.now, ClusterEvent.POD_DELETED)  # the others of the group search on
             return
         while search.found:
-            chosen = search.found.take(state.rng.random())
+            chosen = self._chosen(pod, search)
             row = state.cache.table.row_of.get(chosen.node_name)
             again = self._candidate(pod, row)[0] if row is not None else None
             if again is not None and again.violations > chosen.violations and not state.settings.preemption_strict:
@@ -294,6 +298,31 @@ class Preemptor:
                 search.first(row)  # others may leave there for the next of the group, and be as little loss
                 return
         self._end(group, search)
+
+    def _first(self, group: ParkedGroup, search: _Search) -> str:
+        """The first for whom somebody may be asked to leave, "" where there is none. Those that may not are passed over
+        once in a search, not again for each of the others; who joins meanwhile comes after them."""
+        refusal = self.nominations.tries.refusal
+        (uid,) = group.first(1)
+        if not refusal(uid):
+            return uid
+        while search.listed < group.joined:
+            for uid in search.turn:
+                if uid in group.members and not refusal(uid):
+                    return uid
+            search.listed, search.turn = group.joined, iter(group.first(len(group.members)))
+        return next((uid for uid in search.turn if uid in group.members and not refusal(uid)), "")
+
+    def _chosen(self, pod: Pod, search: _Search) -> Candidate:
+        """The best that was found; where a leader before nominated the pod, its node, if no more budgets break there:
+        whom that one asked to leave may leave yet."""
+        state = self._state
+        best = search.found.take(state.rng.random())
+        if not pod.nominated_node or state.evicted.by(pod.uid):
+            return best
+        row = state.cache.table.row_of.get(pod.nominated_node)
+        there = self._candidate(pod, row)[0] if row is not None else None
+        return there if there is not None and there.violations <= best.violations else best
 
     def _end(self, group: ParkedGroup, search: _Search) -> None:
         """Nobody helps the others of the group."""
@@ -317,6 +346,8 @@ class Preemptor:
     def _tell(self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None) -> None:
         self._reporter.tell(pod, UNSCHEDULABLE, f"{message} preemption: {preemption}", nominated=nominated)
 
-    def forget_tries(self) -> None:
-        """Whom pods may evict changed, though no node did."""
-        self._tries.clear()
+    def forget_tries(self, node: str) -> None:
+        """Whom pods may evict there changed, or who leaves there already, though the node did not."""
+        row = self._state.cache.table.row_of.get(node, -1)
+        for tries in self._tries.values():
+            tries.pop(row, None)

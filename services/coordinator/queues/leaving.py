@@ -20,7 +20,8 @@ from itertools import islice
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import REFUSED, UNKNOWN, PastEviction
-from services.coordinator.preemption.nominations import Making, Nominations
+from services.coordinator.preemption.making import Making
+from services.coordinator.preemption.nominations import Nominations
 from shared.scheduling.queues.nodes import Charge
 from shared.scheduling.queues.reclaim.victims import may_leave
 from shared.wire.messages import Eviction, EvictionReason

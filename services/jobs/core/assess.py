@@ -22,6 +22,7 @@ from shared.kube.training_status import rfc3339
 from shared.kube.worker_pods import as_of
 from shared.model.training_job import (
     PARAMETER_SERVER,
+    WORKER,
     JobCondition,
     JobStatus,
     Phase,
@@ -59,19 +60,35 @@ def note_company(state: State, seen: JobState) -> None:
     takes the processes of all with him, and so does the worker that all meet at, once it ran. Each excuses the attempt
     in which it is seen so first, and no other: what fails again with all there, or by itself, fails by its own
     fault."""
-    attempt, (met_in, met) = seen.job.status.attempt, seen.met
-    ours = {
-        pod.uid: as_of(pod, state.wall(state.now)) for pod in workers_of(state.of_job.get(seen.job.uid, {}).values())
-    }
+    ours = state.of_job.get(seen.job.uid, {})
     for pod in ours.values():
-        node = state.nodes.get(pod.node)
-        taken = pod.marked or pod.state in (PodState.DISRUPTED, PodState.LOST)
-        if taken or (row(pod).fills and node is not None and not node.ready):
-            seen.excuses.setdefault(pod.uid, attempt)
-        elif pod.state is PodState.RUNNING:
-            seen.excuses.pop(pod.uid, None)  # its node was heard of again
-    if met_in == attempt and (met not in ours or ours[met].state is PodState.LEAVING):
-        seen.excuses.setdefault(met, attempt)
+        note_pod(state, seen, pod)
+    if seen.met[1] not in ours:
+        _left(seen, seen.met[1])
+
+
+def note_pod(state: State, seen: JobState, pod: WorkerPod, *, gone: bool = False) -> None:
+    """The same of one pod, as it changes: at the end of the turn it may be another, or gone."""
+    if pod.role != WORKER:
+        return
+    pod, attempt = as_of(pod, state.wall(state.now)), seen.job.status.attempt
+    node = state.nodes.get(pod.node)
+    taken = pod.marked or pod.state in (PodState.DISRUPTED, PodState.LOST)
+    if taken or (row(pod).fills and node is not None and not node.ready):
+        seen.excuses.setdefault(pod.uid, attempt)
+    elif pod.state is PodState.RUNNING and not gone:
+        seen.excuses.pop(pod.uid, None)  # its node was heard of again
+    if gone or pod.state is PodState.LEAVING:
+        _left(seen, pod.uid)
+    elif pod.state is PodState.RUNNING and pod.index == seen.job.status.rendezvous:
+        seen.met = attempt, pod.uid
+
+
+def _left(seen: JobState, uid: str) -> None:
+    """A worker is not there any more, or about to be: did all meet at it?"""
+    attempt = seen.job.status.attempt
+    if seen.met == (attempt, uid):
+        seen.excuses.setdefault(uid, attempt)
 
 
 def lost_company(seen: JobState) -> bool:
@@ -126,7 +143,8 @@ def count_time(state: State, seen: JobState, now: float) -> None:
 
 
 def watch_members(state: State, seen: JobState, now: float) -> None:
-    """Count time, and notice that other workers run than before: each such change is one restart of all of them."""
+    """Count time, and notice that other workers run than before: each such change is one restart of all of them. Once a
+    turn, however many of its pods changed."""
     wall, job = state.wall(now), seen.job
     count_time(state, seen, now)
     pods = state.pods_of(job)
@@ -134,8 +152,6 @@ def watch_members(state: State, seen: JobState, now: float) -> None:
         return
     workers = [pod for pod in workers_of(pods) if runs(pod)]
     note_company(state, seen)
-    at = job.status.rendezvous
-    seen.met = next(((job.status.attempt, pod.uid) for pod in workers if pod.index == at), seen.met)
     now_run, ran = digest(workers), seen.members or job.status.members
     if job.status.target and phase_of(job, job.status.target, pods) is Phase.RUNNING:
         if ran and now_run != ran:

@@ -142,7 +142,7 @@ class JobsCore:
                     key = job_of_target(target)
                     self._name_free(key, gone.job)
                     yield key
-                    yield from self._members_changed(gone, now)
+                    yield from self._members_changed(gone, now, gone=True)
             case NodeSeen(node):
                 if self.state.nodes.get(node.name) != node:
                     self.state.nodes[node.name] = node
@@ -240,6 +240,8 @@ class JobsCore:
             return
         if before is not None:
             self._drop_pod(before, now)
+        elif (owner := self.state.job_of(pod)) is not None:
+            assess.count_time(self.state, owner, now)
         self.state.pods[pod.uid] = pod
         self._count_use(pod, 1, now)
         self.state.names[POD, pod.namespace, pod.name] = pod.uid
@@ -298,12 +300,12 @@ class JobsCore:
         if seen is not None:
             seen.read_annotations.pop(pod.uid, None)
 
-    def _members_changed(self, pod: WorkerPod, now: float) -> Iterator[str]:
+    def _members_changed(self, pod: WorkerPod, now: float, *, gone: bool = False) -> Iterator[str]:
         """A pod of a job came, changed or went; or somebody else's, which holds or frees GPUs."""
         if pod.job:
             seen = self.state.job_of(pod)
             if seen is not None:
-                assess.watch_members(self.state, seen, now)
+                assess.note_pod(self.state, seen, pod, gone=gone)
                 yield seen.job.key
         if pod.gpu_milli and (not pod.job or not pod.holds or pod.role != WORKER):
             self._decide_soon(now)

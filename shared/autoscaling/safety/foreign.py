@@ -9,6 +9,9 @@ Anything else is somebody else's word: a hand on the scale, or a manifest with r
 
 A number below need takes replicas from those who use the service, so it is risen over either way; one above it costs
 money alone, and may be there for a reason that only people know. A new go takes things as they are.
+
+Who writes too few again and again (``LOOP``) is no hand that needs time, but a loop that applies a manifest: the third
+such write in a while has no grace. Above need it has, or pods would come and go with each round.
 """
 
 from __future__ import annotations
@@ -23,9 +26,29 @@ GRACE_S = 30.0
 whoever switches us off for what he is about to do has the time."""
 
 
+LOOP, LOOP_S = 3, 600.0
+"""So many writes within so long are a loop."""
+
+
+class Earlier(Struct, frozen=True):
+    """Writes of others that were found before. ``times``: how many; ``at``: when the last of them were, as many as a
+    loop has but one."""
+
+    times: int = 0
+    at: tuple[float, ...] = ()
+
+    def then(self, wall_s: float) -> Earlier:
+        """With one more."""
+        return Earlier(self.times + 1, (*self.at, wall_s)[1 - LOOP :])
+
+
+NONE_EARLIER = Earlier()
+
+
 class Foreign(Struct, frozen=True):
     """A write that was not ours. ``value``: what it set; ``go``: the operator's word that was in force; ``at_s``: when
-    it was found, seconds since 1970; ``times``: how often such a write was found; ``kept``: it is a floor."""
+    it was found, seconds since 1970; ``times``: how often such a write was found; ``kept``: it is a floor; ``loops``:
+    it is one of many within a while."""
 
     value: int
     by: str
@@ -33,6 +56,11 @@ class Foreign(Struct, frozen=True):
     at_s: float = 0.0
     times: int = 1
     kept: bool = False
+    loops: bool = False
+
+    def holds(self, allowed: int, wall_s: float) -> bool:
+        """Whether nothing may be written yet over it; ``allowed``: what would be."""
+        return self.stands(wall_s) and not (self.loops and allowed > self.value)
 
     def stands(self, wall_s: float) -> bool:
         """Whether its grace lasts. A clock that was set back ends it at the latest after as long again."""
@@ -46,25 +74,38 @@ class Expected(Struct, frozen=True):
 
 
 def seen(
-    expected: Expected | None, shown: int, *, by: str, go: Go, before: Foreign | None, wall_s: float, times: int = 0
+    expected: Expected | None,
+    shown: int,
+    *,
+    by: str,
+    go: Go,
+    before: Foreign | None,
+    wall_s: float,
+    earlier: Earlier = NONE_EARLIER,
 ) -> Foreign | None:
     """What is known of foreign writers after a reading. ``expected`` None: nothing was written by us yet, or not since
-    ``before`` was found; ``times``: of such writes that are dealt with."""
+    ``before`` was found; ``earlier``: such writes, also those that are dealt with."""
     ours = expected is not None and shown in expected.values
     if before is not None and before.go == go:
         if ours or (expected is None and shown == before.value):
             return before  # the same write, seen again
-        return Foreign(shown, by or before.by, go, wall_s, before.times + 1)
+        return found(shown, by or before.by, go, wall_s, earlier)
     if before is not None or expected is None or ours:
         return None  # nothing, or a new go
-    return Foreign(shown, by, go, wall_s, times + 1)
+    return found(shown, by, go, wall_s, earlier)
+
+
+def found(shown: int, by: str, go: Go, wall_s: float, earlier: Earlier) -> Foreign:
+    """One more such write."""
+    loops = len(earlier.at) >= LOOP - 1 and abs(wall_s - earlier.at[0]) <= LOOP_S
+    return Foreign(shown, by, go, wall_s, earlier.times + 1, loops=loops)
 
 
 def settled(found: Foreign, *, allowed: int, shown: int, answer: ForeignWriter, wall_s: float) -> Foreign | None:
     """What is left of it once a decision is made; None: the number is ours again. ``allowed``: what may be written."""
     if found.stands(wall_s):
         return found
-    if answer is ForeignWriter.CORRECT or (allowed > shown and not found.kept):
+    if answer is ForeignWriter.CORRECT or (max(allowed, shown) > found.value and not found.kept):
         return None
     return replace(found, kept=True)
 
@@ -81,6 +122,8 @@ def text(found: Foreign, answer: ForeignWriter, wall_s: float, *, off: bool = Fa
         then = (
             "then it is corrected" if answer is ForeignWriter.CORRECT else "then it is risen over where it is too few"
         )
+        if found.loops:
+            then += f"; too few are risen over at once after {LOOP - 1} such writes within {LOOP_S / 60:g} min"
         return f"{said}; it stands for {GRACE_S:g} s, {then}{remedy}"
     held = "nothing falls below it until a new go (conclave autoscale go) or with spec.foreignWriter: correct"
     return f"{said}; {held}{remedy}"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
-from shared.errors import KubeError
 from shared.kube.resources import Resource
 
 LOOK_S = 30.0
@@ -17,14 +15,15 @@ async def tell_unserved(
     kind: Resource[Any],
     component: str,
     *,
-    may_list: Callable[[Resource[Any]], Awaitable[bool]],
+    lists: Callable[[Resource[Any]], Awaitable[bool | None]],
     note: Callable[[str, str], None],
     subject: str,
 ) -> None:
-    """Eternal. ``component``: the folder that has the definition and the Role; ``subject``: of the process's
+    """Eternal. ``component``: the folder that has the definition and the Role; ``lists``: whether the kind is served
+    and ours to list, None where the server does not say, which takes nothing back; ``subject``: of the process's
     warnings."""
     unserved = f"the cluster serves no {kind.kind}s that we may list: apply {component}"
     while True:
-        with suppress(KubeError):
-            note(subject, "" if await may_list(kind) else unserved)
+        if (served := await lists(kind)) is not None:
+            note(subject, "" if served else unserved)
         await asyncio.sleep(LOOK_S)

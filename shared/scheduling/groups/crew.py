@@ -6,9 +6,13 @@ cluster are prepared once per template, also rules that have nothing to say unti
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from shared.model.constraints import PodClass
 from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
@@ -17,6 +21,8 @@ from shared.scheduling.filters import interpod_affinity, volume_restrictions
 from shared.scheduling.framework import ClusterRule, Rejection
 from shared.scheduling.matching.pod_terms import anti_affinity_against, means, own_matcher
 from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.node_table import IntArray
+from shared.scheduling.state.nominated_room import Held, apart
 from shared.scheduling.state.pod_index import Matcher
 
 
@@ -32,8 +38,8 @@ class Template:
 
 
 class Crew:
-    """``template_of`` by the member's uid; ``ruled``: templates that have rules; ``held``: pods nominated to a node
-    that some member must yield to, none of them a member."""
+    """``template_of`` by the member's uid; ``ruled``: templates that have rules; ``held``: what pods hold that are
+    nominated to nodes and that some member must yield to, ``own``: members among them; None: nobody is nominated."""
 
     def __init__(self, cluster: ClusterState, members: Sequence[Pod]) -> None:
         self.cluster = cluster
@@ -51,7 +57,13 @@ class Crew:
             self.template_of[pod.uid] = template
         self.templates = tuple(known.values())
         self.ruled = tuple(template for template in self.templates if template.rules)
-        self.held = self._held()
+        self.held: Held | None = None
+        self.own: list[Pod] = []
+        if cluster.nominated and members:
+            least = min(pod.priority for pod in members)
+            self.held = cluster.held_for(least)
+            nominated = ((pod, cluster.nominated_to.get(pod.uid, "")) for pod in members)
+            self.own = [cluster.nominated[node][pod.uid] for pod, node in nominated if node]
 
     def _key(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Hashable:
         """Of labels only what some rule makes of them: members of one Job differ in their index alone."""
@@ -102,17 +114,34 @@ class Crew:
             size = max(size, amount / most if most else 1.0)
         return size
 
-    def _held(self) -> list[tuple[Pod, int]]:
-        nominated = self.cluster.nominated
-        if not nominated or not self.members:
-            return []
-        mine = {pod.uid for pod in self.members}
+    def one_by_one(self) -> Iterator[tuple[Pod, int]]:
+        """Those that members yield to and that are counted each, with the row: where members have rules about other
+        pods all of them, else those that no sum is made of."""
+        if self.held is None:
+            return
+        cluster, mine = self.cluster, {pod.uid for pod in self.own}
         least = min(pod.priority for pod in self.members)
-        row_of = self.cluster.table.row_of
-        return [
-            (other, row_of[node])
-            for node, pods in nominated.items()
-            if node in row_of
-            for other in pods.values()
-            if other.priority >= least and other.uid not in mine
-        ]
+        for node in cluster.nominated if self.ruled else self.held.apart:
+            row = cluster.table.row_of.get(node)
+            if row is None:
+                continue
+            for other in cluster.nominated[node].values():
+                if other.priority >= least and other.uid not in mine and (self.ruled or apart(other.pod_class)):
+                    yield other, row
+
+    def summed_up(self) -> Iterator[tuple[PodClass, IntArray, IntArray]]:
+        """The others, by class: on which rows how many."""
+        if self.held is None or self.ruled:
+            return
+        row_of, own = self.cluster.table.row_of, dict[PodClass, Counter[int]]()
+        for pod in self.own:
+            row = row_of.get(pod.nominated_node)
+            if row is not None and not apart(pod.pod_class):
+                own.setdefault(pod.pod_class, Counter())[row] += 1
+        for pod_class, copies in self.held.copies.items():
+            if mine := own.get(pod_class):
+                copies = copies.copy()
+                copies[list(mine)] -= list(mine.values())
+            rows = np.flatnonzero(copies)
+            if len(rows):
+                yield pod_class, rows, copies[rows]

@@ -4,11 +4,12 @@ Semantics: KEP-5710. What may leave is a pod, or a group as a whole where that i
 is as important as the group, or opted out, stays. First members go where there is room as it is. For those still
 missing units leave in steps, each step together with those before it, until the minimum fits:
 
-    who breaks no budget before who does; of those the lowest priority first; of one priority pods, and members of gangs
-    beyond their minimum, before gangs are broken; gangs one after the other, the youngest first
+    who leaves already; who breaks no budget before who does; of those the lowest priority first; of one priority pods,
+    and members of gangs beyond their minimum, before gangs are broken; gangs one after the other, the youngest first
 
-Then everybody who is not in the way stays after all, the most important first. Victims are fewest in that sense, not
-in number. Work comes in parts (``search_group`` yields what each was), so that a turn can end between two.
+Then everybody who is not in the way stays after all, the most important first, and last who leaves already. Victims are
+fewest in that sense, not in number. Work comes in parts (``search_group`` yields what each was), so that a turn can end
+between two.
 """
 
 from __future__ import annotations
@@ -92,14 +93,18 @@ def search_group(
     bound: Sequence[Pod] = (),
     *,
     may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible,
+    leaving: Callable[[Pod], bool] = lambda _: False,
+    ran: Callable[[str], int] = lambda _: 0,
     strict: bool = False,
     patient: bool = False,
 ) -> Generator[int, None, GroupPreemption]:
     """The search; nothing is changed. It yields its work after each part, and reads the cluster as it is then: what it
-    returns is to be checked again (``still_helps``). ``strict``: no budget may be broken. ``patient``: nobody will be
+    returns is to be checked again (``still_helps``). ``leaving``: who leaves for somebody already; ``ran``:
+    how many members of a group count that have ended. ``strict``: no budget may be broken. ``patient``: nobody will be
     asked to leave: whoever ends by itself is waited for, also those as important as the group."""
     hunt = _Hunt(cluster, feasibility, group, members, bound, patient)
     hunt.may_evict = lambda pod: pod.group != group.key and may_evict(pod) and (pod.ends or not patient)
+    hunt.leaving, hunt.ran = leaving, ran
     hunt.strict = strict and not patient
     return hunt.search()
 
@@ -171,6 +176,8 @@ class _Hunt:
         self.below = preempting_priority(group, members) + patient
         self.patient = patient
         self.may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible
+        self.leaving: Callable[[Pod], bool] = lambda _: False
+        self.ran: Callable[[str], int] = lambda _: 0
         self.strict = False
 
     def search(self) -> Generator[int, None, GroupPreemption]:
@@ -319,11 +326,16 @@ class _Hunt:
 
     def _steps(self, units: list[VictimUnit]) -> tuple[list[_Step], set[str]]:
         """The units in the order in which they leave, and the uids of pods whose budget that breaks."""
+        going = [unit for unit in units if self._goes(unit)]
+        units = [unit for unit in units if not self._goes(unit)]
         ordered = sorted(units, key=lambda unit: unit.importance)
         violating = {pod.uid for pod in by_budget((p for u in ordered for p in u.pods), self.cluster)[0]}
         if self.strict:
             units = [unit for unit in units if not any(pod.uid in violating for pod in unit.pods)]
         spare: dict[str, int] = {}
+        for unit in going:
+            if key := unit.pods[0].group:
+                spare[key] = spare.get(key, self._spare(key)) - _running(unit.pods)
         age: dict[str, str] = {}
         steps: dict[tuple[bool, int, bool, str], list[VictimUnit]] = {}
         for unit in units:
@@ -332,7 +344,7 @@ class _Hunt:
                 spare[key] = self._spare(key)
             breaks = unit.whole or (bool(key) and spare[key] <= 0)
             if key:
-                spare[key] -= len(unit.pods)
+                spare[key] -= _running(unit.pods)
                 age[key] = min(age.get(key, NOT_STARTED), unit.importance[2])
             forced = any(pod.uid in violating for pod in unit.pods)
             steps.setdefault((forced, unit.priority, breaks, key if breaks else ""), []).append(unit)
@@ -341,27 +353,32 @@ class _Hunt:
             _Step((forced, priority, breaks, youngest.get(key, 0)), there, key)
             for (forced, priority, breaks, key), there in steps.items()
         ]
-        return sorted(found, key=lambda step: step.rank), violating
+        first = [_Step((False, -ABOVE_ALL, False, 0), going)] if going else []
+        return first + sorted(found, key=lambda step: step.rank), violating
+
+    def _goes(self, unit: VictimUnit) -> bool:
+        return all(self.leaving(pod) for pod in unit.pods)
 
     def _spare(self, key: str) -> int:
         """How many members of a group may leave before it is broken: all of one that is no gang, or broken already."""
         group, standing = self.cluster.pod_groups.get(key), self.cluster.members.get(key, ())
         pods = [self.cluster.index.get(uid) for uid in standing]
-        running = sum(1 for pod in pods if pod is not None and not pod.terminating)
-        if group is None or not group.gang or running < group.min_count:
-            return len(pods)
-        return running - group.min_count
+        running = _running(pod for pod in pods if pod is not None)
+        needed = max(0, group.min_count - self.ran(key)) if group is not None and group.gang else 0
+        return running - needed if running >= needed else len(pods)
 
     def _reprieved(self, trial: Trial, steps: Sequence[_Step], violating: set[str]) -> Work:
         """Everybody who is not in the way stays: who breaks a budget first, then by importance, gangs before pods."""
         leaving = [(step, unit) for step in steps for unit in step.units]
         leaving.sort(
             key=lambda one: (
+                self._goes(one[1]),
                 all(pod.uid not in violating for pod in one[1].pods),
                 -one[1].priority,
                 not one[0].breaks,
                 -one[0].rank[3],
                 one[1].importance,
+                one[1].pods[0].uid,
             )
         )
         victims: list[Pod] = []
@@ -375,7 +392,7 @@ class _Hunt:
         yield trial.work - before
         lost: dict[str, int] = {}
         for pod in victims:
-            if pod.group:
+            if pod.group and not pod.terminating:
                 lost[pod.group] = lost.get(pod.group, 0) + 1
         broken = sorted(key for key, count in lost.items() if count > self._spare(key))
         return GroupPreemption(
@@ -384,6 +401,11 @@ class _Hunt:
             frozenset(pod.uid for pod in victims if pod.uid in violating),
             tuple(broken),
         )
+
+
+def _running(pods: Iterable[Pod]) -> int:
+    """How many of them count for their group: those that are not on their way out."""
+    return sum(not pod.terminating for pod in pods)
 
 
 def _standing(cluster: ClusterState, pods: Iterable[Pod]) -> list[Standing]:

@@ -31,7 +31,7 @@ OUTSIDE = "PodGroupTopology"
 OUTSIDE_REASON = "node(s) were outside the topology domain of the pod group"
 
 LEAVING, RETURNING, YIELDED_TO = 5, 50, 100
-"""Work of one pod that leaves in thought, of one that stays after all, and of one nominated that members yield to."""
+"""Work of one pod that leaves in thought, of one that stays after all, and of one nominated that is counted alone."""
 
 Standing = tuple[Pod, int, Sequence[int]]
 """A pod that stands: on which row, with which devices."""
@@ -64,16 +64,12 @@ class Trial:
         table = crew.cluster.table.fork()
         classes = {template.pod.pod_class for template in crew.templates}
         trial = cls(crew, table, feasibility.fork(table, classes))
-        trial.work += YIELDED_TO * len(crew.held)
-        alike: dict[PodClass, list[int]] = {}
-        for pod, row in crew.held:
-            if pod.pod_class.host_ports or gpu_milli_of(pod.pod_class) or crew.ruled:
-                trial._count(pod, row)
-            else:
-                alike.setdefault(pod.pod_class, []).append(row)
-        for pod_class, rows in alike.items():
-            distinct, copies = np.unique(rows, return_counts=True)
-            table.add_copies(distinct, copies, pod_class)
+        for pod, row in crew.one_by_one():
+            trial.work += YIELDED_TO
+            trial._count(pod, row)
+        for pod_class, rows, copies in crew.summed_up():
+            trial.work += table.rows
+            table.add_copies(rows, copies, pod_class)
         return trial
 
     def fork(self) -> Trial:

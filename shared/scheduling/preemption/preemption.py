@@ -8,7 +8,7 @@ most important first; who does not fit beside the pod is a victim. Nodes that ev
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from shared.model.pod import Pod
@@ -92,12 +92,15 @@ def enough(found: Sequence[Candidate], limit: int) -> bool:
 
 
 def select_victims(
-    dry_run: DryRun, lower: Iterable[VictimUnit], state: ClusterState, leaving: Container[str] = ()
+    dry_run: DryRun,
+    lower: Iterable[VictimUnit],
+    state: ClusterState,
+    leaving: Callable[[Pod], bool] = lambda _: False,
 ) -> Candidate | None:
     """Who of the units of ``lower`` priority must leave the node; None when all of them do not suffice, or none must.
 
     Of a unit that leaves whole all members are victims, also on other nodes; it is put back whole or not at all.
-    ``leaving``: uids of pods that leave for somebody else already: they cost nobody anything, and are put back last.
+    ``leaving``: whether a pod leaves for somebody already: it costs nobody anything, and is put back last.
     """
     possible = sorted(lower, key=lambda unit: unit.importance)
     here = {unit: [pod for pod in unit.pods if dry_run.holds(pod)] for unit in possible}
@@ -106,11 +109,12 @@ def select_victims(
             dry_run.remove(pod)
     if not possible or not dry_run.takes_beside_nominated():
         return None
-    staying = (pod for unit in possible for pod in unit.pods if pod.uid not in leaving)
+    gone = frozenset(pod.uid for unit in possible for pod in unit.pods if leaving(pod))
+    staying = (pod for unit in possible for pod in unit.pods if pod.uid not in gone)
     violating = {pod.uid for pod in by_budget(staying, state)[0]}
 
     def turn(unit: VictimUnit) -> tuple[bool, bool]:
-        return all(pod.uid in leaving for pod in unit.pods), all(pod.uid not in violating for pod in unit.pods)
+        return all(pod.uid in gone for pod in unit.pods), all(pod.uid not in violating for pod in unit.pods)
 
     victims: list[Pod] = []
     for unit in sorted(possible, key=turn):
@@ -123,7 +127,7 @@ def select_victims(
     if not victims:
         return None
     forced = frozenset(pod.uid for pod in victims if pod.uid in violating)
-    gone = frozenset(pod.uid for pod in victims if pod.uid in leaving)
+    gone &= {pod.uid for pod in victims}
     return Candidate(dry_run.node_name, tuple(sorted(victims, key=importance)), len(forced), forced, gone)
 
 

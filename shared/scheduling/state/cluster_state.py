@@ -18,6 +18,7 @@ from shared.model.queue import Queue
 from shared.scheduling.state.cache import Account, ClusterCache
 from shared.scheduling.state.images import ImageTable
 from shared.scheduling.state.namespaces import Namespaces
+from shared.scheduling.state.nominated_room import Held, NominatedRoom
 from shared.scheduling.state.pod_index import PodIndex
 from shared.scheduling.state.releases import Release
 
@@ -96,6 +97,7 @@ class ClusterState:
         self.nominated_members: dict[str, Counter[str]] = {}
         self.nominations = 0
         self._renominated_at: dict[str, int] = {}
+        self._nominated_room = NominatedRoom(self.table, self.nominated, self.renominated_since)
         self.promised: dict[tuple[str, str], set[str]] = {}
         """By a budget's namespace and name: pods that it covers and that are to be evicted, and were not yet, by name;
         what it says it allows does not count those."""
@@ -215,6 +217,10 @@ class ClusterState:
             and not (pod.group and other.group == pod.group)
             and not (in_turn and other.priority == pod.priority and _turn(pod) < _turn(other))
         ]
+
+    def held_for(self, priority: int) -> Held:
+        """What nominated pods of that priority and above would take where they are nominated. For reading."""
+        return self._nominated_room.held(priority, self.nominations)
 
     def nominated_below(self, node_name: str, priority: int) -> list[Pod]:
         """Pods nominated to a node that a preemptor of ``priority`` displaces."""

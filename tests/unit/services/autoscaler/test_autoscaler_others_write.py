@@ -10,7 +10,7 @@ import pytest
 
 from services.autoscaler.core.events import HpaFact, HpaSeen, ScalerGone, ScalerSeen
 from services.autoscaler.core.instructions import Announce
-from shared.autoscaling.safety.foreign import GRACE_S
+from shared.autoscaling.safety.foreign import GRACE_S, LOOP_S
 from shared.model.autoscaler import TargetRef
 from tests.unit.services.autoscaler.scaler_world import KEY, World, scaler_of, spec_of
 
@@ -111,6 +111,64 @@ def test_a_loop_of_applies_is_told_with_its_number_and_its_remedy():
     world.run()
     assert "(4 such writes so far); it stands for 30 s" in world.condition("ForeignWriter")[2]
     assert "take replicas out of what is applied" in world.condition("ForeignWriter")[2]
+
+
+def looping(*numbers: int, every_s: float = 10.0, **more: Any) -> tuple[World, list[int]]:
+    """Somebody applies these numbers one after the other; how many replicas there were at the end of each round."""
+    world, shown = acting(**more), []
+    for number in numbers:
+        world.scale("front", number, writer="argocd-controller")
+        world.run(1, step_s=every_s)
+        shown.append(world.deployments["front"].replicas)
+    return world, shown
+
+
+@pytest.mark.parametrize("answer", ["hold", "correct"])
+def test_a_loop_that_applies_too_few_has_no_grace_from_the_third_time_on(answer: str):
+    world, shown = looping(*[2] * 30, foreignWriter=answer)
+    short = [number for number in shown if number < 4]
+    assert len(short) <= 2 * GRACE_ROUNDS, "two graces, and none after that"
+    assert shown[-10:] == [4] * 10
+    status, _, message = world.condition("ForeignWriter")
+    assert status == "True"
+    assert "too few are risen over at once after 2 such writes within 10 min" in message
+    assert "take replicas out of what is applied" in message
+    # it is told no more, and no floor is left, when the loop has ended
+    world.run(GRACE_ROUNDS + 1)
+    assert world.condition("ForeignWriter")[0] == "False"
+    world.policy.wanted = {"front": 1}
+    world.run(3)
+    assert world.deployments["front"].replicas == 1
+
+
+def test_a_loop_whose_numbers_differ_does_not_renew_its_grace():
+    _, shown = looping(*[2, 3] * 10)
+    assert shown[3:] == [4] * len(shown[3:])
+
+
+def test_writes_that_are_far_apart_have_their_grace_each():
+    world = acting()
+    for _ in range(4):
+        world.scale("front", 2)
+        world.run()
+        assert world.deployments["front"].replicas == 2
+        world.run(1, step_s=LOOP_S / 2)
+        assert world.deployments["front"].replicas == 4
+
+
+def test_a_loop_that_applies_too_many_is_not_fought_at_once():
+    """Pods would come and go with each round."""
+    world, _ = looping(*[9, 8] * 6, foreignWriter="correct")
+    assert world.accepted == []
+    world.run(GRACE_ROUNDS)
+    assert world.accepted == [("front", 8, 4, 1)]
+
+
+def test_a_loop_is_answered_once_a_round_at_most():
+    world, _ = looping(*[2] * 100, every_s=2.0)
+    at = len(world.accepted)
+    world.run(10, step_s=1.0)
+    assert len(world.accepted) <= at + 1
 
 
 def test_nobody_raises_what_was_switched_off_by_hand():

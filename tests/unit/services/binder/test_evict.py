@@ -107,6 +107,41 @@ async def test_a_victim_that_its_budget_lets_stay_is_no_disruption_target() -> N
     ]  # fmt: skip
 
 
+class Standing(Patches):
+    """The victim can be read, and changes once it is asked to leave, ``late``, right after it was read."""
+
+    def __init__(self, *, late: bool = False, **errors: Exception) -> None:
+        super().__init__(**errors)
+        self.late = late
+        self.version = 1
+
+    async def get(self, *_: Any, **__: Any) -> Pod | None:
+        found = make_pod("v").set(uid="uid-v", resourceVersion=str(self.version)).api()
+        self.version += self.late
+        return found
+
+    async def patch(self, *_: Any, patch: Any, **__: Any) -> None:
+        if patch["metadata"].get("resourceVersion", str(self.version)) != str(self.version):
+            raise rejected(409)
+        self.version += 1
+        await super().patch(patch=patch)
+        if "patch" in self.errors:
+            raise self.errors["patch"]
+
+
+@pytest.mark.parametrize("verb", ["delete", "patch"])
+async def test_a_victim_that_stays_after_an_unanswered_write_is_no_disruption_target(verb: str) -> None:
+    api = Standing(**{verb: KubeUnknown("cut")})
+    assert await run(api, unprotected=True) is EvictionOutcome.UNKNOWN
+    assert api.told[-1]["status"] == "False"
+
+
+async def test_a_victim_that_begins_to_leave_after_it_was_read_keeps_its_reason() -> None:
+    api = Standing(late=True, delete=KubeUnknown("cut"))
+    assert await run(api, unprotected=True) is EvictionOutcome.UNKNOWN
+    assert api.told[-1]["reason"] == "PreemptionByScheduler"
+
+
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
@@ -157,7 +192,7 @@ async def test_every_answer_has_its_meaning(error: Exception, outcome: EvictionO
 @pytest.mark.parametrize(
     ("found", "outcome"),
     [
-        (make_pod("v").set(uid="uid-v"), EvictionOutcome.REFUSED),
+        (make_pod("v").set(uid="uid-v"), EvictionOutcome.UNKNOWN),
         (make_pod("v").set(uid="uid-v", deletionTimestamp="2026-11-20T00:00:00Z"), EvictionOutcome.EVICTED),
         (make_pod("v").set(uid="uid-another"), EvictionOutcome.GONE),
         (None, EvictionOutcome.GONE),

@@ -77,6 +77,30 @@ def test_members_that_finish_while_the_rest_is_bound_count():
     assert history.bound(["b"]).report().ok
 
 
+@pytest.mark.parametrize("ended", [("b",), ("b", "c")], ids=["one-runs", "none-runs"])
+def test_a_replacement_beside_members_that_were_deleted_as_they_succeeded_is_no_violation(ended):
+    history = gang(3, "a", "b", "c").bound(["a", "b", "c"])
+    for name in ended:
+        history.phase(name, "Succeeded").gone("Pod", name)
+    history.gone("Pod", "a").wait(1)
+    assert history.members("d").bound(["d"]).wait(LATE_S).report().ok
+
+
+def test_a_member_that_was_deleted_before_it_succeeded_does_not_count():
+    history = gang().bound(["a", "b"])
+    history.changed("a", lambda pod: pod["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"))
+    history.phase("a", "Succeeded").gone("Pod", "a").gone("Pod", "b").wait(1)
+    assert history.members("c").bound(["c"]).wait(LATE_S).report().units.gangs_partial == 1
+
+
+def test_a_run_after_one_whose_members_have_all_succeeded_is_judged_anew():
+    history = gang().bound(["a", "b"])
+    for name in "ab":
+        history.phase(name, "Succeeded").gone("Pod", name)
+    history.wait(1).members("c", "d").bound(["c"]).wait(LATE_S)
+    assert history.report().units.gangs_partial == 1
+
+
 def test_half_a_gang_that_ran_to_its_end_is_a_violation():
     history = gang().bound(["a"])
     history.phase("a", "Succeeded").wait(LATE_S).unschedulable("b")

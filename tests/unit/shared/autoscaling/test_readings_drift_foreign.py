@@ -11,7 +11,18 @@ from shared.autoscaling.approval import digest_of, refusal, weights_of
 from shared.autoscaling.registry import make_policy
 from shared.autoscaling.safety.canary import chosen, in_window
 from shared.autoscaling.safety.drift import Drift, after
-from shared.autoscaling.safety.foreign import GRACE_S, Expected, Foreign, seen, settled, text
+from shared.autoscaling.safety.foreign import (
+    GRACE_S,
+    LOOP,
+    LOOP_S,
+    NONE_EARLIER,
+    Earlier,
+    Expected,
+    Foreign,
+    seen,
+    settled,
+    text,
+)
 from shared.autoscaling.safety.readings import Reading, checked, problem_of
 from shared.model.autoscaler import Autoscaler, ForeignWriter, Go, Signal
 from shared.policy.weights import Card, WeightsFile
@@ -94,9 +105,14 @@ def test_what_we_wrote_or_may_have_written_is_not_foreign():
     assert seen(Expected((3, 5)), 3, by="", go=GO, before=None, wall_s=WALL) is None
 
 
+def earlier_than(before: Foreign | None) -> Earlier:
+    return NONE_EARLIER if before is None else Earlier(before.times, (before.at_s,))
+
+
 def found_at(shown: int, *, before: Foreign | None = None, wall_s: float = WALL, go: Go = GO) -> Foreign | None:
     """What is known after a reading, where 5 was written by us."""
-    return seen(Expected((5,)), shown, by="kubectl-scale", go=go, before=before, wall_s=wall_s)
+    earlier = earlier_than(before)
+    return seen(Expected((5,)), shown, by="kubectl-scale", go=go, before=before, wall_s=wall_s, earlier=earlier)
 
 
 def test_a_foreign_write_is_told_with_who_wrote_it_and_stands_for_its_grace():
@@ -114,7 +130,7 @@ def test_the_same_number_written_again_over_ours_is_one_more_write():
     floor = Foreign(8, "argocd", GO, WALL, 1, kept=True)
     assert seen(Expected((8,)), 8, by="", go=GO, before=floor, wall_s=WALL + 60) == floor
     assert seen(Expected((8, 10)), 8, by="", go=GO, before=floor, wall_s=WALL + 60) == floor  # ours did not come about
-    again = seen(Expected((10,)), 8, by="argocd", go=GO, before=floor, wall_s=WALL + 60)
+    again = seen(Expected((10,)), 8, by="argocd", go=GO, before=floor, wall_s=WALL + 60, earlier=earlier_than(floor))
     assert again == Foreign(8, "argocd", GO, WALL + 60, 2)
 
 
@@ -143,6 +159,19 @@ def test_who_writes_again_and_again_is_told_how_to_stop_it():
     said = text(again, ForeignWriter.CORRECT, WALL)
     assert "(2 such writes so far)" in said
     assert "take replicas out of what is applied" in said
+
+
+@pytest.mark.parametrize(("apart_s", "loops"), [(10.0, True), (LOOP_S / 2, True), (LOOP_S / 2 + 1, False)])
+def test_so_many_writes_within_a_while_are_a_loop(apart_s: float, loops: bool):
+    earlier = NONE_EARLIER
+    for number in range(LOOP + 2):
+        at = WALL + number * apart_s
+        found = seen(Expected((5,)), 2, by="argocd", go=GO, before=None, wall_s=at, earlier=earlier)
+        assert found is not None
+        assert (found.times, found.loops) == (number + 1, loops and number + 1 >= LOOP)
+        assert found.holds(4, at) is not found.loops
+        assert found.holds(1, at), "above need it has its grace"
+        earlier = earlier.then(at)
 
 
 def test_a_go_counts_for_what_was_approved_alone():

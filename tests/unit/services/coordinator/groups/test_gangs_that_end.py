@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
+from shared.model.cluster_events import ObjectChanged
+from shared.model.pod_group import Broken, PodGroup, Source
 from shared.scheduling.places import Place
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import bound, change_group, gang, place, scene_with, told
@@ -13,10 +17,10 @@ from tests.unit.services.coordinator.scene import Scene
 TIMEOUT_S = 60.0
 
 
-def ended(size: int, *phases: str, minimum: int | None = None) -> tuple[Scene, str]:
+def ended(size: int, *phases: str, minimum: int | None = None, **more: Any) -> tuple[Scene, str]:
     """A gang that ran; of its members as many have ended, each in its phase, the others run on."""
     scene = scene_with(nodes=4)
-    key = gang(scene, "g", size, minimum=minimum, timeout_s=TIMEOUT_S)
+    key = gang(scene, "g", size, minimum=minimum, timeout_s=TIMEOUT_S, **more)
     scene.run(batch=100, until_s=3)
     assert len(bound(scene)) == size
     for number, phase in enumerate(phases):
@@ -129,3 +133,82 @@ def test_ended_members_do_not_stand_for_a_minimum_that_was_raised_above_them() -
     replacement(scene, key, "again")
     scene.run(batch=100, until_s=20)
     assert "minCount" in told(scene, "again")
+
+
+# --- who ends is deleted at once ------------------------------------------------------------------------------------
+
+
+def deleted(size: int, *phases: str, **more: Any) -> tuple[Scene, str]:
+    """As ``ended``, and those that have ended are deleted as soon as they have."""
+    scene, key = ended(size, *phases, **more)
+    for number in range(len(phases)):
+        scene.delete_pod(f"uid-g-{number}")
+    scene.run(batch=100, until_s=1)
+    return scene, key
+
+
+@pytest.mark.parametrize("phases", [("Succeeded", "Succeeded", "Failed"), ("Succeeded",) * 3 + ("Failed",)])
+def test_a_replacement_goes_though_those_that_have_succeeded_were_deleted(phases: tuple[str, ...]) -> None:
+    scene, key = deleted(4, *phases)
+    replacement(scene, key, "again")
+    scene.run(batch=100, until_s=20)
+    assert bound(scene)[-1] == "again"
+
+
+def test_a_gang_whose_members_are_deleted_as_they_succeed_is_not_broken() -> None:
+    scene, _ = deleted(4, "Succeeded", "Succeeded", broken=Broken.EVICT)
+    scene.run(batch=100, until_s=3 * TIMEOUT_S)
+    assert not scene.evicted
+
+
+def test_a_gang_that_goes_without_a_member_that_failed_for_good_is_not_broken() -> None:
+    scene, key = ended(4, "Failed", broken=Broken.EVICT)
+    scene.run(batch=100, until_s=TIMEOUT_S + 5)
+    assert len(scene.evicted) == 3, "nobody came for so long"
+    replacement(scene, key, "a0", "a1", "a2")
+    scene.run(batch=100, until_s=4 * TIMEOUT_S)
+    assert sorted(bound(scene)[-3:]) == ["a0", "a1", "a2"]
+    assert len(scene.evicted) == 3
+
+
+def test_a_member_that_was_asked_to_leave_has_not_run_to_its_end_though_it_says_so() -> None:
+    """A program that ends well on SIGTERM leaves a pod that has succeeded."""
+    scene, key = ended(4)
+    for number in range(3):
+        scene.change_pod(f"uid-g-{number}", terminating=True)
+        scene.change_pod(f"uid-g-{number}", terminating=True, phase="Succeeded")
+        scene.delete_pod(f"uid-g-{number}")
+    scene.run(batch=100, until_s=1)
+    replacement(scene, key, "again")
+    scene.run(batch=100, until_s=20)
+    assert place(scene, "again") is Place.GATED
+    assert scene.core.state.groups.broken(key)
+
+
+def test_a_run_after_one_whose_members_were_deleted_goes_as_a_whole() -> None:
+    scene, key = deleted(3, "Succeeded", "Succeeded", "Succeeded")
+    replacement(scene, key, "a0", "a1")
+    scene.run(batch=100, until_s=20)
+    assert not {"a0", "a1"} & set(bound(scene))
+    replacement(scene, key, "a2")
+    scene.run(batch=100, until_s=5)
+    assert sorted(bound(scene)[-3:]) == ["a0", "a1", "a2"]
+
+
+def test_what_is_known_of_members_that_are_gone_goes_with_their_group() -> None:
+    scene, key = deleted(3, "Succeeded", "Succeeded", "Succeeded")
+    assert key in scene.core.state.groups.members
+    scene.inbox.append(ObjectChanged("podgroups", "default/g", None))
+    scene.run(batch=100, until_s=1)
+    assert key not in scene.core.state.groups.members
+
+
+def test_a_job_counts_those_that_have_succeeded_once_by_its_own_status() -> None:
+    """Its minimum is what may still run: of four, two have succeeded, and one of the other two is gone."""
+    scene, key = ended(4, "Succeeded", "Succeeded")
+    group = PodGroup(key, Source.JOB, "default", "g", gang=True, min_count=2)
+    scene.core.state.cluster.pod_groups[key] = group
+    assert not scene.core.state.groups.broken(key)
+    scene.delete_pod("uid-g-3")
+    scene.run(batch=100, until_s=1)
+    assert scene.core.state.groups.broken(key)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+import pytest
 from msgspec.structs import replace
 
+from services.coordinator.core.events import Event, NodeHeld
 from services.coordinator.core.instructions import HoldNode, PatchCondition, SendPlan
-from services.coordinator.preemption.holds import AT_MOST_S, LONGEST_AGAIN_S
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.preemption.holds import AT_MOST_S, LONGEST_AGAIN_S, Holds
 from services.coordinator.preemption.tries import MOST, PAUSE_S
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
@@ -209,3 +214,107 @@ def test_a_pod_of_another_scheduler_is_never_written_to() -> None:
     scene.run(until_s=15)
     assert ("uid-high", "n0") in scene.bindings
     assert not [patch for patch in scene.of(PatchCondition) if patch.uid == "uid-theirs"]
+
+
+def starving() -> Scene:
+    """Two nodes full of pods of the gang's own priority that end by themselves, and another scheduler's pods wait."""
+    scene = Scene(settings=CoreSettings(validate=True, gang_patience_s=20.0))
+    for number in range(2):
+        scene.add_node(make_node(f"n{number}").allocatable(cpu="4").node())
+    scene.begin()
+    for number in range(4):
+        scene.add_pod(make_pod(f"small{number}").cpu("2").pod())
+    scene.run(batch=100)
+    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=4, timeout_s=300.0)
+    scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
+    for number in range(4):
+        scene.add_pod(replace(make_pod(f"m{number}").cpu("2").pod(), group=KEY))
+    return scene
+
+
+def others_come(scene: Scene, seconds: int) -> None:
+    """Each second a small pod ends, and the other scheduler takes what is free where it may."""
+    for second in range(seconds):
+        small = [uid for uid, pod in scene.pods.items() if pod.node_name and uid[4] != "m"]
+        if second % 2 and small:
+            scene.delete_pod(small[0])
+        for node in scene.nodes.values():
+            there = [pod for pod in scene.pods.values() if pod.node_name == node.name]
+            if not node.held and len(there) < 2:
+                pod = make_pod(f"taken{second}{node.name}").cpu("2").on(node.name).pod()
+                scene.add_pod(replace(pod, scheduler_name=THEIRS))
+        scene.run(batch=100, until_s=1.0)
+
+
+def test_nodes_kept_for_a_gang_that_starves_are_closed_to_others_and_open_when_it_runs() -> None:
+    scene = starving()
+    scene.add_pod(theirs("waits"))
+    others_come(scene, 60)
+    assert {f"uid-m{number}" for number in range(4)} <= {uid for uid, _ in scene.bindings}
+    assert not scene.evicted
+    scene.run(batch=100, until_s=5.0)
+    assert not any(node.held for node in scene.nodes.values())
+
+
+def test_ablation_without_that_the_gang_starves_beside_another_scheduler() -> None:
+    scene = starving()
+    scene.refuse_holds = True
+    scene.add_pod(theirs("waits"))
+    others_come(scene, 60)
+    assert not {f"uid-m{number}" for number in range(4)} & {uid for uid, _ in scene.bindings}
+
+
+def test_nodes_kept_for_a_gang_in_vain_are_open_after_its_turn() -> None:
+    scene = starving()
+    scene.add_pod(theirs("waits"))
+    scene.run(batch=100, until_s=45.0)
+    assert {hold for _, hold in holds(scene)} == {True, False}
+    assert not any(node.held for node in scene.nodes.values())
+
+
+def test_a_gang_that_starves_alone_in_its_cluster_closes_no_node() -> None:
+    scene = starving()
+    scene.run(batch=100, until_s=30.0)
+    assert scene.core.state.cluster.nominated_to
+    assert holds(scene) == []
+
+
+@pytest.mark.parametrize("nominated", [False, True])
+def test_the_victim_of_another_schedulers_preemptor_is_not_counted_on(nominated: bool) -> None:
+    """It carries the same mark as ours: what it leaves is for the pod that is nominated there, though that yields."""
+    scene = full(2)
+    scene.change_pod("uid-low0", preempted=True, terminating=True)
+    scene.add_pod(replace(theirs("theirs"), nominated_node="n0" if nominated else "", priority=10))
+    scene.run()
+    low = scene.core.state.cluster.index.get("uid-low0")
+    assert low is not None
+    assert scene.core.nominations.leaves(low) is not nominated
+
+
+def looks_at_holds(count: int, monkeypatch: pytest.MonkeyPatch) -> float:
+    """How often it is asked whether a node is closed, for each of a burst of preemptors."""
+    scene, stands, asked = beside(count), Holds.stands, 0
+
+    def counted(holds: Holds, node: str) -> bool:
+        nonlocal asked
+        asked += 1
+        return stands(holds, node)
+
+    monkeypatch.setattr(Holds, "stands", counted)
+    for number in range(count):
+        scene.add_pod(high(f"high{number}").pod())
+    late: list[Event] = []
+    while scene.inbox:  # all nominations are stored before the first node is known to be closed
+        scene.step()
+        late += [event for event in scene.inbox if isinstance(event, NodeHeld)]
+        scene.inbox = deque(event for event in scene.inbox if not isinstance(event, NodeHeld))
+    scene.inbox.extend(late)
+    scene.run(batch=100, until_s=3)
+    assert len(late) == len(set(scene.evicted)) == count
+    return asked / count
+
+
+def test_a_node_that_is_closed_costs_those_that_wait_for_it_and_not_all_preemptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert looks_at_holds(4, monkeypatch) == looks_at_holds(12, monkeypatch) <= 2

@@ -12,11 +12,13 @@ import pytest
 from bench.in_process.meters import OpcodeMeter
 from services.coordinator.core.instructions import Instruction
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.preemption.tries import MOST
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.framework import Code
+from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.preemption.preemption import plan_preemption
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import make_node, make_pod
@@ -142,3 +144,35 @@ def test_a_further_preemptor_costs_the_same_however_many_wait_and_are_nominated(
 ) -> None:
     few, many = opcodes_each(50, monkeypatch), opcodes_each(200, monkeypatch)
     assert many <= 1.2 * few, (few, many)
+
+
+def test_members_of_a_burst_that_may_evict_nobody_are_passed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those for whom room was made in vain come first, and stand before all the others."""
+    scene, count = Scene(agents=1), 12
+    for node in range(count):
+        scene.add_node(make_node(f"n{node}").allocatable(cpu="1").node())
+        scene.add_pod(make_pod(f"low-{node}").cpu("1").priority(0).on(f"n{node}").pod())
+    scene.begin()
+    scene.run(batch=100)
+    tries = scene.core.nominations.tries
+    first, *others = (make_pod(f"high-{number}").cpu("1").priority(100).pod() for number in range(2 * count))
+    for pod in (first, *others[: count - 1]):
+        for _ in range(MOST):
+            tries.begun(pod.uid)
+        scene.add_pod(pod)
+    scene.run(batch=100, until_s=2)
+    assert not scene.evicted
+    members, listed = ParkedGroup.first, 0
+
+    def counted(group: ParkedGroup, wanted: int) -> list[str]:
+        nonlocal listed
+        listed += wanted > 4
+        return members(group, wanted)
+
+    monkeypatch.setattr(ParkedGroup, "first", counted)
+    for pod in others[count - 1 :]:
+        scene.add_pod(pod)
+    scene.run(batch=100, until_s=5)
+    assert len(set(scene.evicted)) == count
+    assert {uid for uid, _ in scene.bindings} == {pod.uid for pod in others[count - 1 :]}
+    assert listed <= 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.coordinator.preemption.nominations import Nominations
+from services.coordinator.preemption.promises import Promises
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
@@ -130,7 +130,7 @@ def test_a_budget_is_counted_down_across_a_burst(allowed: int, batch: int) -> No
 
 def test_without_counting_what_is_decided_a_burst_breaks_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation."""
-    monkeypatch.setattr(Nominations, "_promise", lambda *_: None)
+    monkeypatch.setattr(Promises, "make", lambda *_: None)
     scene = guarded(1)
     scene.keep_victims = scene.hold_plans = True
     burst(scene, 2)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from services.coordinator.core.events import Event, NominationStored, PlanAnswered
 from services.coordinator.core.instructions import PatchCondition
+from services.coordinator.preemption.nominations import MOST_UNKNOWN, Nominations
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
@@ -71,6 +74,50 @@ def test_a_victim_of_which_nobody_knows_whether_it_leaves_is_evicted_again() -> 
     scene.run(until_s=30)
     assert scene.evicted == ["uid-low0"]
     assert [uid for uid, _ in scene.bindings] == ["uid-high"]
+
+
+def test_a_victim_of_which_nobody_ever_knows_is_asked_some_times_before_another_is() -> None:
+    scene = full(6)
+    scene.unknown_evictions = MOST_UNKNOWN
+    scene.add_pod(high().pod())
+    scene.run(until_s=60)
+    asked = [eviction.uid for plan in scene.plans for eviction in plan.evictions]
+    assert len(set(asked[:MOST_UNKNOWN])) == 1
+    assert len(asked) == MOST_UNKNOWN + 1
+    assert [uid for uid, _ in scene.bindings] == ["uid-high"]
+
+
+def gone_elsewhere(*, asked: bool) -> Scene:
+    """A preemptor's victim leaves, or (``asked``) was asked to, when the preemptor finds another node; then comes a
+    further preemptor."""
+    scene = full(8)
+    scene.keep_victims, scene.hold_plans = True, asked
+    scene.add_pod(high().pod())
+    scene.run(until_s=5)
+    scene.add_node(make_node("free").node())
+    scene.change_pod("uid-high", node_name="free")
+    scene.run(until_s=5)
+    scene.add_pod(make_pod("next").cpu("3").priority(100).pod())
+    scene.run(until_s=5)
+    scene.hold_plans = False
+    for plan in scene.held_plans:
+        scene.inbox.append(scene.bind(plan))
+    scene.run(until_s=5)
+    return scene
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["leaves", "asked"])
+def test_room_of_a_victim_whose_preemptor_went_elsewhere_is_used_before_another_is_evicted(asked: bool) -> None:
+    scene = gone_elsewhere(asked=asked)
+    assert len(scene.evicted) == 1
+    scene.delete_pod(scene.evicted[0])
+    scene.run(until_s=15)
+    assert [uid for uid, _ in scene.bindings] == ["uid-next"]
+
+
+def test_ablation_without_counting_who_leaves_already_another_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Nominations, "leaves", lambda *_: False)
+    assert len(gone_elsewhere(asked=True).evicted) == 2
 
 
 def leaving(nodes: int = 1) -> Scene:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -49,11 +50,13 @@ def lone(state: ClusterState, name: str, node: str, cpu: int = 1000, **fields: o
 
 def whole_search(
     state: ClusterState, group: PodGroup, pods: list[Pod], bound: list[Pod] | None = None, *, strict: bool = False,
-    patient: bool = False,
+    patient: bool = False, leaving: Callable[[Pod], bool] = lambda _: False, ran: Callable[[str], int] = lambda _: 0,
 ) -> GroupPreemption:  # fmt: skip
     """What the search comes to, in one go."""
     feasibility = FeasibilityCache(state.table)
-    search = search_group(state, feasibility, group, pods, bound or (), strict=strict, patient=patient)
+    search = search_group(
+        state, feasibility, group, pods, bound or (), strict=strict, patient=patient, leaving=leaving, ran=ran
+    )
     while True:
         try:
             next(search)
@@ -239,6 +242,24 @@ def test_members_of_a_gang_that_is_broken_already_are_as_pods() -> None:
     running(state, "w", 1, "b")
     found = ask(state, gang(1), members(1, 1000, priority=9))
     assert (victims(found), found.broken) == (["v0"], ())
+
+
+def test_a_gang_of_which_members_have_ended_is_not_broken_and_its_others_are_protected() -> None:
+    state = cpus(a=1000, b=1000)
+    running(state, "v", 2, "a")
+    lone(state, "x", "b", start_time="0")
+    pods = members(1, 1000, priority=9)
+    found = whole_search(state, gang(1), pods, ran={key("v"): 1}.__getitem__)
+    assert (victims(found), found.broken) == (["x"], ())
+    assert victims(whole_search(state, gang(1), pods)) == ["v0"], "without that it would count as broken already"
+
+
+def test_who_leaves_already_is_counted_on_before_others_are_asked() -> None:
+    state = cpus(a=1000, b=1000, c=1000)
+    for node in "abc":
+        lone(state, node, node, priority="abc".index(node))
+    found = whole_search(state, gang(2), members(2, 1000, priority=9), leaving=lambda pod: pod.name == "c")
+    assert victims(found) == ["a", "c"]
 
 
 def test_without_that_order_a_second_gang_would_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
