@@ -1,8 +1,8 @@
 """Bursts: on empty nodes that are all alike what a burst does to its own pods is all there is to see.
 
-``unlike``: no two pods alike; ``used``: the same on nodes that others use, each by another amount. ``like``: four shapes. ``deployments``: pods of ReplicaSets behind Services, which have
-the system's default spread. ``affinity``: apps that prefer a zone where their own stand. ``anti-affinity``: apps whose
-pods keep each other off their node.
+``unlike``: no two pods alike; ``used``: the same on nodes that others use, each by another amount. ``like``: four
+shapes. ``deployments``: pods of ReplicaSets behind Services, which have the system's default spread. ``affinity``: apps
+that prefer a zone where their own stand. ``anti-affinity``: apps whose pods keep each other off their node.
 """
 
 from __future__ import annotations

@@ -87,6 +87,11 @@ class Cycle:
         return self._taker.examination.pods if self._taker.examination is not None else ()
 
     @property
+    def _policy(self) -> str:
+        """The name of the one that decides."""
+        return self._variants.title.partition("@")[0] or self._state.policy
+
+    @property
     def has_room(self) -> bool:
         """Whether one more may be open."""
         return not self.open or len(self.open) < self._state.settings.open_cycles
@@ -145,8 +150,7 @@ class Cycle:
         """Whether a class must have a cycle of its own, since several agents are asked about it and none knows what
         units of others are given there. None: none must, as one agent knows all, or nodes can be scored anew here."""
         variants, dispatcher = self._variants, self._dispatcher
-        policy = variants.title.partition("@")[0] or self._state.policy
-        if len(idle) < 2 or variants.has_candidate or policy in RESCORED:
+        if len(idle) < 2 or variants.has_candidate or self._policy in RESCORED:
             return None
         names = {view.record.id for view in idle}
         if dispatcher.strategy(more=True) is Dispatch.BROADCAST:
@@ -158,9 +162,10 @@ class Cycle:
         state, settings, classes = self._state, self._state.settings, taken.classes
         if not taken.together and not self._variants.has_candidate:
             names = {view.record.id for view in idle}
-            # beside others there were more when it began to take, and what is in those counts as well
-            more = bool(self.open) or state.queue.has_active() or (taken.apart is not None and len(classes) > 1)
-            self._dispatcher.deal(classes, agents, names, more=more)
+            # beside others there were more when it began to take, and what is in those counts as well; several classes
+            # compete, and one agent alone knows what of its nodes the others are given
+            more = bool(self.open) or state.queue.has_active() or len(classes) > 1
+            self._dispatcher.deal(classes, agents, names, more=more, policy=self._policy)
         compared = [number for number in self._variants.compared if number in classes]
         asking = Asking(state, classes, len(agents), idle, compared, together=bool(taken.together))
         first_offer = state.messages + 1

@@ -1,4 +1,4 @@
-"""``bench.quality``: a burst decides no worse than one pod at a time, and what each safeguard of that is worth is seen."""
+"""``bench.quality``: a burst decides no worse than one pod at a time, and each safeguard of that is seen to be one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ MEAN, P99 = 0.5, 2.0
 NODES, PODS = 48, 240
 
 
-def played(scene: str, agents: int, *, policy: str = "kube-default", pods: int = PODS, **settings: Any) -> QualityWorld:
+def played(
+    scene: str, agents: int, *, policy: str = "kube-default", nodes: int = NODES, pods: int = PODS, **settings: Any
+) -> QualityWorld:
     world = QualityWorld(policy=policy, agents=agents, seed=1, settings=CoreSettings(**settings))
-    fill(world, scene, NODES, pods)
+    fill(world, scene, nodes, pods)
     assert world.rest(600)
     assert len(world.bound) == pods
     assert not world.judge.misplaced
@@ -34,7 +36,7 @@ def mean(world: QualityWorld) -> float:
 
 
 @pytest.mark.parametrize("agents", [0, 1, 4])
-@pytest.mark.parametrize("scene", ["unlike", "like", "deployments", "affinity", "anti-affinity"])
+@pytest.mark.parametrize("scene", ["unlike", "used", "like", "deployments", "affinity", "anti-affinity"])
 def test_a_burst_decides_no_worse_than_one_pod_at_a_time(scene: str, agents: int) -> None:
     world = played(scene, agents)
     assert mean(world) <= MEAN
@@ -52,6 +54,14 @@ def test_the_fullest_node_of_a_burst_has_hardly_more_pods_than_one_by_one(agents
 def test_a_burst_under_a_learned_policy_decides_no_worse_either(agents: int) -> None:
     world = played("unlike", agents, policy="marl-dqn", pods=96)
     assert mean(world) <= MEAN
+
+
+def test_one_agent_that_decides_alone_about_a_class_is_that_which_owns_the_best_nodes() -> None:
+    assert mean(played("used", 4, nodes=200, sole_nodes=10)) <= MEAN
+
+
+def test_switched_off_agents_are_dealt_classes_by_use_alone_and_better_nodes_of_others_are_not_seen() -> None:
+    assert mean(played("used", 4, nodes=200, sole_nodes=10, dispatch="least-loaded")) > MEAN
 
 
 def test_switched_off_an_agent_that_counts_nothing_of_a_burst_gives_all_of_it_the_same_nodes(
