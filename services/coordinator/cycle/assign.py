@@ -229,7 +229,7 @@ class RejudgedSeats:
         candidates.refresh()
         ranked = candidates.ranked(np.arange(len(candidates)))
         for place, at in enumerate(ranked):
-            head = candidates.heads[at]
+            head = candidates.head(at)
             if candidates.below_floor(at):
                 self.dry = True
                 return False
@@ -238,7 +238,7 @@ class RejudgedSeats:
             elif not (raced and conflicts.avoids(uid, head.name)):
                 _assume(state, unit, head.answer, head.name)
                 candidates.taken[at] += 1
-                others = [candidates.heads[other] for other in ranked[place + 1 :]]
+                others = [candidates.head(other) for other in ranked[place + 1 :][: _looked_at(state)]]
                 wanted = 0 if state.cluster.index.anti_affinity else state.settings.extra_candidates
                 self._choices.append(_judged_choice(state, unit, head, others, wanted))
                 return True
@@ -255,6 +255,11 @@ class RejudgedSeats:
     def choices(self) -> Iterable[Choice]:
         """The units that were taken, in order."""
         return self._choices
+
+
+def _looked_at(state: State) -> int:
+    """So many of the next best are enough for a choice."""
+    return max(MAX_CONSIDERED, state.settings.extra_candidates + len(state.drained))
 
 
 def _judged_choice(state: State, unit: Unit, chosen: Head, others: Sequence[Head], wanted: int) -> Choice:
@@ -305,7 +310,7 @@ class GuidedSeats:
         ranked = self._ranked(unit, guidance, only) if guidance.rejection is None else []
         pod_class = unit.pod.pod_class
         allowed = state.feasibility.static_verdict(pod_class).mask
-        chosen = next((at for at in ranked if _takes(state, pod_class, allowed, candidates.heads[at])), None)
+        chosen = next((at for at in ranked if _takes(state, pod_class, allowed, candidates.head(at))), None)
         if chosen is None:
             state.stats.misfits += bool(len(candidates))
             return False
@@ -315,13 +320,14 @@ class GuidedSeats:
 
     def _choose(self, unit: Unit, chosen: int, others: Sequence[int], *, alone: bool = False) -> None:
         """Assume it, and note the choice. ``others``: the next best; ``alone``: none of them may be taken instead."""
-        state, heads = self._state, self._candidates.heads
-        head = heads[chosen]
+        state, candidates = self._state, self._candidates
+        head = candidates.head(chosen)
         _assume(state, unit, head.answer, head.name)
-        self._candidates.taken[chosen] += 1
-        most = max(MAX_CONSIDERED, state.settings.extra_candidates + len(state.drained))
+        candidates.taken[chosen] += 1
         wanted = 0 if alone else state.settings.extra_candidates
-        self._choices.append(_judged_choice(state, unit, head, [heads[at] for at in others[:most]], wanted))
+        self._choices.append(
+            _judged_choice(state, unit, head, [candidates.head(at) for at in others[: _looked_at(state)]], wanted)
+        )
         self._chosen.append(chosen)
 
     # --- confined to some nodes, and nothing else ---------------------------------------------------------------
@@ -339,7 +345,7 @@ class GuidedSeats:
         state, pod_class, candidates = self._state, unit.pod.pod_class, self._candidates
         line = self._line = self._line_up() if self._line is None else self._line
         allowed = state.feasibility.static_verdict(pod_class).mask
-        while line and not _takes(state, pod_class, allowed, candidates.heads[line[0].at]):
+        while line and not _takes(state, pod_class, allowed, candidates.head(line[0].at)):
             heapq.heappop(line)
         if not line:
             state.stats.misfits += bool(len(candidates))
@@ -368,7 +374,7 @@ class GuidedSeats:
         rows = candidates.rows
         if only:
             if not self._named:
-                self._named = {head.name: at for at, head in enumerate(candidates.heads)}
+                self._named = {candidates.name(at): at for at in range(len(candidates))}
             at = self._named.get(only)
             places = np.array([] if at is None else [at], np.int64)
         else:
@@ -376,7 +382,7 @@ class GuidedSeats:
         if guidance.mask is not None:
             places = places[guidance.mask[rows[places]]]
         if uid in conflicts.races:
-            avoided = (at for at in places.tolist() if not conflicts.avoids(uid, candidates.heads[at].name))
+            avoided = (at for at in places.tolist() if not conflicts.avoids(uid, candidates.name(at)))
             places = np.fromiter(avoided, np.int64)
         candidates.refresh()
         return candidates.ranked(places, guidance.scores)

@@ -58,7 +58,7 @@ def rescorer(lists: Sequence[AgentAnswers], scores: tuple[Score, ...]) -> Policy
 
 
 class Candidates:
-    """``added``: points that the offer added to scores. ``heads``, ``rows``, ``accept``, ``own`` (scores in millionths,
+    """``added``: points that the offer added to scores. ``rows``, ``accept``, ``own`` (scores in millionths,
     with nothing added) and ``taken`` (units of the class) belong together. ``floor``: what a list that was cut may have
     beyond its end is worth no more than that."""
 
@@ -71,18 +71,20 @@ class Candidates:
         self._norms = norms
         row_of = state.cache.table.row_of
         by_place = len({found.policy for found in lists}) > 1
-        heads: dict[int, Head] = {}
+        heads: dict[int, tuple[AgentAnswers, int]] = {}
         own: list[int] = []
+        accept: list[bool] = []
         for found in lists:
             for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
-                row = row_of.get(name)
-                if row is not None and row == answer.slot and row not in heads:
-                    heads[row] = head_of(found, place)
+                row = answer.slot
+                if row_of.get(name) == row and row not in heads:
+                    heads[row] = found, place
                     own.append(-SCORE_SCALE * place if by_place else answer.score)
-        self.heads = list(heads.values())
+                    accept.append(answer.accept)
+        self._heads = list(heads.values())
         self.rows: IntArray = np.fromiter(heads, np.int64, len(heads))
         self.own: IntArray = np.array(own, np.int64) - SCORE_SCALE * self._points(added)
-        self.accept: BoolArray = np.fromiter((head.answer.accept for head in self.heads), np.bool_, len(heads))
+        self.accept: BoolArray = np.array(accept, np.bool_)
         self.taken: IntArray = np.zeros(len(heads), np.int64)
         self.floor = max(((end.accept, end.score) for end in _ends(lists)), default=None)
         self._generation: IntArray = np.full(len(heads), NEVER)
@@ -90,7 +92,16 @@ class Candidates:
         """By which nodes are scored anew; None: what agents said stands."""
 
     def __len__(self) -> int:
-        return len(self.heads)
+        return len(self._heads)
+
+    def head(self, at: int) -> Head:
+        """The answer about a node."""
+        return head_of(*self._heads[at])
+
+    def name(self, at: int) -> str:
+        """A node's name."""
+        found, place = self._heads[at]
+        return found.names[place]
 
     def refresh(self) -> None:
         """Score anew what changed since it was judged."""

@@ -32,7 +32,6 @@ from shared.model.resources import CPU, MEMORY
 from shared.policy.observation import Observation, Policy
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, BoolArray, IntArray
 
-
 COPIES = 8
 """So many units of a cycle one node may be best for, as far as is looked ahead."""
 

@@ -83,7 +83,7 @@ def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod)
             return True
     if pod.images and state.images.any_known(pod.images):
         return True
-    if pod.owner[2] or pod.namespace in state.workloads.services:
+    if pod.owner[2] or state.workloads.has_services(pod.namespace):
         return bool(default_selector(state.workloads, pod).requirements)
     return bool(pod.pod_class.affinity_terms) and named_nodes(pod.pod_class) is not None
 
@@ -97,4 +97,4 @@ def may_relate(state: ClusterState, pod: Pod) -> bool:
     """Whether other pods may decide its scores; False spares asking."""
     if pod.relations is not None or state.index.weighted:
         return True
-    return pod.owner[2] != "" or pod.namespace in state.workloads.services
+    return pod.owner[2] != "" or state.workloads.has_services(pod.namespace)
