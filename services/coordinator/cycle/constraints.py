@@ -18,9 +18,8 @@ from msgspec.structs import replace as replace_fields
 
 from services.coordinator.groups.domains import DomainKeeper
 from shared.model.pod import Pod
-from shared.model.relations import Relations
 from shared.scheduling.cycle.conflicts import check_placement
-from shared.scheduling.cycle.constraints import Guidance, guidance_for, needs_guidance
+from shared.scheduling.cycle.constraints import Guidance, amounts_behind, guidance_for, needs_guidance
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.cycle.filtering import diagnose, run_filters
@@ -31,7 +30,6 @@ from shared.scheduling.framework import ClusterRule
 from shared.scheduling.groups.trial import OUTSIDE
 from shared.scheduling.parked_groups import fellows_of, group_key
 from shared.scheduling.preemption.resolvable import Openable, openable, resolvable_rows
-from shared.scheduling.scores.relations import amounts_behind
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.pod_index import Amounts
@@ -41,8 +39,8 @@ KEPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
-    """Guidance that only scores, and what it rests on: nodes, terms, objects and feasible rows as of ``stamp``, and
+class _Kept:
+    """Guidance, and what it rests on: nodes, terms, objects and feasible rows as of ``stamp``, and
     counts of pods, each as it was when it last ``moved``."""
 
     stamp: tuple[int, int, int, int]
@@ -64,7 +62,7 @@ class Constraints:
         self._feasibility = feasibility
         self._stamp: tuple[int, int, int] = (-1, -1, -1)
         self._guidance: dict[Hashable, Guidance] = {}
-        self._scored: OrderedDict[Hashable, _Scored] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._prefiltered: dict[Hashable, Prefiltered] = {}
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._openable: dict[Hashable, Openable] = {}
@@ -93,32 +91,29 @@ class Constraints:
         key = self._alike_now(pod)
         known = self._guidance.get(key)
         if known is None:
-            known = self._guidance[key] = self._as_scored(pod, key) or self._nominated_first(pod)
+            known = self._guidance[key] = self._as_before(pod, key) or self._nominated_first(pod)
         return known
 
-    def _as_scored(self, pod: Pod, key: Hashable) -> Guidance | None:
-        """The guidance of a pod that other pods make score nodes, and rule none out: what was said last where nothing
-        of what that rests on changed since, whatever else did. None: it is no such pod."""
+    def _as_before(self, pod: Pod, key: Hashable) -> Guidance | None:
+        """The guidance of a pod about which nodes, objects and pods that stand decide: what was said last where nothing
+        of what it rests on changed since, whatever else did. None: more decides about it."""
         cluster, relations = self._cluster, pod.relations
         if pod.nominated_node or cluster.nominated or pod.group or cluster.images.any_known(pod.images):
             return None
-        if relations is not None and not scores_alone(relations):
+        if relations is not None and (relations.claims or relations.disks):
             return None
         stamp = (
             cluster.table.static_stamp, cluster.index.terms_version, cluster.objects_version,
             self._feasibility.of(pod.pod_class).changed,
         )  # fmt: skip
-        known = self._scored.pop(key, None)
+        known = self._kept.pop(key, None)
         if known is None or not known.holds(stamp):
             behind = amounts_behind(cluster, pod)
             moved = [amounts.moved for amounts in behind]
-            guidance = guidance_for(cluster, self._feasibility, pod)
-            if guidance.mask is not None or guidance.rejection is not None:
-                return guidance
-            known = _Scored(stamp, behind, moved, guidance)
-        self._scored[key] = known  # as the last one asked for
-        if len(self._scored) > KEPT:
-            self._scored.popitem(last=False)
+            known = _Kept(stamp, behind, moved, guidance_for(cluster, self._feasibility, pod))
+        self._kept[key] = known  # as the last one asked for
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
         return known.guidance
 
     def fits_nowhere(self, pod: Pod, *, guided: bool = True) -> bool:
@@ -253,13 +248,6 @@ class Constraints:
         alone: BoolArray = np.zeros(table.rows, np.bool_)
         alone[row] = True
         return Guidance(self.prefiltered(pod), alone, norms=norms_of(self._feasibility, pod.pod_class))
-
-
-def scores_alone(relations: Relations) -> bool:
-    """Whether a pod of these asks for no more of other pods than to be told where it likes to be."""
-    return not (relations.anti_affinity or relations.affinity or relations.claims or relations.disks) and not any(
-        constraint.hard for constraint in relations.spread
-    )
 
 
 def unnominated(pod: Pod) -> Pod:

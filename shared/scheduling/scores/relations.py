@@ -20,18 +20,10 @@ from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.scheduling.matching.domains import codes_or_absent, per_domain
 from shared.scheduling.matching.pod_terms import own_matcher, weighted_toward
-from shared.scheduling.matching.spread_domains import (
-    HOSTNAME,
-    counted_pods,
-    counts_anybody,
-    included,
-    pods_per_row,
-    soft_constraints,
-)
+from shared.scheduling.matching.spread_domains import HOSTNAME, included, pods_per_row, soft_constraints
 from shared.scheduling.scores import MAX_SCORE
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import ABSENT, BoolArray, IntArray
-from shared.scheduling.state.pod_index import Amounts
 
 
 def spread_score(state: ClusterState, pod: Pod, rows: IntArray) -> IntArray | None:
@@ -72,17 +64,6 @@ def spread_score(state: ClusterState, pod: Pod, rows: IntArray) -> IntArray | No
     spread = np.zeros(len(rows), np.int64)
     spread[complete[rows]] = scores
     return spread
-
-
-def amounts_behind(state: ClusterState, pod: Pod) -> list[Amounts]:
-    """All counts of pods that the scores here rest on: while none of them moved, and terms, objects, the feasible rows
-    and what nodes are stayed, so did the scores."""
-    index, own_labels = state.index, state.namespaces.get(pod.namespace, {})
-    constraints, _ = soft_constraints(state, pod)
-    asked = [counted_pods(one, pod.namespace) for one in constraints if counts_anybody(state, one)]
-    asked += [own_matcher((wish.term,), state.namespaces) for wish in (pod.relations or NO_RELATIONS).preferences]
-    toward = [carried for _, carried in weighted_toward(index, pod, own_labels)]
-    return [*map(index.answer, asked), *toward]
 
 
 def _rounded(values: NDArray[np.float64]) -> IntArray:

@@ -22,6 +22,7 @@ from msgspec import Struct
 from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
+from shared.scheduling.state.by_label import ByLabel, Label, asked_label
 from shared.scheduling.state.node_table import IntArray, NodeTable
 from shared.scheduling.state.removable import Removable
 
@@ -30,6 +31,9 @@ MATCHER_LIMIT = 512
 
 TERM_MEMO_LIMIT = 4096
 """Templates for which it is remembered whose terms mean them."""
+
+ANTI_AFFINITY, WEIGHTED = "anti_affinity", "weighted"
+"""Kinds of terms of pods that stand, by the attributes that hold them."""
 
 _NOBODY: dict[str, Pod] = {}
 
@@ -48,6 +52,11 @@ class Matcher:
     conditions: tuple[tuple[frozenset[str] | None, LabelSelector | None], ...]
     skip_terminating: bool = False
     skip_assumed: bool = False
+
+    @property
+    def label(self) -> Label | None:
+        """One label that every pod has that is found; None: no one label."""
+        return next((label for _, selector in self.conditions if (label := asked_label(selector)) is not None), None)
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether a pod of ``namespace`` with ``labels`` meets every condition (terminating or not)."""
@@ -69,7 +78,7 @@ class Amounts:
     moved: int
 
     def add(self, row: int, amount: int, version: int) -> None:
-        """So much more on the row."""
+        """So much more on the row. ``version``: that which comes of it; one that was seen already would hide it."""
         self.amounts[row] += amount
         self.moved = version
 
@@ -158,6 +167,11 @@ class PodIndex:
         self._on: dict[str, dict[str, Pod]] = {}
         self._groups: dict[tuple[str, LabelsKey], _Group] = {}
         self._counted: OrderedDict[Matcher, _Answer] = OrderedDict()
+        self._asking: ByLabel[_Answer] = ByLabel()
+        self._groups_with: ByLabel[_Group] = ByLabel()
+        self._terms_asking: dict[str, ByLabel[tuple[AffinityTerm, TermRows]]] = {
+            ANTI_AFFINITY: ByLabel(), WEIGHTED: ByLabel(),
+        }  # fmt: skip
         self._seated: dict[str, int] = {}
         self._static_seen = -1
         self._term_memo: TermMemo = {}
@@ -179,7 +193,10 @@ class PodIndex:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(pod.namespace, pod.labels, key)
-            group.answers = [a for m, a in self._counted.items() if m.matches(pod.namespace, pod.labels)]
+            there = self._asking.among(pod.labels)
+            group.answers = [answer for answer in there if answer.matcher.matches(pod.namespace, pod.labels)]
+            for label in pod.labels.items():
+                self._groups_with.put(label, key, group)
         pod = _kept(pod, group)
         self.assumed += assumed
         placed = self._placed[pod.uid] = _Placed(pod, node_name, group, assumed)
@@ -212,6 +229,8 @@ class PodIndex:
         self._seat_in(known, -1)
         if not group.seats:
             del self._groups[group.key]
+            for label in group.labels.items():
+                self._groups_with.drop(label, group.key)
         _discard(self._on, node_name, uid)
         self._uncount_priority(pod.priority)
         self.schedulers[pod.scheduler_name] -= 1
@@ -251,7 +270,8 @@ class PodIndex:
             self._counted.move_to_end(matcher)
             return answer
         answer = self._counted[matcher] = _Answer(np.zeros(self.table.capacity, np.int64), self.version, matcher)
-        for group in self._groups.values():
+        self._asking.put(matcher.label, matcher, answer)
+        for group in self._groups_asked(matcher):
             if matcher.matches(group.namespace, group.labels):
                 group.answers.append(answer)
                 for node_name, seats in group.seats.items():
@@ -265,6 +285,10 @@ class PodIndex:
         if len(self._counted) > MATCHER_LIMIT:
             self._forget_oldest()
         return answer
+
+    def terms_among(self, kind: str, labels: Mapping[str, str]) -> Iterable[tuple[AffinityTerm, TermRows]]:
+        """Terms of pods that stand, ``ANTI_AFFINITY`` or ``WEIGHTED``, which may mean pods with these labels."""
+        return self._terms_asking[kind].among(labels)
 
     def term_memo(self) -> TermMemo:
         """What is remembered about terms; emptied whenever a distinct term appears or goes."""
@@ -325,7 +349,7 @@ class PodIndex:
             for answer in known.group.answers:
                 matcher = answer.matcher
                 if matcher.skip_assumed and not (matcher.skip_terminating and terminating):
-                    answer.add(row, -1 if assumed else 1, self.version)
+                    answer.add(row, -1 if assumed else 1, self.version + 1)
         self._seat_in(known, -1)
         self.assumed += 1 if assumed else -1
         known.assumed = assumed
@@ -344,16 +368,16 @@ class PodIndex:
         self.removable.count(pod, row, sign)
         for answer in placed.group.answers:
             if answer.matcher.counts(terminating=pod.terminating, assumed=placed.assumed):
-                answer.add(row, sign, self.version)
+                answer.add(row, sign, self.version + 1)
         relations = pod.relations
         if relations is None:
             return
         for term in relations.anti_affinity:
-            self.anti_affinity[term].add(row, sign, self.version)
+            self.anti_affinity[term].add(row, sign, self.version + 1)
         for term in relations.affinity:
-            self.weighted[term].add(row, sign, self.version)
+            self.weighted[term].add(row, sign, self.version + 1)
         for weighted in relations.preferences:
-            self.weighted[weighted.term].add(row, sign * weighted.weight, self.version)
+            self.weighted[weighted.term].add(row, sign * weighted.weight, self.version + 1)
         for claim in relations.claims:
             if not claim.ephemeral:
                 key = f"{pod.namespace}/{claim.name}"
@@ -365,20 +389,24 @@ class PodIndex:
         relations = pod.relations
         assert relations is not None
         for term in relations.anti_affinity:
-            self._use_term(self.anti_affinity, term, sign)
+            self._use_term(ANTI_AFFINITY, term, sign)
         for term in relations.affinity:
-            self._use_term(self.weighted, term, sign)
+            self._use_term(WEIGHTED, term, sign)
         for weighted in relations.preferences:
-            self._use_term(self.weighted, weighted.term, sign)
+            self._use_term(WEIGHTED, weighted.term, sign)
 
-    def _use_term(self, registry: dict[AffinityTerm, TermRows], term: AffinityTerm, sign: int) -> None:
+    def _use_term(self, kind: str, term: AffinityTerm, sign: int) -> None:
+        registry, asking = self.anti_affinity if kind == ANTI_AFFINITY else self.weighted, self._terms_asking[kind]
         rows = registry.get(term)
         if rows is None:
             rows = registry[term] = TermRows(np.zeros(self.table.capacity, np.int64), self.version)
+            asking.put(asked_label(term.selector), term, (term, rows))
             self.terms_version += 1
         rows.users += sign
         if not rows.users:
             del registry[term]
+            asking.drop(asked_label(term.selector), term)
+            rows.moved = FORGOTTEN
             self.terms_version += 1
 
     def _seat_in(self, placed: _Placed, sign: int) -> None:
@@ -397,11 +425,16 @@ class PodIndex:
             self._count(self._placed[uid], row, -1)
 
     def _forget_oldest(self) -> None:
-        _, forgotten = self._counted.popitem(last=False)
+        matcher, forgotten = self._counted.popitem(last=False)
+        self._asking.drop(matcher.label, matcher)
         forgotten.moved = FORGOTTEN
-        for group in self._groups.values():
+        for group in self._groups_asked(matcher):
             if forgotten in group.answers:
                 group.answers.remove(forgotten)
+
+    def _groups_asked(self, matcher: Matcher) -> Iterable[_Group]:
+        """The groups that the matcher may find."""
+        return self._groups.values() if matcher.label is None else self._groups_with.asking(matcher.label)
 
     def _capacity(self) -> int:
         arrays = [counted.amounts for counted in (*self._counted.values(), *self._terms())]
