@@ -49,7 +49,8 @@ class Asking:
         self._asked: list[_Asked] = []
         self.extra = state.settings.extra_candidates
         """Next-best nodes that an agent names beside one per unit: the more, the more classes compete for them."""
-        rivals = sum(not offered.sole and offered.guidance is None for offered in classes.values())
+        placed = [offered for offered in classes.values() if not offered.shadow]
+        rivals = sum(not offered.sole and offered.guidance is None for offered in placed)
         if len(idle) > 1 and rivals > 1:
             self.extra = min(MAX_EXTRA, self.extra + rivals // len(idle))
         before = 0
@@ -58,7 +59,7 @@ class Asking:
             units = len(offered.units)
             offered.asked = units if offered.sole else min(units, offered.known.share * units // agents + 1)
             offered.extra = self.extra
-            counts = len(classes) > 1 and not together and class_id not in compared
+            counts = len(placed) > 1 and not together and class_id not in compared
             numbers = [unit.number for unit in offered.units[: offered.asked]]
             self._asked.append(_Asked(offered, numbers, before if counts else -1))
             before += units if counts and not offered.sole else 0

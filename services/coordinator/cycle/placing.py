@@ -80,6 +80,11 @@ class OpenCycle:
         return all(offered.sole for offered in self.classes.values())
 
     @property
+    def compete(self) -> bool:
+        """Whether several classes want nodes."""
+        return sum(not offered.shadow for offered in self.classes.values()) > 1
+
+    @property
     def uids(self) -> list[str]:
         """The pods it is about, as often as it names them."""
         return [unit.pod.uid for one in self.classes.values() if not one.shadow for unit in one.units]
@@ -159,7 +164,7 @@ class Placer:
         if offered.guidance is not None:
             found = Candidates(state, pod_class, offered.guidance.norms, lists, offered.guidance.scores)
             return GuidedSeats(state, conflicts, offered.guidance, found)
-        if len(lists) > 1 and len(current.classes) > 1 and not current.together:
+        if len(lists) > 1 and current.compete and not current.together:
             candidates = Candidates(state, pod_class, norms_of(state.feasibility, pod_class), lists)
             if candidates.policy is not None:
                 return RejudgedSeats(state, conflicts, pod_class, candidates)
