@@ -126,7 +126,7 @@ class Candidates:
         ties fall at random."""
         worth = self.own + SCORE_SCALE * self._points(added)
         rng = self._state.rng
-        ties = [rng.random() for _ in range(len(places))]
+        ties = np.array([rng.random() for _ in range(len(places))])
         order = np.lexsort((ties, self.taken[places], -worth[places], ~self.accept[places]))
         best: list[int] = places[order].tolist()
         return best
