@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from bench.in_process.switches import add_argument, settings_of
-from bench.quality import DATA, NODE_LIST
+from bench.quality.openb import DATA, NODE_LIST
 from bench.saturation.world import BIND_S, CoreWorld, settle_garbage
 from bench.stand.contest import numbers
 from bench.stand.figures import table

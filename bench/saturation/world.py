@@ -46,6 +46,9 @@ from shared.wire.messages import (
 from shared.wire.records import AgentRecord
 
 ANSWER_S, BIND_S, WATCH_S, PATCH_S = 0.003, 0.008, 0.002, 0.005
+EMBEDDED = "embedded"
+"""The leader's own agent, of a world of no others: asked in its process, it answers at once."""
+
 LONG_MS = 50.0
 LONGEST_KEPT = 5
 
@@ -96,9 +99,8 @@ class CoreWorld:
         self._timer: float | None = None
         self._nodes: dict[str, Node] = {}
         self.core = Core(term=7, scheduler_name="conclave", policy=policy, rng=Random(seed), settings=settings)
-        self._agents: dict[str, AgentCore] = {}
-        for number in range(agents):
-            self._agents[f"agent-{number}"] = AgentCore(make_policy(policy), np.random.default_rng(seed))
+        names = [f"agent-{number}" for number in range(agents)] or [EMBEDDED]
+        self._agents = {name: AgentCore(make_policy(policy), np.random.default_rng(seed)) for name in names}
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
@@ -240,7 +242,7 @@ class CoreWorld:
         else:
             event = seen.ViewAcked(agent, message.message_id, core.update(decode(encode(message), ViewUpdate)))
         self.turns[self.phase].agents_cpu_s += time.thread_time() - cpu
-        self.post(event, ANSWER_S)
+        self.post(event, 0.0 if agent == EMBEDDED else ANSWER_S)
 
     def _bind(self, plan: Plan) -> None:
         results = []

@@ -27,8 +27,10 @@ from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.policy.guard import GuardSettings, no_clock
 from shared.policy.observation import Policy, Rng
+from shared.policy.ranking import Slot
 from shared.policy.usage.views import sample_of
 from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.slot_sets import unpack
 from shared.wire.messages import (
     VERSION,
@@ -149,14 +151,18 @@ class AgentCore:
         refusals: list[Refusal] = []
         unknown: list[int] = []
         self._prepare(offer.groups)
-        for group in offer.groups:
-            known = self._classes.get(group.class_id)
-            if known is None:
-                unknown.append(group.class_id)
-                continue
-            lane, started = self.lanes.of(candidate=known.candidate), self._clock()
-            self._judge(lane, group, known, offer.extra, answers, refusals)
-            lane.judged(group.class_id, known.seen, self._clock() - started)
+        with Counted(self.replica.table) as counted:
+            for group in offer.groups:
+                known = self._classes.get(group.class_id)
+                if known is None:
+                    unknown.append(group.class_id)
+                    continue
+                lane, started = self.lanes.of(candidate=known.candidate), self._clock()
+                slots = self._judge(lane, group, known, offer.extra, answers, refusals)
+                lane.judged(group.class_id, known.seen, self._clock() - started)
+                if group is not offer.groups[-1]:
+                    for slot in slots[: group.counted]:
+                        counted.add(slot.row, known.pod_class)
         self.answers += len(answers)
         return Decisions(
             VERSION,
@@ -189,15 +195,15 @@ class AgentCore:
         extra: int,
         answers: list[Answer],
         refusals: list[Refusal],
-    ) -> None:
+    ) -> Sequence[Slot]:
+        """What was answered, best first."""
         units = group.units
         if group.guidance is not None:
-            self._judge_guided(lane, group, group.guidance, known, answers, refusals)
-            return
+            return self._judge_guided(lane, group, group.guidance, known, answers, refusals)
         slots = lane.ranker.slots(known.pod_class, len(units), extra=extra, norms=group.norms, seen=known.seen)
         if not slots:
             refusals.append(self._refusal(group.class_id, known.pod_class))
-            return
+            return slots
         if self.experience.wanted and not self._recorded:
             self._record(lane, known.seen, [slot.row for slot in slots])
         version, last, slot_of_row = lane.ref.version, len(units) - 1, self.replica.slot_of_row
@@ -212,6 +218,7 @@ class AgentCore:
                     version,
                 )
             )
+        return slots
 
     def _judge_guided(
         self,
@@ -221,7 +228,7 @@ class AgentCore:
         known: _Known,
         answers: list[Answer],
         refusals: list[Refusal],
-    ) -> None:
+    ) -> Sequence[Slot]:
         """The best different nodes among those allowed, for the first unit; the coordinator deals them to all."""
         rows = self.replica.rows_of(unpack(guidance.allowed))
         added = np.zeros(self.replica.table.rows)
@@ -230,11 +237,12 @@ class AgentCore:
         slots = lane.ranker.guided(known.pod_class, guidance.distinct, rows, added, norms=group.norms, seen=known.seen)
         if not slots:
             refusals.append(self._refusal(group.class_id, known.pod_class))
-            return
+            return slots
         version, unit, slot_of_row = lane.ref.version, group.units[0], self.replica.slot_of_row
         answers.extend(
             Answer(unit, slot_of_row[s.row], s.accept, score_to_wire(s.score), s.generation, version) for s in slots
         )
+        return slots
 
     def read_rewards(self, now_s: float) -> bool:
         """Read some of what is due of what was recorded (``experience.py``); whether more is."""

@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model.constraints import NO_NORMS, Norms, PodClass, gpu_milli_of
+from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.policy.ahead import Ahead
 from shared.policy.guard import Guard, fault_of
 from shared.policy.observation import Observation, Policy, Rng, Verdicts, rows_apart
 from shared.scheduling.cycle.feasibility import FeasibilityCache, class_limit
+from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
 
 INFEASIBLE = -np.inf
@@ -160,23 +161,11 @@ class Ranker:
     def _one_by_one(self, pod_class: PodClass, wanted: int, norms: Norms, seen: PodClass) -> list[Slot]:
         """The greedy where what a row is given may change every verdict: counted on the table while it lasts."""
         taken: list[Slot] = []
-        devices: list[tuple[int, ...]] = []
-        milli = gpu_milli_of(pod_class)
-        try:
+        with Counted(self.table) as counted:
             while len(taken) < wanted and (best := self._best(self._ranking(pod_class, norms, seen), 1)):
-                slot = best[0]
-                picked = self.table.pick_devices(slot.row, milli)
-                taken.append(slot)
-                devices.append(picked)
-                self._use(slot, pod_class, picked, sign=1)
-        finally:
-            for slot, picked in zip(taken, devices, strict=True):
-                self._use(slot, pod_class, picked, sign=-1)
+                taken += best
+                counted.add(best[0].row, pod_class)
         return taken
-
-    def _use(self, slot: Slot, pod_class: PodClass, devices: tuple[int, ...], *, sign: int) -> None:
-        self.table.add_usage(slot.row, pod_class, devices, sign=sign)
-        self.table.generation[slot.row] = slot.generation
 
     # --- from a ranking to rows -----------------------------------------------------------------------------------
 

@@ -115,6 +115,10 @@ SlotSet = Annotated[list[Count], Meta(max_length=MAX_USAGES)] | Annotated[bytes,
 """Slots, as numbers or as a bitmap (bit i of byte n: slot 8n + i), whichever is smaller."""
 
 
+MAX_EXTRA = 16
+"""Next-best candidates that an offer may ask for beyond one per unit."""
+
+
 class RowGuidance(Struct, frozen=True, array_like=True, gc=False):
     """What an agent cannot see from its own nodes, about one unit: ``allowed``: the only slots to look at; ``levels``:
     what is added to the scores of slots, 0 elsewhere; ``distinct``: how many different nodes are wanted, best first."""
@@ -128,12 +132,14 @@ class UnitGroup(Struct, frozen=True, array_like=True, gc=False):
     """Units of one class that are to be placed, in queue order; ``norms`` are the class's cluster-wide maxima.
 
     With ``guidance`` the answer names different nodes for the first unit, and the coordinator deals them to all.
+    ``counted``: so many of the best nodes are counted as given a unit each while the groups after this one are judged.
     """
 
     class_id: Count
     units: Annotated[list[Count], Meta(min_length=1, max_length=MAX_UNITS)]
     norms: Norms = NO_NORMS
     guidance: RowGuidance | None = None
+    counted: Annotated[int, Meta(ge=0, le=MAX_UNITS)] = 0
 
 
 class Offer(Message, frozen=True, tag=1):
@@ -150,7 +156,7 @@ class Offer(Message, frozen=True, tag=1):
     groups: Annotated[list[UnitGroup], Meta(max_length=MAX_UNITS)]
     classes: Annotated[list[ClassDefinition], Meta(max_length=MAX_UNITS)] = []
     forget_classes: bool = False
-    extra: Annotated[int, Meta(ge=0, le=16)] = 2
+    extra: Annotated[int, Meta(ge=0, le=MAX_EXTRA)] = 2
     cluster: Annotated[list[Feature], Meta(max_length=64)] = []
     pointer: Count = 0
     samples: Annotated[list[NodeUse], Meta(max_length=MAX_USAGES)] = []

@@ -69,12 +69,14 @@ class AgentView:
     classes: set[int] = field(default_factory=set)
     moves: int = 0
     heard: Heard | None = None
+    _owned: IntArray | None = None
 
     def reset(self, epoch: int, owned: set[str]) -> None:
         """Begin again from nothing."""
         self.epoch, self.revision, self.stamp = epoch, 0, 0
         self.sent.clear()
         self.slots.clear()
+        self._owned = None
         self.classes.clear()
         self.heard = None
         self.pending = owned
@@ -106,7 +108,9 @@ class AgentView:
 
     def owned_slots(self) -> IntArray:
         """Slots of the nodes that the agent has, ascending."""
-        return np.sort(np.fromiter(self.slots, np.int64, len(self.slots)))
+        if self._owned is None:
+            self._owned = np.sort(np.fromiter(self.slots, np.int64, len(self.slots)))
+        return self._owned
 
     def _split(
         self, table: NodeTable, changed: list[int], fresh: frozenset[str], rows: list[NodeRow], usages: list[NodeUsage]
@@ -130,6 +134,8 @@ class AgentView:
         known = self.sent.get(node.name)
         self.moves += known is None
         self.sent[node.name] = (row, node, self.moves if known is None else known[2])
+        if row not in self.slots:
+            self._owned = None
         self.slots[row] = node.name
         return NodeRow(
             node.name,
@@ -148,6 +154,7 @@ class AgentView:
         self.moves += 1
         if self.slots.get(slot) == name:
             del self.slots[slot]
+            self._owned = None
             removed.append(slot)
 
 

@@ -15,23 +15,24 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace as replace_fields
 
 from services.coordinator.core.decisions import Considered
 from services.coordinator.core.state import State
+from services.coordinator.cycle.candidates import Candidates, Head, head_of
 from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
 from shared.model.constraints import PodClass
 from shared.model.unit import Unit
 from shared.scheduling.cycle.conflicts import fits
 from shared.scheduling.cycle.constraints import Guidance, may_relate
-from shared.scheduling.state.node_table import BoolArray, IntArray
-from shared.wire.messages import SCORE_SCALE, Answer
+from shared.scheduling.state.node_table import BoolArray
+from shared.wire.messages import Answer
 
 MAX_CONSIDERED = 6
 """Nodes remembered per placement for ``conclave explain``, the chosen one first."""
@@ -53,20 +54,6 @@ class Choice(Struct, frozen=True):
 
 Mark = tuple[int, int, list[int]]
 """How far seats were dealt: units taken, heads looked at, heads passed over."""
-
-
-class _Head(NamedTuple):
-    """An answer, its node's name ("": its slot means nothing any more), and the policy that gave it."""
-
-    answer: Answer
-    name: str
-    policy: str
-    considered: Considered
-
-
-def _head(found: AgentAnswers, place: int) -> _Head:
-    answer, name = found.answers[place], found.names[place]
-    return _Head(answer, name, found.policy, Considered(name, answer.score / SCORE_SCALE, answer.accept))
 
 
 class PlainSeats:
@@ -147,7 +134,7 @@ class PlainSeats:
         self._allowed = self._state.feasibility.static_verdict(self._pod_class).mask
 
 
-def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: _Head) -> bool:
+def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: Head) -> bool:
     """Whether the head's node is still the one meant, may be used, and takes the class as accounted now."""
     table = state.cache.table
     row = table.row_of.get(head.name)
@@ -171,7 +158,7 @@ class _Merged:
     def __init__(self, lists: Sequence[AgentAnswers], rng: Random) -> None:
         self._lists = lists
         self._rng = rng
-        self._seen: list[_Head] = []
+        self._seen: list[Head] = []
         self.dry_at: int | None = None
         # Scores of several policies (one agent has changed over, or fallen back, before another) do not compare: one
         # counts to hundreds, one hardly to 1. Then only each list's own order is worth anything.
@@ -180,14 +167,14 @@ class _Merged:
         for index in range(len(lists)):
             self._push(index, 0)
 
-    def at(self, place: int) -> _Head | None:
+    def at(self, place: int) -> Head | None:
         """The head at ``place`` of the merged order."""
         while place >= len(self._seen):
             if not self._heap:
                 return None
             _, _, _, index, position = heapq.heappop(self._heap)
             source = self._lists[index]
-            self._seen.append(_head(source, position))
+            self._seen.append(head_of(source, position))
             if self.dry_at is None and source.cut and position + 1 == len(source.answers):
                 self.dry_at = len(self._seen)
             self._push(index, position + 1)
@@ -216,42 +203,86 @@ def _choice(merged: _Merged, unit: Unit, index: int, wanted: int, closed: Collec
     return Choice(unit, chosen.name, chosen.answer, tuple(others[:wanted]), tuple(considered), chosen.policy)
 
 
-# --- units that more than the nodes themselves decides about -----------------------------------------------------
+# --- nodes that are judged anew for each unit ---------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Node:
-    """One node that an agent answered with, and how many units of this cycle it was given."""
+class RejudgedSeats:
+    """Of one class whose nodes alone decide, of which several agents were asked in one cycle with others: none knew
+    what units of those are given at the others, so what a node is worth is seen when it is a unit's turn."""
 
-    head: _Head
-    row: int
-    place: int
-    taken: int = 0
+    work = 2
+
+    def __init__(self, state: State, conflicts: ConflictTracker, pod_class: PodClass, candidates: Candidates) -> None:
+        self._state = state
+        self._conflicts = conflicts
+        self._pod_class = pod_class
+        self._candidates = candidates
+        self._choices: list[Choice] = []
+        self.dry = False
+        """Whether a list that was cut may have better than what is left of those answered."""
+
+    def take(self, unit: Unit) -> bool:
+        """Assume the unit on the best node that is left and takes it; False where there is none."""
+        state, candidates, conflicts, uid = self._state, self._candidates, self._conflicts, unit.pod.uid
+        allowed = state.feasibility.static_verdict(self._pod_class).mask
+        raced = uid in conflicts.races
+        candidates.refresh()
+        ranked = candidates.ranked(np.arange(len(candidates)))
+        for place, at in enumerate(ranked):
+            head = candidates.head(at)
+            if candidates.below_floor(at):
+                self.dry = True
+                return False
+            if not _takes(state, self._pod_class, allowed, head):
+                state.stats.misfits += 1
+            elif not (raced and conflicts.avoids(uid, head.name)):
+                _assume(state, unit, head.answer, head.name)
+                candidates.taken[at] += 1
+                others = [candidates.head(other) for other in ranked[place + 1 :][: _looked_at(state)]]
+                wanted = 0 if state.cluster.index.anti_affinity else state.settings.extra_candidates
+                self._choices.append(_judged_choice(state, unit, head, others, wanted))
+                return True
+        return False
+
+    def mark(self) -> Mark:
+        """What ``undo`` goes back to."""
+        return len(self._choices), 0, []
+
+    def undo(self, mark: Mark) -> None:
+        """Everything since the mark is as if it had not been; what was assumed is the caller's to forget."""
+        del self._choices[mark[0] :]
+
+    def choices(self) -> Iterable[Choice]:
+        """The units that were taken, in order."""
+        return self._choices
+
+
+def _looked_at(state: State) -> int:
+    """So many of the next best are enough for a choice."""
+    return max(MAX_CONSIDERED, state.settings.extra_candidates + len(state.drained))
+
+
+def _judged_choice(state: State, unit: Unit, chosen: Head, others: Sequence[Head], wanted: int) -> Choice:
+    """``others``: the next best, of which so many may be taken instead."""
+    next_best = tuple(o.name for o in others if o.name not in state.drained)[:wanted] if wanted else ()
+    considered = tuple(head.considered for head in (chosen, *others[: MAX_CONSIDERED - 1]))
+    return Choice(unit, chosen.name, chosen.answer, next_best, considered, chosen.policy)
 
 
 class GuidedSeats:
-    """Of units about which more than the nodes themselves decides: each is judged anew when it is its turn.
+    """Of units about which more than the nodes themselves decide: each is judged anew when it is its turn.
 
     Scores were answered with the offer's guidance; each unit's are corrected to the guidance of its own moment.
     """
 
-    def __init__(
-        self, state: State, conflicts: ConflictTracker, offered: Guidance, lists: Sequence[AgentAnswers]
-    ) -> None:
+    def __init__(self, state: State, conflicts: ConflictTracker, offered: Guidance, candidates: Candidates) -> None:
         self._state = state
         self._conflicts = conflicts
         self._offered = offered
+        self._candidates = candidates
         self._choices: list[Choice] = []
-        self._chosen: list[_Node] = []
-        row_of = state.cache.table.row_of
-        self._nodes: list[_Node] = []
-        for found in lists:
-            for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
-                row = row_of.get(name)
-                if row is not None and row == answer.slot:
-                    self._nodes.append(_Node(_head(found, place), row, place))
-        self._by_place = len({node.head.policy for node in self._nodes}) > 1
-        self._named: dict[str, list[_Node]] = {}
+        self._chosen: list[int] = []
+        self._named: dict[str, int] = {}
         self._lasts = offered.scores is None and not offered.prefiltered.rules
         self._line: list[_InLine] | None = None
 
@@ -260,7 +291,7 @@ class GuidedSeats:
         """What dealing one is worth, in plain units."""
         if self._line is not None:
             return 1
-        return 4 + self._state.cache.table.rows // ROWS_PER_WORK + len(self._nodes) // ANSWERS_PER_WORK
+        return 4 + self._state.cache.table.rows // ROWS_PER_WORK + len(self._candidates) // ANSWERS_PER_WORK
 
     @property
     def dry(self) -> bool:
@@ -273,34 +304,30 @@ class GuidedSeats:
         if self._lasts and not only and self._unmoved(unit):
             return self._take_in_line(unit)
         self._line = None
-        state = self._state
+        state, candidates = self._state, self._candidates
         # where one node is given it alone is judged, not all of them
         guidance = state.constraints.judge(replace_fields(unit.pod, nominated_node=only) if only else unit.pod)
-        ranked: list[_Node] = []
-        if guidance.rejection is None:
-            ranked = self._ranked(unit, guidance, self._called(only) if only else self._nodes)
+        ranked = self._ranked(unit, guidance, only) if guidance.rejection is None else []
         pod_class = unit.pod.pod_class
         allowed = state.feasibility.static_verdict(pod_class).mask
-        chosen = next((node for node in ranked if _takes(state, pod_class, allowed, node.head)), None)
+        chosen = next((at for at in ranked if _takes(state, pod_class, allowed, candidates.head(at))), None)
         if chosen is None:
-            state.stats.misfits += bool(self._nodes)
+            state.stats.misfits += bool(len(candidates))
             return False
-        _assume(state, unit, chosen.head.answer, chosen.head.name)
-        chosen.taken += 1
-        others = [node.head for node in ranked if node is not chosen]
         # the binder does not know rules that span nodes: it gets no other node than the one judged here
-        self._choose(unit, chosen, others, alone=bool(guidance.prefiltered.rules))
+        self._choose(unit, chosen, [at for at in ranked if at != chosen], alone=bool(guidance.prefiltered.rules))
         return True
 
-    def _choose(self, unit: Unit, chosen: _Node, others: Sequence[_Head], *, alone: bool = False) -> None:
-        """Note the choice. ``others``: the next best; ``alone``: none of them may be taken instead."""
-        state, (answer, name, policy, _) = self._state, chosen.head
-        next_best = () if alone else tuple(o.name for o in others if o.name not in state.drained)
-        best = [chosen.head, *others[: MAX_CONSIDERED - 1]]
-        considered = tuple(head.considered for head in best)
+    def _choose(self, unit: Unit, chosen: int, others: Sequence[int], *, alone: bool = False) -> None:
+        """Assume it, and note the choice. ``others``: the next best; ``alone``: none of them may be taken instead."""
+        state, candidates = self._state, self._candidates
+        head = candidates.head(chosen)
+        _assume(state, unit, head.answer, head.name)
+        candidates.taken[chosen] += 1
+        wanted = 0 if alone else state.settings.extra_candidates
         self._choices.append(
-            Choice(unit, name, answer, next_best[: state.settings.extra_candidates], considered, policy)
-        )  # fmt: skip
+            _judged_choice(state, unit, head, [candidates.head(at) for at in others[: _looked_at(state)]], wanted)
+        )
         self._chosen.append(chosen)
 
     # --- confined to some nodes, and nothing else ---------------------------------------------------------------
@@ -315,55 +342,50 @@ class GuidedSeats:
 
     def _take_in_line(self, unit: Unit) -> bool:
         """The same as ``take``, by an order of nodes that lasts."""
-        state, pod_class = self._state, unit.pod.pod_class
+        state, pod_class, candidates = self._state, unit.pod.pod_class, self._candidates
         line = self._line = self._line_up() if self._line is None else self._line
         allowed = state.feasibility.static_verdict(pod_class).mask
-        while line and not _takes(state, pod_class, allowed, self._nodes[line[0].at].head):
+        while line and not _takes(state, pod_class, allowed, candidates.head(line[0].at)):
             heapq.heappop(line)
         if not line:
-            state.stats.misfits += bool(self._nodes)
+            state.stats.misfits += bool(len(candidates))
             return False
         best = [heapq.heappop(line) for _ in range(min(len(line), MAX_CONSIDERED))]
-        chosen = self._nodes[best[0].at]
-        _assume(state, unit, chosen.head.answer, chosen.head.name)
-        chosen.taken += 1
-        for place in (best[0]._replace(taken=chosen.taken, tie=state.rng.random()), *best[1:]):
+        self._choose(unit, best[0].at, [place.at for place in best[1:]])
+        for place in (best[0]._replace(taken=best[0].taken + 1, tie=state.rng.random()), *best[1:]):
             heapq.heappush(line, place)
-        self._choose(unit, chosen, [self._nodes[place.at].head for place in best[1:]])
         return True
 
     def _line_up(self) -> list[_InLine]:
-        mask, rng = self._offered.mask, self._state.rng
+        candidates, mask, rng = self._candidates, self._offered.mask, self._state.rng
+        judged = zip(candidates.accept.tolist(), candidates.own.tolist(), candidates.taken.tolist(), strict=True)
+        allowed = [True] * len(candidates) if mask is None else mask[candidates.rows].tolist()
         line = [
-            _InLine(not node.head.answer.accept, self._own_score(node), node.taken, rng.random(), at)
-            for at, node in enumerate(self._nodes)
-            if mask is None or mask[node.row]
+            _InLine(not accept, -own, taken, rng.random(), at)
+            for at, (accept, own, taken) in enumerate(judged)
+            if allowed[at]
         ]
         heapq.heapify(line)
         return line
 
-    def _called(self, name: str) -> list[_Node]:
-        """Those of a name: of a large gang each member has its own."""
-        if not self._named:
-            for node in self._nodes:
-                self._named.setdefault(node.head.name, []).append(node)
-        return self._named.get(name, [])
-
-    def _own_score(self, node: _Node) -> int:
-        """What the agent gave the node, the better the smaller; by its place as in ``_Merged``."""
-        return SCORE_SCALE * node.place if self._by_place else -node.head.answer.score
-
-    def _ranked(self, unit: Unit, guidance: Guidance, nodes: Sequence[_Node]) -> list[_Node]:
-        """Those of the nodes that the unit may have, best first: accepted ones, then by score, then the least taken."""
-        mask, uid, rng = guidance.mask, unit.pod.uid, self._state.rng
-        keyed = []
-        for node in nodes:
-            answer = node.head.answer
-            if (mask is None or mask[node.row]) and not self._conflicts.avoids(uid, node.head.name):
-                score = SCORE_SCALE * (_at(guidance.scores, node.row) - _at(self._offered.scores, node.row))
-                keyed.append(((not answer.accept, self._own_score(node) - score, node.taken, rng.random()), node))
-        keyed.sort(key=lambda item: item[0])
-        return [node for _, node in keyed]
+    def _ranked(self, unit: Unit, guidance: Guidance, only: str) -> list[int]:
+        """The places of nodes that the unit may have, best first."""
+        candidates, conflicts, uid = self._candidates, self._conflicts, unit.pod.uid
+        rows = candidates.rows
+        if only:
+            if not self._named:
+                self._named = {candidates.name(at): at for at in range(len(candidates))}
+            at = self._named.get(only)
+            places = np.array([] if at is None else [at], np.int64)
+        else:
+            places = np.arange(len(rows))
+        if guidance.mask is not None:
+            places = places[guidance.mask[rows[places]]]
+        if uid in conflicts.races:
+            avoided = (at for at in places.tolist() if not conflicts.avoids(uid, candidates.name(at)))
+            places = np.fromiter(avoided, np.int64)
+        candidates.refresh()
+        return candidates.ranked(places, guidance.scores)
 
     def mark(self) -> Mark:
         """What ``undo`` goes back to."""
@@ -372,8 +394,8 @@ class GuidedSeats:
     def undo(self, mark: Mark) -> None:
         """Everything since the mark is as if it had not been; what was assumed is the caller's to forget."""
         count = mark[0]
-        for node in self._chosen[count:]:
-            node.taken -= 1
+        for at in self._chosen[count:]:
+            self._candidates.taken[at] -= 1
         del self._choices[count:], self._chosen[count:]
         self._line = None
 
@@ -392,8 +414,4 @@ class _InLine(NamedTuple):
     at: int
 
 
-Seats = PlainSeats | GuidedSeats
-
-
-def _at(scores: IntArray | None, row: int) -> int:
-    return 0 if scores is None or row >= len(scores) else int(scores[row])
+Seats = PlainSeats | RejudgedSeats | GuidedSeats

@@ -66,7 +66,8 @@ class AgentAnswers:
 
 @dataclass(slots=True)
 class OfferedClass:
-    """The units of one class in a cycle, and what was said about them. ``asked``: slots wanted of each agent.
+    """The units of one class in a cycle, and what was said about them. ``asked``: slots wanted of each agent, and
+    ``extra`` ones.
 
     ``unknown``: an agent did not know the class. ``guidance``: of units about which more than the nodes themselves
     decides. ``candidate``: judged by the candidate policy; ``shadow``: asked only to compare the two, never placed
@@ -80,6 +81,7 @@ class OfferedClass:
     lists: list[AgentAnswers] = field(default_factory=list)
     unknown: bool = False
     asked: int = 0
+    extra: int = 0
     guidance: Guidance | None = None
     candidate: bool = False
     shadow: bool = False

@@ -9,8 +9,9 @@ whenever something changed that may help.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from msgspec.structs import replace as replace_fields
@@ -18,7 +19,7 @@ from msgspec.structs import replace as replace_fields
 from services.coordinator.groups.domains import DomainKeeper
 from shared.model.pod import Pod
 from shared.scheduling.cycle.conflicts import check_placement
-from shared.scheduling.cycle.constraints import Guidance, guidance_for, needs_guidance
+from shared.scheduling.cycle.constraints import Guidance, amounts_behind, guidance_for, needs_guidance
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.cycle.filtering import diagnose, run_filters
@@ -31,9 +32,25 @@ from shared.scheduling.parked_groups import fellows_of, group_key
 from shared.scheduling.preemption.resolvable import Openable, openable, resolvable_rows
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
+from shared.scheduling.state.pod_index import Amounts
 
 KEPT = 1024
 """Templates and groups for which something is kept, some bytes per node each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Guidance, and what it rests on: nodes, terms, objects and feasible rows as of ``stamp``, and
+    counts of pods, each as it was when it last ``moved``."""
+
+    stamp: tuple[int, int, int, int]
+    behind: list[Amounts]
+    moved: list[int]
+    guidance: Guidance
+
+    def holds(self, stamp: tuple[int, int, int, int]) -> bool:
+        """Whether nothing of it changed."""
+        return stamp == self.stamp and self.moved == [amounts.moved for amounts in self.behind]
 
 
 class Constraints:
@@ -45,6 +62,7 @@ class Constraints:
         self._feasibility = feasibility
         self._stamp: tuple[int, int, int] = (-1, -1, -1)
         self._guidance: dict[Hashable, Guidance] = {}
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._prefiltered: dict[Hashable, Prefiltered] = {}
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._openable: dict[Hashable, Openable] = {}
@@ -73,8 +91,30 @@ class Constraints:
         key = self._alike_now(pod)
         known = self._guidance.get(key)
         if known is None:
-            known = self._guidance[key] = self._nominated_first(pod)
+            known = self._guidance[key] = self._as_before(pod, key) or self._nominated_first(pod)
         return known
+
+    def _as_before(self, pod: Pod, key: Hashable) -> Guidance | None:
+        """The guidance of a pod about which nodes, objects and pods that stand decide: what was said last where nothing
+        of what it rests on changed since, whatever else did. None: more decides about it."""
+        cluster, relations = self._cluster, pod.relations
+        if pod.nominated_node or cluster.nominated or pod.group or cluster.images.any_known(pod.images):
+            return None
+        if relations is not None and (relations.claims or relations.disks):
+            return None
+        stamp = (
+            cluster.table.static_stamp, cluster.index.terms_version, cluster.objects_version,
+            self._feasibility.of(pod.pod_class).changed,
+        )  # fmt: skip
+        known = self._kept.pop(key, None)
+        if known is None or not known.holds(stamp):
+            behind = amounts_behind(cluster, pod)
+            moved = [amounts.moved for amounts in behind]
+            known = _Kept(stamp, behind, moved, guidance_for(cluster, self._feasibility, pod))
+        self._kept[key] = known  # as the last one asked for
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return known.guidance
 
     def fits_nowhere(self, pod: Pod, *, guided: bool = True) -> bool:
         """Whether no node takes the pod now, by the coordinator's own accounting. ``guided``: more than the nodes

@@ -22,7 +22,9 @@ from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import AgentAnswers, OfferedClass
+from services.coordinator.cycle.asking import Asking
+from services.coordinator.cycle.candidates import RESCORED
+from services.coordinator.cycle.classes import AgentAnswers, KnownClass, OfferedClass
 from services.coordinator.cycle.dispatch import Dispatch, Dispatcher
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.placing import OpenCycle, Placer
@@ -34,10 +36,8 @@ from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.policy.observation import Need
 from shared.scheduling.cycle.feasibility import unavailable_message
-from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.places import Place
 from shared.scheduling.reasons import SCHEDULER_ERROR, UNSCHEDULABLE
-from shared.scheduling.state.slot_sets import guidance_of
 from shared.wire.messages import VERSION, ClassDefinition, Offer, UnitGroup
 
 USUAL_WEIGHT = 0.2
@@ -49,10 +49,6 @@ PATIENCE = 5.0
 
 SLOT_S = 0.0005
 """And so much longer for each slot that an agent is asked for: one names thousands of a large gang's in a second."""
-
-DISTINCT_SHARE, DISTINCT_SLACK, MOST_DISTINCT = 2, 16, 1024
-"""How many different nodes each agent is asked for: so many times the units, and some more, since the best nodes may
-all lie in one domain that is full after the first unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +87,11 @@ class Cycle:
         return self._taker.examination.pods if self._taker.examination is not None else ()
 
     @property
+    def _policy(self) -> str:
+        """The name of the one that decides."""
+        return self._variants.title.partition("@")[0] or self._state.policy
+
+    @property
     def has_room(self) -> bool:
         """Whether one more may be open."""
         return not self.open or len(self.open) < self._state.settings.open_cycles
@@ -116,7 +117,10 @@ class Cycle:
             return False
         if (self.open and not (len(agents) > 1 and self._overlaps())) or not self._ledger.has_room():
             return False
-        taken = self._taker.take(self._alone(agents, idle) if self.open else None)
+        if self.open:
+            taken = self._taker.take(sole=self._alone(agents, idle))
+        else:
+            taken = self._taker.take(apart=self._apart(agents, idle))
         state.work -= taken.work
         self.cut_short = taken.cut_short
         self._held_up = taken.held_up
@@ -142,31 +146,34 @@ class Cycle:
         names = {view.record.id for view in idle}
         return lambda pod_class: bool(self._dispatcher.able(pod_class, agents, names).any())
 
+    def _apart(self, agents: list[AgentView], idle: list[AgentView]) -> Callable[[KnownClass, PodClass], bool] | None:
+        """Whether a class must have a cycle of its own, since several agents are asked about it and none knows what
+        units of others are given there. None: none must, as one agent knows all, or nodes can be scored anew here."""
+        variants, dispatcher = self._variants, self._dispatcher
+        if len(idle) < 2 or variants.has_candidate or self._policy in RESCORED:
+            return None
+        names = {view.record.id for view in idle}
+        if dispatcher.strategy(more=True) is Dispatch.BROADCAST:
+            return lambda known, pod_class: True  # noqa: ARG005
+        return lambda known, pod_class: known.for_all or not dispatcher.able(pod_class, agents, names).any()
+
     def _offer(self, agents: list[AgentView], idle: list[AgentView], missing: int, taken: Taken) -> None:
         """Ask the idle ones of the agents that own nodes for their best slots per class."""
         state, settings, classes = self._state, self._state.settings, taken.classes
         if not taken.together and not self._variants.has_candidate:
             names = {view.record.id for view in idle}
-            # beside others there were more when it began to take, and what is in those counts as well
-            self._dispatcher.deal(classes, agents, names, more=bool(self.open) or state.queue.has_active())
-        plain, guided = [], []
-        for class_id, offered in classes.items():
-            units = len(offered.units)
-            offered.asked = units if offered.sole else min(units, offered.known.share * units // len(agents) + 1)
-            if offered.guidance is None:
-                numbers = [unit.number for unit in offered.units[: offered.asked]]
-                plain.append(UnitGroup(class_id, numbers, norms_of(state.feasibility, offered.pod_class)))
-            else:
-                guided.append(class_id)
+            # beside others there were more when it began to take, and what is in those counts as well; several classes
+            # compete, and one agent alone knows what of its nodes the others are given
+            more = bool(self.open) or state.queue.has_active() or len(classes) > 1
+            self._dispatcher.deal(classes, agents, names, more=more, policy=self._policy)
+        compared = [number for number in self._variants.compared if number in classes]
+        asking = Asking(state, classes, len(agents), idle, compared, together=bool(taken.together))
         first_offer = state.messages + 1
         cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
         asked: dict[str, int] = {}
-        for view in idle:
-            wire_groups = [one for one in plain if classes[one.class_id].sole in ("", view.record.id)]
-            if guided:
-                wire_groups += self._guided(view, classes, guided)
-            if wire_groups:
-                asked[view.record.id] = self._send(view, classes, wire_groups, cluster)
+        for place, view in enumerate(idle):
+            if wire_groups := asking.groups(place):
+                asked[view.record.id] = self._send(view, classes, wire_groups, cluster, asking.extra)
         # the setting, or longer where cycles usually take long (a loaded machine)
         longest_s = max(settings.offer_deadline_s, settings.request_timeout_s / 2)
         patience_s = min(max(settings.offer_deadline_s, PATIENCE * self._usual_s), longest_s)
@@ -180,22 +187,10 @@ class Cycle:
         state.stats.rounds += 1
         state.stats.units_offered += len(taken.class_of)
 
-    def _guided(self, view: AgentView, classes: dict[int, OfferedClass], guided: list[int]) -> list[UnitGroup]:
-        """What one agent is asked about units that its own nodes alone do not decide about."""
-        owned, found = view.owned_slots(), []
-        for class_id in guided:
-            offered = classes[class_id]
-            assert offered.guidance is not None
-            wanted = DISTINCT_SHARE * len(offered.units) + DISTINCT_SLACK + self._state.settings.extra_candidates
-            guidance = offered.guidance
-            told = guidance_of(owned, guidance.mask, guidance.scores, min(MOST_DISTINCT, wanted))
-            if told is not None:
-                found.append(UnitGroup(class_id, [offered.units[0].number], guidance.norms, told))
-        return found
-
     def _send(
-        self, view: AgentView, classes: dict[int, OfferedClass], wire_groups: list[UnitGroup], cluster: list[float]
-    ) -> int:
+        self, view: AgentView, classes: dict[int, OfferedClass], wire_groups: list[UnitGroup], cluster: list[float],
+        extra: int,
+    ) -> int:  # fmt: skip
         """The request's number."""
         state, variants = self._state, self._variants
         piece = view.piece(state.cache.table, self._registry.ownership.owner)
@@ -217,7 +212,7 @@ class Cycle:
         samples = variants.samples_for(view.record.id, view.epoch, view.slots) if variants.used else []
         offer = Offer(
             VERSION, view.request.id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
-            state.settings.extra_candidates, cluster, variants.number, samples, residents,
+            extra, cluster, variants.number, samples, residents,
         )  # fmt: skip
         state.out.append(SendOffer(view.record.id, view.record.url, offer))
         return view.request.id
@@ -255,7 +250,7 @@ class Cycle:
             answers.names.append(view.slots.get(answer.slot, ""))
         for class_id, answers in by_class.items():
             offered = current.classes[class_id]
-            wanted = offered.asked + self._state.settings.extra_candidates
+            wanted = offered.asked + offered.extra
             answers.cut = offered.asked < len(offered.units) and len(answers.answers) >= wanted
         for class_id in decisions.unknown_classes:
             view.classes.discard(class_id)

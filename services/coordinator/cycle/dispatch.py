@@ -3,7 +3,9 @@
     broadcast      every agent with nodes; the best of all answers wins
     partition      one agent for each class of the cycle, in turn
     least-loaded   one agent, that whose nodes are used least, what it was given in this cycle included
-    auto           least-loaded while more units wait than one offer takes, else broadcast
+    best-nodes     one agent, that which owns most of the nodes that are best for the next units of the cycle, by the
+                   policy, asked about the mean of the cycle's pods; least-loaded where it cannot be asked here
+    auto           best-nodes while more units wait than one offer takes or several classes compete, else broadcast
 
 One agent alone costs one ranking and one message, however many agents there are; better nodes of others are not seen.
 So it is asked only about plain lone pods, and while no candidate policy is compared with the active one. By the
@@ -23,10 +25,15 @@ from numpy.typing import NDArray
 
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.state import State
+from services.coordinator.cycle.candidates import RESCORED
 from services.coordinator.cycle.classes import OfferedClass
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
+from shared.policy.observation import Observation, Policy
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, BoolArray, IntArray
+
+COPIES = 8
+"""So many units of a cycle one node may be best for, as far as is looked ahead."""
 
 
 class Dispatch(StrEnum):
@@ -35,6 +42,7 @@ class Dispatch(StrEnum):
     BROADCAST = "broadcast"
     PARTITION = "partition"
     LEAST_LOADED = "least-loaded"
+    BEST_NODES = "best-nodes"
     AUTO = "auto"
 
 
@@ -48,10 +56,10 @@ class Dispatcher:
         self._owner: IntArray = np.zeros(0, np.int64)
 
     def strategy(self, *, more: bool) -> Dispatch:
-        """The one in force. ``more``: the queue holds more units than a cycle takes."""
+        """The one in force. ``more``: the queue holds more units than a cycle takes, or a cycle several classes."""
         strategy = Dispatch(self._state.settings.dispatch)
         if strategy is Dispatch.AUTO:
-            return Dispatch.LEAST_LOADED if more else Dispatch.BROADCAST
+            return Dispatch.BEST_NODES if more else Dispatch.BROADCAST
         return strategy
 
     def able(self, pod_class: PodClass, agents: Sequence[AgentView], idle: Collection[str]) -> BoolArray:
@@ -65,15 +73,20 @@ class Dispatcher:
         return able
 
     def deal(
-        self, classes: dict[int, OfferedClass], agents: Sequence[AgentView], idle: Collection[str], *, more: bool
-    ) -> None:
+        self, classes: dict[int, OfferedClass], agents: Sequence[AgentView], idle: Collection[str], *, more: bool,
+        policy: str,
+    ) -> None:  # fmt: skip
         """Name the one asked alone (``OfferedClass.sole``) about each class for which one is. ``agents``: all,
-        of whom only the ``idle`` may be. ``more``: as of ``strategy``."""
+        of whom only the ``idle`` may be. ``more``: as of ``strategy``; ``policy``: the name of the one that decides."""
         strategy = self.strategy(more=more)
         if strategy is Dispatch.BROADCAST or len(agents) < 2:
             return
         owner, count = self._owners(agents), len(agents)
-        used, whole = self._use(owner, count) if strategy is Dispatch.LEAST_LOADED else (None, None)
+        by_use = strategy is not Dispatch.PARTITION
+        used, whole = self._use(owner, count) if by_use else (None, None)
+        best, dealt = None, 0
+        if strategy is Dispatch.BEST_NODES and (make := RESCORED.get(policy)) is not None:
+            best = self._owners_of_best(classes, owner, make(self._state.settings.profile.scores))
         for offered in classes.values():
             if offered.guidance is not None or offered.known.for_all:
                 continue
@@ -86,8 +99,34 @@ class Dispatcher:
                 chosen = int(order[able[order]][0])
             else:
                 chosen = int(np.where(able, (used / whole).max(axis=0), np.inf).argmin())
+                if best is not None:
+                    units = len(offered.units)
+                    theirs = np.bincount(best[dealt : dealt + units], minlength=count + 1)[:count] * able
+                    chosen, dealt = int(theirs.argmax()) if theirs.any() else chosen, dealt + units
                 used[:, chosen] += len(offered.units) * _amounts(offered)
             offered.sole = agents[chosen].record.id
+
+    def _owners_of_best(self, classes: dict[int, OfferedClass], owner: IntArray, policy: Policy) -> IntArray:
+        """Who owns the nodes that the policy likes best for the mean of the cycle's plain pods: one a unit, best
+        first."""
+        state = self._state
+        plain = [offered for offered in classes.values() if offered.guidance is None]
+        units = sum(len(offered.units) for offered in plain)
+        mask: BoolArray = np.zeros(len(owner), np.bool_)
+        cpu = memory = 0
+        for offered in plain:
+            mask |= state.feasibility.of(offered.pod_class).mask
+            cpu += len(offered.units) * offered.pod_class.score_cpu_millis // units
+            memory += len(offered.units) * offered.pod_class.score_memory_bytes // units
+        mean = PodClass(requests=((CPU, cpu), (MEMORY, memory)), score_cpu_millis=cpu, score_memory_bytes=memory)
+        rows = np.flatnonzero(mask)
+        score = policy.decide(Observation(state.cache.table, mean, rows), state.rng).score
+        leading = np.repeat(rows[np.argsort(-score, kind="stable")[:units]], COPIES)
+        # what each of them is worth once it has been given some
+        table = state.cache.table.with_copies(leading, np.arange(len(leading)) % COPIES, mean)
+        score = policy.decide(Observation(table, mean, np.arange(len(leading))), state.rng).score
+        best: IntArray = owner[leading[np.argsort(-score, kind="stable")[:units]]]
+        return best
 
     def _owners(self, agents: Sequence[AgentView]) -> IntArray:
         """``[rows]``: which of the agents has the row in its view; their number where none has."""

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
-from services.coordinator.cycle.assign import Choice, GuidedSeats, Mark, PlainSeats, Seats
+from services.coordinator.cycle.assign import Choice, GuidedSeats, Mark, PlainSeats, RejudgedSeats, Seats
+from services.coordinator.cycle.candidates import Candidates
 from services.coordinator.cycle.classes import OfferedClass
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
@@ -29,6 +30,7 @@ from services.coordinator.cycle.taking import Together
 from services.coordinator.groups.failures import GroupFailures
 from shared.model.pod import Pod
 from shared.model.unit import Unit
+from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.pod_groups import Standing
 from shared.wire.messages import Gang, Placement
@@ -78,6 +80,11 @@ class OpenCycle:
         return all(offered.sole for offered in self.classes.values())
 
     @property
+    def compete(self) -> bool:
+        """Whether several classes want nodes."""
+        return sum(not offered.shadow for offered in self.classes.values()) > 1
+
+    @property
     def uids(self) -> list[str]:
         """The pods it is about, as often as it names them."""
         return [unit.pod.uid for one in self.classes.values() if not one.shadow for unit in one.units]
@@ -102,7 +109,7 @@ class Placer:
         found = Placements()
         if not current.together:
             for offered in classes.values():
-                seats = self._seats(offered)
+                seats = self._seats(offered, current)
                 left: list[Unit] = []
                 for unit in offered.units:
                     if not self._stands(unit, offered) or not self._alone(unit):
@@ -113,7 +120,7 @@ class Placer:
                 yield from self._end(seats, offered, left, current, found)
             yield len(found.each) // OPENED
             return self._there(found)
-        every = {number: self._seats(offered) for number, offered in classes.items()}
+        every = {number: self._seats(offered, current) for number, offered in classes.items()}
         left_of: dict[int, list[Unit]] = {number: [] for number in classes}
         for item in current.order:
             if isinstance(item, Together):
@@ -152,11 +159,16 @@ class Placer:
                 self._state.queue.retry(pod.uid, self._state.now, failed=False)
         return Placements([one for one in found.each if one[0].unit in there], gangs)
 
-    def _seats(self, offered: OfferedClass) -> Seats:
-        conflicts = self._failures.conflicts
-        if offered.guidance is None:
-            return PlainSeats(self._state, conflicts, offered.pod_class, offered.lists)
-        return GuidedSeats(self._state, conflicts, offered.guidance, offered.lists)
+    def _seats(self, offered: OfferedClass, current: OpenCycle) -> Seats:
+        state, conflicts, pod_class, lists = self._state, self._failures.conflicts, offered.pod_class, offered.lists
+        if offered.guidance is not None:
+            found = Candidates(state, pod_class, offered.guidance.norms, lists, offered.guidance.scores)
+            return GuidedSeats(state, conflicts, offered.guidance, found)
+        if len(lists) > 1 and current.compete and not current.together:
+            candidates = Candidates(state, pod_class, norms_of(state.feasibility, pod_class), lists)
+            if candidates.policy is not None:
+                return RejudgedSeats(state, conflicts, pod_class, candidates)
+        return PlainSeats(state, conflicts, pod_class, lists)
 
     def _end(
         self, seats: Seats, offered: OfferedClass, left: list[Unit], current: OpenCycle, found: Placements

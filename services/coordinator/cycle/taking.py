@@ -58,6 +58,10 @@ class Taken:
     """The turn's work was used up by units that no node takes: there is more to do at once."""
     sole: Callable[[PodClass], bool] | None = None
     """Where only units are taken about which one agent may decide alone: whether one may about a class."""
+    apart: Callable[[KnownClass, PodClass], bool] | None = None
+    """Whether a class whose nodes alone decide must have a cycle of its own; None: none must."""
+    alone: bool = False
+    """Such a class is in it."""
     held_up: bool = False
     """The next unit must be asked of all: nobody after it is taken."""
 
@@ -92,9 +96,12 @@ class Taker:
         self.units += 1
         return self.units
 
-    def take(self, sole: Callable[[PodClass], bool] | None = None) -> Taken:
-        """The units of the next cycle. ``sole``: as ``Taken``'s."""
-        state, taken = self._state, Taken(sole=sole)
+    def take(
+        self, sole: Callable[[PodClass], bool] | None = None,
+        apart: Callable[[KnownClass, PodClass], bool] | None = None,
+    ) -> Taken:  # fmt: skip
+        """The units of the next cycle. ``sole``, ``apart``: as ``Taken``'s."""
+        state, taken = self._state, Taken(sole=sole, apart=apart)
         if self.examination is not None and not self._go_on(self.examination, taken):
             return taken
         while len(taken.class_of) < state.settings.batch_units:
@@ -160,6 +167,11 @@ class Taker:
             return True
         if taken.sole is not None and not taken.sole(pod.pod_class):
             return self._hold_up(pod, taken)
+        apart = taken.apart is not None and not judged.guided and taken.apart(judged.known, pod.pod_class)
+        if taken.classes and (apart or taken.alone):
+            state.queue.retry(pod.uid, state.now, failed=False)
+            return False
+        taken.alone = apart
         if not self._add(unit, judged, taken):
             state.queue.retry(pod.uid, state.now, failed=False)
             return False

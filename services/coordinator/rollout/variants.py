@@ -202,6 +202,11 @@ class Variants:
         )  # fmt: skip
         class_of[number] = known.id
 
+    @property
+    def compared(self) -> tuple[int, ...]:
+        """The classes by which policies are compared in the cycle that begins: the active one's, the candidate's."""
+        return () if self._pair is None else tuple(number for number in self._pair if number is not None)
+
     def compare(self, offered: dict[int, OfferedClass]) -> None:
         """Take the sample of the cycle that ends, before anything of it is assumed, where there is anything to tell."""
         pair, self._pair = self._pair, None

@@ -16,17 +16,25 @@ import numpy as np
 
 from shared.model.constraints import NO_NORMS, Norms
 from shared.model.pod import Pod
+from shared.model.relations import NO_RELATIONS
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.nominated import yielding
 from shared.scheduling.cycle.prefilter import Prefiltered, named_nodes, prefilter
 from shared.scheduling.cycle.scoring import norms_of, norms_over, relation_scores
 from shared.scheduling.framework import Rejection
-from shared.scheduling.matching.pod_terms import anti_affinity_against, weighted_toward
-from shared.scheduling.matching.spread_domains import default_selector
+from shared.scheduling.matching.pod_terms import anti_affinity_against, own_matcher, weighted_toward
+from shared.scheduling.matching.spread_domains import (
+    counted_pods,
+    counts_anybody,
+    default_selector,
+    hard_constraints,
+    soft_constraints,
+)
 from shared.scheduling.scores import WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
+from shared.scheduling.state.pod_index import Amounts, Matcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,26 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
     )
 
 
+def amounts_behind(state: ClusterState, pod: Pod) -> list[Amounts]:
+    """All counts of pods that stand which the guidance rests on, of a pod without volumes, images and nominated ones to
+    yield to: while none of them moved, and terms, objects, the class's feasible nodes and what nodes are stayed, so
+    did the guidance."""
+    index, relations = state.index, pod.relations or NO_RELATIONS
+    own_labels = state.namespaces.get(pod.namespace, {})
+    asked: list[Matcher] = []
+    for constraint in (*hard_constraints(pod), *soft_constraints(state, pod)[0]):
+        if counts_anybody(state, constraint):
+            asked.append(counted_pods(constraint, pod.namespace))
+            if constraint.hard:
+                asked.append(counted_pods(constraint, pod.namespace, seen_only=True))
+    if relations.affinity:
+        asked.append(own_matcher(relations.affinity, state.namespaces))
+    wishes = [wish.term for wish in relations.preferences]
+    asked += [own_matcher((term,), state.namespaces) for term in (*relations.anti_affinity, *wishes)]
+    toward = (*anti_affinity_against(index, pod, own_labels), *weighted_toward(index, pod, own_labels))
+    return [*map(index.answer, asked), *(carried for _, carried in toward)]
+
+
 def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
     """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a cycle."""
     if pod.relations is not None or pod.nominated_node:
@@ -83,7 +111,7 @@ def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod)
             return True
     if pod.images and state.images.any_known(pod.images):
         return True
-    if pod.owner[2] or pod.namespace in state.workloads.services:
+    if pod.owner[2] or state.workloads.has_services(pod.namespace):
         return bool(default_selector(state.workloads, pod).requirements)
     return bool(pod.pod_class.affinity_terms) and named_nodes(pod.pod_class) is not None
 
@@ -97,4 +125,4 @@ def may_relate(state: ClusterState, pod: Pod) -> bool:
     """Whether other pods may decide its scores; False spares asking."""
     if pod.relations is not None or state.index.weighted:
         return True
-    return pod.owner[2] != "" or pod.namespace in state.workloads.services
+    return pod.owner[2] != "" or state.workloads.has_services(pod.namespace)

@@ -60,6 +60,8 @@ class Feasibility:
     mask: BoolArray
     seen: int
     filters: tuple[Filter, ...]
+    changed: int = 0
+    """The table's stamp when the mask last became another."""
 
     @property
     def static_mask(self) -> BoolArray:
@@ -95,10 +97,13 @@ class FeasibilityCache:
         if entry.seen < table.clock:
             self._follow(entry.static)
             if len(entry.mask) < table.rows:
-                entry.mask = _longer(entry.mask, table.rows)
+                entry.mask, entry.changed = _longer(entry.mask, table.rows), table.clock
             rows = table.changed_since(entry.seen)
             if len(rows):
-                entry.mask[rows] = entry.static.mask[rows] & _passing(entry.filters, table, pod_class, rows)
+                passing = entry.static.mask[rows] & _passing(entry.filters, table, pod_class, rows)
+                if not np.array_equal(entry.mask[rows], passing):
+                    entry.mask[rows] = passing
+                    entry.changed = table.clock
             entry.seen = table.clock
         return entry
 
@@ -162,7 +167,7 @@ class FeasibilityCache:
         static = self._static(static_half(pod_class))
         dynamic = tuple(rule for rule in self.filters if not rule.static and rule.applies(table, pod_class))
         mask = static.mask & _passing(dynamic, table, pod_class, slice(None))
-        return Feasibility(pod_class, static, mask, table.clock, dynamic)
+        return Feasibility(pod_class, static, mask, table.clock, dynamic, table.clock)
 
     def _static(self, half: PodClass) -> StaticVerdict:
         found = self._statics.get(half)

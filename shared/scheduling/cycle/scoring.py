@@ -63,17 +63,23 @@ def relation_scores(state: ClusterState, pod: Pod, rows: IntArray) -> Scores:
 
 def norms_over(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Norms:
     """What normalised scores are divided by when exactly ``rows`` are feasible."""
-    if not len(rows):
-        return Norms()
+    if not len(rows) or not _told_apart(table, pod_class):
+        return NO_NORMS
     taints = int(taint_preferences(table, pod_class, rows).max())
     affinity = int(affinity_preferences(table, pod_class, rows).max()) if pod_class.preferred_terms else 0
     return Norms(taints, affinity)
 
 
+def _told_apart(table: NodeTable, pod_class: PodClass) -> bool:
+    """Whether any normalised score may differ between nodes: there is a soft taint, or the class prefers something."""
+    return bool(pod_class.preferred_terms) or any(
+        taint.effect == PREFER_NO_SCHEDULE for taints in table.taint_sets for taint in taints
+    )
+
+
 def norms_of(feasibility: FeasibilityCache, pod_class: PodClass) -> Norms:
     """What they are divided by for one class; free where no node has a soft taint and the class prefers nothing."""
     table = feasibility.table
-    soft_taints = any(t.effect == PREFER_NO_SCHEDULE for taints in table.taint_sets for t in taints)
-    if not soft_taints and not pod_class.preferred_terms:
+    if not _told_apart(table, pod_class):
         return NO_NORMS
     return norms_over(table, pod_class, np.flatnonzero(feasibility.of(pod_class).mask))

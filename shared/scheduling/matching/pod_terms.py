@@ -14,7 +14,7 @@ from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
 from shared.scheduling.state.namespaces import Namespaces
-from shared.scheduling.state.pod_index import Matcher, PodIndex, TermRows
+from shared.scheduling.state.pod_index import ANTI_AFFINITY, WEIGHTED, Matcher, PodIndex, TermRows
 from shared.scheduling.state.releases import Release
 
 Condition = tuple[frozenset[str] | None, LabelSelector | None]
@@ -46,29 +46,28 @@ def anti_affinity_against(
     index: PodIndex, pod: Pod, namespace_labels: Mapping[str, str]
 ) -> list[tuple[AffinityTerm, TermRows]]:
     """Required anti-affinity terms of standing pods that mean ``pod``."""
-    return _meaning(index, "anti_affinity", index.anti_affinity, pod, namespace_labels)
+    return _meaning(index, ANTI_AFFINITY, pod, namespace_labels) if index.anti_affinity else []
 
 
 def weighted_toward(
     index: PodIndex, pod: Pod, namespace_labels: Mapping[str, str]
 ) -> list[tuple[AffinityTerm, TermRows]]:
     """Preferred terms, and required affinity, of standing pods that mean ``pod``."""
-    return _meaning(index, "weighted", index.weighted, pod, namespace_labels)
+    return _meaning(index, WEIGHTED, pod, namespace_labels) if index.weighted else []
 
 
 def _meaning(
     index: PodIndex,
     kind: str,
-    registry: Mapping[AffinityTerm, TermRows],
     pod: Pod,
     namespace_labels: Mapping[str, str],
 ) -> list[tuple[AffinityTerm, TermRows]]:
     """Asked once per template: pods of one come with the same labels, and terms appear far more rarely than pods."""
-    if not registry:
-        return []
     key = (kind, pod.namespace, tuple(sorted(pod.labels.items())), tuple(sorted(namespace_labels.items())))
     memo = index.term_memo()
     known = memo.get(key)
     if known is None:
-        known = memo[key] = [(term, rows) for term, rows in registry.items() if means(term, pod, namespace_labels)]
+        known = memo[key] = [
+            (term, rows) for term, rows in index.terms_among(kind, pod.labels) if means(term, pod, namespace_labels)
+        ]
     return known

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.model.labels import LabelSelector, both, selector_of_labels, selects
+from shared.model.labels import LabelSelector, both, selector_of_labels
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS, SpreadConstraint
 from shared.scheduling.matching.selectors import selected_mask, selects_nodes
 from shared.scheduling.matching.tolerance import tolerated_mask
-from shared.scheduling.state.cluster_state import ClusterState, Workloads
+from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.pod_index import Matcher
 from shared.scheduling.state.releases import Release
+from shared.scheduling.state.workloads import Workloads
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -42,9 +43,8 @@ def soft_constraints(state: ClusterState, pod: Pod) -> tuple[tuple[SpreadConstra
 def default_selector(workloads: Workloads, pod: Pod) -> LabelSelector:
     """What the services that select the pod and its controlling owner select; empty when there is none."""
     labels: dict[str, str] = {}
-    for service in workloads.services.get(pod.namespace, {}).values():
-        if selects(service.selector, pod.labels):
-            labels.update(_plain(service.selector))
+    for service in workloads.services_of(pod.namespace, pod.labels):
+        labels.update(_plain(service.selector))
     api_version, kind, name = pod.owner
     owner = workloads.controllers.get((api_version, kind, pod.namespace, name))
     if owner is None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
-from shared.scheduling.matching.domains import codes_or_absent, domains_present, per_domain
+from shared.scheduling.matching.domains import codes_or_absent, per_domain
 from shared.scheduling.matching.pod_terms import own_matcher, weighted_toward
 from shared.scheduling.matching.spread_domains import HOSTNAME, included, pods_per_row, soft_constraints
 from shared.scheduling.scores import MAX_SCORE
@@ -32,30 +32,38 @@ def spread_score(state: ClusterState, pod: Pod, rows: IntArray) -> IntArray | No
     if not constraints or not len(rows):
         return None
     table = state.table
-    complete: BoolArray = table.present[: table.rows].copy()
+    complete: BoolArray | None = None
     if own:
+        complete = table.present[: table.rows].copy()
         for constraint in constraints:
             complete &= codes_or_absent(table, constraint.topology_key) != ABSENT
-    scored = rows[complete[rows]]
-    feasible: BoolArray = np.zeros(table.rows, np.bool_)
-    feasible[scored] = True
+    scored = rows if complete is None else rows[complete[rows]]
     raw: NDArray[np.float64] = np.zeros(len(scored))
     for constraint in constraints:
         key = constraint.topology_key
-        codes = codes_or_absent(table, key)[scored]
+        codes = codes_or_absent(table, key).take(scored)
         pods = pods_per_row(state, constraint, pod.namespace)
         if key == HOSTNAME:
-            domains, counts = len(scored), pods[scored]
+            domains, counts = len(scored), pods.take(scored)
         else:
             policy = included(state, pod, constraint)
-            counted = complete if policy is None else complete & policy
-            domains = int(domains_present(table, key, feasible).sum())
-            counts = per_domain(table, key, pods * counted)[codes]
-        part = counts * math.log(domains + 2) + float(constraint.max_skew - 1)
-        raw += np.where(codes == ABSENT, 0.0, part)
-    scores = np.zeros(len(rows), np.int64)
-    scores[complete[rows]] = _normalised(_rounded(raw))
-    return scores
+            for counted in (complete, policy):
+                pods = pods if counted is None else pods * counted
+            domains = int(np.count_nonzero(np.bincount(codes + 1)))  # that of nodes without the label is one
+            counts = per_domain(table, key, pods).take(codes, mode="wrap")
+        part = counts * math.log(domains + 2)
+        if constraint.max_skew != 1:
+            part += float(constraint.max_skew - 1)
+        if codes.size and codes.min() == ABSENT:
+            part[codes == ABSENT] = 0.0
+        raw += part
+    scores = _normalised(_rounded(raw))
+    if len(scored) == len(rows):
+        return scores
+    assert complete is not None
+    spread = np.zeros(len(rows), np.int64)
+    spread[complete[rows]] = scores
+    return spread
 
 
 def _rounded(values: NDArray[np.float64]) -> IntArray:
@@ -70,7 +78,9 @@ def _normalised(raw: IntArray) -> IntArray:
     least, greatest = int(raw.min()), int(raw.max())
     if greatest == 0:
         return np.full(len(raw), MAX_SCORE, np.int64)
-    return MAX_SCORE * (greatest + least - raw) // greatest
+    # one value for each of the few that there are: dividing is the dearest of what numpy does to integers
+    worth: IntArray = MAX_SCORE * (greatest - np.arange(greatest - least + 1)) // greatest
+    return worth.take(raw - least) if len(worth) <= len(raw) else MAX_SCORE * (greatest + least - raw) // greatest
 
 
 def interpod_sums(state: ClusterState, pod: Pod) -> IntArray | None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
+from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
@@ -21,6 +21,7 @@ from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.nominated_room import Held, NominatedRoom
 from shared.scheduling.state.pod_index import PodIndex
 from shared.scheduling.state.releases import Release
+from shared.scheduling.state.workloads import Workloads
 
 
 @dataclass(slots=True)
@@ -52,22 +53,6 @@ class Storage:
     def volumes_of_class(self, name: str) -> Iterable[PersistentVolume]:
         """Volumes of one storage class; the empty name is a class too."""
         return self._of_class.get(name, {}).values()
-
-
-@dataclass(slots=True)
-class Workloads:
-    """Services per namespace; controllers by (apiVersion, kind, namespace, name)."""
-
-    services: dict[str, dict[str, Workload]] = field(default_factory=dict)
-    controllers: dict[tuple[str, str, str, str], Workload] = field(default_factory=dict)
-
-    def add(self, workload: Workload) -> None:
-        """A workload appeared or changed."""
-        if workload.kind == "Service":
-            self.services.setdefault(workload.namespace, {})[workload.name] = workload
-        else:
-            key = (workload.api_version, workload.kind, workload.namespace, workload.name)
-            self.controllers[key] = workload
 
 
 class ClusterState:

@@ -82,9 +82,7 @@ def drop_object(state: ClusterState, kind: str, key: str) -> None:
         case _ if kind in GROUP_SOURCES:
             state.pod_groups.pop(group_key(GROUP_SOURCES[kind], namespace, name), None)
         case "services":
-            there = workloads.services.get(namespace, {})
-            if there.pop(name, None) is not None and not there:
-                del workloads.services[namespace]
+            workloads.drop_service(namespace, name)
         case "poddisruptionbudgets":
             state.budgets[:] = [b for b in state.budgets if (b.namespace, b.name) != (namespace, name)]
         case _:

@@ -22,6 +22,7 @@ from msgspec import Struct
 from shared.model.labels import LabelSelector, selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
+from shared.scheduling.state.by_label import ByLabel, Label, asked_label
 from shared.scheduling.state.node_table import IntArray, NodeTable
 from shared.scheduling.state.removable import Removable
 
@@ -30,6 +31,9 @@ MATCHER_LIMIT = 512
 
 TERM_MEMO_LIMIT = 4096
 """Templates for which it is remembered whose terms mean them."""
+
+ANTI_AFFINITY, WEIGHTED = "anti_affinity", "weighted"
+"""Kinds of terms of pods that stand, by the attributes that hold them."""
 
 _NOBODY: dict[str, Pod] = {}
 
@@ -49,6 +53,11 @@ class Matcher:
     skip_terminating: bool = False
     skip_assumed: bool = False
 
+    @property
+    def label(self) -> Label | None:
+        """One label that every pod has that is found; None: no one label."""
+        return next((label for _, selector in self.conditions if (label := asked_label(selector)) is not None), None)
+
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether a pod of ``namespace`` with ``labels`` meets every condition (terminating or not)."""
         return all(
@@ -61,11 +70,34 @@ class Matcher:
 
 
 @dataclass(slots=True, eq=False)
-class TermRows:
-    """``amounts [capacity]``: pods that carry the term, or the sum of their weights, per row."""
+class Amounts:
+    """``amounts [capacity]``: so much per row. ``moved``: the index's ``version`` when they last changed; ``FORGOTTEN``
+    once nobody keeps them."""
 
     amounts: IntArray
+    moved: int
+
+    def add(self, row: int, amount: int, version: int) -> None:
+        """So much more on the row. ``version``: that which comes of it; one that was seen already would hide it."""
+        self.amounts[row] += amount
+        self.moved = version
+
+
+FORGOTTEN = -1
+
+
+@dataclass(slots=True, eq=False)
+class TermRows(Amounts):
+    """Pods that carry a term, or the sum of their weights; ``users``: of it, on whatever node."""
+
     users: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Answer(Amounts):
+    """Pods that a matcher finds."""
+
+    matcher: Matcher
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +108,7 @@ class _Group:
     labels: dict[str, str]
     key: tuple[str, LabelsKey]
     seats: dict[str, dict[_SeatState, int]] = field(default_factory=dict)
-    matchers: list[Matcher] = field(default_factory=list)
+    answers: list[_Answer] = field(default_factory=list)
 
 
 class _Placed(Struct, eq=False, gc=False):
@@ -134,7 +166,12 @@ class PodIndex:
         self._placed: dict[str, _Placed] = {}
         self._on: dict[str, dict[str, Pod]] = {}
         self._groups: dict[tuple[str, LabelsKey], _Group] = {}
-        self._counted: OrderedDict[Matcher, IntArray] = OrderedDict()
+        self._counted: OrderedDict[Matcher, _Answer] = OrderedDict()
+        self._asking: ByLabel[_Answer] = ByLabel()
+        self._groups_with: ByLabel[_Group] = ByLabel()
+        self._terms_asking: dict[str, ByLabel[tuple[AffinityTerm, TermRows]]] = {
+            ANTI_AFFINITY: ByLabel(), WEIGHTED: ByLabel(),
+        }  # fmt: skip
         self._seated: dict[str, int] = {}
         self._static_seen = -1
         self._term_memo: TermMemo = {}
@@ -156,7 +193,10 @@ class PodIndex:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(pod.namespace, pod.labels, key)
-            group.matchers = [m for m in self._counted if m.matches(pod.namespace, pod.labels)]
+            there = self._asking.among(pod.labels)
+            group.answers = [answer for answer in there if answer.matcher.matches(pod.namespace, pod.labels)]
+            for label in pod.labels.items():
+                self._groups_with.put(label, key, group)
         pod = _kept(pod, group)
         self.assumed += assumed
         placed = self._placed[pod.uid] = _Placed(pod, node_name, group, assumed)
@@ -189,6 +229,8 @@ class PodIndex:
         self._seat_in(known, -1)
         if not group.seats:
             del self._groups[group.key]
+            for label in group.labels.items():
+                self._groups_with.drop(label, group.key)
         _discard(self._on, node_name, uid)
         self._uncount_priority(pod.priority)
         self.schedulers[pod.scheduler_name] -= 1
@@ -218,26 +260,35 @@ class PodIndex:
 
     def counts(self, matcher: Matcher) -> IntArray:
         """``[rows]``: pods that the matcher finds on each row. The caller must not write to it."""
+        return self.answer(matcher).amounts[: self.table.rows]
+
+    def answer(self, matcher: Matcher) -> Amounts:
+        """The pods that the matcher finds, which follow what comes and goes. The caller must not write to them."""
         self.sync()
-        array = self._counted.get(matcher)
-        if array is None:
-            array = self._counted[matcher] = np.zeros(self.table.capacity, np.int64)
-            for group in self._groups.values():
-                if matcher.matches(group.namespace, group.labels):
-                    group.matchers.append(matcher)
-                    for node_name, seats in group.seats.items():
-                        row = self._seated.get(node_name)
-                        if row is not None:
-                            array[row] += sum(
-                                pods
-                                for (terminating, assumed), pods in seats.items()
-                                if matcher.counts(terminating=terminating, assumed=assumed)
-                            )
-            if len(self._counted) > MATCHER_LIMIT:
-                self._forget_oldest()
-        else:
+        answer = self._counted.get(matcher)
+        if answer is not None:
             self._counted.move_to_end(matcher)
-        return array[: self.table.rows]
+            return answer
+        answer = self._counted[matcher] = _Answer(np.zeros(self.table.capacity, np.int64), self.version, matcher)
+        self._asking.put(matcher.label, matcher, answer)
+        for group in self._groups_asked(matcher):
+            if matcher.matches(group.namespace, group.labels):
+                group.answers.append(answer)
+                for node_name, seats in group.seats.items():
+                    row = self._seated.get(node_name)
+                    if row is not None:
+                        answer.amounts[row] += sum(
+                            pods
+                            for (terminating, assumed), pods in seats.items()
+                            if matcher.counts(terminating=terminating, assumed=assumed)
+                        )
+        if len(self._counted) > MATCHER_LIMIT:
+            self._forget_oldest()
+        return answer
+
+    def terms_among(self, kind: str, labels: Mapping[str, str]) -> Iterable[tuple[AffinityTerm, TermRows]]:
+        """Terms of pods that stand, ``ANTI_AFFINITY`` or ``WEIGHTED``, which may mean pods with these labels."""
+        return self._terms_asking[kind].among(labels)
 
     def term_memo(self) -> TermMemo:
         """What is remembered about terms; emptied whenever a distinct term appears or goes."""
@@ -295,9 +346,10 @@ class PodIndex:
         row = self._seated.get(known.node_name)
         terminating = known.pod.terminating
         if row is not None:
-            for matcher in known.group.matchers:
+            for answer in known.group.answers:
+                matcher = answer.matcher
                 if matcher.skip_assumed and not (matcher.skip_terminating and terminating):
-                    self._counted[matcher][row] += -1 if assumed else 1
+                    answer.add(row, -1 if assumed else 1, self.version + 1)
         self._seat_in(known, -1)
         self.assumed += 1 if assumed else -1
         known.assumed = assumed
@@ -314,18 +366,18 @@ class PodIndex:
     def _count(self, placed: _Placed, row: int, sign: int) -> None:
         pod = placed.pod
         self.removable.count(pod, row, sign)
-        for matcher in placed.group.matchers:
-            if matcher.counts(terminating=pod.terminating, assumed=placed.assumed):
-                self._counted[matcher][row] += sign
+        for answer in placed.group.answers:
+            if answer.matcher.counts(terminating=pod.terminating, assumed=placed.assumed):
+                answer.add(row, sign, self.version + 1)
         relations = pod.relations
         if relations is None:
             return
         for term in relations.anti_affinity:
-            self.anti_affinity[term].amounts[row] += sign
+            self.anti_affinity[term].add(row, sign, self.version + 1)
         for term in relations.affinity:
-            self.weighted[term].amounts[row] += sign
+            self.weighted[term].add(row, sign, self.version + 1)
         for weighted in relations.preferences:
-            self.weighted[weighted.term].amounts[row] += sign * weighted.weight
+            self.weighted[weighted.term].add(row, sign * weighted.weight, self.version + 1)
         for claim in relations.claims:
             if not claim.ephemeral:
                 key = f"{pod.namespace}/{claim.name}"
@@ -337,20 +389,24 @@ class PodIndex:
         relations = pod.relations
         assert relations is not None
         for term in relations.anti_affinity:
-            self._use_term(self.anti_affinity, term, sign)
+            self._use_term(ANTI_AFFINITY, term, sign)
         for term in relations.affinity:
-            self._use_term(self.weighted, term, sign)
+            self._use_term(WEIGHTED, term, sign)
         for weighted in relations.preferences:
-            self._use_term(self.weighted, weighted.term, sign)
+            self._use_term(WEIGHTED, weighted.term, sign)
 
-    def _use_term(self, registry: dict[AffinityTerm, TermRows], term: AffinityTerm, sign: int) -> None:
+    def _use_term(self, kind: str, term: AffinityTerm, sign: int) -> None:
+        registry, asking = self.anti_affinity if kind == ANTI_AFFINITY else self.weighted, self._terms_asking[kind]
         rows = registry.get(term)
         if rows is None:
-            rows = registry[term] = TermRows(np.zeros(self.table.capacity, np.int64))
+            rows = registry[term] = TermRows(np.zeros(self.table.capacity, np.int64), self.version)
+            asking.put(asked_label(term.selector), term, (term, rows))
             self.terms_version += 1
         rows.users += sign
         if not rows.users:
             del registry[term]
+            asking.drop(asked_label(term.selector), term)
+            rows.moved = FORGOTTEN
             self.terms_version += 1
 
     def _seat_in(self, placed: _Placed, sign: int) -> None:
@@ -369,13 +425,19 @@ class PodIndex:
             self._count(self._placed[uid], row, -1)
 
     def _forget_oldest(self) -> None:
-        oldest, _ = self._counted.popitem(last=False)
-        for group in self._groups.values():
-            if oldest in group.matchers:
-                group.matchers.remove(oldest)
+        matcher, forgotten = self._counted.popitem(last=False)
+        self._asking.drop(matcher.label, matcher)
+        forgotten.moved = FORGOTTEN
+        for group in self._groups_asked(matcher):
+            if forgotten in group.answers:
+                group.answers.remove(forgotten)
+
+    def _groups_asked(self, matcher: Matcher) -> Iterable[_Group]:
+        """The groups that the matcher may find."""
+        return self._groups.values() if matcher.label is None else self._groups_with.asking(matcher.label)
 
     def _capacity(self) -> int:
-        arrays = [*self._counted.values(), *(t.amounts for t in self._terms())]
+        arrays = [counted.amounts for counted in (*self._counted.values(), *self._terms())]
         return min((len(array) for array in arrays), default=self.table.capacity)
 
     def _terms(self) -> Iterable[TermRows]:
@@ -384,10 +446,8 @@ class PodIndex:
 
     def _grow(self) -> None:
         capacity = self.table.capacity
-        for matcher, array in self._counted.items():
-            self._counted[matcher] = np.pad(array, (0, capacity - len(array)))
-        for term in self._terms():
-            term.amounts = np.pad(term.amounts, (0, capacity - len(term.amounts)))
+        for counted in (*self._counted.values(), *self._terms()):
+            counted.amounts = np.pad(counted.amounts, (0, capacity - len(counted.amounts)))
 
 
 def _discard(by_node: dict[str, dict[str, Pod]], node_name: str, uid: str) -> None:

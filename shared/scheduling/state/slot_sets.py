@@ -43,6 +43,10 @@ def guidance_of(owned: IntArray, mask: BoolArray | None, scores: IntArray | None
     allowed = owned if mask is None else owned[mask[owned]]
     if not len(allowed):
         return None
-    values = scores[allowed] if scores is not None else np.zeros(0, np.int64)
-    levels = [(value, pack(allowed[values == value])) for value in np.unique(values).tolist() if value]
+    if scores is None:
+        return RowGuidance(pack(allowed), [], distinct)
+    values = scores.take(allowed)
+    there = np.bincount(values) if values.min() >= 0 else None  # np.unique sorts
+    found = np.unique(values) if there is None else np.flatnonzero(there)
+    levels = [(value, pack(allowed[values == value])) for value in found.tolist() if value]
     return RowGuidance(pack(allowed), levels, distinct)

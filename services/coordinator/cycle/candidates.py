@@ -1,0 +1,148 @@
+"""The nodes that agents answered with about one class, each once, and what each is worth to the next unit.
+
+An answer was given before the units of its cycle were placed, or on the agent's guess where they would be. A node that
+changed since is scored anew as the agent would, by policies whose verdict rests on the row alone and on nothing that
+only agents have (``RESCORED``); by any other its answer stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+
+from services.coordinator.core.decisions import Considered
+from services.coordinator.core.state import State
+from services.coordinator.cycle.classes import AgentAnswers
+from shared.model.constraints import Norms, PodClass
+from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated
+from shared.policy.observation import Observation, Policy
+from shared.scheduling.framework import Score
+from shared.scheduling.state.node_table import BoolArray, IntArray
+from shared.wire.messages import SCORE_SCALE, Answer
+
+RESCORED: dict[str, Callable[[tuple[Score, ...]], Policy]] = {
+    KubeDefault.name: KubeDefault,
+    LeastAllocated.name: lambda _: LeastAllocated(),
+    MostAllocated.name: lambda _: MostAllocated(),
+}
+"""By name: how the policy is made here, of the user's scores."""
+
+NEVER = -1
+"""The generation of a node that was not scored here yet: what its agent counted there may have come otherwise."""
+
+
+class Head(NamedTuple):
+    """An answer, its node's name ("": its slot means nothing any more), and the policy that gave it."""
+
+    answer: Answer
+    name: str
+    policy: str
+    considered: Considered
+
+
+def head_of(found: AgentAnswers, place: int) -> Head:
+    """The answer at ``place`` of a list."""
+    answer, name = found.answers[place], found.names[place]
+    return Head(answer, name, found.policy, Considered(name, answer.score / SCORE_SCALE, answer.accept))
+
+
+def rescorer(lists: Sequence[AgentAnswers], scores: tuple[Score, ...]) -> Policy | None:
+    """The policy by which all the lists are, where it can be asked here."""
+    policies = {found.policy for found in lists}
+    name, _, version = (policies.pop() if len(policies) == 1 else "").rpartition("@")
+    policy = RESCORED[name](scores) if name in RESCORED else None
+    return policy if policy is not None and str(policy.version) == version else None
+
+
+class Candidates:
+    """``added``: points that the offer added to scores. ``rows``, ``accept``, ``own`` (scores in millionths,
+    with nothing added) and ``taken`` (units of the class) belong together. ``floor``: what a list that was cut may have
+    beyond its end is worth no more than that."""
+
+    def __init__(
+        self, state: State, pod_class: PodClass, norms: Norms, lists: Sequence[AgentAnswers],
+        added: IntArray | None = None,
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._pod_class = pod_class
+        self._norms = norms
+        row_of = state.cache.table.row_of
+        by_place = len({found.policy for found in lists}) > 1
+        heads: dict[int, tuple[AgentAnswers, int]] = {}
+        own: list[int] = []
+        accept: list[bool] = []
+        for found in lists:
+            for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
+                row = answer.slot
+                if row_of.get(name) == row and row not in heads:
+                    heads[row] = found, place
+                    own.append(-SCORE_SCALE * place if by_place else answer.score)
+                    accept.append(answer.accept)
+        self._heads = list(heads.values())
+        self.rows: IntArray = np.fromiter(heads, np.int64, len(heads))
+        self.own: IntArray = np.array(own, np.int64) - SCORE_SCALE * self._points(added)
+        self.accept: BoolArray = np.array(accept, np.bool_)
+        self.taken: IntArray = np.zeros(len(heads), np.int64)
+        self.floor = max(((end.accept, end.score) for end in _ends(lists)), default=None)
+        self._generation: IntArray = np.full(len(heads), NEVER)
+        self.policy = rescorer(lists, state.settings.profile.scores)
+        """By which nodes are scored anew; None: what agents said stands."""
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    def head(self, at: int) -> Head:
+        """The answer about a node."""
+        return head_of(*self._heads[at])
+
+    def name(self, at: int) -> str:
+        """A node's name."""
+        found, place = self._heads[at]
+        return found.names[place]
+
+    def refresh(self) -> None:
+        """Score anew what changed since it was judged."""
+        if self.policy is None:
+            return
+        table = self._state.cache.table
+        generation = table.generation[self.rows]
+        changed = np.flatnonzero(generation != self._generation)
+        if not len(changed):
+            return
+        self._generation = generation
+        seen = Observation(table, self._pod_class, self.rows[changed], self._norms)
+        score = self.policy.decide(seen, _NONE).score
+        self.own[changed] = np.rint(score * SCORE_SCALE).astype(np.int64)
+
+    def below_floor(self, at: int) -> bool:
+        """Whether a list that was cut may have a better node than this."""
+        return self.floor is not None and self.floor > (bool(self.accept[at]), int(self.own[at]))
+
+    def ranked(self, places: IntArray, added: IntArray | None = None) -> list[int]:
+        """These places, best first: accepted ones, then by score plus ``added [rows]`` points, then the least taken;
+        ties fall at random."""
+        worth = self.own + SCORE_SCALE * self._points(added)
+        rng = self._state.rng
+        ties = np.array([rng.random() for _ in range(len(places))])
+        order = np.lexsort((ties, self.taken[places], -worth[places], ~self.accept[places]))
+        best: list[int] = places[order].tolist()
+        return best
+
+    def _points(self, added: IntArray | None) -> IntArray:
+        """``[len(self)]``; of rows that came later 0."""
+        found: IntArray = np.zeros(len(self.rows), np.int64)
+        if added is not None:
+            there = self.rows < len(added)
+            found[there] = added[self.rows[there]]
+        return found
+
+
+def _ends(lists: Sequence[AgentAnswers]) -> list[Answer]:
+    return [found.answers[-1] for found in lists if found.cut and found.answers]
+
+
+_NONE = Random(0)
+"""No policy that is asked here draws."""
