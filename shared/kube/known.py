@@ -10,7 +10,7 @@ is known yields no event · K3 replaying events and lists in any mix leaves a co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from shared.kube.objects import ObjectMeta
@@ -101,6 +101,28 @@ class KnownObjects(Generic[T]):
 def uid_of(event: Upserted[Any] | Deleted[Any] | Malformed) -> str:
     """By which an event's object is known: its uid, or the name of one that shows none."""
     return _entry_of_event(event)[0]
+
+
+def position_after(events: Sequence[Any], position: str) -> str:
+    """The resourceVersion of the last of a watch's events that has one; ``position`` where none has."""
+    for event in reversed(events):
+        if isinstance(event, Bookmark):
+            found = event.resource_version
+        elif isinstance(event, Malformed):
+            found = event.object.resource_version
+        else:
+            found = event.object.metadata.resource_version
+        if found:
+            return str(found)
+    return position
+
+
+def has_reached(position: str, revision: str) -> bool:
+    """Whether ``position`` is certainly no older than ``revision``. resourceVersions are comparable as integers since
+    1.35 (KEP-5504); where they are not, only equal ones are."""
+    if position.isdecimal() and revision.isdecimal():
+        return int(position) >= int(revision)
+    return bool(position) and position == revision
 
 
 def _entry_of_event(event: Any) -> tuple[str, tuple[str, str, str, bool]]:

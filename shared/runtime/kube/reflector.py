@@ -1,14 +1,17 @@
 """One resource of the API server as an endless series of event batches: list, watch, and list again when we must.
 
-    list --Upserted...--> Synced -------> watch --batches--> ...
-     ^                                        |
-     +------ KubeExpired (410): diff ---------+        any other error: the same, after a backoff
+    list --Upserted...--> Synced ----------> watch --batches--> ...
+     ^                                        |  ^
+     +--- KubeExpired (410), refused: diff ---+  +-- asked: caught up with the server's revision --> Synced
+                                                      (small kinds: listed; one that stays silent too)
 
-A consumer sees events only. The first list is told page by page, so that no more than a page of it is held as it came;
-a later one, or one after a list that broke off, yields the difference (``shared.kube.known``). Who needs to know what
-there is now, not what was shown so far, asks for a list anew (``ask``). Batches let it handle everything that one read
-brought in one turn of the loop. It refuses to keep objects and to drop events: the consumer's
-pace is the stream's pace (TCP pushes back on the API server).
+A consumer sees events only. The first list is told page by page, so that no more than a page or two of it are held as
+they came; a later one, or one after a list that broke off, yields the difference (``shared.kube.known``). Who needs to
+know what there is now, not what was shown so far, asks (``ask``): the server says its resourceVersion, and the watch
+goes on until it has passed that, so nothing is listed however much there is. A list is made only where the position is
+lost, where the kind is a page at most, or where no event and no bookmark proves in time that the watch has come so far.
+Batches let a consumer handle everything that one read brought in one turn of the loop. It refuses to keep objects and
+to drop events: the consumer's pace is the stream's pace (TCP pushes back on the API server).
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import structlog
 
 from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeExpired, KubeRejected
-from shared.kube.known import KnownObjects
+from shared.kube.known import KnownObjects, has_reached, position_after
 from shared.kube.resources import Malformed, ObjectList, Resource, Upserted, WatchEvent
 from shared.ports import Clock, KubeApi
 from shared.runtime.process.service import boottime
@@ -35,10 +38,22 @@ T = TypeVar("T")
 BATCH = 512
 """Events of a list handed over at once: 512 pods take a consumer some 10 ms; then the loop turns."""
 
+LIST_S = 300.0
+"""For a whole list, of 300,000 pods too; each page has a deadline of its own."""
+
 BACKOFF_S = 0.2
 MAX_BACKOFF_S = 30.0
 HEALTHY_AFTER_S = 30.0
 """A watch that held so long resets the backoff of lists."""
+
+SMALL = 500
+"""Of a kind with so many objects, which fit on one page, a list costs no more requests than asking for a revision."""
+
+CATCH_UP_S = 5.0
+"""In which a watch must prove that it has passed a revision; an API server's bookmark comes within two."""
+
+CURRENT_S = 30.0
+"""A watch that works is heard of at least so often (ADR 0053)."""
 
 UNSERVED_RETRY_S = 5.0
 """How often an optional kind that was refused (403) or is not served (404) is asked for again."""
@@ -46,9 +61,9 @@ UNSERVED_RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Everything that existed at a list has been delivered: at the first one, and at each that was asked for.
+    """Everything that existed at ``resource_version`` has been delivered: at first, and each time it was asked for.
 
-    ``asked``: whatever of ``Reflector.ask`` came before that list was begun, by number."""
+    ``asked``: whatever of ``Reflector.ask`` came before the server was asked for that revision, by number."""
 
     resource_version: str
     asked: int = 0
@@ -76,7 +91,9 @@ class Reflector(Generic[T]):
         relist_gate: asyncio.Semaphore | None = None,
         clock: Clock = boottime,
         rng: random.Random | None = None,
-        list_timeout_s: float = 60.0,
+        list_timeout_s: float = LIST_S,
+        catch_up_s: float = CATCH_UP_S,
+        small: int = SMALL,
         backoff_s: float = BACKOFF_S,
         optional: bool = False,
         older: Sequence[Resource[T]] = (),
@@ -96,6 +113,10 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng if rng is not None else random.Random()
         self._list_timeout_s = list_timeout_s
+        self._catch_up_s = catch_up_s
+        self._small = small
+        self._position = ""
+        """The resourceVersion up to which all was told; empty: not known, or the server has forgotten it."""
         self._backoff_s = backoff_s
         self._optional = optional
         self._asked = self._served_asked = 0
@@ -106,7 +127,7 @@ class Reflector(Generic[T]):
         return len(self._known)
 
     def ask(self) -> int:
-        """List anew, though the watch holds: a ``Synced`` with this number or a higher one tells that it is done.
+        """Catch up with what the server has now: a ``Synced`` with this number or a higher one tells that it is done.
 
         For consumers that await nothing between two batches (``run``'s): a watch is left where it waits for more."""
         self._asked += 1
@@ -115,20 +136,28 @@ class Reflector(Generic[T]):
             resting.reschedule(asyncio.get_running_loop().time())
         return self._asked
 
+    def is_current(self) -> bool:
+        """Whether what was told is as new as a watch that works makes it: all of it, the server being heard lately."""
+        heard = self.synced.is_set() and self.heard_at is not None
+        return heard and self._clock() - (self.heard_at or 0.0) <= CURRENT_S
+
     async def batches(self) -> AsyncGenerator[Batch[T], None]:
         """Events for ever, never an empty batch; errors are waited out. Call once; close it with ``aclose``."""
         failures = 0
         while True:
             listed_at, lists, asked = self._clock(), self.relists, self._asked
             try:
-                async with contextlib.aclosing(self._list_then_watch()) as told:
+                async with contextlib.aclosing(self._round()) as told:
                     async for batch in told:
                         yield batch
                 if self._asked > self._served_asked:
                     continue
             except KubeExpired as error:
+                self._position = ""
                 log.info("watch_expired", resource=self._resource.plural, error=error)
             except KubeError as error:
+                if isinstance(error, KubeRejected):
+                    self._position = ""  # the kind may be served in another version now
                 listed = self.relists > lists
                 if self._optional and not listed and isinstance(error, KubeRejected) and error.status in (403, 404):
                     if not self.synced.is_set():
@@ -152,8 +181,30 @@ class Reflector(Generic[T]):
         async for batch in self.batches():
             deliver(batch)
 
-    async def _list_then_watch(self) -> AsyncGenerator[Batch[T], None]:
-        revision, told_before, asked = "", len(self._known) > 0, self._asked
+    async def _round(self) -> AsyncGenerator[Batch[T], None]:
+        """A list where one must be made, then the watch until it ends or something is asked."""
+        asked, behind = self._asked, ""
+        if self._position and asked > self._served_asked and len(self._known) > self._small:
+            behind = await self._api.revision(self._served)
+        # a server that is behind what we were told went back in time
+        if not self._position or (asked > self._served_asked and not has_reached(behind, self._position)):
+            async with contextlib.aclosing(self._list()) as told:
+                async for batch in told:
+                    yield batch
+            behind = self._position
+        if self._position == behind:
+            behind = ""
+            if self._owes_synced(asked):
+                yield [Synced(self._position, asked)]
+            if self._asked > asked:
+                return
+        async with contextlib.aclosing(self._watch(asked, behind)) as told:
+            async for batch in told:
+                yield batch
+
+    async def _list(self) -> AsyncGenerator[Batch[T], None]:
+        """What a list tells; then the position is known."""
+        revision, told_before = "", len(self._known) > 0
         async with self._gate, contextlib.aclosing(self._lists(whole=told_before)) as lists:
             async for listed in lists:
                 self.heard_at = self._clock()
@@ -164,21 +215,34 @@ class Reflector(Generic[T]):
                     yield events[start : start + BATCH]
                     await asyncio.sleep(0)
                 del listed, events  # before the next page is read
-        if self._owes_synced(asked):
-            yield [Synced(revision, asked)]
-        if self._asked > asked:
-            return
-        watch = self._api.watch_batches(self._served, resource_version=revision)
+        self._position = revision
+
+    async def _watch(self, asked: int, behind: str) -> AsyncGenerator[Batch[T], None]:
+        """What the watch tells from the position on. ``behind``: the revision that is owed to who asked; one that is
+        not passed in time must be listed."""
+        watch = self._api.watch_batches(self._served, resource_version=self._position, brief=bool(behind))
         try:
-            async with contextlib.aclosing(watch), asyncio.timeout(None) as self._resting:
+            async with contextlib.aclosing(watch), asyncio.timeout(self._catch_up_s if behind else None) as patience:
+                self._resting = patience
                 async for batch in watch:
                     self.heard_at = self._clock()
                     told = self._known.apply(batch)
+                    self._position = position_after(batch, self._position)
                     if told:
                         yield told
+                    if behind and has_reached(self._position, behind):
+                        behind = ""
+                        if self._asked == asked:  # else it is ending already
+                            patience.reschedule(None)
+                        if self._owes_synced(asked):
+                            yield [Synced(self._position, asked)]
         except TimeoutError:
-            if self._asked == asked:
+            if self._asked > asked:
+                return
+            if not behind:
                 raise
+            log.info("watch_silent", resource=self._resource.plural, resource_version=self._position, behind=behind)
+            self._position = ""
         finally:
             self._resting = None
 

@@ -49,7 +49,9 @@ class ScriptedPort:
                 raise step
             yield step
 
-    async def watch_batches(self, resource: Any, *, resource_version: str) -> AsyncGenerator[Sequence[Any], None]:
+    async def watch_batches(
+        self, resource: Any, *, resource_version: str, brief: bool = False
+    ) -> AsyncGenerator[Sequence[Any], None]:
         self.positions.append(resource_version)
         try:
             for step in self.watches.pop(0) if self.watches else []:
@@ -215,7 +217,9 @@ class VersionedPort:
     async def pages(self, resource: Any, *, timeout_s: float = 60.0) -> AsyncGenerator[ObjectList[Any], None]:
         yield await self.list(resource, timeout_s=timeout_s)
 
-    async def watch_batches(self, resource: Any, *, resource_version: str) -> AsyncGenerator[Sequence[Any], None]:
+    async def watch_batches(
+        self, resource: Any, *, resource_version: str, brief: bool = False
+    ) -> AsyncGenerator[Sequence[Any], None]:
         await self.upgraded.wait()
         self.upgraded.clear()
         if resource.version not in self.served:
