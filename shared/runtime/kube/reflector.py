@@ -5,13 +5,13 @@
      +--- KubeExpired (410), refused: diff ---+  +-- asked: caught up with the server's revision --> Synced
                                                       (small kinds: listed; one that stays silent too)
 
-A consumer sees events only. The first list is told page by page, so that no more than a page or two of it are held as
-they came; a later one, or one after a list that broke off, yields the difference (``shared.kube.known``). Who needs to
-know what there is now, not what was shown so far, asks (``ask``): the server says its resourceVersion, and the watch
-goes on until it has passed that, so nothing is listed however much there is. A list is made only where the position is
-lost, where the kind is a page at most, or where no event and no bookmark proves in time that the watch has come so far.
-Batches let a consumer handle everything that one read brought in one turn of the loop. It refuses to keep objects and
-to drop events: the consumer's pace is the stream's pace (TCP pushes back on the API server).
+A consumer sees events only. A list is told page by page, so that no more than a page or two of it are held at once; of
+what is known it tells the difference (``shared.kube.known``). Who needs to know what there is now, not what was shown
+so far, asks (``ask``): the server says its resourceVersion, and the watch goes on until it has passed that, so nothing
+is listed however much there is. A list is made only where the position is lost, where the kind is a page at most, or
+where no event and no bookmark proves in time that the watch has come so far. Batches let a consumer handle everything
+that one read brought in one turn of the loop. It refuses to keep objects and to drop events: the consumer's pace is the
+stream's pace (TCP pushes back on the API server).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import structlog
 
 from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeExpired, KubeRejected
-from shared.kube.known import KnownObjects, has_reached, position_after
-from shared.kube.resources import Malformed, ObjectList, Resource, Upserted, WatchEvent
+from shared.kube.known import KnownObjects, Listing, has_reached, position_after
+from shared.kube.resources import ObjectList, Resource, WatchEvent
 from shared.ports import Clock, KubeApi
 from shared.runtime.process.service import boottime
 
@@ -113,6 +113,8 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng if rng is not None else random.Random()
         self._list_timeout_s = list_timeout_s
+        self._whole = False
+        """Whether the next list is to be made without pages."""
         self._catch_up_s = catch_up_s
         self._small = small
         self._position = ""
@@ -203,19 +205,28 @@ class Reflector(Generic[T]):
                 yield batch
 
     async def _list(self) -> AsyncGenerator[Batch[T], None]:
-        """What a list tells; then the position is known."""
-        revision, told_before = "", len(self._known) > 0
-        async with self._gate, contextlib.aclosing(self._lists(whole=told_before)) as lists:
-            async for listed in lists:
-                self.heard_at = self._clock()
-                self.relists += not revision  # at its first page
-                revision = listed.resource_version
-                events = self._known.relist(listed) if told_before else self._known.apply(_upserts(listed))
-                for start in range(0, len(events), BATCH):
-                    yield events[start : start + BATCH]
-                    await asyncio.sleep(0)
-                del listed, events  # before the next page is read
-        self._position = revision
+        """What a list tells; then the position is known. After pages that expired before the last it is one page."""
+        revision, listing = "", Listing(self._known)
+        self._position = ""  # a list that breaks off has told what is newer than the position: only a list goes on
+        try:
+            async with self._gate, contextlib.aclosing(self._lists(whole=self._whole)) as lists:
+                async for listed in lists:
+                    self.heard_at = self._clock()
+                    self.relists += not revision  # at its first page
+                    revision = listed.resource_version
+                    events = listing.page(listed)
+                    del listed
+                    for start in range(0, len(events), BATCH):
+                        yield events[start : start + BATCH]
+                        await asyncio.sleep(0)
+                    del events  # before the next page is read
+        except KubeExpired:
+            self._whole = True
+            raise
+        gone = listing.end()
+        for start in range(0, len(gone), BATCH):
+            yield gone[start : start + BATCH]
+        self._position, self._whole = revision, False
 
     async def _watch(self, asked: int, behind: str) -> AsyncGenerator[Batch[T], None]:
         """What the watch tells from the position on. ``behind``: the revision that is owed to who asked; one that is
@@ -287,7 +298,3 @@ class Reflector(Generic[T]):
         async with contextlib.aclosing(self._api.pages(version, timeout_s=self._list_timeout_s)) as pages:
             async for page in pages:
                 yield page
-
-
-def _upserts(listed: ObjectList[T]) -> list[WatchEvent[T]]:
-    return [*(Upserted(item) for item in listed.items), *(Malformed(bad) for bad in listed.malformed)]
