@@ -134,7 +134,7 @@ class Reflector(Generic[T]):
         For consumers that await nothing between two batches (``run``'s): a watch is left where it waits for more."""
         self._asked += 1
         resting, self._resting = self._resting, None  # once: what ends already cannot be ended again
-        if resting is not None:
+        if resting is not None and not resting.expired():
             resting.reschedule(asyncio.get_running_loop().time())
         return self._asked
 
