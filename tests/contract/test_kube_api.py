@@ -190,7 +190,7 @@ async def test_pages_that_are_left_early_leave_no_request_behind():
     async with ScriptedApi().on("GET", PODS_PATH, *script) as api, client_of(api) as client:
         async with asyncio.timeout(5), contextlib.aclosing(client.pages(PODS)) as pages:
             await anext(pages)
-        assert not [task for task in asyncio.all_tasks() if "_page" in repr(task.get_coro())]
+        assert not [task for task in asyncio.all_tasks() if "KubeClient._page" in repr(task.get_coro())]
 
 
 async def test_an_expired_continue_token_starts_the_list_anew_and_at_last_without_pages():
