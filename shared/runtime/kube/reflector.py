@@ -52,6 +52,9 @@ SMALL = 500
 CATCH_UP_S = 5.0
 """In which a watch must prove that it has passed a revision; an API server's bookmark comes within two."""
 
+MOST_PAUSE_S = 0.25
+"""Between two pages of a list that nobody waits for."""
+
 CURRENT_S = 30.0
 """A watch that works is heard of at least so often (ADR 0053)."""
 
@@ -104,6 +107,8 @@ class Reflector(Generic[T]):
         self.heard_at: float | None = None
         """When the server last said anything of this kind, bookmarks included; None: never."""
         self.synced = asyncio.Event()
+        self.awaited = True
+        """Whether somebody waits for what lists tell; else they give way to those who ask the server for more."""
         self._api = api
         self._resource = self._served = resource
         self._versions = (resource, *older)
@@ -210,6 +215,7 @@ class Reflector(Generic[T]):
         self._position = ""  # a list that breaks off has told what is newer than the position: only a list goes on
         try:
             async with self._gate, contextlib.aclosing(self._lists(whole=self._whole)) as lists:
+                began = self._clock()
                 async for listed in lists:
                     self.heard_at = self._clock()
                     self.relists += not revision  # at its first page
@@ -220,6 +226,9 @@ class Reflector(Generic[T]):
                         yield events[start : start + BATCH]
                         await asyncio.sleep(0)
                     del events  # before the next page is read
+                    if not self.awaited:
+                        await self._give_way(self._clock() - began)
+                    began = self._clock()
         except KubeExpired:
             self._whole = True
             raise
@@ -256,6 +265,10 @@ class Reflector(Generic[T]):
             self._position = ""
         finally:
             self._resting = None
+
+    async def _give_way(self, took_s: float) -> None:
+        """A list that nobody waits for, after a page that took so long, takes half of what it could."""
+        await asyncio.sleep(min(took_s, MOST_PAUSE_S))
 
     async def _rest(self, seconds: float) -> None:
         """So long, or until a list is asked for."""

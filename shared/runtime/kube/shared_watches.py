@@ -97,6 +97,7 @@ class SharedWatch:
         late = self._begun
         follower = Follower(deliver, late=late)
         self._followers.append(follower)
+        self._reflector.awaited = True
         running = self._run_once()
         try:
             if late:
@@ -123,6 +124,7 @@ class SharedWatch:
     async def mirror(self) -> None:
         """Watch without a follower too, and keep what there is for those to come; eternal."""
         self._mirrored = True
+        self._reflector.awaited = bool(self._followers)
         self.begin()
         await self._run_once()
 

@@ -284,6 +284,33 @@ async def test_who_is_told_from_a_mirror_hears_of_things_in_the_order_in_which_t
         assert [event.object.metadata.name for event in late.heard[:-1]] == ["m", "z", "a"]
 
 
+async def test_a_list_for_a_mirror_alone_gives_way_and_one_that_a_follower_waits_for_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that was killed comes back as a standby and lists, while its successor has more to ask for."""
+    gave_way: list[float] = []
+    follows = asyncio.Event()
+
+    async def give_way(self: Reflector[Any], took_s: float) -> None:
+        gave_way.append(took_s)
+        await follows.wait()
+
+    monkeypatch.setattr(Reflector, "_give_way", give_way)
+    pages = [ObjectList((pod(name, 1),), "10") for name in "abc"]
+    watch = large_of(Large(pages, says=["10"]))
+    async with following(watch) as begin:
+        mirroring = asyncio.ensure_future(watch.mirror())
+        await turns_until(lambda: len(gave_way) == 1)
+        late = begin()
+        await turns_until(lambda: len(late.heard) == 1)
+        follows.set()
+        await late.until(lambda: late.synced == 1)
+        mirroring.cancel()
+        await asyncio.gather(mirroring, return_exceptions=True)
+    assert len(gave_way) == 1
+    assert sorted(late.known()) == ["uid-a", "uid-b", "uid-c"]
+
+
 async def test_what_comes_while_a_long_mirror_is_told_waits_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told in parts, between which the watch goes on: a pod that goes meanwhile stays gone."""
     monkeypatch.setattr(shared_watches, "BATCH", 1)
