@@ -234,7 +234,7 @@ class AsyncKube:
         yield ObjectList(listed.items[half:], listed.resource_version)
 
     async def watch_batches(
-        self, resource: Resource[Any], *, resource_version: str, brief: bool = False
+        self, resource: Resource[Any], *, resource_version: str, brief: int = 0
     ) -> AsyncIterator[Sequence[WatchEvent[Any]]]:
         changed = asyncio.Event()
         self.server.listeners.append(changed.set)
@@ -248,7 +248,7 @@ class AsyncKube:
                     yield new
                 if brief:
                     yield [Bookmark(str(seen))]
-                    brief = False
+                    brief = 0
                 await changed.wait()
         finally:
             self.server.listeners.remove(changed.set)

@@ -36,6 +36,9 @@ T = TypeVar("T")
 PAGE_SIZE = 500
 """client-go's default page."""
 
+NAMESPACE, NOBODY = "default", "conclave-asks-for-the-revision"
+"""Where an object is looked for that is not there."""
+
 PAGE_S = 25.0
 """How long one page may take."""
 
@@ -216,7 +219,7 @@ class KubeClient:
         return decode_node_metrics(body)[0]
 
     def watch_batches(
-        self, resource: Resource[T], *, resource_version: str, brief: bool = False
+        self, resource: Resource[T], *, resource_version: str, brief: int = 0
     ) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
         """See ``KubeApi.watch_batches``: all events that one read delivered, as one list."""
         return watch_batches(
@@ -237,10 +240,14 @@ class KubeClient:
                     yield event
 
     async def revision(self, resource: Resource[Any]) -> str:
-        """See ``KubeApi.revision``."""
+        """See ``KubeApi.revision``. A list of an object that is not there: no server has to look through others for it.
+
+        It has no limit: only then a server that lists from its watch cache (since 1.31) brings it up to etcd first, and
+        watches tell that they have come so far; a list with a limit may leave it behind."""
+        query = {"fieldSelector": f"metadata.name={NOBODY}"}
         try:
             body = await self._http.request(
-                f"list {resource.plural}", "GET", resource.path(), query={"limit": "1"}, timeout_s=5.0
+                f"list {resource.plural}", "GET", resource.path(NAMESPACE), query=query, timeout_s=5.0
             )
         except (KubeRejected, KubeExpired):
             return ""

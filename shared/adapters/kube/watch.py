@@ -80,10 +80,10 @@ async def watch_batches(
     resource_version: str,
     policy: WatchPolicy,
     signs: WatchSigns,
-    brief: bool = False,
+    brief: int = 0,
 ) -> AsyncGenerator[list[WatchEvent[T]], None]:
     """Events after ``resource_version``, everything of one read as one list, never empty; bookmarks included.
-    ``brief``: the first stream is short, since a server tells how far it has got two seconds before the end.
+    ``brief``: so many streams are short at first, since a server tells how far it has got two seconds before the end.
 
     Raises ``KubeExpired`` (list again) and ``KubeRejected`` (403, 404: nothing that trying again soon would cure).
     """
@@ -115,7 +115,7 @@ async def _streams(
     signs: WatchSigns,
     sign: Sign,
     *,
-    brief: bool,
+    brief: int,
 ) -> AsyncGenerator[list[WatchEvent[T]], None]:
     """One stream after the other."""
     loop = asyncio.get_running_loop()
@@ -127,8 +127,8 @@ async def _streams(
             if interrupted and went_back(await revision(), position):
                 raise KubeExpired(f"watch of {resource.plural}: the server's history went back behind {position}")
             interrupted = False
-            stream = _stream(open_watch, resource, position, policy, signs, sign, brief=brief)
-            brief = False
+            stream = _stream(open_watch, resource, position, policy, signs, sign, brief=brief > 0)
+            brief -= 1
             try:
                 async for batch, after in stream:
                     delivered, position = True, after

@@ -49,8 +49,12 @@ HEALTHY_AFTER_S = 30.0
 SMALL = 500
 """Of a kind with so many objects, which fit on one page, a list costs no more requests than asking for a revision."""
 
-CATCH_UP_S = 5.0
-"""In which a watch must prove that it has passed a revision; an API server's bookmark comes within two."""
+BRIEF = 2
+"""Streams in which a watch that is silent may prove that it has passed a revision: an API server's bookmark comes after
+one to two seconds of each, if its watch cache has got so far by then."""
+
+CATCH_UP_S = 7.0
+"""For both; then a list is made."""
 
 MOST_PAUSE_S = 0.25
 """Between two pages of a list that nobody waits for."""
@@ -240,7 +244,7 @@ class Reflector(Generic[T]):
     async def _watch(self, asked: int, behind: str) -> AsyncGenerator[Batch[T], None]:
         """What the watch tells from the position on. ``behind``: the revision that is owed to who asked; one that is
         not passed in time must be listed."""
-        watch = self._api.watch_batches(self._served, resource_version=self._position, brief=bool(behind))
+        watch = self._api.watch_batches(self._served, resource_version=self._position, brief=BRIEF if behind else 0)
         try:
             async with contextlib.aclosing(watch), asyncio.timeout(self._catch_up_s if behind else None) as patience:
                 self._resting = patience

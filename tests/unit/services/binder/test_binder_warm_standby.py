@@ -47,7 +47,7 @@ class FallenSilent(AsyncKube):
         return await super().revision(resource)
 
     async def watch_batches(
-        self, resource: Resource[Any], *, resource_version: str, brief: bool = False
+        self, resource: Resource[Any], *, resource_version: str, brief: int = 0
     ) -> AsyncIterator[Sequence[WatchEvent[Any]]]:
         late = self.silent.is_set()
         async for batch in super().watch_batches(resource, resource_version=resource_version, brief=brief):

@@ -53,7 +53,7 @@ class ScriptedPort:
             yield step
 
     async def watch_batches(
-        self, resource: Any, *, resource_version: str, brief: bool = False
+        self, resource: Any, *, resource_version: str, brief: int = 0
     ) -> AsyncGenerator[Sequence[Any], None]:
         self.positions.append(resource_version)
         try:
@@ -255,7 +255,7 @@ class VersionedPort:
         yield await self.list(resource, timeout_s=timeout_s)
 
     async def watch_batches(
-        self, resource: Any, *, resource_version: str, brief: bool = False
+        self, resource: Any, *, resource_version: str, brief: int = 0
     ) -> AsyncGenerator[Sequence[Any], None]:
         await self.upgraded.wait()
         self.upgraded.clear()

@@ -18,7 +18,7 @@ from shared.kube.scheduling_kinds import CLAIMS, STORAGE_KINDS
 from shared.model.cluster_events import ClusterEvent, Listed, NodeDeleted, NodeUpserted, PodUpserted
 from shared.ports import KubeApi
 from shared.runtime.kube import shared_watches
-from shared.runtime.kube.reflector import CURRENT_S, Reflector, Synced
+from shared.runtime.kube.reflector import BRIEF, CURRENT_S, Reflector, Synced
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.kube.watches import Watches
 from tests.unit.shared.runtime.kube.test_reflector import ScriptedPort, pod
@@ -53,7 +53,7 @@ class Port(ScriptedPort):
     def say(self, *events: Any) -> None:
         self._queue.put_nowait(list(events))
 
-    async def watch_batches(self, resource: Any, *, resource_version: str, brief: bool = False) -> Any:
+    async def watch_batches(self, resource: Any, *, resource_version: str, brief: int = 0) -> Any:
         self.positions.append(resource_version)
         try:
             while True:
@@ -180,12 +180,12 @@ class Large(Port):
     def __init__(self, *lists: Any, says: Sequence[str] = ()) -> None:
         super().__init__(*lists)
         self.says = list(says)
-        self.brief: list[bool] = []
+        self.brief: list[int] = []
 
     async def revision(self, resource: Any) -> str:
         return self.says.pop(0)
 
-    async def watch_batches(self, resource: Any, *, resource_version: str, brief: bool = False) -> Any:
+    async def watch_batches(self, resource: Any, *, resource_version: str, brief: int = 0) -> Any:
         self.brief.append(brief)
         async with contextlib.aclosing(
             super().watch_batches(resource, resource_version=resource_version, brief=brief)
@@ -241,7 +241,7 @@ async def test_who_is_told_from_a_mirror_hears_that_all_is_there_once_the_watch_
         port.say(Deleted(pod("a", 30)))
         await late.until(lambda: "uid-a" not in late.known())
         assert (late.synced, port.lists) == (1, [])
-    assert (port.positions, port.brief) == (["10", "10"], [False, True])
+    assert (port.positions, port.brief) == (["10", "10"], [0, BRIEF])
 
 
 async def test_a_watch_that_stays_silent_is_listed_instead() -> None:
@@ -476,13 +476,13 @@ class Cluster(Port):
     async def pages(self, resource: Any, *, timeout_s: float = 60.0) -> AsyncGenerator[ObjectList[Any], None]:
         yield await self.list(resource)
 
-    async def watch_batches(self, resource: Any, *, resource_version: str, brief: bool = False) -> Any:
+    async def watch_batches(self, resource: Any, *, resource_version: str, brief: int = 0) -> Any:
         self.positions.append(resource.plural)
         await asyncio.Event().wait()
         yield []
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [0, BRIEF])
 async def test_each_follower_hears_what_watches_of_its_own_would_tell_it(late: bool) -> None:
     """The coordinator wants images and keeps a node that cannot be read; the binder does neither."""
 

@@ -85,10 +85,10 @@ class Server:
         return str(self.at)
 
     async def watch_batches(
-        self, resource: Any, *, resource_version: str, brief: bool = False
+        self, resource: Any, *, resource_version: str, brief: int = 0
     ) -> AsyncGenerator[Sequence[Any], None]:
         shown = int(resource_version)
-        tells = brief and self.rng.random() < 0.7  # else nothing says how far it has got
+        tells = brief > 0 and self.rng.random() < 0.7  # else nothing says how far it has got
         while True:
             if self.fails and self.rng.random() < 0.1:
                 raise self.rng.choice([KubeExpired("410"), KubeUnknown("cut")])
