@@ -112,7 +112,8 @@ class Listing(Generic[T]):
     def page(self, listed: ObjectList[T]) -> list[WatchEvent[T]]:
         """Changes and additions of one page."""
         told: list[WatchEvent[T]] = []
-        events = (*(Upserted(item) for item in listed.items), *(Malformed(bad) for bad in listed.malformed))
+        events: list[WatchEvent[T]] = [Upserted(item) for item in listed.items]
+        events += (Malformed(bad) for bad in listed.malformed)
         for event in events:
             uid, (namespace, name, *_) = _entry_of_event(event)
             self._missing.discard(uid)
