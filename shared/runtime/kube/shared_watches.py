@@ -132,6 +132,10 @@ class SharedWatch:
         """Begin with those who are there."""
         self._may_begin.set()
 
+    def was_wanted(self) -> bool:
+        """Whether anybody follows, or mirrors, or ever did."""
+        return self._running is not None
+
     def is_warm(self) -> bool:
         """Whether who comes now is told all without a list."""
         return self._begun and self._reflector.synced.is_set()

@@ -87,11 +87,12 @@ class Watches:
         on_leader: Callable[[bool], None],
     ) -> Callable[[bool], None]:
         """``on_leader``, which hears of each leader whether it is we; a standby that is warm mirrors from the first one
-        on that is not."""
+        on that is not. Who has led, and hears of its successor, is about to end."""
 
         def saw(ours: bool) -> None:
             on_leader(ours)
-            if not ours and standby == "warm" and not self._mirrors:
+            wanted = self._mirrors or any(watch.was_wanted() for watch in self._all())
+            if not ours and standby == "warm" and not wanted:
                 self._mirrors = True
                 spawn("mirror", self.mirror())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from shared.runtime.kube import shared_watches
 from shared.runtime.kube.reflector import BRIEF, CURRENT_S, Reflector, Synced
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.kube.watches import Watches
+from shared.runtime.process.process import Standby
 from tests.unit.shared.runtime.kube.test_reflector import ScriptedPort, pod
 
 
@@ -553,3 +554,24 @@ async def test_a_malformed_object_is_told_to_who_comes_late_and_forgotten_when_i
         second = begin()
         await second.until(lambda: second.synced == 1)
         assert Malformed(bad) in second.heard
+
+
+@pytest.mark.parametrize("standby", ["warm", "cold"])
+async def test_a_mirror_is_kept_by_a_warm_standby_and_not_by_who_has_led(standby: Standby) -> None:
+    """One that was stopped and hears of its successor is about to end, and its watches with it."""
+    port: Any = Cluster()
+    watches, spawned, heard = Watches(port, STORAGE_KINDS), list[str](), list[bool]()
+
+    def spawn(name: str, work: Coroutine[Any, Any, None]) -> None:
+        spawned.append(name)
+        work.close()
+
+    leads = Watches(port, STORAGE_KINDS)
+    following = asyncio.ensure_future(leads.follow_nodes(lambda events: None))
+    await asyncio.sleep(0)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    for of, ours in ((leads, False), (watches, True), (watches, False), (watches, False)):
+        of.while_others_lead(standby, spawn, heard.append)(ours)
+    assert heard == [False, True, False, False]
+    assert spawned == (["mirror"] if standby == "warm" else [])
