@@ -224,9 +224,16 @@ class KubeApi(Protocol):
         ...
 
     def watch_batches(
-        self, resource: Resource[T], *, resource_version: str
+        self, resource: Resource[T], *, resource_version: str, brief: int = 0
     ) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
-        """As ``watch``, but everything that one read delivered comes as one sequence, never empty."""
+        """As ``watch``, but everything that one read delivered comes as one sequence, never empty.
+
+        ``brief``: so many streams at first are so short that a server tells within two seconds how far it has got."""
+        ...
+
+    async def revision(self, resource: Resource[Any]) -> str:
+        """The resourceVersion of the kind now, as a list would have it, and no object. Empty where the server does not
+        tell."""
         ...
 
     async def get(self, resource: Resource[T], *, namespace: str, name: str, timeout_s: float = 5.0) -> T | None:

@@ -20,7 +20,7 @@ from services.twin.registry.status import ApiError
 from shared.adapters.kube.signs import WatchSigns
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import objects as api
-from shared.kube.resources import EVENTS, PODS, Deleted, ObjectList, Resource, Upserted, WatchEvent
+from shared.kube.resources import EVENTS, PODS, Bookmark, Deleted, ObjectList, Resource, Upserted, WatchEvent
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
 
@@ -234,7 +234,7 @@ class AsyncKube:
         yield ObjectList(listed.items[half:], listed.resource_version)
 
     async def watch_batches(
-        self, resource: Resource[Any], *, resource_version: str
+        self, resource: Resource[Any], *, resource_version: str, brief: int = 0
     ) -> AsyncIterator[Sequence[WatchEvent[Any]]]:
         changed = asyncio.Event()
         self.server.listeners.append(changed.set)
@@ -246,9 +246,15 @@ class AsyncKube:
                 seen = self.server.revision
                 if new:
                     yield new
+                if brief:
+                    yield [Bookmark(str(seen))]
+                    brief = 0
                 await changed.wait()
         finally:
             self.server.listeners.remove(changed.set)
+
+    async def revision(self, resource: Resource[Any]) -> str:
+        return str(self.server.revision)
 
     async def watch(self, resource: Resource[Any], *, resource_version: str) -> AsyncIterator[WatchEvent[Any]]:
         async for batch in self.watch_batches(resource, resource_version=resource_version):

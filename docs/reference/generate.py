@@ -239,6 +239,7 @@ def registries() -> dict[str, list[Any]]:
     from shared.adapters.kube.signs import WatchSigns
     from shared.agent.core import AgentCore
     from shared.policy.registry import make_policy
+    from shared.runtime.kube.watches import Watches
     from shared.runtime.observe.metrics import Metrics
     from shared.runtime.process.etcd_upkeep import EtcdUpkeep
     from shared.runtime.process.runtime import register_watches
@@ -259,6 +260,8 @@ def registries() -> dict[str, list[Any]]:
     for name in ("coordinator", "binder", "jobs", "autoscaler"):
         register_watches(made[name], WatchSigns(), lambda: 0.0)
         EtcdUpkeep(unused).register(made[name])
+    for name in ("coordinator", "binder"):
+        Watches(unused).register(made[name])
     anything: Any = SimpleNamespace(replay=SimpleNamespace(added=0), outcomes={"published": 0})
     names = typing.get_type_hints(LearnerShell.__init__)
     given = {name: made["learner"] if name == "metrics" else anything for name in names if name != "return"}

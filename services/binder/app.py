@@ -1,8 +1,8 @@
 """The binder's composition root: the only place that constructs adapters and wires tasks.
 
-    start --> standby (etcd only) --elected--> lead: list, take over, bind --lost--> exit code 3
+    start --> standby (etcd, a mirror) --elected--> lead: catch up, take over, bind --lost--> exit code 3
 
-A standby holds no Kubernetes watch and no state (ADR 0006). Asked to stop, a leader accepts no more plans, finishes
+A warm standby watches along and decides nothing (ADR 0056). Asked to stop, a leader accepts no more plans, finishes
 what is on its way, and resigns, so that its successor finds no intents and leads at once.
 """
 
@@ -42,7 +42,9 @@ async def main(service: Service, settings: BinderSettings) -> None:
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
-        await serve(runtime, admin, api, Watches(api), ready=runtime.ready)
+        watches = Watches(api, STORAGE_KINDS)
+        watches.register(runtime.metrics)
+        await serve(runtime, admin, api, watches, ready=runtime.ready)
 
 
 async def serve(
@@ -53,13 +55,14 @@ async def serve(
     *,
     ready: Callable[[], None],
     thread: LeaseThread | None = None,
-    on_leader: Callable[[bool], None] | None = None,
+    on_leader: Callable[[bool], None] = lambda _: None,
 ) -> None:
     """Stand by, then lead, until asked to stop. ``LeadershipLost``: another process may lead.
 
     ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``on_leader`` hears of each
     leader whether it is we."""
     settings, failpoints = runtime.settings, Failpoints.from_environment()
+    on_leader = watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader)
 
     async def drain() -> None:
         if admin.shell is not None:
@@ -93,7 +96,7 @@ async def _lead(
     failpoints: Failpoints,
     admin: Admin,
 ) -> None:
-    """One term: everything is listed anew, intents are resolved, then plans are bound until the term ends."""
+    """One term: all is learned by an empty core, intents are resolved, then plans are bound until the term ends."""
     settings, keys, metrics, store = runtime.settings, runtime.keys, runtime.metrics, runtime.store
     shards = await read_shards(store, keys)
     unknown = f"shard {settings.shard} is none of {', '.join(shards.names)}: this binder has no nodes"

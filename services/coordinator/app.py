@@ -1,9 +1,10 @@
 """The coordinator's composition root: the only place that constructs adapters and wires tasks.
 
-    start --> standby (etcd only) --elected--> lead: list, take over, schedule --lost--> exit code 3
+    start --> standby (etcd, a mirror) --elected--> lead: catch up, take over, schedule --lost--> exit code 3
 
-A standby holds no Kubernetes watch and no state: what it would know could only be stale (ADR 0006). It does read its
-kubeconfig and ask the API server's version first, so that a wrong one is found at start and not at the takeover.
+A warm standby watches along and decides nothing (ADR 0056): a term begins with an empty core, which is told what the
+mirror shows and what changed, and lists only where there is no mirror. A standby reads its kubeconfig and asks the API
+server's version first, so that a wrong one is found at start and not at the takeover.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import datetime as dt
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
@@ -77,6 +78,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+FOLLOWED = (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, LATENCY_TARGET_KIND)
+"""The kinds beside pods and nodes that a leader watches."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outside:
@@ -106,7 +110,9 @@ async def main(service: Service, settings: CoordinatorSettings) -> None:
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
-        await serve(runtime, admin, api, Watches(api), ready=runtime.ready)
+        watches = Watches(api, FOLLOWED, images=True)
+        watches.register(runtime.metrics)
+        await serve(runtime, admin, api, watches, ready=runtime.ready)
 
 
 def admin_of(runtime: Runtime[CoordinatorSettings], access: KubeConfig) -> Admin:
@@ -137,6 +143,7 @@ async def serve(
     ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``binder``: takes plans that
     are for our own URL; ``on_leader`` hears of each leader whether it is we (another mesh with the Lease is not)."""
     service, settings, store, keys = runtime.service, runtime.settings, runtime.store, runtime.keys
+    on_leader = watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader)
     async with AsyncExitStack() as closing:
         service.spawn("log_level", control.follow_log_level(store, keys, settings))
         cluster = await _cluster_lease(runtime, api, admin, on_leader)
@@ -226,11 +233,12 @@ async def _open_admin(runtime: Runtime[CoordinatorSettings], admin: Admin) -> Ad
     return await open_admin(runtime.settings, desk, extra=ui_routes())
 
 
-async def _follow_pods(api: KubeClient, watches: Watches, post: Post) -> None:
-    """Every pod; eternal."""
+async def _follow_pods(api: KubeClient, watches: Watches, post: Post, intents_known: asyncio.Event) -> None:
+    """Every pod; eternal. Not before the intents are known: a pod whose intent is gone by then is seen on its node."""
     readable = await api.may_list(JOBS.resource)
     if not readable:
         log.warning("jobs_not_readable", effect="Indexed Jobs are placed pod by pod", remedy="update the ClusterRole")
+    await intents_known.wait()
     await watches.follow_pods(post, job_groups=readable)
 
 
@@ -242,7 +250,7 @@ async def lead(
     admin: Admin,
     metrics: Metrics,
 ) -> None:
-    """One term: everything is listed anew, then units are offered until the term ends (by an error)."""
+    """One term: all is learned by an empty core, then units are offered until the term ends (by an error)."""
     keys, cluster = keys_of(settings), outside.cluster
     if cluster is not None:
         await cluster.acquire()
@@ -304,6 +312,12 @@ async def lead(
                 admin.cluster.saw(seen.object.metadata)
         jobs.saw_namespaces(batch)
 
+    intents_known = asyncio.Event()
+
+    def intents_seen(events: Iterable[Event]) -> None:
+        shell.post(events)
+        intents_known.set()
+
     vitals = admin.vitals = Vitals(
         core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
         backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
@@ -317,13 +331,13 @@ async def lead(
         vitals.run(),
         totals.run(),
         watches.follow_nodes(shell.post, images=True),
-        _follow_pods(api, watches, shell.post),
+        _follow_pods(api, watches, shell.post, intents_known),
         *(
             watches.follow_objects(kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
-            for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)
-            if kind is not JOBS
+            for kind in FOLLOWED
+            if kind not in (JOBS, LATENCY_TARGET_KIND)
         ),
-        jobs.follow(api),
+        jobs.follow(watches),
         follow_agents(store, keys, shell.post, otherwise=[embedded.record] if embedded is not None else []),
         measuring.follow(
             api,
@@ -348,7 +362,7 @@ async def lead(
         follow_layout(store, keys, shell.post),
         *(follow_binder(store, keys, shard, shell.post) for shard in shards.names),
         queue_history.keep(store, keys, term=term, post=shell.post_one, record=core.queues.past.record),
-        follow_inherited_intents(store, keys, shell.post, lambda: core.inherits_intents),
+        follow_inherited_intents(store, keys, intents_seen, lambda: core.inherits_intents),
     ]
     if cluster is not None:
         tasks.append(cluster.keep())

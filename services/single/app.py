@@ -4,7 +4,8 @@
       candidate coordinator (its own key, term, lease) --> lead --plans: a call where our binder leads, else HTTP--+
       candidate binder      (its own key, term, lease) --> lead <-------------------------------------------------+
       one watch per kind for both, which begins when both lead, or another process leads one of the keys, or one role
-      has waited for the other for a lease's time (the API server may keep a coordinator from its Lease)
+      has waited for the other for a lease's time (the API server may keep a coordinator from its Lease); a standby's
+      is a mirror for both (ADR 0056)
 
 Each is what it is in a process of its own; the two keys may be led by different processes. Losing either ends the
 process with code 3, since what is left of it is a standby's. Whoever leads as coordinator has a lease's time to take
@@ -25,7 +26,7 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.kube.scheduling_kinds import STORAGE_KINDS
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
-from shared.runtime.kube.shared_watches import SharedWatches
+from shared.runtime.kube.watches import Watches
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.runtime import opened
@@ -46,7 +47,8 @@ async def main(service: Service, settings: SingleSettings) -> None:
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
-        watches = SharedWatches(api, kinds=STORAGE_KINDS, followers=2, patience_s=settings.lease_ttl_s)
+        watches = Watches(api, coordinator.FOLLOWED, STORAGE_KINDS, images=True, patience_s=settings.lease_ttl_s)
+        watches.register(runtime.metrics)
         turn = asyncio.Event()
 
         def coordinates(ours: bool) -> None:

@@ -1,16 +1,17 @@
 """Which objects a consumer has been told about, so that a fresh list becomes events and nothing else.
 
-Pure. Keeps (namespace, name, resourceVersion) per uid and no object: 5,000 pods cost 2 MB, not 20. So a ``Deleted``
-that comes of a list carries metadata only; consumers key by uid and need no more. With ``content`` it keeps what that
-makes of the object too, and a change that leaves it as it was is noted and not told.
+Pure. A list is taken in page by page (``Listing``), so that no more of it is held at once. Keeps (namespace, name,
+resourceVersion) per uid and no object: 5,000 pods cost 2 MB, not 20. So a ``Deleted`` that comes of a list carries
+metadata only; consumers key by uid and need no more. With ``content`` it keeps what that makes of the object too, and a
+change that leaves it as it was is noted and not told.
 
-Invariants: K1 after ``relist(L)`` the known uids are those of L · K2 an object whose resourceVersion or content
+Invariants: K1 after a list L the known uids are those of L · K2 an object whose resourceVersion or content
 is known yields no event · K3 replaying events and lists in any mix leaves a consumer with the state of the last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from shared.kube.objects import ObjectMeta
@@ -53,7 +54,7 @@ class KnownObjects(Generic[T]):
                 known.pop(_entry_of_event(event)[0], None)
                 told.append(event)
             else:
-                self._note(known, known, told, event)
+                self.note(told, event)
         return told
 
     def doubt(self) -> None:
@@ -62,31 +63,29 @@ class KnownObjects(Generic[T]):
             uid: (namespace, name, "", bad, None) for uid, (namespace, name, _, bad, _) in self._known.items()
         }
 
-    def relist(self, listed: ObjectList[T]) -> list[WatchEvent[T]]:
-        """The events that lead from what is known to ``listed``: deletions first, then additions and changes."""
-        fresh: dict[str, _Known] = {}
-        changes: list[WatchEvent[T]] = []
-        for item in listed.items:
-            self._note(self._known, fresh, changes, Upserted(item))
-        for bad in listed.malformed:
-            self._note(self._known, fresh, changes, Malformed(bad))
-        gone = [self._deletion(uid, entry) for uid, entry in self._known.items() if uid not in fresh]
-        self._known = fresh
-        return gone + changes
+    def relist(self, *pages: ObjectList[T]) -> list[WatchEvent[T]]:
+        """The events that lead from what is known to the list of these ``pages``."""
+        listing = Listing(self)
+        return [*(event for page in pages for event in listing.page(page)), *listing.end()]
 
-    def _note(
-        self, before: dict[str, _Known], after: dict[str, _Known], told: list[WatchEvent[T]], event: WatchEvent[T]
-    ) -> None:
-        """Enter ``event`` into ``after``; it is told where ``before`` has something else."""
+    def note(self, told: list[WatchEvent[T]], event: WatchEvent[T]) -> None:
+        """Note an object that there is; it is told where something else was known of it."""
         uid, (namespace, name, resource_version, malformed) = _entry_of_event(event)
-        known = before.get(uid)
+        known = self._known.get(uid)
         if known is not None and known[:4] == (namespace, name, resource_version, malformed):
-            after[uid] = known
             return
         content = self._content(event.object) if self._content is not None and isinstance(event, Upserted) else None
-        after[uid] = namespace, name, resource_version, malformed, content
+        self._known[uid] = namespace, name, resource_version, malformed, content
         if content is None or known is None or content != known[4]:
             told.append(event)
+
+    def forget(self, uid: str) -> WatchEvent[T]:
+        """The deletion of an object that is known."""
+        return self._deletion(uid, self._known.pop(uid))
+
+    def uids(self) -> dict[tuple[str, str], str]:
+        """Of all that is known, by namespace and name."""
+        return {entry[:2]: uid for uid, entry in self._known.items()}
 
     def _deletion(self, uid: str, entry: _Known) -> WatchEvent[T]:
         namespace, name, resource_version, malformed, _ = entry
@@ -98,9 +97,63 @@ class KnownObjects(Generic[T]):
         return Deleted(type_(metadata=meta))
 
 
+class Listing(Generic[T]):
+    """A list on its way: each page becomes the events that it brings, and its end those of what is not there any more.
+
+    One that breaks off leaves no debt: what was told is known, and the next list begins from there. An object that
+    bears the name of another one that is known is told after that one's deletion."""
+
+    def __init__(self, known: KnownObjects[T]) -> None:
+        self._known = known
+        self._named = known.uids()
+        self._missing = set(self._named.values())
+        """What was known and is not listed yet."""
+
+    def page(self, listed: ObjectList[T]) -> list[WatchEvent[T]]:
+        """Changes and additions of one page."""
+        told: list[WatchEvent[T]] = []
+        events: list[WatchEvent[T]] = [Upserted(item) for item in listed.items]
+        events += (Malformed(bad) for bad in listed.malformed)
+        for event in events:
+            uid, (namespace, name, *_) = _entry_of_event(event)
+            self._missing.discard(uid)
+            before = self._named.get((namespace, name), uid)
+            if before in self._missing:
+                self._missing.discard(before)
+                told.append(self._known.forget(before))
+            self._known.note(told, event)
+        return told
+
+    def end(self) -> list[WatchEvent[T]]:
+        """Deletions of what no page had; once."""
+        return [self._known.forget(uid) for uid in self._named.values() if uid in self._missing]
+
+
 def uid_of(event: Upserted[Any] | Deleted[Any] | Malformed) -> str:
     """By which an event's object is known: its uid, or the name of one that shows none."""
     return _entry_of_event(event)[0]
+
+
+def position_after(events: Sequence[Any], position: str) -> str:
+    """The resourceVersion of the last of a watch's events that has one; ``position`` where none has."""
+    for event in reversed(events):
+        if isinstance(event, Bookmark):
+            found = event.resource_version
+        elif isinstance(event, Malformed):
+            found = event.object.resource_version
+        else:
+            found = event.object.metadata.resource_version
+        if found:
+            return str(found)
+    return position
+
+
+def has_reached(position: str, revision: str) -> bool:
+    """Whether ``position`` is certainly no older than ``revision``. resourceVersions are comparable as integers since
+    1.35 (KEP-5504); where they are not, only equal ones are."""
+    if position.isdecimal() and revision.isdecimal():
+        return int(position) >= int(revision)
+    return bool(position) and position == revision
 
 
 def _entry_of_event(event: Any) -> tuple[str, tuple[str, str, str, bool]]:

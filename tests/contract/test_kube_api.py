@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from aiohttp import web
 
 from shared.adapters.http.dialing import watched_socket
 from shared.adapters.kube.api import KubeClient
@@ -163,6 +164,33 @@ async def test_a_list_is_read_page_by_page_at_one_revision():
         listed = await client.list(PODS)
     assert ([item.metadata.name for item in listed.items], listed.resource_version) == (["a", "b"], "9")
     assert [seen.query for seen in api.seen] == [{"limit": "1"}, {"limit": "1", "continue": "t1"}]
+
+
+async def test_the_next_page_is_asked_for_while_the_last_one_is_taken_in():
+    asked = asyncio.Event()
+
+    async def second(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        return await answer(200, page([pod("b", 2)], 9))(request)
+
+    script = (answer(200, page([pod("a", 1)], 9, "t1")), second)
+    async with (
+        ScriptedApi().on("GET", PODS_PATH, *script) as api,
+        client_of(api) as client,
+        contextlib.aclosing(client.pages(PODS)) as pages,
+    ):
+        first = await anext(pages)
+        await asyncio.wait_for(asked.wait(), 5)  # nobody has asked ``pages`` for another one yet
+        rest = [one async for one in pages]
+    assert [item.metadata.name for listed in (first, *rest) for item in listed.items] == ["a", "b"]
+
+
+async def test_pages_that_are_left_early_leave_no_request_behind():
+    script = (answer(200, page([pod("a", 1)], 9, "t1")), hang())
+    async with ScriptedApi().on("GET", PODS_PATH, *script) as api, client_of(api) as client:
+        async with asyncio.timeout(5), contextlib.aclosing(client.pages(PODS)) as pages:
+            await anext(pages)
+        assert not [task for task in asyncio.all_tasks() if "KubeClient._page" in repr(task.get_coro())]
 
 
 async def test_an_expired_continue_token_starts_the_list_anew_and_at_last_without_pages():

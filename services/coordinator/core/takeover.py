@@ -99,7 +99,8 @@ class Takeover:
                 self.held[uid] = early[0]
                 state.cluster.assume(early[0], node, state.now)
                 state.groups.send_away(uid)
-        for pod, seen in sorted(self._early.values(), key=lambda item: (item[0].created, item[1], item[0].key)):
+        # Creation times are whole seconds: within one, pods stand as they were told, by a mirror as they came (ADR 0056)
+        for pod, seen in sorted(self._early.values(), key=lambda item: item[0].created):
             state.stats.pods_seen += 1
             state.cluster.nominate(pod)
             state.queue.add(pod, seen, gated=bool(pod.group))

@@ -25,7 +25,7 @@ from shared.adapters.kube.transport import KubeAccess, KubeTransport
 from shared.adapters.kube.watch import WatchPolicy, watch_batches
 from shared.errors import ConfigError, KubeError, KubeExpired, KubeRejected, KubeUnknown
 from shared.hostport import server_of
-from shared.kube.decoding import UNREADABLE, decode_page, object_decoder
+from shared.kube.decoding import UNREADABLE, ListMeta, decode_page, object_decoder
 from shared.kube.node_metrics import PATH as METRICS_PATH
 from shared.kube.node_metrics import NodeMetric, decode_node_metrics
 from shared.kube.resources import PODS, MalformedObject, ObjectList, Resource, WatchEvent
@@ -35,6 +35,9 @@ T = TypeVar("T")
 
 PAGE_SIZE = 500
 """client-go's default page."""
+
+NAMESPACE, NOBODY = "default", "conclave-asks-for-the-revision"
+"""Where an object is looked for that is not there."""
 
 PAGE_S = 25.0
 """How long one page may take."""
@@ -90,6 +93,12 @@ class KubeClient:
         self._policy = policy if policy is not None else WatchPolicy()
         self.signs = signs if signs is not None else WatchSigns()
         self._page_size = page_size
+        self._read: dict[str, int] = {}
+
+    def figures(self) -> dict[str, dict[str, int]]:
+        """``requests`` by what they were, the openings of watches left out, and objects ``read`` of lists by kind."""
+        requests = {route: counters.requests for route, counters in self.traffic.routes.items()}
+        return {"requests": requests, "read": dict(self._read)}
 
     async def check(self, *, timeout_s: float = 5.0) -> str:
         """The server's version. ``ConfigError`` in one line when it does not answer or does not let us in."""
@@ -160,32 +169,43 @@ class KubeClient:
         return self._pages(resource, self._page_size, asyncio.get_running_loop().time() + timeout_s)
 
     async def _pages(self, resource: Resource[T], limit: int, deadline: float) -> AsyncGenerator[ObjectList[T], None]:
-        token = ""
-        while True:
-            query: dict[str, str] = {}
-            if limit:
-                query["limit"] = str(limit)
-            if token:
-                query["continue"] = token
-            remaining = deadline - asyncio.get_running_loop().time()
-            if remaining <= 0:
-                raise KubeUnknown(f"list of {resource.plural}: not complete within its deadline")
-            # a page is small: one that does not come is no slow server's, and the list is begun anew the sooner
-            patience_s = min(remaining, PAGE_S) if limit else remaining
-            try:
-                body = await self._http.request(
-                    f"list {resource.plural}", "GET", resource.path(), query=query, timeout_s=patience_s
-                )
-            except KubeRejected as error:
-                if error.status in (403, 404):
-                    self.signs.unserved(resource.plural)
-                raise
-            items, meta, malformed = decode_page(resource, body)
-            del body
-            yield ObjectList(tuple(items), meta.resource_version, tuple(malformed))
-            token = meta.continue_
-            if not token:
-                return
+        asking = asyncio.ensure_future(self._page(resource, limit, "", deadline))
+        try:
+            while True:
+                items, meta, malformed = self._decoded(resource, await asking)
+                if meta.continue_:  # the server works on the next page while this one is taken in
+                    asking = asyncio.ensure_future(self._page(resource, limit, meta.continue_, deadline))
+                yield ObjectList(tuple(items), meta.resource_version, tuple(malformed))
+                if not meta.continue_:
+                    return
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    def _decoded(self, resource: Resource[T], body: bytes) -> tuple[Sequence[T], ListMeta, Sequence[MalformedObject]]:
+        items, meta, malformed = decode_page(resource, body)
+        self._read[resource.plural] = self._read.get(resource.plural, 0) + len(items) + len(malformed)
+        return items, meta, malformed
+
+    async def _page(self, resource: Resource[Any], limit: int, token: str, deadline: float) -> bytes:
+        query: dict[str, str] = {}
+        if limit:
+            query["limit"] = str(limit)
+        if token:
+            query["continue"] = token
+        remaining = deadline - asyncio.get_running_loop().time()
+        if remaining <= 0:
+            raise KubeUnknown(f"list of {resource.plural}: not complete within its deadline")
+        # a page is small: one that does not come is no slow server's, and the list is begun anew the sooner
+        patience_s = min(remaining, PAGE_S) if limit else remaining
+        try:
+            return await self._http.request(
+                f"list {resource.plural}", "GET", resource.path(), query=query, timeout_s=patience_s
+            )
+        except KubeRejected as error:
+            if error.status in (403, 404):
+                self.signs.unserved(resource.plural)
+            raise
 
     async def read(
         self, route: str, path: str, *, query: Mapping[str, str] | None = None, timeout_s: float = 5.0
@@ -199,16 +219,17 @@ class KubeClient:
         return decode_node_metrics(body)[0]
 
     def watch_batches(
-        self, resource: Resource[T], *, resource_version: str
+        self, resource: Resource[T], *, resource_version: str, brief: int = 0
     ) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
         """See ``KubeApi.watch_batches``: all events that one read delivered, as one list."""
         return watch_batches(
             self._http.open_watch,
-            lambda: self._revision(resource),
+            lambda: self.revision(resource),
             resource,
             resource_version=resource_version,
             policy=self._policy,
             signs=self.signs,
+            brief=brief,
         )
 
     async def watch(self, resource: Resource[T], *, resource_version: str) -> AsyncGenerator[WatchEvent[T], None]:
@@ -218,15 +239,19 @@ class KubeClient:
                 for event in batch:
                     yield event
 
-    async def _revision(self, resource: Resource[Any]) -> str:
-        """The server's resourceVersion now; empty where it does not tell."""
+    async def revision(self, resource: Resource[Any]) -> str:
+        """See ``KubeApi.revision``. A list of an object that is not there: no server has to look through others for it.
+
+        It has no limit: only then a server that lists from its watch cache (since 1.31) brings it up to etcd first, and
+        watches tell that they have come so far; a list with a limit may leave it behind."""
+        query = {"fieldSelector": f"metadata.name={NOBODY}"}
         try:
             body = await self._http.request(
-                f"list {resource.plural}", "GET", resource.path(), query={"limit": "1"}, timeout_s=5.0
+                f"list {resource.plural}", "GET", resource.path(NAMESPACE), query=query, timeout_s=5.0
             )
         except (KubeRejected, KubeExpired):
             return ""
-        return decode_page(resource, body)[1].resource_version
+        return self._decoded(resource, body)[1].resource_version
 
     async def get(self, resource: Resource[T], *, namespace: str, name: str, timeout_s: float = 5.0) -> T | None:
         """See ``KubeApi.get``."""

@@ -28,7 +28,8 @@ from shared.adapters.kube.transport import Stream
 from shared.backoff import backoff_s
 from shared.errors import KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.decoding import FrameDecoder, LineSplitter, StreamBroken
-from shared.kube.resources import Bookmark, Malformed, Resource, WatchEvent
+from shared.kube.known import position_after
+from shared.kube.resources import Bookmark, Resource, WatchEvent
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -38,6 +39,10 @@ STUCK_STREAMS = 3
 
 SPIN_GUARD_S = 5.0
 """A stream that ended well after so long is followed at once; a shorter one without an event counts as a failure."""
+
+BRIEF_S = 3
+"""``timeoutSeconds`` of a stream whose bookmark is wanted: it comes two seconds before the end, so after one
+(``cacheWatcher.nextBookmarkTime``)."""
 
 MAX_RETRY_AFTER_S = 30.0
 """A server that asks for an hour is asked again sooner: without a watch we are blind."""
@@ -75,8 +80,10 @@ async def watch_batches(
     resource_version: str,
     policy: WatchPolicy,
     signs: WatchSigns,
+    brief: int = 0,
 ) -> AsyncGenerator[list[WatchEvent[T]], None]:
     """Events after ``resource_version``, everything of one read as one list, never empty; bookmarks included.
+    ``brief``: so many streams are short at first, since a server tells how far it has got two seconds before the end.
 
     Raises ``KubeExpired`` (list again) and ``KubeRejected`` (403, 404: nothing that trying again soon would cure).
     """
@@ -85,7 +92,7 @@ async def watch_batches(
     again = False
     try:
         async with contextlib.aclosing(
-            _streams(open_watch, revision, resource, resource_version, policy, signs, sign)
+            _streams(open_watch, revision, resource, resource_version, policy, signs, sign, brief=brief)
         ) as batches:
             async for batch in batches:
                 yield batch
@@ -107,6 +114,8 @@ async def _streams(
     policy: WatchPolicy,
     signs: WatchSigns,
     sign: Sign,
+    *,
+    brief: int,
 ) -> AsyncGenerator[list[WatchEvent[T]], None]:
     """One stream after the other."""
     loop = asyncio.get_running_loop()
@@ -118,7 +127,8 @@ async def _streams(
             if interrupted and went_back(await revision(), position):
                 raise KubeExpired(f"watch of {resource.plural}: the server's history went back behind {position}")
             interrupted = False
-            stream = _stream(open_watch, resource, position, policy, signs, sign)
+            stream = _stream(open_watch, resource, position, policy, signs, sign, brief=brief > 0)
+            brief -= 1
             try:
                 async for batch, after in stream:
                     delivered, position = True, after
@@ -170,11 +180,13 @@ async def _stream(
     policy: WatchPolicy,
     signs: WatchSigns,
     sign: Sign,
+    *,
+    brief: bool,
 ) -> AsyncGenerator[tuple[list[WatchEvent[T]], str], None]:
     """The batches of one stream, each with the resourceVersion after it. ``TimeoutError``: it did not end when due."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    length_s = signs.length_s(sign, began)
+    length_s = BRIEF_S if brief else signs.length_s(sign, began)
     query = {
         "watch": "true",
         "allowWatchBookmarks": "true",
@@ -196,11 +208,11 @@ async def _stream(
                     batch.append(decode(line))  # noqa: PERF401  what came before a bad line must not be lost
             except (KubeExpired, StreamBroken):
                 if batch:
-                    yield batch, _position(batch, position)
+                    yield batch, position_after(batch, position)
                 raise
-            after = _position(batch, position)
+            after = position_after(batch, position)
             if isinstance(batch[-1], Bookmark):
-                if went_back(after, before := _position(batch[:-1], position)):
+                if went_back(after, before := position_after(batch[:-1], position)):
                     raise KubeExpired(f"watch of {resource.plural}: the server went back from {before} to {after}")
                 signs.bookmarked(sign, loop.time(), length_s=length_s)
             position = after
@@ -224,17 +236,3 @@ async def _read(stream: Stream, signs: WatchSigns, sign: Sign) -> bytes:
         raise
     signs.heard(sign, loop.time())
     return chunk
-
-
-def _position(batch: list[WatchEvent[T]], position: str) -> str:
-    """The resourceVersion of the last event that has one."""
-    for event in reversed(batch):
-        if isinstance(event, Bookmark):
-            found = event.resource_version
-        elif isinstance(event, Malformed):
-            found = event.object.resource_version
-        else:
-            found = event.object.metadata.resource_version  # type: ignore[attr-defined]  # every kind has metadata
-        if found:
-            return found
-    return position

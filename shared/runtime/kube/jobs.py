@@ -12,9 +12,8 @@ from shared.kube.resources import NAMESPACES, Deleted, Malformed, Upserted
 from shared.kube.scheduling_kinds import JOBS
 from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged
 from shared.model.pod_group import GANG_ANNOTATION, PodGroup
-from shared.ports import KubeApi
-from shared.runtime.kube.reflector import Batch, Reflector, Synced
-from shared.runtime.kube.watches import Post
+from shared.runtime.kube.reflector import Batch, Synced
+from shared.runtime.kube.watches import Post, Watches
 
 log = structlog.get_logger()
 
@@ -79,9 +78,9 @@ class JobWatch:
         self._groups = JobGroups()
         self._to_list = {JOBS.name, NAMESPACES.plural}
 
-    async def follow(self, api: KubeApi) -> None:
+    async def follow(self, watches: Watches) -> None:
         """Every Job; eternal."""
-        await Reflector(api, JOBS.resource, optional=True).run(self._take)
+        await watches.follow(JOBS, self._take)
 
     def saw_namespaces(self, batch: Batch[Any]) -> None:
         """What a batch of the namespaces' watch means for Jobs."""

@@ -1,14 +1,17 @@
 """One resource of the API server as an endless series of event batches: list, watch, and list again when we must.
 
-    list --Upserted...--> Synced -------> watch --batches--> ...
-     ^                                        |
-     +------ KubeExpired (410): diff ---------+        any other error: the same, after a backoff
+    list --Upserted...--> Synced ----------> watch --batches--> ...
+     ^                                        |  ^
+     +--- KubeExpired (410), refused: diff ---+  +-- asked: caught up with the server's revision --> Synced
+                                                      (small kinds: listed; one that stays silent too)
 
-A consumer sees events only. The first list is told page by page, so that no more than a page of it is held as it came;
-a later one, or one after a list that broke off, yields the difference (``shared.kube.known``). Who needs to know what
-there is now, not what was shown so far, asks for a list anew (``ask``). Batches let it handle everything that one read
-brought in one turn of the loop. It refuses to keep objects and to drop events: the consumer's
-pace is the stream's pace (TCP pushes back on the API server).
+A consumer sees events only. A list is told page by page, so that no more than a page or two of it are held at once; of
+what is known it tells the difference (``shared.kube.known``). Who needs to know what there is now, not what was shown
+so far, asks (``ask``): the server says its resourceVersion, and the watch goes on until it has passed that, so nothing
+is listed however much there is. A list is made only where the position is lost, where the kind is a page at most, or
+where no event and no bookmark proves in time that the watch has come so far. Batches let a consumer handle everything
+that one read brought in one turn of the loop. It refuses to keep objects and to drop events: the consumer's pace is the
+stream's pace (TCP pushes back on the API server).
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ import structlog
 
 from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeExpired, KubeRejected
-from shared.kube.known import KnownObjects
-from shared.kube.resources import Malformed, ObjectList, Resource, Upserted, WatchEvent
+from shared.kube.known import KnownObjects, Listing, has_reached, position_after
+from shared.kube.resources import ObjectList, Resource, WatchEvent
 from shared.ports import Clock, KubeApi
 from shared.runtime.process.service import boottime
 
@@ -35,10 +38,29 @@ T = TypeVar("T")
 BATCH = 512
 """Events of a list handed over at once: 512 pods take a consumer some 10 ms; then the loop turns."""
 
+LIST_S = 300.0
+"""For a whole list, of 300,000 pods too; each page has a deadline of its own."""
+
 BACKOFF_S = 0.2
 MAX_BACKOFF_S = 30.0
 HEALTHY_AFTER_S = 30.0
 """A watch that held so long resets the backoff of lists."""
+
+SMALL = 500
+"""Of a kind with so many objects, which fit on one page, a list costs no more requests than asking for a revision."""
+
+BRIEF = 2
+"""Streams in which a watch that is silent may prove that it has passed a revision: an API server's bookmark comes after
+one to two seconds of each, if its watch cache has got so far by then."""
+
+CATCH_UP_S = 7.0
+"""For both; then a list is made."""
+
+MOST_PAUSE_S = 0.25
+"""Between two pages of a list that nobody waits for."""
+
+CURRENT_S = 30.0
+"""A watch that works is heard of at least so often (ADR 0053)."""
 
 UNSERVED_RETRY_S = 5.0
 """How often an optional kind that was refused (403) or is not served (404) is asked for again."""
@@ -46,9 +68,9 @@ UNSERVED_RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Everything that existed at a list has been delivered: at the first one, and at each that was asked for.
+    """Everything that existed at ``resource_version`` has been delivered: at first, and each time it was asked for.
 
-    ``asked``: whatever of ``Reflector.ask`` came before that list was begun, by number."""
+    ``asked``: whatever of ``Reflector.ask`` came before the server was asked for that revision, by number."""
 
     resource_version: str
     asked: int = 0
@@ -76,7 +98,9 @@ class Reflector(Generic[T]):
         relist_gate: asyncio.Semaphore | None = None,
         clock: Clock = boottime,
         rng: random.Random | None = None,
-        list_timeout_s: float = 60.0,
+        list_timeout_s: float = LIST_S,
+        catch_up_s: float = CATCH_UP_S,
+        small: int = SMALL,
         backoff_s: float = BACKOFF_S,
         optional: bool = False,
         older: Sequence[Resource[T]] = (),
@@ -87,6 +111,8 @@ class Reflector(Generic[T]):
         self.heard_at: float | None = None
         """When the server last said anything of this kind, bookmarks included; None: never."""
         self.synced = asyncio.Event()
+        self.awaited = True
+        """Whether somebody waits for what lists tell; else they give way to those who ask the server for more."""
         self._api = api
         self._resource = self._served = resource
         self._versions = (resource, *older)
@@ -96,6 +122,12 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng if rng is not None else random.Random()
         self._list_timeout_s = list_timeout_s
+        self._whole = False
+        """Whether the next list is to be made without pages."""
+        self._catch_up_s = catch_up_s
+        self._small = small
+        self._position = ""
+        """The resourceVersion up to which all was told; empty: not known, or the server has forgotten it."""
         self._backoff_s = backoff_s
         self._optional = optional
         self._asked = self._served_asked = 0
@@ -106,14 +138,19 @@ class Reflector(Generic[T]):
         return len(self._known)
 
     def ask(self) -> int:
-        """List anew, though the watch holds: a ``Synced`` with this number or a higher one tells that it is done.
+        """Catch up with what the server has now: a ``Synced`` with this number or a higher one tells that it is done.
 
         For consumers that await nothing between two batches (``run``'s): a watch is left where it waits for more."""
         self._asked += 1
         resting, self._resting = self._resting, None  # once: what ends already cannot be ended again
-        if resting is not None:
+        if resting is not None and not resting.expired():
             resting.reschedule(asyncio.get_running_loop().time())
         return self._asked
+
+    def is_current(self) -> bool:
+        """Whether what was told is as new as a watch that works makes it: all of it, the server being heard lately."""
+        heard = self.synced.is_set() and self.heard_at is not None
+        return heard and self._clock() - (self.heard_at or 0.0) <= CURRENT_S
 
     async def batches(self) -> AsyncGenerator[Batch[T], None]:
         """Events for ever, never an empty batch; errors are waited out. Call once; close it with ``aclose``."""
@@ -121,14 +158,17 @@ class Reflector(Generic[T]):
         while True:
             listed_at, lists, asked = self._clock(), self.relists, self._asked
             try:
-                async with contextlib.aclosing(self._list_then_watch()) as told:
+                async with contextlib.aclosing(self._round()) as told:
                     async for batch in told:
                         yield batch
                 if self._asked > self._served_asked:
                     continue
             except KubeExpired as error:
+                self._position = ""
                 log.info("watch_expired", resource=self._resource.plural, error=error)
             except KubeError as error:
+                if isinstance(error, KubeRejected):
+                    self._position = ""  # the kind may be served in another version now
                 listed = self.relists > lists
                 if self._optional and not listed and isinstance(error, KubeRejected) and error.status in (403, 404):
                     if not self.synced.is_set():
@@ -152,35 +192,87 @@ class Reflector(Generic[T]):
         async for batch in self.batches():
             deliver(batch)
 
-    async def _list_then_watch(self) -> AsyncGenerator[Batch[T], None]:
-        revision, told_before, asked = "", len(self._known) > 0, self._asked
-        async with self._gate, contextlib.aclosing(self._lists(whole=told_before)) as lists:
-            async for listed in lists:
-                self.heard_at = self._clock()
-                self.relists += not revision  # at its first page
-                revision = listed.resource_version
-                events = self._known.relist(listed) if told_before else self._known.apply(_upserts(listed))
-                for start in range(0, len(events), BATCH):
-                    yield events[start : start + BATCH]
-                    await asyncio.sleep(0)
-                del listed, events  # before the next page is read
-        if self._owes_synced(asked):
-            yield [Synced(revision, asked)]
-        if self._asked > asked:
-            return
-        watch = self._api.watch_batches(self._served, resource_version=revision)
+    async def _round(self) -> AsyncGenerator[Batch[T], None]:
+        """A list where one must be made, then the watch until it ends or something is asked."""
+        asked, behind = self._asked, ""
+        if self._position and asked > self._served_asked and len(self._known) > self._small:
+            behind = await self._api.revision(self._served)
+        # a server that is behind what we were told went back in time
+        if not self._position or (asked > self._served_asked and not has_reached(behind, self._position)):
+            async with contextlib.aclosing(self._list()) as told:
+                async for batch in told:
+                    yield batch
+            behind = self._position
+        if self._position == behind:
+            behind = ""
+            if self._owes_synced(asked):
+                yield [Synced(self._position, asked)]
+            if self._asked > asked:
+                return
+        async with contextlib.aclosing(self._watch(asked, behind)) as told:
+            async for batch in told:
+                yield batch
+
+    async def _list(self) -> AsyncGenerator[Batch[T], None]:
+        """What a list tells; then the position is known. After pages that expired before the last it is one page."""
+        revision, listing = "", Listing(self._known)
+        self._position = ""  # a list that breaks off has told what is newer than the position: only a list goes on
         try:
-            async with contextlib.aclosing(watch), asyncio.timeout(None) as self._resting:
+            async with self._gate, contextlib.aclosing(self._lists(whole=self._whole)) as lists:
+                began = self._clock()
+                async for listed in lists:
+                    self.heard_at = self._clock()
+                    self.relists += not revision  # at its first page
+                    revision = listed.resource_version
+                    events = listing.page(listed)
+                    del listed
+                    for start in range(0, len(events), BATCH):
+                        yield events[start : start + BATCH]
+                        await asyncio.sleep(0)
+                    del events  # before the next page is read
+                    if not self.awaited:
+                        await self._give_way(self._clock() - began)
+                    began = self._clock()
+        except KubeExpired:
+            self._whole = True
+            raise
+        gone = listing.end()
+        for start in range(0, len(gone), BATCH):
+            yield gone[start : start + BATCH]
+        self._position, self._whole = revision, False
+
+    async def _watch(self, asked: int, behind: str) -> AsyncGenerator[Batch[T], None]:
+        """What the watch tells from the position on. ``behind``: the revision that is owed to who asked; one that is
+        not passed in time must be listed."""
+        watch = self._api.watch_batches(self._served, resource_version=self._position, brief=BRIEF if behind else 0)
+        try:
+            async with contextlib.aclosing(watch), asyncio.timeout(self._catch_up_s if behind else None) as patience:
+                self._resting = patience
                 async for batch in watch:
                     self.heard_at = self._clock()
                     told = self._known.apply(batch)
+                    self._position = position_after(batch, self._position)
                     if told:
                         yield told
+                    if behind and has_reached(self._position, behind):
+                        behind = ""
+                        if self._asked == asked:  # else it is ending already
+                            patience.reschedule(None)
+                        if self._owes_synced(asked):
+                            yield [Synced(self._position, asked)]
         except TimeoutError:
-            if self._asked == asked:
+            if self._asked > asked:
+                return
+            if not behind:
                 raise
+            log.info("watch_silent", resource=self._resource.plural, resource_version=self._position, behind=behind)
+            self._position = ""
         finally:
             self._resting = None
+
+    async def _give_way(self, took_s: float) -> None:
+        """A list that nobody waits for, after a page that took so long, takes half of what it could."""
+        await asyncio.sleep(min(took_s, MOST_PAUSE_S))
 
     async def _rest(self, seconds: float) -> None:
         """So long, or until a list is asked for."""
@@ -223,7 +315,3 @@ class Reflector(Generic[T]):
         async with contextlib.aclosing(self._api.pages(version, timeout_s=self._list_timeout_s)) as pages:
             async for page in pages:
                 yield page
-
-
-def _upserts(listed: ObjectList[T]) -> list[WatchEvent[T]]:
-    return [*(Upserted(item) for item in listed.items), *(Malformed(bad) for bad in listed.malformed)]

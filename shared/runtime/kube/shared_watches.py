@@ -1,15 +1,19 @@
-r"""One watch per kind for all who follow it in this process: each object is decoded and converted once.
+r"""One watch per kind for all who follow it in this process, and who may: an object is decoded and converted once.
 
     Reflector --batches--> read once --> each follower's events --> its core's inbox
-                                    \--> what a list would tell now, while another follower may still come
+                                    \\--> the mirror: what a list would tell now, while a follower may still come
 
-The watch begins once all who will follow are there, or before, where some may be long in coming (``begin``, or
-``patience_s``): so all share the first list. Who comes while it goes on is not told what was shown so far, which may be
-older than what it knows from elsewhere (a binder's intents): the list is made anew, the others hear what it changes,
-and it gets all of it, then the one ``Synced``. So a follower cannot tell this from a watch of its own (I8), and a list
-is not spared where it says something. Followers share the models, which are frozen.
+A watch begins once all who will follow are there, or before, where some may be long in coming (``begin``, or
+``patience_s``): so all share the first list. A process that stands by has no follower yet and begins all the same
+(``mirror``, ADR 0056).
 
-It ends with its last follower; an error of the watch is everybody's.
+Who comes while a watch goes on is told from the mirror, in the order in which things came, and nothing is listed. What
+the mirror shows may be older than what it knows from elsewhere (a binder's intents). Of an ``exact`` kind the watch
+first has to pass the server's revision of that moment (``Reflector.ask``), and only then the follower gets its one
+``Synced``: it cannot tell this from a watch of its own (I8). Of other kinds it is enough that the server was heard as
+lately as of any watch that works: a leader's own view is no newer. Followers share the models, which are frozen.
+
+It ends with its last follower, unless it is mirrored; an error of the watch is everybody's.
 """
 
 from __future__ import annotations
@@ -17,84 +21,133 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from functools import partial
-from operator import itemgetter
 from typing import Any
 
-from shared.kube.convert import node_from_api, pod_from_api
-from shared.kube.convert_relations import node_images
 from shared.kube.known import uid_of
 from shared.kube.resources import Deleted, Malformed, Upserted
-from shared.kube.scheduling_kinds import SchedulingKind
-from shared.ports import KubeApi
-from shared.runtime.kube.reflector import Batch, Reflector, Synced
-from shared.runtime.kube.watches import (
-    Post,
-    Watches,
-    node_events,
-    node_reflector,
-    object_events,
-    object_reflector,
-    pod_events,
-    pod_reflector,
-    read_object,
-)
+from shared.runtime.kube.reflector import BATCH, Batch, Reflector, Synced
 
 Deliver = Callable[[Batch[Any]], None]
 
 
+class Follower:
+    """Who follows, and what it has yet to hear: what came while it is told from the mirror waits its turn."""
+
+    def __init__(self, deliver: Deliver, *, late: bool) -> None:
+        self.asked = 0
+        """By which number of ``Reflector.ask`` it is told that all is there; 0: by the first list."""
+        self.complete = False
+        """Whether it was told."""
+        self._deliver = deliver
+        self._waiting: list[Any] | None = [] if late else None
+
+    def complete_by(self, synced: Synced) -> None:
+        """All is there, if that is what it waits for; told once."""
+        if not self.complete and synced.asked >= self.asked:
+            self.complete = True
+            self.hear([synced])
+
+    def hear(self, batch: Sequence[Any]) -> None:
+        """The next of the watch."""
+        if self._waiting is None:
+            self._deliver(batch)
+        else:
+            self._waiting += batch
+
+    async def catch_up(self, shown: Sequence[Any]) -> None:
+        """Hear what the mirror shows, in parts, then what came meanwhile."""
+        for start in range(0, len(shown), BATCH):
+            self._deliver(shown[start : start + BATCH])
+            await asyncio.sleep(0)
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            self._deliver(waiting)
+
+
 class SharedWatch:
     """One kind. ``read``: what is made of an object, once. ``followers``: how many come in all; when they are there,
-    nothing is kept for another one. ``patience_s``: how long the first waits for the last; None: until ``begin``."""
+    nothing is kept for another one. ``exact``: who comes late relies on nothing that may have changed before it came.
+    ``patience_s``: how long the first waits for the last; None: until ``begin``."""
 
     def __init__(
         self,
         reflector: Reflector[Any],
         read: Callable[[Any], Any],
         *,
-        followers: int,
+        followers: int = 1,
+        exact: bool = True,
         patience_s: float | None = None,
     ) -> None:
         self._reflector = reflector
         self._read = read
+        self._exact = exact
         self._to_come = followers
         self._patience_s = patience_s
-        self._live: list[Deliver] = []
-        self._waiting: list[tuple[int, Deliver]] = []
+        self._followers: list[Follower] = []
         self._shown: dict[str, Upserted[Any] | Malformed] = {}
         self._running: asyncio.Task[None] | None = None
         self._may_begin = asyncio.Event()
-        self._begun = self._synced = False
+        self._begun = self._mirrored = False
 
     async def follow(self, deliver: Deliver) -> None:
         """Deliver every batch, its objects read; eternal."""
         self._to_come -= 1
         if self._to_come <= 0:
             self.begin()
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
-        if self._begun:
-            self._waiting.append((self._reflector.ask(), deliver))
-        else:
-            self._live.append(deliver)
-        running = self._running
+        late = self._begun
+        follower = Follower(deliver, late=late)
+        self._followers.append(follower)
+        self._reflector.awaited = True
+        running = self._run_once()
         try:
+            if late:
+                await self._bring_up(follower)
             await asyncio.shield(running)
         finally:
-            self._live = [one for one in self._live if one is not deliver]
-            self._waiting = [one for one in self._waiting if one[1] is not deliver]
-            if not self._live and not self._waiting:
+            self._followers.remove(follower)
+            if not self._followers and not self._mirrored:
                 running.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):  # told by the shield, where it failed
                     await running
+
+    async def _bring_up(self, follower: Follower) -> None:
+        """Tell it from the mirror; what comes meanwhile waits, and so does the word that all is there."""
+        if self._exact or not self._reflector.is_current():
+            follower.asked = self._reflector.ask()
+        else:
+            follower.complete_by(Synced(""))
+        shown = list(self._shown.values())
+        if self._to_come <= 0:
+            self._shown.clear()
+        await follower.catch_up(shown)
+
+    async def mirror(self) -> None:
+        """Watch without a follower too, and keep what there is for those to come; eternal."""
+        self._mirrored = True
+        self._reflector.awaited = bool(self._followers)
+        self.begin()
+        await self._run_once()
 
     def begin(self) -> None:
         """Begin with those who are there."""
         self._may_begin.set()
 
+    def was_wanted(self) -> bool:
+        """Whether anybody follows, or mirrors, or ever did."""
+        return self._running is not None
+
+    def is_warm(self) -> bool:
+        """Whether who comes now is told all without a list."""
+        return self._begun and self._reflector.synced.is_set()
+
     def __len__(self) -> int:
         """How many objects are kept for followers to come."""
         return len(self._shown)
+
+    def _run_once(self) -> asyncio.Task[None]:
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+        return self._running
 
     async def _run(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -105,77 +158,23 @@ class SharedWatch:
 
     def _take(self, batch: Batch[Any]) -> None:
         seen: list[Any] = []
-        asked: int | None = None
+        synced: Synced | None = None
         for event in batch:
             if isinstance(event, Synced):
-                asked = event.asked
+                synced = event
+                continue
             read = Upserted(self._read(event.object)) if isinstance(event, Upserted) else event
-            if self._to_come > 0 or self._waiting:
+            if self._to_come > 0:
                 self._keep(event, read)
             seen.append(read)
-        if asked is None or not self._synced:  # ``Synced`` comes once to each
-            self._deliver(self._live, seen)
-        if asked is not None:
-            self._synced = True
-            self._admit(asked, seen)
-        if self._to_come <= 0 and not self._waiting:
-            self._shown.clear()
-
-    def _admit(self, asked: int, synced: Sequence[Any]) -> None:
-        """A list is over: those who asked before it was begun are told all that there is."""
-        late = [deliver for number, deliver in self._waiting if number <= asked]
-        self._waiting = [one for one in self._waiting if one[0] > asked]
-        self._deliver(late, [*self._shown.values(), *synced])
-        self._live += late
+        for follower in self._followers if seen else ():
+            follower.hear(seen)
+        if synced is not None:
+            for follower in self._followers:
+                follower.complete_by(synced)
 
     def _keep(self, event: Any, read: Any) -> None:
         if isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted):
             self._shown.pop(uid_of(event), None)
-        elif not isinstance(event, Synced):
+        else:
             self._shown[uid_of(event)] = read
-
-    @staticmethod
-    def _deliver(followers: Sequence[Deliver], batch: Batch[Any]) -> None:
-        for deliver in followers:
-            deliver(batch)
-
-
-class SharedWatches(Watches):
-    """Pods, nodes and the ``kinds`` are followed by ``followers`` of this process; other kinds by one each."""
-
-    def __init__(
-        self, api: KubeApi, *, kinds: Sequence[SchedulingKind], followers: int, patience_s: float | None = None
-    ) -> None:
-        super().__init__(api)
-        shared = partial(SharedWatch, followers=followers, patience_s=patience_s)
-        self._pods = shared(pod_reflector(api), pod_from_api)
-        self._nodes = shared(node_reflector(api), lambda node: (node_from_api(node), node_images(node)))
-        self._objects = {kind.name: shared(object_reflector(api, kind), partial(read_object, kind)) for kind in kinds}
-
-    def begin(self) -> None:
-        """Begin with those who follow: others of this process may be long in coming, or never come."""
-        for watch in (self._pods, self._nodes, *self._objects.values()):
-            watch.begin()
-
-    async def follow_pods(self, post: Post, *, job_groups: bool = True) -> None:
-        """As ``Watches``; a pod's model is read once."""
-        await self._pods.follow(lambda batch: post(pod_events(batch, job_groups=job_groups, read=_as_it_is)))
-
-    async def follow_nodes(self, post: Post, *, images: bool = False, drop_malformed: bool = False) -> None:
-        """As ``Watches``; a node's model is read once, its images for whoever wants them."""
-        told = partial(node_events, images=images, drop_malformed=drop_malformed)
-        await self._nodes.follow(lambda batch: post(told(batch, read=itemgetter(0), read_images=itemgetter(1))))
-
-    async def follow_objects(
-        self, kind: SchedulingKind, post: Post, *, saw: Callable[[Batch[Any]], None] | None = None
-    ) -> None:
-        """As ``Watches``; ``saw`` is for kinds that one alone follows."""
-        shared = self._objects.get(kind.name)
-        if shared is None:
-            await super().follow_objects(kind, post, saw=saw)
-            return
-        await shared.follow(lambda batch: post(object_events(kind, batch, read=lambda _, item: item)))
-
-
-def _as_it_is(item: Any) -> Any:
-    return item

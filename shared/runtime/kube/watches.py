@@ -1,11 +1,14 @@
-"""Watches of the API server as events for a core: each function follows one kind for ever and posts what changes.
+"""Watches of the API server as events for a core: each call follows one kind for ever and posts what changes.
 
 They translate and decide nothing. An object that cannot be used is logged; the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import structlog
@@ -32,6 +35,9 @@ from shared.model.cluster_events import (
 from shared.model.pod_group import Source
 from shared.ports import KubeApi
 from shared.runtime.kube.reflector import Batch, Reflector, Synced
+from shared.runtime.kube.shared_watches import SharedWatch
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.process.process import Standby
 
 log = structlog.get_logger()
 
@@ -39,34 +45,121 @@ Post = Callable[[list[ClusterEvent]], None]
 
 
 class Watches:
-    """How a leader follows the API server: each call watches for itself (``SharedWatches``: one watch for several)."""
+    """How the roles of a process follow the API server, pods, nodes and further kinds: one watch each for all of them.
 
-    def __init__(self, api: KubeApi) -> None:
-        self._api = api
+    ``roles``: the further kinds that each role follows; it follows each once. ``images``: nodes are read with those
+    that they have. ``patience_s``: how long the first role waits for the others before lists are made; None: until
+    ``begin``."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *roles: Collection[SchedulingKind],
+        images: bool = False,
+        patience_s: float | None = None,
+    ) -> None:
+        followers = max(1, len(roles))
+        shared = partial(SharedWatch, patience_s=patience_s)
+        self._pods = shared(pod_reflector(api), pod_from_api, followers=followers)
+        self._nodes = shared(
+            node_reflector(api), partial(_node_and_images, images=images), followers=followers, exact=False
+        )
+        self._reads: dict[str, Callable[[SchedulingKind, Any], ObjectChanged]] = {}
+        self._objects: dict[str, SharedWatch] = {}
+        self._mirrors = False
+        for name, kind in {kind.name: kind for role in roles for kind in role}.items():
+            several = sum(kind in role for role in roles)
+            self._reads[name] = _as_it_is if several > 1 else read_object
+            self._objects[name] = shared(
+                object_reflector(api, kind), partial(read_object, kind) if several > 1 else _itself,
+                followers=several, exact=False,
+            )  # fmt: skip
+
+    def begin(self) -> None:
+        """Begin with those who follow: others of this process may be long in coming, or never come."""
+        for watch in self._all():
+            watch.begin()
+
+    def while_others_lead(
+        self,
+        standby: Standby,
+        spawn: Callable[[str, Coroutine[Any, Any, None]], object],
+        on_leader: Callable[[bool], None],
+    ) -> Callable[[bool], None]:
+        """``on_leader``, which hears of each leader whether it is we; a standby that is warm mirrors from the first one
+        on that is not. Who has led, and hears of its successor, is about to end."""
+
+        def saw(ours: bool) -> None:
+            on_leader(ours)
+            wanted = self._mirrors or any(watch.was_wanted() for watch in self._all())
+            if not ours and standby == "warm" and not wanted:
+                self._mirrors = True
+                spawn("mirror", self.mirror())
+
+        return saw
+
+    async def mirror(self) -> None:
+        """Keep what there is for roles to come (ADR 0056); eternal."""
+        async with asyncio.TaskGroup() as group:
+            for watch in self._all():
+                group.create_task(watch.mirror())
+
+    def register(self, metrics: Metrics) -> None:
+        """Show ``figures`` at ``/v1/stats`` and the gauges at ``/metrics``."""
+        metrics.figure("mirror", self.figures)
+        metrics.gauge_of(
+            "mirrored_objects", "Objects kept for the time when this process leads", lambda: self.figures()["objects"]
+        )
+        metrics.gauge_of(
+            "mirror_warm", "1 while this process knows all that a leader lists", lambda: self.figures()["warm"]
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """How many objects are kept for roles to come, and whether such a role would be told all without a list."""
+        return {"objects": sum(map(len, self._all())), "warm": all(watch.is_warm() for watch in self._all())}
 
     async def follow_pods(self, post: Post, *, job_groups: bool = True) -> None:
         """Every pod; eternal. See ``pod_events``. Changes that nothing is made of are left out."""
-        await pod_reflector(self._api).run(lambda batch: post(pod_events(batch, job_groups=job_groups)))
+        await self._pods.follow(lambda batch: post(pod_events(batch, job_groups=job_groups, read=_itself)))
 
     async def follow_nodes(self, post: Post, *, images: bool = False, drop_malformed: bool = False) -> None:
         """Every node; eternal. See ``node_events``. Changes that nothing is made of are left out."""
-        await node_reflector(self._api).run(
-            lambda batch: post(node_events(batch, images=images, drop_malformed=drop_malformed))
-        )
+        told = partial(node_events, images=images, drop_malformed=drop_malformed)
+        await self._nodes.follow(lambda batch: post(told(batch, read=itemgetter(0), read_images=itemgetter(1))))
 
     async def follow_objects(
         self, kind: SchedulingKind, post: Post, *, saw: Callable[[Batch[Any]], None] | None = None
     ) -> None:
         """One of the other kinds that rules read; eternal. One that is not served or not ours to read counts as empty.
 
-        ``saw`` is shown each batch before it is posted."""
+        ``saw`` is shown each batch before it is posted: as the API server shows it, where one role alone follows."""
+        read = self._reads[kind.name]
 
         def take(batch: Batch[Any]) -> None:
             if saw is not None:
                 saw(batch)
-            post(object_events(kind, batch))
+            post(object_events(kind, batch, read=read))
 
-        await object_reflector(self._api, kind).run(take)
+        await self.follow(kind, take)
+
+    async def follow(self, kind: SchedulingKind, deliver: Callable[[Batch[Any]], None]) -> None:
+        """One of the other kinds as it comes; eternal."""
+        await self._objects[kind.name].follow(deliver)
+
+    def _all(self) -> list[SharedWatch]:
+        return [self._pods, self._nodes, *self._objects.values()]
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+def _as_it_is(_kind: SchedulingKind, item: Any) -> Any:
+    return item
+
+
+def _node_and_images(node: Node, *, images: bool) -> tuple[node_model.Node, Mapping[str, int]]:
+    return node_from_api(node), node_images(node) if images else {}
 
 
 def pod_reflector(api: KubeApi) -> Reflector[Pod]:

@@ -36,6 +36,9 @@ START_TIMEOUT_S = 10.0
 SchedulerName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)]
 """What the API server takes as ``spec.schedulerName``; any other name could never match a pod."""
 
+Standby = Literal["warm", "cold"]
+"""Whether a process that may lead keeps a mirror of the cluster until it does (ADR 0056)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSettings:

@@ -133,6 +133,7 @@ class Runtime(Generic[P_co]):
         self.service.spawn("etcd_upkeep", self.upkeep.run())
         if self.api is not None:
             await self.api.check()
+            self.metrics.figure("kube", self.api.figures)
             self._tell_watches(self.api)
 
     def _tell_watches(self, api: KubeClient) -> None:

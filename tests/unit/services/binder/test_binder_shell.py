@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar
 
 import pytest
 
@@ -59,12 +60,12 @@ class Lease:
 
 
 class Stage:
-    """One leading binder."""
+    """One leading binder; ``etcd``, ``kube``: what another one has left."""
 
-    def __init__(self) -> None:
-        self.etcd = MemoryEtcd()
+    def __init__(self, *, etcd: MemoryEtcd | None = None, kube: FakeKube | None = None) -> None:
+        self.etcd = etcd or MemoryEtcd()
         self.store = FaultyStore(self.etcd)
-        self.kube = FakeKube()
+        self.kube = kube or FakeKube()
         self.api = AsyncKube(self.kube)
         self.lease = Lease()
         self.coordinator_term = self.take(KEYS.coordinator_leader)
@@ -80,9 +81,10 @@ class Stage:
             clock=boottime,
             failpoints=Failpoints(),
         )
-        for name in ("n0", "n1"):
-            self.kube.add_node(make_node(name))
-        self.kube.add_pod(make_pod("p0").cpu("1"))
+        if kube is None:
+            for name in ("n0", "n1"):
+                self.kube.add_node(make_node(name))
+            self.kube.add_pod(make_pod("p0").cpu("1"))
 
     def take(self, key: str) -> int:
         self.etcd.txn([], [Delete(key)])
@@ -112,19 +114,25 @@ class Stage:
         if not self.shell.core.takeover.accepting:
             await over.wait()
 
+    def sources(self) -> list[Coroutine[Any, Any, None]]:
+        watches = Watches(self.api)
+        return [watches.follow_nodes(self.shell.post, drop_malformed=True), watches.follow_pods(self.shell.post)]
+
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.shell.run())
-                group.create_task(Watches(self.api).follow_nodes(self.shell.post, drop_malformed=True))
-                group.create_task(Watches(self.api).follow_pods(self.shell.post))
+                for source in self.sources():
+                    group.create_task(source)
         except BaseExceptionGroup as errors:
             self.ended.set_result(errors.exceptions[0])
 
 
+S = TypeVar("S", bound=Stage)
+
+
 @asynccontextmanager
-async def leading() -> AsyncIterator[Stage]:
-    stage = Stage()
+async def taking_over(stage: S) -> AsyncIterator[S]:
     task = asyncio.create_task(stage.run())
     try:
         async with asyncio.timeout(10):
@@ -133,6 +141,10 @@ async def leading() -> AsyncIterator[Stage]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def leading() -> AbstractAsyncContextManager[Stage]:
+    return taking_over(Stage())
 
 
 async def test_a_plan_is_bound_and_its_intent_cleared_on_drain() -> None:

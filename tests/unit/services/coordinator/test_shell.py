@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from services.coordinator.app import Outside, lead
+from services.coordinator.app import FOLLOWED, Outside, lead
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
 from shared.adapters.peers.traffic import Traffic
@@ -112,7 +112,9 @@ class World:
         await self.put(KEYS.binder_leader("0"), record.encode())
         self.admin.leadership = self.leading  # type: ignore[assignment]
         self.admin.register(self.metrics)
-        outside = Outside(self.store, self.api, Watches(self.api), self.peers, Failpoints(), "http://c0")  # type: ignore[arg-type]
+        outside = Outside(
+            self.store, self.api, Watches(self.api, FOLLOWED, images=True), self.peers, Failpoints(), "http://c0"
+        )  # type: ignore[arg-type]
         settings = settings or CoordinatorSettings()
         self.task = asyncio.create_task(
             lead(kv.create_revision, settings, self.leading, outside, self.admin, self.metrics)  # type: ignore[arg-type]

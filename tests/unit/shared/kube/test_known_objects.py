@@ -55,11 +55,11 @@ def test_the_first_list_tells_everything():
     assert known.relist(listed(a, b)) == [Upserted(a), Upserted(b)]
 
 
-def test_a_second_list_tells_only_what_changed_deletions_first():
+def test_a_second_list_tells_only_what_changed_and_what_is_gone_at_its_end():
     known = KnownObjects(PODS)
     known.relist(listed(pod("a", 1), pod("b", 2), pod("c", 3)))
     changed, new = pod("b", 7), pod("d", 8)
-    gone, *rest = known.relist(listed(pod("a", 1), changed, new))
+    *rest, gone = known.relist(listed(pod("a", 1), changed), listed(new))
     assert isinstance(gone, Deleted)
     assert gone.object.metadata == ObjectMeta(name="c", namespace="d", uid="uid-c", resource_version="3")
     assert rest == [Upserted(changed), Upserted(new)]

@@ -84,6 +84,18 @@ def test_the_oldest_pod_is_offered_first_after_a_takeover() -> None:
     assert scene.of(SendOffer)
 
 
+def test_pods_of_one_second_are_offered_as_they_were_told_after_a_takeover() -> None:
+    """A mirror tells them as they came; names say nothing of that. News of one that waits does not send it back."""
+    scene = Scene(agents=1)
+    scene.add_node(make_node("n0").node())
+    for name in ("m", "z", "a"):
+        scene.add_pod(make_pod(name).cpu("3").set(creationTimestamp="2026-01-01T00:00:09Z").pod())
+    scene.change_pod("uid-m", labels={"changed": "true"})
+    scene.begin()
+    scene.run()
+    assert scene.bindings == [("uid-m", "n0")]
+
+
 def test_a_lookup_that_fails_is_made_again() -> None:
     scene = inheriting()
     told = scene.deliver(IntentGone("/intents/uid-promised"))

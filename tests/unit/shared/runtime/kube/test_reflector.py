@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shared.errors import KubeExpired, KubeRejected, KubeUnknown
+from shared.kube.known import Listing
 from shared.kube.objects import ObjectMeta, Pod
 from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Resource, Upserted
 from shared.runtime.kube.reflector import BATCH, Reflector, Synced
@@ -27,9 +28,11 @@ class ScriptedPort:
         self.lists, self.watches = lists, watches
         self.positions: list[str] = []
         self.listing = self.most_listing = 0
-        self.closed = 0
+        self.closed = self.whole = 0
+        """Watches that were closed, lists that were made at once."""
 
     async def list(self, resource: Any, *, timeout_s: float = 60.0) -> ObjectList[Any]:
+        self.whole += 1
         self.listing += 1
         self.most_listing = max(self.most_listing, self.listing)
         await asyncio.sleep(0)
@@ -49,7 +52,9 @@ class ScriptedPort:
                 raise step
             yield step
 
-    async def watch_batches(self, resource: Any, *, resource_version: str) -> AsyncGenerator[Sequence[Any], None]:
+    async def watch_batches(
+        self, resource: Any, *, resource_version: str, brief: int = 0
+    ) -> AsyncGenerator[Sequence[Any], None]:
         self.positions.append(resource_version)
         try:
             for step in self.watches.pop(0) if self.watches else []:
@@ -89,15 +94,16 @@ async def test_the_first_list_is_told_page_by_page_and_synced_after_the_last():
     assert await take(reflector_of(port), 3) == [[Upserted(a)], [Upserted(b)], [Synced("10")]]
 
 
-async def test_after_pages_that_broke_off_a_whole_list_tells_the_difference():
+async def test_after_pages_that_broke_off_the_next_list_tells_the_difference():
     """What went between the two lists was told and must be taken back, before it was ever said to be all."""
     a, b, c = pod("a", 1), pod("b", 2), pod("c", 3)
     port = ScriptedPort([[ObjectList((a, b), "10"), KubeExpired("too old")], ObjectList((b, c), "20")], [])
-    told = await take(reflector_of(port), 3)
+    told = await take(reflector_of(port), 4)
     assert told[0] == [Upserted(a), Upserted(b)]
-    gone, new = told[1]
-    assert (gone.object.metadata.uid, new) == ("uid-a", Upserted(c))
-    assert told[2] == [Synced("20")]
+    assert told[1] == [Upserted(c)]
+    (gone,) = told[2]
+    assert gone.object.metadata.uid == "uid-a"
+    assert told[3] == [Synced("20")]
     assert port.positions == []
 
 
@@ -112,24 +118,57 @@ async def test_expiry_lists_again_and_tells_the_difference_without_a_second_sync
         [ObjectList((a, b), "10"), ObjectList((a, c), "30")],
         [[KubeExpired("old")], [[Upserted(pod("d", 31))]]],
     )
-    batches = await take(reflector_of(port), 4)
-    assert batches[:2] == [[Upserted(a), Upserted(b)], [Synced("10")]]
-    gone, added = batches[2]
+    batches = await take(reflector_of(port), 5)
+    assert batches[:3] == [[Upserted(a), Upserted(b)], [Synced("10")], [Upserted(c)]]
+    (gone,) = batches[3]
     assert isinstance(gone, Deleted)
-    assert (gone.object.metadata.uid, added) == ("uid-b", Upserted(c))
+    assert (gone.object.metadata.uid, batches[4]) == ("uid-b", [Upserted(pod("d", 31))])
     assert port.positions == ["10", "30"]
 
 
 async def test_without_the_difference_a_deletion_during_the_gap_would_be_missed(monkeypatch: pytest.MonkeyPatch):
-    """Ablation: a reflector that only re-adds what a list holds leaves a dead pod with the consumer."""
-    from shared.kube.known import KnownObjects
-
-    monkeypatch.setattr(KnownObjects, "relist", lambda self, listed: [Upserted(item) for item in listed.items])
+    """Ablation: a reflector that only adds what a list holds leaves a dead pod with the consumer."""
+    monkeypatch.setattr(Listing, "end", lambda self: [])
     port = ScriptedPort(
-        [ObjectList((pod("a", 1), pod("b", 2)), "10"), ObjectList((pod("a", 1),), "30")], [[KubeExpired("old")]]
+        [ObjectList((pod("a", 1), pod("b", 2)), "10"), ObjectList((pod("a", 1), pod("c", 3)), "30")],
+        [[KubeExpired("old")], [[Upserted(pod("d", 31))]]],
     )
-    told = [event for batch in await take(reflector_of(port), 3) for event in batch]
+    told = [event for batch in await take(reflector_of(port), 4) for event in batch]
     assert not any(isinstance(event, Deleted) for event in told)
+
+
+async def test_a_watch_that_got_no_answer_goes_on_where_it_was_and_nothing_is_listed():
+    """A server that restarts, a connection that is refused: what the server has forgotten it says itself (410)."""
+    a, b, c = pod("a", 1), pod("b", 11), pod("c", 21)
+    port = ScriptedPort(
+        [ObjectList((a,), "10")],
+        [[[Upserted(b)], [Bookmark("20")], KubeUnknown("away")], [KubeUnknown("away")], [[Upserted(c)]]],
+    )
+    reflector = reflector_of(port)
+    assert await take(reflector, 4) == [[Upserted(a)], [Synced("10")], [Upserted(b)], [Upserted(c)]]
+    assert (port.positions, reflector.relists) == (["10", "20", "20"], 1)
+
+
+async def test_a_list_of_what_is_known_is_told_page_by_page_too():
+    """No more than a page or two are held after 410; who took another one's name comes after that one's deletion."""
+    a, b = pod("a", 1), pod("b", 2)
+    again = Pod(metadata=ObjectMeta(name="b", namespace="d", uid="another", resource_version="25"))
+    port = ScriptedPort(
+        [ObjectList((a, b), "10"), [ObjectList((a,), "30"), ObjectList((again,), "30")]],
+        [[KubeExpired("old")], [[Upserted(pod("d", 31))]]],
+    )
+    told = await take(reflector_of(port), 4)
+    gone, added = told[2]
+    assert isinstance(gone, Deleted)
+    assert (gone.object.metadata.uid, added) == ("uid-b", Upserted(again))
+    assert told[3] == [Upserted(pod("d", 31))]
+
+
+async def test_pages_that_expired_are_followed_by_a_list_without_pages():
+    a = pod("a", 1)
+    port = ScriptedPort([[ObjectList((a,), "10"), KubeExpired("too old")], ObjectList((a,), "20")], [])
+    assert await take(reflector_of(port), 2) == [[Upserted(a)], [Synced("20")]]
+    assert port.whole == 1
 
 
 async def test_a_bookmark_is_a_word_and_a_failed_list_is_none():
@@ -215,7 +254,9 @@ class VersionedPort:
     async def pages(self, resource: Any, *, timeout_s: float = 60.0) -> AsyncGenerator[ObjectList[Any], None]:
         yield await self.list(resource, timeout_s=timeout_s)
 
-    async def watch_batches(self, resource: Any, *, resource_version: str) -> AsyncGenerator[Sequence[Any], None]:
+    async def watch_batches(
+        self, resource: Any, *, resource_version: str, brief: int = 0
+    ) -> AsyncGenerator[Sequence[Any], None]:
         await self.upgraded.wait()
         self.upgraded.clear()
         if resource.version not in self.served:
@@ -249,9 +290,10 @@ async def test_an_upgrade_tells_every_object_anew_and_deletes_only_what_is_gone(
         port.served, port.items = {"v2"}, [pod("a", 1)]
         port.upgraded.set()
         events = await anext(batches)
-    gone, kept = events
+        (gone,) = await anext(batches)
+    assert events == [Upserted(pod("a", 1))]
     assert isinstance(gone, Deleted)
-    assert (gone.object.metadata.uid, kept) == ("uid-b", Upserted(pod("a", 1)))
+    assert gone.object.metadata.uid == "uid-b"
     assert port.lists[-1] == "v2"
 
 
