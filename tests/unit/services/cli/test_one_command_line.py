@@ -52,13 +52,17 @@ def test_an_output_is_table_json_or_yaml_everywhere() -> None:
 
 def test_a_namespace_is_that_of_objects_and_the_meshs_own_has_a_flag_of_its_own() -> None:
     for path, option in options("-n").items():
-        assert option.name != "mesh_namespace", path
+        assert "--mesh-namespace" not in option.opts, path
+        assert option.hidden or "mesh" not in (option.help or ""), path
     for path in ("conclave status", "conclave drain", "conclave settings get"):
         assert "--mesh-namespace" in [flag for one in ALL[path].params for flag in one.opts], path
 
 
-def test_a_namespace_for_a_command_that_has_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["status", "-n", "sched"]) == 2
+@pytest.mark.parametrize("command", [["status"], ["context", "add", "prod", "--kube-context", "prod"]])
+def test_a_namespace_for_a_command_that_has_none_is_refused(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "-n", "sched"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("conclave: -n: ")
     assert "--mesh-namespace" in said

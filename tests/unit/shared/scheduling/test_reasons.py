@@ -35,12 +35,12 @@ def test_every_reason_stands_in_the_faq_as_the_table_has_it() -> None:
 
 
 def test_no_reason_is_a_word_of_another_place() -> None:
-    """A second list of reasons would drift from this one."""
+    """A second list of reasons would drift from this one, and a label of a metric made of one is a second word."""
     words = [one for one in REASONS if one.startswith(("Queue", "Group")) or one in ("Incomplete", "NoAgents")]
     for path in [*(ROOT / "services").rglob("*.py"), *(ROOT / "shared").rglob("*.py")]:
         if path.name != "reasons.py":
-            found = [word for word in words if f'"{word}"' in path.read_text()]
-            assert found == [], path
+            found = set(re.findall(rf'"([A-Za-z]*(?:{"|".join(words)}))"', path.read_text()))
+            assert found <= {"ConclaveNoAgents"}, path  # the alert
 
 
 def test_autoscalers_buy_nodes_for_what_a_node_helps_alone() -> None:
