@@ -43,6 +43,14 @@ def test_no_reason_is_a_word_of_another_place() -> None:
             assert found <= {"ConclaveNoAgents"}, path  # the alert
 
 
+def test_pages_that_say_why_something_waits_use_the_same_words() -> None:
+    section = (ROOT / "docs" / "gangs.md").read_text().partition("## Why does mine wait?")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    words = [word for cell in cells for word in re.findall(r"`([A-Z]\w+)`", cell)]
+    assert len(words) > 5
+    assert set(words) <= REASONS.keys()
+
+
 def test_autoscalers_buy_nodes_for_what_a_node_helps_alone() -> None:
     buys = {word for word, one in REASONS.items() if one.condition == "Unschedulable"}
     assert not buys & {"QueueQuota", "QueueUnusable", "Incomplete", "GroupMissing", "GroupInvalid", "NoAgents"}
