@@ -150,7 +150,7 @@ def train(
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         kept = any(out.glob("*.ckpt"))
-        told = "the last checkpoint is kept, go on with --resume" if kept else "no checkpoint yet, begin anew"
+        told = "the last checkpoint is kept, go on with --resume" if kept else "no checkpoint yet, start from scratch"
         click.echo(f"interrupted; {told}", err=True)
         sys.exit(INTERRUPTED)
 

@@ -82,5 +82,8 @@ def text(found: Foreign, answer: ForeignWriter, wall_s: float, *, off: bool = Fa
             "then it is corrected" if answer is ForeignWriter.CORRECT else "then it is risen over where it is too few"
         )
         return f"{said}; it stands for {GRACE_S:g} s, {then}{remedy}"
-    held = "nothing falls below it until a new go (conclave autoscale go) or with spec.foreignWriter: correct"
+    held = (
+        "nothing falls below it until it is approved again (conclave autoscale approve)"
+        " or with spec.foreignWriter: correct"
+    )
     return f"{said}; {held}{remedy}"
