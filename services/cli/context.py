@@ -56,8 +56,8 @@ CONTEXTS = Kind(
     columns=(
         text("CURRENT", "current", lambda entry: "*" if entry.get("current") else " "),
         text("NAME", "name"),
-        text("SERVER", _where),
-        text("CREDENTIALS", _by),
+        text("SERVER", _where, cut=True),
+        text("CREDENTIALS", _by, cut=True),
     ),
 )
 

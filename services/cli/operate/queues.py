@@ -18,7 +18,7 @@ from services.cli.operate.job_file import job_of
 from services.cli.server.completion_names import complete_queues
 from services.cli.server.options import connector, list_server_options, removed_options
 from services.cli.server.watching import output_option, show, watch_option
-from services.cli.terminal.tables import NONE, age, cpu, place_word, printable, size
+from services.cli.terminal.tables import NONE, age, count, cpu, place_word, printable, size
 from shared.errors import ConfigError
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 
@@ -242,8 +242,8 @@ def queue_lines(queue: Json) -> list[str]:
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
         f"  weight     {queue.get('weight')}; {_of_cluster(queue)}",
-        f"  waiting    {waiting} units for their turn, {held} of them held by quota; {parked}",
-        f"  running    {queue.get('pods', 0)} pods",
+        f"  waiting    {count(waiting, 'unit')} for a turn, {held} of them held by quota; {parked}",
+        f"  running    {count(queue.get('pods', 0), 'pod')}",
     ]
     if queue.get("namespaces"):
         lines.append(f"  namespaces {', '.join(printable(str(one)) for one in queue['namespaces'])}")
@@ -269,8 +269,8 @@ def queue_lines(queue: Json) -> list[str]:
 
 
 def _counted(queue: Json) -> str:
-    pods = f"{queue.get('parked_pods', 0)} pods"
-    return pods if queue.get("parked_units") is None else f"{queue['parked_units']} units of {pods}"
+    pods = count(queue.get("parked_pods", 0), "pod")
+    return pods if queue.get("parked_units") is None else f"{count(queue['parked_units'], 'unit')} of {pods}"
 
 
 def _of_cluster(queue: Json) -> str:
