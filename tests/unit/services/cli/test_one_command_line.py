@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +84,21 @@ def test_where_nothing_is_installed_the_ways_in_are_named() -> None:
     said = _refusal(target, "get secret x", 'Error from server (NotFound): secrets "x" not found')
     for way in ("--mesh-namespace", "--server URL", "conclave up", "not installed in namespace conclave-system"):
         assert way in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-m", "services.binder", "--lease-ttl-s", "nonsense"], ["-m", "services.coordinator", "--config", "/none"],
+        ["-m", "services.learner", "nonsense"],
+    ],
+)  # fmt: skip
+def test_errors_of_services_and_of_training_begin_as_those_of_commands(arguments: list[str]) -> None:
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert line.startswith("conclave: ")
 
 
 @pytest.mark.parametrize(
