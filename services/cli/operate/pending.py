@@ -128,7 +128,8 @@ def pending(
 def chosen_lines(found: Found) -> list[str]:
     """How many of those that wait are in the groups asked for; what helps all of them would not be about these."""
     pods = sum(int(group.get("pods") or 0) for group in found.items)
-    return [f"{pods} of {found.beside.get('pods', 0)} waiting pods, in {len(found.items)} groups"]
+    every = int(found.beside.get("pods") or 0) + int(found.beside.get("gated") or 0)
+    return [f"{pods} of {every} waiting pods, in {len(found.items)} groups"]
 
 
 def pending_lines(found: Json) -> list[str]:

@@ -128,7 +128,7 @@ IN_QUEUE = Kind(
         number("PRIORITY", "priority"),
         number("WAITING", "waiting_s", shown(age, "waiting_s")),
         text("REASON", "reason", cut=True),
-        text("HELD-BY-QUOTA", "blocked", cut=True),
+        text("HELD-BACK-BY", "blocked", cut=True),
     ),
 )
 
@@ -242,7 +242,7 @@ def queue_lines(queue: Json) -> list[str]:
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
         f"  weight     {queue.get('weight')}; {_of_cluster(queue)}",
-        f"  waiting    {count(waiting, 'unit')} for a turn, {held} of them held by quota; {parked}",
+        f"  waiting    {count(waiting, 'unit')} for a turn, {held} of them held back; {parked}",
         f"  running    {count(queue.get('pods', 0), 'pod')}",
     ]
     if queue.get("namespaces"):

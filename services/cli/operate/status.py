@@ -78,10 +78,10 @@ def _queues(found: Json) -> list[str]:
     """How many Queues there are, and what their quotas hold back; what waits is told by the lines before."""
     if not found:
         return []
-    if not found.get("total"):
+    if not found.get("total") and not found.get("problems"):
         return ["queues      none: units go by priority and arrival"]
     problems = f", with a problem {found['problems']}" if found.get("problems") else ""
-    return [f"queues      {found['total']}, held by quota {found.get('blocked_units', 0)}{problems}"]
+    return [f"queues      {found['total']}, units held back {found.get('blocked_units', 0)}{problems}"]
 
 
 def _nodes(found: Json) -> str:

@@ -26,6 +26,7 @@ from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queues.nodes import Charge, Line, Node, OrderKey, Waiting
 from shared.scheduling.queues.simulate import Parts, Question, simulation
 from shared.scheduling.queues.tree import QueueTree
+from shared.scheduling.reasons import of_limit
 
 
 def tree_of(core: Core) -> QueueTree:
@@ -135,7 +136,7 @@ def queue_totals(core: Core) -> QueueCounts:
     structure = tree.structure
     nodes = [node for name, node in structure.nodes.items() if name]
     return QueueCounts(
-        total=len(nodes),
+        total=len(tree.queues),
         waiting_units=len(tree.units),
         blocked_units=sum(_held(node.own) for node in structure.nodes.values()),
         problems=sum(bool(node.problem or warnings_of(node, tree)) for node in nodes),
@@ -255,7 +256,7 @@ def _unit(core: Core, key: str, now: float, unit: Waiting, *, in_turn: bool = Tr
         waiting_s=now - min((entry.first_seen for entry in entries), default=now),
         requests=dict(unit.amounts),
         blocked=blocked.text() if blocked is not None else "",
-        reason=reason_of(core, first) if first is not None and blocked is None else "",
+        reason=of_limit(blocked.problem) if blocked is not None else reason_of(core, first) if first else "",
         place=first.place.value if first is not None else "",
         in_turn=in_turn,
     )

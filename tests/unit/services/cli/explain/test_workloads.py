@@ -80,4 +80,6 @@ def test_a_pod_belongs_to_the_workload_that_controls_it(kind: str, owner: tuple[
 def test_states_are_told_in_words_that_people_use() -> None:
     assert state_word({"state": "not_ours"}) == "another scheduler's"
     assert state_word({"state": "pending", "queue": {"reason": "QueueQuota"}}) == "held by quota"
+    unusable = state_word({"state": "pending", "queue": {"reason": "QueueUnusable"}})
+    assert unusable == "held, its queue cannot be used"
     assert state_word({"state": "pending", "queue": {"reason": "InTurn"}}) == "pending"

@@ -72,8 +72,7 @@ def test_one_queue_is_told_with_its_units_in_turn() -> None:
     assert lines[0] == "research / vision"
     assert "  weight     2; uses 25.0% of the cluster's cpu" in lines
     assert (
-        "  waiting    3 units for a turn, 1 of them held by quota; "
-        "2 units of 20 pods had a turn, and no node takes them"
+        "  waiting    3 units for a turn, 1 of them held back; 2 units of 20 pods had a turn, and no node takes them"
     ) in lines
     assert "  borrowing  at most cpu 8" in lines
     assert "  reclaim    what it lent is taken back after 60s" in lines

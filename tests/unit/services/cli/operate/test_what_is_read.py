@@ -110,7 +110,7 @@ def test_status_tells_what_is_not_tried_groups_and_queues_and_counts_units_once(
     assert overview_lines(newer)[2:5] == [
         "queue       active 4, backoff 1, unschedulable 2, gated 2, being placed 3, unsupported 5",
         "pod groups  waiting 3, placing 0, running 7, broken 1",
-        "queues      4, held by quota 2, with a problem 1",
+        "queues      4, units held back 2, with a problem 1",
     ]
     assert not [line for line in overview_lines(OVERVIEW) if line.startswith(("pod groups", "queues"))]
     assert "queues      none: units go by priority and arrival" in overview_lines(OVERVIEW | {"queues": {"total": 0}})
