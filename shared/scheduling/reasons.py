@@ -98,7 +98,7 @@ _ALL = (
            "wait until pods there end, or raise the limit; conclave queue shows who uses what", NOT_READY),
     Reason(UNUSABLE, "its queue is not there, or cannot be used as it is written",
            "correct the Queue, or the label conclave.io/queue", NOT_READY),
-    Reason(GATED, "it has scheduling gates", "whoever set the gates takes them away", "SchedulingGated"),
+    Reason(GATED, "it has scheduling gates", "the owner of the gates must remove them; explain names them", "SchedulingGated"),
     Reason(NOT_SUPPORTED, "it asks for something that Conclave does not look at",
            "create it without, or with schedulerName default-scheduler", NOT_SUPPORTED),
     Reason(SCHEDULER_ERROR, "a field of the pod cannot be read", "correct the field that is named", SCHEDULER_ERROR),

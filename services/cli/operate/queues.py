@@ -96,7 +96,7 @@ QUEUES = Kind(
     columns=(
         text("NAME", "name", tree_name),
         number("PENDING", lambda queue: queue.get("pending_units", 0)),
-        number("BLOCKED", lambda queue: queue.get("blocked_units", 0)),
+        number("HELD", lambda queue: queue.get("blocked_units", 0)),
         number("NO-ROOM", lambda queue: queue.get("parked_units", queue.get("parked_pods", 0))),
         number("PODS", lambda queue: queue.get("pods", 0)),
         number("OF-CLUSTER", "share", lambda queue: f"{queue.get('share') or 0:.1%}"),

@@ -16,7 +16,7 @@ from services.coordinator.inspect.pending import held_back, reason_of
 from services.coordinator.inspect.queues import UNITS_SHOWN, QueueCounts, QueueFacts, UnitFacts
 from services.coordinator.inspect.simulation import Displaced, Job, Simulated, summary_of
 from services.coordinator.queues.status import warnings_of
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, Toleration
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_name
 from shared.model.queue import QUEUE_LABEL, Order
@@ -208,7 +208,10 @@ def simulated(core: Core, job: Job, now: float) -> Parts[Simulated]:
     """When the job would start, as things stand; in parts. Costs as all units and pods of all queues."""
     state = core.state
     question = Question(job.namespace, job.queue, job.priority, job.asks)
-    pod = Pod("simulated", job.namespace, "simulated", "", PodClass(requests=job.requests), state.scheduler_name)
+    # a taint of a resource's name keeps nodes for pods that ask for it, and these tolerate it, or admission lets them
+    tolerations = tuple(Toleration(name, "Exists") for name, _ in job.requests if "/" in name)
+    pod_class = PodClass(requests=job.requests, tolerations=tolerations)
+    pod = Pod("simulated", job.namespace, "simulated", "", pod_class, state.scheduler_name)
     fits = places_for(state.cluster, state.feasibility, pod, job.members)
     found = yield from simulation(tree_of(core), question, now=now, ends_at={})
     displaced = [_displaced(core, charge) for charge in found.victims]

@@ -47,7 +47,7 @@ def test_the_tree_shows_used_guaranteed_and_maximum() -> None:
     top = VISION | {"name": "research", "depth": 0, "resources": [], "dominant": "", "share": 0.0}
     lines = QUEUES.lines([top, VISION])
     assert [line.split() for line in lines] == [
-        ["NAME", "PENDING", "BLOCKED", "NO-ROOM", "PODS", "OF-CLUSTER", "BY", "CPU", "MEMORY"],
+        ["NAME", "PENDING", "HELD", "NO-ROOM", "PODS", "OF-CLUSTER", "BY", "CPU", "MEMORY"],
         ["research", "3", "1", "2", "12", "0.0%", "-", "-", "-"],
         ["vision", "3", "1", "2", "12", "25.0%", "cpu", "12/8/16", "4Gi/-/-"],
     ]

@@ -116,6 +116,13 @@ def test_status_tells_what_is_not_tried_groups_and_queues_and_counts_units_once(
     assert "queues      none: units go by priority and arrival" in overview_lines(OVERVIEW | {"queues": {"total": 0}})
 
 
+def test_status_tells_no_latency_where_nothing_was_placed_and_what_runs_before_what_was_placed() -> None:
+    idle = {"latency_ms": {"p50": 0.0, "p99": 0.0}, "round_ms": {"p50": 0.0, "p99": 0.0}}
+    lines = overview_lines(OVERVIEW | idle | {"pods": {"bound": 0, "bound_in_term": 0, "running": 1573}})
+    assert "latency     none placed in the last minutes" in lines
+    assert "pods        running 1573; placed 0, in this term 0" in lines
+
+
 def test_paused_scheduling_says_by_whom_and_why() -> None:
     assert scheduling_line(OVERVIEW["scheduling"]) == f"scheduling is paused by ann since {AT}: upgrade"
     assert scheduling_line({"paused": False}) == "scheduling is on"
