@@ -127,12 +127,12 @@ def explain(
     if (workload := workload_kind(kind)) and group and "/" not in group:
         namespace = namespace or DEFAULT_NAMESPACE
         if kubeconfig is None:
-            count, found = _ask_workload(server, workload, namespace, group)
+            count, answered = _ask_workload(server, workload, namespace, group)
         else:
             from services.cli.explain.offline import explain_workload
 
-            count, found = asyncio.run(explain_workload(kubeconfig, _cluster(here), workload, namespace, group))
-        return _tell_workload(f"{workload} {namespace}/{group}", namespace, count, found, output, story=story)
+            count, answered = asyncio.run(explain_workload(kubeconfig, _cluster(here), workload, namespace, group))
+        return _tell_workload(f"{workload} {namespace}/{group}", namespace, count, answered, output, story=story)
     namespace, name = named_pod(str(pod), namespace)
     try:
         if kubeconfig is None:
