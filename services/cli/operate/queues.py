@@ -303,8 +303,9 @@ def simulated_lines(found: Json) -> list[str]:
     lines = [f"{printable(str(found.get('queue')))}: {printable(str(found.get('summary')))}"]
     if found.get("blocked") and found["blocked"] not in lines[0]:
         lines.append(printable(f"  quota      {found['blocked']}"))
-    if found.get("fits") is not None:
-        lines.append(f"  room       {found['fits']} of {found.get('members')} members fit on the nodes as they are")
+    room = f"{found.get('fits')} of {found.get('members')} members fit on the nodes as they are"
+    if found.get("fits") is not None and room not in lines[0]:
+        lines.append(f"  room       {room}")
     displaced: Sequence[Json] = found.get("displaced") or ()
     for one in displaced[:DISPLACED_SHOWN]:
         told = f"{one.get('pod')} on {one.get('node')}, queue {one.get('queue') or NONE}"

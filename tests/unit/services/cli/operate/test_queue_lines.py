@@ -106,6 +106,8 @@ def test_a_simulation_says_when_what_holds_it_and_who_leaves() -> None:
         "  displaces  b/p0 on n1, queue speech, priority 0",
     ]
     assert lines[-1].strip() == "and 2 more pods"
+    said = "its queue lets it go, but 0 of 8 members fit on the nodes as they are"
+    assert simulated_lines({"queue": "vision", "summary": said, "members": 8, "fits": 0}) == [f"vision: {said}"]
 
 
 def test_show_may_be_left_out_and_simulate_asks_what_it_was_told(capsys: pytest.CaptureFixture[str]) -> None:
