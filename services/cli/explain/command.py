@@ -120,7 +120,8 @@ def explain(
     kind, _, group = str(pod).partition("/")
     if kind in GROUP_WORDS and group and "/" not in group:
         if story or kubeconfig is not None:
-            raise ConfigError(f"{pod}: only a mesh answers about a pod group; leave --story and --kubeconfig out, or name a pod of it")
+            why = "only a mesh answers about a pod group; leave --story and --kubeconfig out, or name a pod of it"
+            raise ConfigError(f"{pod}: {why}")
         found = _ask(server, namespace or DEFAULT_NAMESPACE, group, kind="units")
         tell(output, found, list(group_lines(found)))
         return 0
