@@ -110,8 +110,10 @@ REASONS = {reason.word: reason for reason in _ALL}
 
 
 def means(word: str) -> str:
-    """What a reason, or several joined by ``+``, means; "" for one that another version told."""
-    return "; ".join(REASONS[one].words for one in word.split("+") if one in REASONS)
+    """What a reason means, or several joined by ``+``, each of which is that of some nodes; "" for one that another
+    version told."""
+    found = [REASONS[one].words for one in word.split("+") if one in REASONS]
+    return "; ".join(found) if len(found) < 2 else f"each node for one of these: {'; '.join(found)}"
 
 
 def remedy(word: str) -> str:
