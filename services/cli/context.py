@@ -22,7 +22,7 @@ from services.cli.server.contexts import (
     read_contexts,
     write_contexts,
 )
-from services.cli.server.options import complete_context
+from services.cli.server.options import NAMESPACE_OF_MESH, complete_context, removed_options
 from services.cli.server.target import DEFAULT_NAMESPACE, Credentials, direct
 from shared.errors import ConfigError
 
@@ -56,8 +56,8 @@ CONTEXTS = Kind(
     columns=(
         text("CURRENT", "current", lambda entry: "*" if entry.get("current") else " "),
         text("NAME", "name"),
-        text("SERVER", _where),
-        text("CREDENTIALS", _by),
+        text("SERVER", _where, cut=True),
+        text("CREDENTIALS", _by, cut=True),
     ),
 )
 
@@ -92,10 +92,8 @@ def use(name: str) -> None:
 @click.option(
     "--kube-context", default="", metavar="NAME", help="Instead of --server: a cluster's mesh, through kubectl."
 )
-@click.option(
-    "--mesh-namespace", "--namespace", "-n", "namespace", default="",
-    help="Where the mesh is in it.  [default: conclave-system]",
-)  # fmt: skip
+@click.option("--mesh-namespace", "namespace", default="", help="Where the mesh is in it.  [default: conclave-system]")
+@removed_options("-n", "--namespace", instead=NAMESPACE_OF_MESH)
 @click.option("--use", "use_it", is_flag=True, help="Let it be the current context; the first one is in any case.")
 @click.option("--replace", is_flag=True, help="Replace a context of this name.")
 def add(name: str, use_it: bool, replace: bool, **given: Any) -> None:

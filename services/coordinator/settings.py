@@ -113,7 +113,7 @@ class CoordinatorSettings(ProcessSettings):
     rollout_goal: Literal["neutral", "balance", "packing", "room"] = "neutral"
     """By which goal a candidate is compared with the active policy. ``activate`` may say otherwise of one."""
     rehearse_every_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
-    """How often it is looked whether the demand has changed, while a policy is at work in whose stead another may
+    """How often it is looked whether the demand has changed, while a policy is at work in whose place another may
     place; 0: every policy places by itself. See docs/policies/frag.md."""
     validate: bool = False
     """Check every invariant of the core after each batch of events, and end the term where one is broken, with the

@@ -26,6 +26,7 @@ from services.learner.training.run_files import run_folder
 from services.learner.training.runner import FIRST_TRAINING_SEED, SignalSource, Trainer, TrainRequest, Variant
 from shared.errors import ConclaveError, ConfigError
 from shared.experiments.evaluation.seeds import parse_seeds
+from shared.runtime.process.service import PROGRAM
 
 TRAINERS: dict[str, Trainer] = {
     "aware": train_baseline,
@@ -146,11 +147,11 @@ def train(
                 )
             )
     except ConclaveError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"{PROGRAM}{error}", err=True)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         kept = any(out.glob("*.ckpt"))
-        told = "the last checkpoint is kept, go on with --resume" if kept else "no checkpoint yet, begin anew"
+        told = "the last checkpoint is kept, go on with --resume" if kept else "no checkpoint yet, start from scratch"
         click.echo(f"interrupted; {told}", err=True)
         sys.exit(INTERRUPTED)
 
@@ -160,7 +161,7 @@ def run(arguments: list[str]) -> int:
     try:
         main.main(arguments, prog_name="python -m services.learner", standalone_mode=False)
     except click.ClickException as error:
-        click.echo(f"error: {' '.join(error.format_message().split())} (see --help)", err=True)
+        click.echo(f"{PROGRAM}{' '.join(error.format_message().split())} (see --help)", err=True)
         return BAD_INPUT
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -31,7 +31,6 @@ from services.twin.controllers.workloads import WorkloadController
 from services.twin.faults import FaultPlan
 from services.twin.kinds.table import KUBERNETES
 from services.twin.kubeconfig import kubeconfig_text, write_atomically
-from services.twin.metrics_api import node_metrics
 from services.twin.registry.registry import TwinRegistry
 from services.twin.request_log import RequestLog
 from shared.adapters.http.sockets import EVERY
@@ -161,8 +160,7 @@ def main(
     witness = _open_request_log(requests)
     server = TwinServer(registry, token=token, faults=plan, rng=rng, tls=tls, witness=witness)
     if kubelets is not None:
-        server.metrics.speed = speed
-        server.node_metrics = lambda: node_metrics(kubelets.used, lambda: dt.datetime.now(dt.UTC))
+        server.metrics.play(kubelets.used, speed=speed)
 
     def announce(bound: int) -> None:
         if kubeconfig_out is not None:

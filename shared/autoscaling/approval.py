@@ -25,12 +25,14 @@ def weights_of(policy: object) -> str:
 
 
 def refusal(scaler: Autoscaler, digest: str) -> str:
-    """Why the object's go does not count; "" where it does."""
+    """Why the object's approval (``spec.go``) does not count; "" where it does."""
     go = scaler.go
     if not go.digest:
-        return "nobody has given a go: read conclave autoscale recommend, then conclave autoscale go"
+        return "not approved: read 'conclave autoscale recommend', then 'conclave autoscale approve'"
     if not go.by:
-        return "spec.go.by: says not who gave the go"
+        return "spec.go.by: does not say who approved it"
     if go.digest != digest:
-        return "the go is for another spec or other weights: what was approved has changed since; give it anew"
+        return (
+            "the approval is for another spec or other weights: what was approved has changed since; approve it again"
+        )
     return ""

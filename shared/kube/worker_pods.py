@@ -236,7 +236,7 @@ def _taken(status: WorkerPodStatus, end: ContainerTerminated | None) -> tuple[st
         found = next(c for c in status.conditions or () if c.type == "DisruptionTarget")
         return found.reason or "DisruptionTarget", found.message or message
     if end is not None and (end.reason or "") in CONTAINER_LOST:
-        return end.reason or "", end.message or "its node was started anew"
+        return end.reason or "", end.message or "its node was started again"
     return None
 
 

@@ -98,7 +98,8 @@ _ALL = (
            "wait until pods there end, or raise the limit; conclave queue shows who uses what", NOT_READY),
     Reason(UNUSABLE, "its queue is not there, or cannot be used as it is written",
            "correct the Queue, or the label conclave.io/queue", NOT_READY),
-    Reason(GATED, "it has scheduling gates", "whoever set the gates takes them away", "SchedulingGated"),
+    Reason(GATED, "it has scheduling gates", "the owner of the gates must remove them; explain names them",
+           "SchedulingGated"),
     Reason(NOT_SUPPORTED, "it asks for something that Conclave does not look at",
            "create it without, or with schedulerName default-scheduler", NOT_SUPPORTED),
     Reason(SCHEDULER_ERROR, "a field of the pod cannot be read", "correct the field that is named", SCHEDULER_ERROR),
@@ -109,8 +110,10 @@ REASONS = {reason.word: reason for reason in _ALL}
 
 
 def means(word: str) -> str:
-    """What a reason, or several joined by ``+``, means; "" for one that another version told."""
-    return "; ".join(REASONS[one].words for one in word.split("+") if one in REASONS)
+    """What a reason means, or several joined by ``+``, each of which is that of some nodes; "" for one that another
+    version told."""
+    found = [REASONS[one].words for one in word.split("+") if one in REASONS]
+    return "; ".join(found) if len(found) < 2 else f"each node for one of these: {'; '.join(found)}"
 
 
 def remedy(word: str) -> str:

@@ -244,7 +244,7 @@ class LearnerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that may stand by: its registration under ``Keys.member(service, id)``. ``version``: of Conclave;
+    """One that leads or is a standby: its registration under ``Keys.member(service, id)``. ``version``: of Conclave;
     ``admin_url``: where people find a coordinator's admin API, empty for others."""
 
     id: str

@@ -143,5 +143,5 @@ async def test_a_wrong_setting_is_one_line_and_exit_code_2(arguments: list[str],
     out, err = await process.communicate()
     assert process.returncode == 2
     assert out == b""
-    assert err.decode().startswith(told)
+    assert err.decode().startswith(f"conclave: {told}")
     assert err.count(b"\n") == 1

@@ -171,7 +171,7 @@ async def test_it_acts_on_a_go_alone_and_outlives_leader_metrics_and_api_server(
         return rows[0].get("allowed", 0) >= 4
 
     await cluster.until(recommended)
-    assert await cluster.condition("Acting") == ("False", "NoGo")
+    assert await cluster.condition("Acting") == ("False", "NotApproved")
     await cluster.rounds(3)
     assert await cluster.replicas() == 2
 

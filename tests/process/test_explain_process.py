@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.process.mesh import ROOT, Mesh
+from tests.process.twin_process import TOKEN, RunningTwin, running_twin
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -27,6 +29,36 @@ async def explain(*arguments: str) -> tuple[int, str, str]:
         out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
+
+
+def owned_pod(name: str) -> dict[str, Any]:
+    """A pod as the ReplicaSet of the Deployment ``web`` makes it."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f8", "uid": "u", "controller": True}
+    spec = {"schedulerName": "conclave", "containers": [{"name": "c", "image": "i"}]}
+    return {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
+
+
+def create_pod(twin: RunningTwin, pod: dict[str, Any]) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    url = f"{twin.url}/api/v1/namespaces/default/pods"
+    urllib.request.urlopen(urllib.request.Request(url, json.dumps(pod).encode(), headers), timeout=30).close()
+
+
+async def test_a_deployment_is_explained_by_the_pod_that_has_waited_longest_where_there_is_no_mesh(
+    tmp_path: Path,
+) -> None:
+    with running_twin(tmp_path) as twin:
+        for name in ("web-5d4f8-aaaaa", "web-5d4f8-bbbbb"):
+            await asyncio.to_thread(create_pod, twin, owned_pod(name))
+        cluster = ["--kubeconfig", str(twin.kubeconfig)]
+        code, out, err = await explain("deploy/web", *cluster)
+        assert code == 0, err
+        head, answer, *_ = out.splitlines()
+        assert head == "deployment default/web: 2 pods of it wait; the one that has waited longest:"
+        assert answer.startswith("default/web-5d4f8-aaaaa: pending, ")
+        code, out, err = await explain("sts/web", *cluster)
+        assert (code, out) == (1, "")
+        assert "no pod of statefulset default/web waits" in err
 
 
 async def test_the_mesh_says_why_and_so_do_the_rules_alone_where_there_is_none(tmp_path: Path) -> None:

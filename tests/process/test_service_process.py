@@ -124,7 +124,7 @@ def test_an_error_of_a_task_ends_the_service_with_its_code_and_one_line(error: s
 def test_a_config_error_is_one_plain_line_and_exit_2():
     process = start("async def main(service):\n    raise ConfigError('kubeconfig: no such file')")
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (EXIT_CONFIG, "kubeconfig: no such file\n")
+    assert (process.returncode, err) == (EXIT_CONFIG, "conclave: kubeconfig: no such file\n")
 
 
 @pytest.mark.parametrize(

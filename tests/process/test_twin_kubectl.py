@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.process.twin_process import RunningTwin, running_twin
+from tests.process.twin_process import TOKEN, RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
 
@@ -37,6 +39,8 @@ spec:
   nodeName: %s
   containers: [{name: c, image: "%s"}]
 """
+QUEUES = Path(__file__).parents[2] / "k8s/base/queues-crd.yaml"
+RUNNING = '{"status": {"phase": "Running"}}'
 Kubectl = Callable[..., str]
 
 
@@ -44,6 +48,12 @@ Kubectl = Callable[..., str]
 def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTwin]:
     with running_twin(tmp_path_factory.mktemp("twin"), scheme="https") as server:
         yield server
+
+
+def put_metrics(twin: RunningTwin, data: dict[str, Any]) -> None:
+    request = urllib.request.Request(f"{twin.url}/twin/metrics", json.dumps(data).encode(), method="PUT")
+    request.add_header("Authorization", f"Bearer {TOKEN}")
+    urllib.request.urlopen(request, timeout=30).close()
 
 
 @pytest.fixture
@@ -94,8 +104,30 @@ def test_a_list_is_validated_by_the_published_schemas(kubectl: Kubectl) -> None:
     assert 'unknown field "dada"' in kubectl("apply", "-f", "-", stdin=items % "dada", fails=True)
 
 
-def test_fields_are_explained(kubectl: Kubectl) -> None:
+def test_fields_are_explained_those_of_custom_kinds_too(kubectl: Kubectl) -> None:
     assert "requests\t<map[string]string>" in kubectl("explain", "pod.spec.containers.resources")
+    assert "KIND:       Binding" in kubectl("explain", "binding")
+    kubectl("apply", "-f", str(QUEUES))
+    for form in ("plaintext", "plaintext-openapiv2"):
+        assert "The queue above; empty at the top." in kubectl("explain", "queue.spec.parent", f"--output={form}")
+
+
+def test_top_shows_what_nodes_and_pods_use_where_they_are_played(kubectl: Kubectl, twin: RunningTwin) -> None:
+    assert "Metrics API not available" in kubectl("top", "nodes", fails=True)
+    put_metrics(twin, {"pods": {"top/p": {"cpu": "300m", "memory": "40Mi"}}})
+    try:
+        kubectl("create", "namespace", "top")
+        kubectl("-n", "top", "create", "-f", "-", stdin=POD % ("p", "n9", "pause:1"))
+        kubectl("-n", "top", "patch", "pod", "p", "--subresource=status", "--type=merge", "-p", RUNNING)
+        assert "metrics.k8s.io/v1beta1" in kubectl("api-versions").split()
+        assert kubectl("top", "pods", "-A", "--no-headers").split() == ["top", "p", "300m", "40Mi"]
+        assert kubectl("top", "pod", "p", "-n", "top", "--containers", "--no-headers").split()[1:] == [
+            "c",
+            "300m",
+            "40Mi",
+        ]
+    finally:
+        put_metrics(twin, {})
 
 
 def test_server_side_apply_names_the_other_manager(kubectl: Kubectl) -> None:

@@ -129,7 +129,7 @@ class Space:
             return bool(found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"])
 
         self.until("a status", told)
-        command = (CONCLAVE, "autoscale", "go", "graph", "-n", self.namespace, "--by", "ada", "--yes")
+        command = (CONCLAVE, "autoscale", "approve", "graph", "-n", self.namespace, "--by", "ada", "--yes")
         reach = ("--kubeconfig", str(self.plane.kubeconfig))
         given = subprocess.run((*command, *reach), capture_output=True, text=True, timeout=60, check=False)
         assert given.returncode == 0, given.stderr

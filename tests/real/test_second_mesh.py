@@ -24,8 +24,8 @@ def test_a_second_mesh_stands_by_and_takes_over_when_the_first_has_gone(plane: R
         waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert waiting.stdout is not None
         try:
-            told = list(through(lambda line: "stands by: another mesh" in line, waiting.stdout))
-            assert "stands by: another mesh" in told[-1], told
+            told = list(through(lambda line: "standby: another mesh" in line, waiting.stdout))
+            assert "standby: another mesh" in told[-1], told
             assert not any(line.startswith("ready") for line in told)
             first.close()
             told = list(through(lambda line: line.startswith("ready"), waiting.stdout))

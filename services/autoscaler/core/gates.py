@@ -47,7 +47,7 @@ def of_object(watched: Watched) -> Gate:
     if scaler.paused:
         return Gate("Paused", "spec.paused is true: conclave autoscale resume")
     why = refusal(scaler, digest(watched))
-    return Gate("NoGo", why) if why else OPEN
+    return Gate("NotApproved", why) if why else OPEN
 
 
 def of_service(

@@ -59,7 +59,7 @@ def conditions(
             "; ".join(one.text for one in gated) or "nobody else was seen to write",
         ),
     ]  # fmt: skip
-    again = f"{due}; run conclave autoscale design {scaler.key}, and give a go for what it finds"
+    again = f"{due}; run conclave autoscale design {scaler.key}, and approve what it finds"
     found.append((DESIGN_DUE, bool(due), "Drift" if due else "None", again if due else "nothing speaks against it"))
     if decided is not None:
         trouble = decided.drifting or decided.failed or decided.unmade

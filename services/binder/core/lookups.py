@@ -19,7 +19,7 @@ from shared.wire.messages import Outcome
 from shared.wire.records import Intent, gang_part
 
 TERM_OVER = "the coordinator's term is over"
-SHARDS_CHANGED = "the nodes are divided into other shards: all is listed anew"
+SHARDS_CHANGED = "the nodes are divided into other shards: all is listed again"
 NOT_TAKEN = "etcd does not take the intent"
 TAKEN_BACK = "another shard's binder has taken back the room that it lent"
 

@@ -102,7 +102,7 @@ class StoreCalls:
             else:
                 found = [await self._store.get(self._keys.intent(key)) for key in look_up.unit_keys]
         except StoreError as error:
-            self._log.warning("look_up_failed", batch=look_up.batch, error=error)
+            self._log.warning("lookup_failed", batch=look_up.batch, error=error)
             self._post((LookUpFailed(look_up.batch),))
             return
         intents = self._intents(found)

@@ -34,7 +34,10 @@ def analysis_options(command: F) -> F:
         click.option("--scenario", default="mixed", show_default=True, help="What happens on the twin."),
         click.option("--intensity", type=float, help="How strong it is; default: as in evaluate."),
         click.option(
-            "--threshold", "thresholds", multiple=True, help="NAME=VALUE: what a go asks for, such as purity=0.8."
+            "--threshold",
+            "thresholds",
+            multiple=True,
+            help="NAME=VALUE: what must be met for a go, such as purity=0.8.",
         ),
         click.option("--require-go", is_flag=True, help="Exit with 1 where the recommendation is no go."),
         click.option("--quiet", is_flag=True, help="Show no progress."),
@@ -149,7 +152,7 @@ def analyse(
     """Say what a trained policy does on the twin, and whether to let it act: go or no go, with each reason.
 
     Alignment with roles, clusters of behaviour and their stability over seeds, counterfactuals, a small tree for each
-    agent, and what it is worth beside HPA. It changes nothing: the go is yours (conclave autoscale go).
+    agent, and what it is worth beside HPA. It changes nothing: approval is yours (conclave autoscale approve).
     """
     plan = planned(seeds, scenario, intensity, thresholds)
     outputs = {"--html": html_file, "--json": json_file}

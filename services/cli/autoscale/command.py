@@ -8,9 +8,10 @@ import click
 from services.cli.app import Commands
 
 SUBCOMMANDS = {
-    "analyse": "autoscale.analyse", "design": "autoscale.design", "go": "autoscale.steering", "hpa": "autoscale.hpa",
-    "list": "autoscale.looking", "pause": "autoscale.steering", "recommend": "autoscale.looking",
-    "resume": "autoscale.steering", "show": "autoscale.looking", "why": "autoscale.looking",
+    "analyse": "autoscale.analyse", "approve": "autoscale.steering", "design": "autoscale.design",
+    "go": "autoscale.steering", "hpa": "autoscale.hpa", "list": "autoscale.looking", "pause": "autoscale.steering",
+    "recommend": "autoscale.looking", "resume": "autoscale.steering", "show": "autoscale.looking",
+    "why": "autoscale.looking",
 }  # fmt: skip
 """Name to where under ``services.cli`` the command of that name is."""
 

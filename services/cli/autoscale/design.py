@@ -197,7 +197,7 @@ def _of_file(file: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"OBJECT: {file}{where}: no YAML ({getattr(error, 'problem', '')}); mend the file") from None
+        raise ConfigError(f"OBJECT: {file}{where}: no YAML ({getattr(error, 'problem', '')}); fix the file") from None
     scalers = [one for one in found if isinstance(one, dict) and one.get("kind") == "ResilientAutoscaler"]
     if len(scalers) != 1:
         raise ConfigError(f"OBJECT: {file}: {len(scalers)} ResilientAutoscalers; give a file with one")

@@ -87,7 +87,7 @@ def show(name: str, kubeconfig: Path | None, context: str, namespace: str, outpu
 @cluster_options
 @output_option
 def recommend(name: str, kubeconfig: Path | None, context: str, namespace: str, output: str) -> None:
-    """Say what the policy and HPA's rule would have now, what the safeguards leave of it, and the digest of a go."""
+    """Say what the policy and HPA's rule would have now, what the safeguards leave of it, and the digest to approve."""
     item = _one(name, kubeconfig, context, namespace)
     status = item.get("status") or {}
     if output in DOCUMENTS:
@@ -96,7 +96,7 @@ def recommend(name: str, kubeconfig: Path | None, context: str, namespace: str, 
     _services(item)
     if not current(item):
         say("this is of an earlier spec: ask again in a moment")
-    say(f"digest of what a go would approve: {status.get('digest') or '-'}")
+    say(f"digest to approve: {status.get('digest') or '-'}")
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""``conclave autoscale go``, ``pause`` and ``resume``: an operator's word on an object."""
+"""``conclave autoscale approve``, ``pause`` and ``resume``: what an operator decides about an object."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from shared.adapters.kube.api import KubeClient
 
 WAIT_S = 30.0
-"""So long a go waits for the first decision of a spec that was just changed."""
+"""So long an approval waits for the first decision of a spec that was just changed."""
 POLL_S = 0.5
 
 
 @click.command()
 @click.argument("name")
-@click.option("--by", default="", help="Who gives the go; default: the user of this machine.")
+@click.option("--by", default="", help="Who approves it; default: the user of this machine.")
 @click.option("--digest", default="", help="Approve this digest alone (of 'recommend'); default: the one there is.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @cluster_options
-def go(
+def approve(
     name: str, by: str, digest: str, yes: bool, kubeconfig: Path | None, context: str, namespace: str
 ) -> None:  # fmt: skip
-    """Approve what object NAME is now: its spec and the policy's weights. Any change of them makes the go void.
+    """Approve what object NAME is now: its spec and the policy's weights. Any change of them makes the approval void.
 
-    A new go also takes things as they are: what somebody else set meanwhile is the new beginning.
+    Approving again also accepts what somebody else has set meanwhile.
     """
     where = place(name, namespace)
     item = ask(kubeconfig, context, lambda client: _decided(client, *where))
@@ -60,11 +60,16 @@ def go(
     for one in status.get("services") or ():
         say(f"  {one['name']}: {one.get('replicas')} now, {one.get('allowed')} next; {one.get('why')}")
     if not yes and not click.confirm("Let it act?"):
-        raise ConfigError("no go was given; nothing was changed")
+        raise ConfigError("not approved; nothing was changed")
     word = {"by": by or getpass.getuser(), "digest": offered, "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
     uid = item["metadata"]["uid"]
     ask(kubeconfig, context, lambda client: write_spec(client, *where, uid, {"go": word}))
-    say(f"go given by {word['by']}; see 'conclave autoscale show {title(item)}'")
+    say(f"approved by {word['by']}; see 'conclave autoscale show {title(item)}'")
+
+
+go = click.Command(
+    "go", callback=approve.callback, params=approve.params, hidden=True, help="The former name of approve."
+)
 
 
 async def _decided(client: KubeClient, namespace: str, name: str) -> Json:
@@ -90,7 +95,7 @@ def pause(name: str, kubeconfig: Path | None, context: str, namespace: str) -> N
 @click.argument("name")
 @cluster_options
 def resume(name: str, kubeconfig: Path | None, context: str, namespace: str) -> None:
-    """Go on with object NAME; its go counts as before."""
+    """Go on with object NAME; its approval counts as before."""
     _set_paused(name, kubeconfig, context, namespace, paused=False)
 
 

@@ -102,7 +102,7 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("double bound", str(result["double_bound"])),
         ("over-committed nodes", str(result["overcommitted_nodes"])),
         ("lost", str(result["lost"])),
-        ("pods/s (higher is better)", f"{result['pods_per_s']:.1f}"),
+        ("pods/s (set by how fast they arrive)", f"{result['pods_per_s']:.1f}"),
         (
             "schedule latency p50, p99 (lower is better)",
             f"{latency.get('p50', 0):.1f} ms, {latency.get('p99', 0):.1f} ms",

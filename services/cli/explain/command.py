@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
 
+from services.cli.explain.workloads import pods_of, workload_kind
 from services.cli.listing.wanted import DOCUMENTS
 from services.cli.server.completion_names import complete_pods
 from services.cli.server.errors import PodUnknown
@@ -44,19 +44,6 @@ FILE = click.Path(path_type=Path)
 DEFAULT_NAMESPACE = "default"
 POD_WORDS = ("pod", "pods", "po")
 GROUP_WORDS = ("podgroup", "podgroups", "pg", "unit", "units")
-WORKLOADS = {
-    "job": ("job", "jobs", "job.batch"),
-    "deployment": ("deploy", "deployment", "deployments", "deployment.apps"),
-    "statefulset": ("sts", "statefulset", "statefulsets", "statefulset.apps"),
-    "replicaset": ("rs", "replicaset", "replicasets", "replicaset.apps"),
-    "daemonset": ("ds", "daemonset", "daemonsets", "daemonset.apps"),
-}
-"""Objects that make pods, and what kubectl calls them."""
-NAMED = {
-    "job": r"-[a-z0-9]{5}|-\d+(-[a-z0-9]{5})?", "deployment": r"-[a-z0-9]{1,10}-[a-z0-9]{5}", "statefulset": r"-\d+",
-    "replicaset": r"-[a-z0-9]{5}", "daemonset": r"-[a-z0-9]{5}",
-}  # fmt: skip
-"""What Kubernetes puts behind a workload's name to name its pods."""
 
 
 @click.command()
@@ -133,17 +120,28 @@ def explain(
     kind, _, group = str(pod).partition("/")
     if kind in GROUP_WORDS and group and "/" not in group:
         if story or kubeconfig is not None:
-            raise ConfigError(f"{pod}: a pod group is asked of a mesh, without --story and --kubeconfig")
+            why = "only a mesh answers about a pod group; leave --story and --kubeconfig out, or name a pod of it"
+            raise ConfigError(f"{pod}: {why}")
         found = _ask(server, namespace or DEFAULT_NAMESPACE, group, kind="units")
         tell(output, found, list(group_lines(found)))
         return 0
-    if (workload := _workload(kind)) and group and "/" not in group:
-        if kubeconfig is not None:
-            raise ConfigError(f"{pod}: a workload is asked of a mesh, without --kubeconfig")
-        return _explain_workload(server, workload, namespace or DEFAULT_NAMESPACE, group, output, story=story)
+    if (workload := workload_kind(kind)) and group and "/" not in group:
+        namespace = namespace or DEFAULT_NAMESPACE
+        if kubeconfig is None:
+            count, answered = _ask_workload(server, workload, namespace, group)
+        else:
+            from services.cli.explain.offline import explain_workload
+
+            count, answered = asyncio.run(explain_workload(kubeconfig, _cluster(here), workload, namespace, group))
+        return _tell_workload(f"{workload} {namespace}/{group}", namespace, count, answered, output, story=story)
     namespace, name = named_pod(str(pod), namespace)
     try:
-        answer = _read(here, kubeconfig, namespace, name) if kubeconfig else _ask(server, namespace, name)
+        if kubeconfig is None:
+            answer = _ask(server, namespace, name)
+        else:
+            from services.cli.explain.offline import explain_pod
+
+            answer = asyncio.run(explain_pod(kubeconfig, _cluster(here), namespace, name))
     except PodUnknown as error:
         click.echo(f"conclave: {error}", err=True)
         return 1
@@ -151,14 +149,9 @@ def explain(
     return 0
 
 
-def _workload(word: str) -> str:
-    """The kind that kubectl means by the word; "" for none."""
-    return next((kind for kind, words in WORKLOADS.items() if word in words), "")
-
-
-def _explain_workload(server: dict[str, Any], kind: str, namespace: str, name: str, output: str, *, story: bool) -> int:
-    """The group of a Job that is a gang; of others the pod that has waited longest."""
-    from services.cli.explain.text import group_lines, lines_of, story_of
+def _ask_workload(server: dict[str, Any], kind: str, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
+    """The group of a Job that is a gang (and 0); of others how many pods wait, and what is said of the one that has
+    waited longest."""
 
     async def look(client: AdminClient) -> tuple[int, dict[str, Any] | None]:
         if kind == "job" and any(
@@ -171,10 +164,17 @@ def _explain_workload(server: dict[str, Any], kind: str, namespace: str, name: s
         oldest = max(waiting, key=lambda pod: pod.get("waiting_s") or 0.0)["name"]
         return len(waiting), await client.get(f"/v1/pods/{quote(namespace, safe='')}/{quote(oldest, safe='')}/explain")
 
-    count, found = with_server(server, look)
+    return with_server(server, look)
+
+
+def _tell_workload(
+    title: str, namespace: str, count: int, found: dict[str, Any] | None, output: str, *, story: bool
+) -> int:
+    from services.cli.explain.text import group_lines, lines_of, story_of
+
     if found is None:
         click.echo(
-            f"conclave: no pod of {kind} {namespace}/{name} waits: all are placed, or it has made none; "
+            f"conclave: no pod of {title} waits: all are placed, or it has made none; "
             f"see 'kubectl get pods -n {namespace}'", err=True,
         )  # fmt: skip
         return 1
@@ -182,15 +182,9 @@ def _explain_workload(server: dict[str, Any], kind: str, namespace: str, name: s
         tell(output, found, list(group_lines(found)))
         return 0
     many = "1 pod of it waits" if count == 1 else f"{count} pods of it wait"
-    head = f"{kind} {namespace}/{name}: {many}; the one that has waited longest:"
+    head = f"{title}: {many}; the one that has waited longest:"
     tell(output, found, [head, *lines_of(found), *(story_of(found) if story else ())])
     return 0
-
-
-def pods_of(pods: Iterable[Mapping[str, Any]], kind: str, name: str) -> list[Mapping[str, Any]]:
-    """Those of the pods whose names Kubernetes made of the workload's."""
-    pattern = re.compile(re.escape(name) + f"({NAMED[kind]})")
-    return [pod for pod in pods if pattern.fullmatch(str(pod.get("name")))]
 
 
 def named_pod(pod: str, namespace: str) -> tuple[str, str]:
@@ -217,15 +211,13 @@ def _ask(server: dict[str, Any], namespace: str, name: str, *, kind: str = "pods
     return with_server(server, work)
 
 
-def _read(here: click.Context, kubeconfig: Path, namespace: str, name: str) -> dict[str, Any]:
-    from services.cli.explain.offline import explain_from_api
-
+def _cluster(here: click.Context) -> str:
+    """The context of --kubeconfig that is meant. ``ConfigError``: a server is named beside it."""
     others = [flag for flag in SERVER_NAMES if flag not in ("context", "kube_context") and given(here, flag)]
     if others:
         flag = others[0].replace("_", "-")
         raise ConfigError(f"--{flag}: names a server, --kubeconfig does not go with it; give one of them")
-    context = here.params["context"] or here.params["kube_context"]
-    return asyncio.run(explain_from_api(kubeconfig, cluster_context(context), namespace, name))
+    return cluster_context(here.params["context"] or here.params["kube_context"])
 
 
 def _answer_all(batch: Path, output: Path, semantics: str) -> None:

@@ -1,6 +1,6 @@
 """Judges pods by the rules themselves where there is no mesh to ask: from a cluster's API, or from files.
 
-``explain_from_api`` reads every object that scheduling rules read, once, and writes nothing. What only a leader knows
+``answer_from`` reads every object that scheduling rules read, once, and writes nothing. What only a leader knows
 (its queue, what it decided) is missing from the answer. A kind that is not served or that we may not read counts as
 empty and is told in ``missing``; pods and nodes are needed.
 
@@ -10,7 +10,8 @@ empty and is told in ``missing``; pods and nodes are needed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from services.cli.explain.text import OFFLINE
+from services.cli.explain.workloads import owns
 from services.cli.server.errors import PodUnknown
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
 from shared.kube.cluster_objects import AskedInput, Question
@@ -46,8 +48,25 @@ NODES_TRIED = 100_000
 """Dry runs of preemption: here nobody waits for the loop, so every node is tried."""
 
 
-async def explain_from_api(kubeconfig: Path | None, context: str, namespace: str, name: str) -> dict[str, Any]:
-    """The answer. ``PodUnknown``: no such pod. ``ConfigError``: the cluster cannot be read."""
+async def explain_pod(kubeconfig: Path, context: str, namespace: str, name: str) -> dict[str, Any]:
+    """The answer about one pod. ``PodUnknown``: there is none. ``ConfigError``: the cluster cannot be read."""
+    async with _cluster(kubeconfig, context) as api:
+        return await answer_from(api, namespace, name)
+
+
+async def explain_workload(
+    kubeconfig: Path, context: str, kind: str, namespace: str, name: str
+) -> tuple[int, dict[str, Any] | None]:
+    """How many pods of a workload wait, and the answer about the one that has waited longest; None where none does.
+
+    ``ConfigError``: the cluster cannot be read.
+    """
+    async with _cluster(kubeconfig, context) as api:
+        return await workload_answer(api, kind, namespace, name)
+
+
+@asynccontextmanager
+async def _cluster(kubeconfig: Path, context: str) -> AsyncIterator[KubeApi]:
     from shared.adapters.kube.api import KubeClient
     from shared.adapters.kube.config import KubeConfig
 
@@ -55,13 +74,33 @@ async def explain_from_api(kubeconfig: Path | None, context: str, namespace: str
     try:
         await client.check(timeout_s=CHECK_S)
         await client.check_reads(NODES, PODS, timeout_s=CHECK_S)
-        return await answer_from(client, namespace, name)
+        yield client
     finally:
         await client.close()
 
 
+async def workload_answer(api: KubeApi, kind: str, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
+    """``explain_workload`` from what ``api`` shows now."""
+    try:
+        pods = await api.list(PODS, timeout_s=LIST_S)
+    except KubeError as error:
+        raise ConfigError(f"the API server does not list the pods of {kind} {namespace}/{name}: {error}") from error
+    waiting = [
+        pod.metadata
+        for pod in pods.items
+        if pod.metadata.namespace == namespace
+        and not pod.spec.node_name
+        and pod.status.phase in (None, "Pending")
+        and owns(kind, name, *owner_of(pod.metadata)[1:])
+    ]
+    if not waiting:
+        return 0, None
+    oldest = min(waiting, key=lambda meta: (meta.creation_timestamp or "", meta.name))
+    return len(waiting), await answer_from(api, namespace, oldest.name)
+
+
 async def answer_from(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
-    """The answer from what ``api`` shows now. Raises as ``explain_from_api``."""
+    """``explain_pod`` from what ``api`` shows now."""
     try:
         found = await api.get(PODS, namespace=namespace, name=name, timeout_s=CHECK_S)
         if found is None:

@@ -55,10 +55,15 @@ STATES = {
 """What people read for the states of an answer; others are words already."""
 
 
+HELD = {QUOTA: "held by quota", UNUSABLE: "held, its queue cannot be used"}
+"""By the reason why a queue holds a pod back."""
+
+
 def state_word(answer: Json) -> str:
     """The pod's state as people call it."""
-    if (answer.get("queue") or {}).get("reason") in (QUOTA, UNUSABLE):
-        return "held by quota"
+    reason = (answer.get("queue") or {}).get("reason")
+    if reason in HELD:
+        return HELD[reason]
     return STATES.get(answer["state"], str(answer["state"]))
 
 
@@ -101,7 +106,7 @@ def group_lines(answer: Json) -> Iterator[str]:
         for near in failed["nearest"]:
             lacks = ", ".join(f"{amount} {name}" for name, amount in near["lacks"].items())
             yield f"      {near['node']} lacks {lacks}"
-        if failed.get("change"):
+        if failed.get("change") and failed["change"] != now.get("change"):
             yield f"      would help: {failed['change']}"
     if now.get("domains"):
         takes = ", ".join(f"{one['value']} {one['members']}" for one in now["domains"])
@@ -197,13 +202,14 @@ def _nodes(nodes: Json) -> Iterator[str]:
     yield f"  now {nodes['feasible']} of {nodes['nodes']} nodes take it{deciding}"
     if nodes.get("unowned"):
         yield f"  {nodes['unowned']} {'node has' if nodes['unowned'] == 1 else 'nodes have'} no agent"
+    takes = nodes["feasible"] > 0
     for group in nodes["groups"]:
         stage = "" if group["stage"] == "Filter" else f" ({group['stage']})"
         yield f"  {group['count']} x {group['plugin']}{stage}: {', '.join(group['reasons'])}"
         yield from _members(group)
-        if group.get("change"):
+        if group.get("change") and not takes:  # where nodes take it, it waits for something else
             yield f"      would help: {group['change']}"
-    for candidate in nodes["candidates"]:
+    for candidate in nodes["candidates"][:NODES_SHOWN]:
         parts = ", ".join(f"{plugin} {score}" for plugin, score in candidate["scores"].items())
         yield f"  {candidate['name']} takes it: {candidate['total']} ({parts})"
 

@@ -120,7 +120,7 @@ NEXT = {
     "Invalid": "correct the field; nothing of it is changed before",
     "WriteRefused": "correct what the API server names: the pod template, a quota, a name that is taken",
     "Paused": "'conclave jobs resume {name} -n {namespace}'",
-    "Failed": "its pods are kept: 'kubectl logs'; make it anew when it is repaired",
+    "Failed": "its pods are kept: 'kubectl logs'; make it again when it is repaired",
     "NotSeen": "'kubectl get pods -n conclave-system' shows whether conclave-jobs runs",
 }
 NEXT |= {

@@ -27,6 +27,7 @@ from pathlib import Path
 from shared.backoff import backoff_s
 from shared.errors import ConfigError
 from shared.runtime.process.linux import die_with_parent
+from shared.runtime.process.service import PROGRAM
 
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
@@ -310,7 +311,7 @@ async def _all_ready(children: tuple[Child, ...]) -> None:
 def _remember_last_lines(child: Child) -> None:
     with contextlib.suppress(OSError):
         tail = child.log_file.read_bytes()[-4096:].decode(errors="replace").splitlines()
-        child.last_lines.extend(line for line in tail[-5:] if line.strip())
+        child.last_lines.extend(line.removeprefix(PROGRAM) for line in tail[-5:] if line.strip())
 
 
 async def _wait(process: subprocess.Popen[bytes]) -> tuple[int, float]:

@@ -158,7 +158,7 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
         nonlocal told
         if mesh.stands_by and mesh.stands_by != told:
             told = mesh.stands_by
-            click.echo(f"stands by: {told}; it takes over when that one is gone", err=True)
+            click.echo(f"standby: {told}; it takes over when that one is gone", err=True)
 
     await mesh.wait_scheduling(on_wait=on_wait)
     leader = mesh.leader

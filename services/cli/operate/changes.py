@@ -26,9 +26,9 @@ CHANGES = Kind(
         text("BY", "by"),
         text("ROLE", "role"),
         text("ROUTE", "route"),
-        text("TARGET", "target"),
-        text("RESULT", "result"),
-        text("REASON", "reason"),
+        text("TARGET", "target", cut=True),
+        text("RESULT", "result", cut=True),
+        text("REASON", "reason", cut=True),
         text("REQUEST", "request_id", wide=True),
     ),
 )

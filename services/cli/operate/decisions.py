@@ -88,7 +88,7 @@ DECISIONS = Kind(
         text("NODE", "node"),
         text("POLICY", "policy"),
         number("ATTEMPT", "attempt"),
-        text("CONSIDERED", considered_text),
+        text("CONSIDERED", considered_text, cut=True),
         text("EVICTED", lambda item: ", ".join(item.get("evicted") or ()), wide=True),
         text("UID", "uid", wide=True),
     ),

@@ -12,7 +12,7 @@ from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted
 from services.cli.server.options import connector
 from services.cli.server.watching import watch_option
-from services.cli.terminal.tables import age, place_word, printable
+from services.cli.terminal.tables import age, count, place_word, printable
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
@@ -128,13 +128,16 @@ def pending(
 def chosen_lines(found: Found) -> list[str]:
     """How many of those that wait are in the groups asked for; what helps all of them would not be about these."""
     pods = sum(int(group.get("pods") or 0) for group in found.items)
-    return [f"{pods} of {found.beside.get('pods', 0)} waiting pods, in {len(found.items)} groups"]
+    every = int(found.beside.get("pods") or 0) + int(found.beside.get("gated") or 0)
+    return [f"{pods} of {every} waiting pods, in {count(len(found.items), 'group')}"]
 
 
 def pending_lines(found: Json) -> list[str]:
     """How many wait, and what would help most."""
     gated = f", {found['gated']} more wait for their scheduling gates" if found.get("gated") else ""
-    lines = [f"{found.get('pods', 0)} pods of {found.get('classes', 0)} classes wait{gated}"]
+    pods, classes = count(found.get("pods", 0), "pod"), found.get("classes", 0)
+    of = f"{classes} class" if classes == 1 else f"{classes} classes"
+    lines = [f"{pods} of {of} {'waits' if found.get('pods') == 1 else 'wait'}{gated}"]
     if found.get("unjudged"):
         lines.append(f"{found['unjudged']} classes were not looked into: there are too many")
     helps: Sequence[Json] = found.get("helps") or ()

@@ -18,7 +18,7 @@ from services.cli.operate.job_file import job_of
 from services.cli.server.completion_names import complete_queues
 from services.cli.server.options import connector, list_server_options, removed_options
 from services.cli.server.watching import output_option, show, watch_option
-from services.cli.terminal.tables import NONE, age, cpu, place_word, printable, size
+from services.cli.terminal.tables import NONE, age, count, cpu, place_word, printable, size
 from shared.errors import ConfigError
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 
@@ -96,7 +96,7 @@ QUEUES = Kind(
     columns=(
         text("NAME", "name", tree_name),
         number("PENDING", lambda queue: queue.get("pending_units", 0)),
-        number("BLOCKED", lambda queue: queue.get("blocked_units", 0)),
+        number("HELD", lambda queue: queue.get("blocked_units", 0)),
         number("NO-ROOM", lambda queue: queue.get("parked_units", queue.get("parked_pods", 0))),
         number("PODS", lambda queue: queue.get("pods", 0)),
         number("OF-CLUSTER", "share", lambda queue: f"{queue.get('share') or 0:.1%}"),
@@ -128,7 +128,7 @@ IN_QUEUE = Kind(
         number("PRIORITY", "priority"),
         number("WAITING", "waiting_s", shown(age, "waiting_s")),
         text("REASON", "reason", cut=True),
-        text("HELD-BY-QUOTA", "blocked", cut=True),
+        text("HELD-BACK-BY", "blocked", cut=True),
     ),
 )
 
@@ -242,8 +242,8 @@ def queue_lines(queue: Json) -> list[str]:
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
         f"  weight     {queue.get('weight')}; {_of_cluster(queue)}",
-        f"  waiting    {waiting} units for their turn, {held} of them held by quota; {parked}",
-        f"  running    {queue.get('pods', 0)} pods",
+        f"  waiting    {count(waiting, 'unit')} for a turn, {held} of them held back; {parked}",
+        f"  running    {count(queue.get('pods', 0), 'pod')}",
     ]
     if queue.get("namespaces"):
         lines.append(f"  namespaces {', '.join(printable(str(one)) for one in queue['namespaces'])}")
@@ -269,8 +269,8 @@ def queue_lines(queue: Json) -> list[str]:
 
 
 def _counted(queue: Json) -> str:
-    pods = f"{queue.get('parked_pods', 0)} pods"
-    return pods if queue.get("parked_units") is None else f"{queue['parked_units']} units of {pods}"
+    pods = count(queue.get("parked_pods", 0), "pod")
+    return pods if queue.get("parked_units") is None else f"{count(queue['parked_units'], 'unit')} of {pods}"
 
 
 def _of_cluster(queue: Json) -> str:
@@ -303,8 +303,9 @@ def simulated_lines(found: Json) -> list[str]:
     lines = [f"{printable(str(found.get('queue')))}: {printable(str(found.get('summary')))}"]
     if found.get("blocked") and found["blocked"] not in lines[0]:
         lines.append(printable(f"  quota      {found['blocked']}"))
-    if found.get("fits") is not None:
-        lines.append(f"  room       {found['fits']} of {found.get('members')} members fit on the nodes as they are")
+    room = f"{found.get('fits')} of {found.get('members')} members fit on the nodes as they are"
+    if found.get("fits") is not None and room not in lines[0]:
+        lines.append(f"  room       {room}")
     displaced: Sequence[Json] = found.get("displaced") or ()
     for one in displaced[:DISPLACED_SHOWN]:
         told = f"{one.get('pod')} on {one.get('node')}, queue {one.get('queue') or NONE}"

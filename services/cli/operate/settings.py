@@ -66,8 +66,8 @@ SETTINGS_CHANGES = Kind(
         number("NUMBER", "number"),
         text("TIME", "time"),
         text("BY", "by"),
-        text("VALUES", lambda change: _values_text(change.get("values") or {})),
-        text("REASON", "reason"),
+        text("VALUES", lambda change: _values_text(change.get("values") or {}), cut=True),
+        text("REASON", "reason", cut=True),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""``conclave shards``: what the nodes are divided into, a binder for each shard, and dividing them anew."""
+"""``conclave shards``: what the nodes are divided into, a binder for each shard, and changing that."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = (("SHARD", False), ("NODES", True), ("BINDER", False), ("TERM", True))
 @server_options
 @click.pass_context
 def shards(here: click.Context, /, output: str, **server: Any) -> None:
-    """Show what the nodes are divided into: a shard for each binder that leads; or divide them anew (set)."""
+    """Show what the nodes are divided into: a shard for each binder that leads; or change that (set)."""
     if here.invoked_subcommand is not None:
         return
 
@@ -44,7 +44,7 @@ def shards(here: click.Context, /, output: str, **server: Any) -> None:
 def set_shards(names: tuple[str, ...], unmanned: bool, reason: str, output: str, **server: Any) -> None:
     """Divide the nodes into the shards NAME...; each needs a binder that was started with --shard NAME.
 
-    Every leader begins anew under the new shards, within seconds; what is under way is finished or given back.
+    Every leader starts again under the new shards, within seconds; what is under way is finished or given back.
     """
 
     async def work(client: AdminClient) -> Json:

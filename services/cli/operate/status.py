@@ -45,9 +45,9 @@ def overview_lines(found: Json, *, colour: bool = False) -> list[str]:
         f"queue       {_queue(queue)}",
         *_units(_part(found, "units")),
         *_queues(_part(found, "queues")),
-        f"pods        {_counts(pods)}",
+        f"pods        {_pods(pods)}",
         f"rates       {_rates(_part(found, 'rates'))}",
-        f"latency     {_ms(whole)}; a round {_ms(rounds)}",
+        f"latency     {_ms(whole)}; a round {_ms(rounds)}" if whole.get("p99") else f"latency     {_ms(whole)}",
         f"counted     conflicts {_count(found.get('conflicts'))}, refusals {_count(found.get('refusals'))}",
         f"members     {_counts(_part(found, 'members'))}",
         f"nodes       {_nodes(nodes)}",
@@ -78,10 +78,10 @@ def _queues(found: Json) -> list[str]:
     """How many Queues there are, and what their quotas hold back; what waits is told by the lines before."""
     if not found:
         return []
-    if not found.get("total"):
+    if not found.get("total") and not found.get("problems"):
         return ["queues      none: units go by priority and arrival"]
     problems = f", with a problem {found['problems']}" if found.get("problems") else ""
-    return [f"queues      {found['total']}, held by quota {found.get('blocked_units', 0)}{problems}"]
+    return [f"queues      {found['total']}, units held back {found.get('blocked_units', 0)}{problems}"]
 
 
 def _nodes(found: Json) -> str:
@@ -136,14 +136,21 @@ def _counts(found: Json) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in found.items()) or NONE
 
 
+def _pods(found: Json) -> str:
+    """Those that run, and how many this mesh has placed since it began."""
+    if "running" not in found:
+        return _counts(found)
+    return f"running {found['running']}; placed {found.get('bound', 0)}, in this term {found.get('bound_in_term', 0)}"
+
+
 def _rates(found: Json) -> str:
     pods, decided = (found.get(f"{name}_per_s_10s") for name in ("pods", "decisions"))
     return f"{cell(pods)} pods/s, {cell(decided)} decisions/s (over 10 s)"
 
 
 def _ms(found: Json) -> str:
-    if found.get("p50") is None:
-        return "not measured yet"
+    if not found.get("p50") and not found.get("p99"):
+        return "none placed in the last minutes"
     return f"p50 {amount(float(found['p50']))} ms, p99 {amount(float(found.get('p99') or 0))} ms"
 
 

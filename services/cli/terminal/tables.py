@@ -80,6 +80,11 @@ def size(count: float | None) -> str:
     return f"{count:.1f}Ti" if count < 10 else f"{count:.0f}Ti"
 
 
+def count(number: int, word: str) -> str:
+    """``1 pod``, ``2 pods``."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def share(part: float | None, whole: float | None) -> str:
     """``42%``; ``-`` where there is nothing to take a share of."""
     return NONE if part is None or not whole else f"{100 * part / whole:.0f}%"

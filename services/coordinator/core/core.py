@@ -187,7 +187,7 @@ class Core:
                 self.ledger.change_binder(event)
             case ShardsSeen():
                 if event.revision != self.state.shards.revision:
-                    self.state.out.append(StepDown("the nodes are divided into other shards: all is listed anew"))
+                    self.state.out.append(StepDown("the nodes are divided into other shards: all is listed again"))
             case PlanFailed():
                 self.outcomes.failed(event)
             case IntentsListed():

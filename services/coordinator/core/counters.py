@@ -30,7 +30,7 @@ class Stats:
     all_rejected: int = 0
     """Units placed on a node that the policy advised against, since none was accepted."""
     resyncs: int = 0
-    """Views sent anew from the beginning."""
+    """Views sent again from the beginning."""
     silences: int = 0
     """Times an agent did not answer and was suspected."""
     plans: int = 0

@@ -67,16 +67,16 @@ class PodIntake:
             return  # a uid never loses its node: this is an older event, delivered again
         if pod.scheduler_name != state.scheduler_name or pod.terminating or pod.gates:
             if pod.gates and pod.scheduler_name == state.scheduler_name and not pod.terminating:
-                state.gated.add(uid)
+                state.see_gated(pod)
             else:
-                state.gated.discard(uid)
+                state.gated.pop(uid, None)
             if grouped:
                 self._outside(pod)
             if uid not in self._ledger.placed and uid not in self._takeover.held:
                 self._drop(uid)
                 self._foreign(pod)
             return
-        state.gated.discard(uid)
+        state.gated.pop(uid, None)
         if pod.invalid or pod.unsupported:
             if grouped:
                 state.groups.see_gone(uid)
@@ -129,7 +129,7 @@ class PodIntake:
 
     def delete(self, uid: str) -> None:
         """The pod is gone."""
-        self._state.gated.discard(uid)
+        self._state.gated.pop(uid, None)
         if uid in self._state.groups.key_of:
             self._state.groups.see_deleted(uid)
         self._drop(uid)

@@ -157,6 +157,15 @@ class Agenda:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """A pod with scheduling gates. ``number``: the how manieth that was seen; ``since``: then."""
+
+    pod: Pod
+    since: float
+    number: int
+
+
 @dataclass(slots=True)
 class State:
     """One term's shared state. ``now``: seconds of the clock at the event being handled."""
@@ -181,8 +190,10 @@ class State:
     nodes_version: int = 0
     """Counts nodes that came, went or changed."""
     domains: DomainKeeper = field(init=False)
-    gated: set[str] = field(default_factory=set)
-    """Our pods that are not tried because of their scheduling gates, by uid."""
+    gated: dict[str, Gated] = field(default_factory=dict)
+    """Our pods that are not tried because of their scheduling gates, by uid, in the order in which they were seen."""
+    gated_seen: int = 0
+    """Counts them."""
     others: set[str] = field(default_factory=set)
     """Pending pods of other schedulers, by uid; ``others_at``: when one of them was placed, or went."""
     others_at: float = float("-inf")
@@ -217,6 +228,13 @@ class State:
         self.groups = PodGroups(self.cluster.pod_groups, self.scheduler_name)
         self.domains = DomainKeeper(self.cluster, self.feasibility, self.groups)
         self.constraints = Constraints(self.cluster, self.feasibility, self.domains)
+
+    def see_gated(self, pod: Pod) -> None:
+        """A pod of ours has scheduling gates."""
+        before = self.gated.get(pod.uid)
+        self.gated_seen += before is None
+        number, since = (self.gated_seen, self.now) if before is None else (before.number, before.since)
+        self.gated[pod.uid] = Gated(pod, since, number)
 
     @property
     def gated_count(self) -> int:

@@ -175,7 +175,7 @@ def _go(decision: DecisionRecord) -> str:
         return ""
     if not decision.go.digest:
         return "none"
-    return "void" if any(reason == "NoGo" for reason, _ in decision.gates.values()) else "counts"
+    return "void" if any(reason == "NotApproved" for reason, _ in decision.gates.values()) else "counts"
 
 
 def _service(decision: DecisionRecord, one: DecidedService) -> ServiceShown:

@@ -23,6 +23,7 @@ from services.coordinator.core.counters import Stats
 from services.coordinator.inspect.group_metrics import GroupMetrics
 from shared.runtime.observe.metrics import Metrics
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
+from shared.scheduling.reasons import INCOMPLETE, QUOTA
 
 ATTEMPT_BUCKETS_S = tuple(0.001 * 2**n for n in range(15))
 SLI_BUCKETS_S = tuple(0.01 * 2**n for n in range(20))
@@ -43,8 +44,8 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     OwnEvent.TIMEOUT: "UnschedulableTimeout",
     OwnEvent.ROUSED: "ForceActivate",
     OwnEvent.RACE_LOST: "ConclaveRaceLost",
-    OwnEvent.QUOTA: "ConclaveQueueQuota",
-    OwnEvent.GATED: "ConclavePodGroupIncomplete",
+    OwnEvent.QUOTA: QUOTA,
+    OwnEvent.GATED: INCOMPLETE,
     OwnEvent.JOINED: "ConclavePodGroupJoined",
     ClusterEvent.NODE_ADDED: "NodeAdd",
     ClusterEvent.NODE_ALLOCATABLE: "NodeUpdateNodeAllocatable",
@@ -65,7 +66,8 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     ClusterEvent.POD_GROUP_ADDED: "PodGroupAdd",
     ClusterEvent.POD_GROUP_CHANGED: "PodGroupUpdate",
 }
-"""kube-scheduler's labels of its events; where it has none, ours begin with ``Conclave``."""
+"""kube-scheduler's labels of its events; where it has none, the word of the reason for which the pod waits from then
+on, else a label of ours, which begins with ``Conclave``."""
 
 
 class SchedulerMetrics:

@@ -14,14 +14,17 @@ from msgspec import Struct, field
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
 from services.coordinator.core.decisions import Considered, PastDecision
+from services.coordinator.core.state import Gated
 from services.coordinator.inspect.explain import retry_in_s
 from services.coordinator.inspect.nodes import ResourceTotal, cordoned, resource_totals
 from services.coordinator.inspect.pending import UNTRIED, class_name, reason_of
 from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
+from shared.scheduling.gates import NAME as SCHEDULING_GATES
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
+from shared.scheduling.reasons import GATED
 
 WallOf = Callable[[float], str]
 """Seconds of the core's clock to RFC 3339 in UTC."""
@@ -136,33 +139,42 @@ def queue_page(
 ) -> tuple[list[QueuedPod], int | None]:
     """(the next pending pods in order of arrival, ``after`` of the next page or None). ``place`` None: all places;
     ``namespace`` "": all; ``selector`` None: whatever labels. Where few are chosen a page ends early, after
-    ``MOST_JUDGED``."""
+    ``MOST_JUDGED``. Pods with scheduling gates come last: below 0 ``after`` is the number of the last of them."""
 
-    def chosen(entry: Entry) -> bool:
+    def chosen(pod: Pod, where: Place) -> bool:
         return (
-            (place is None or entry.place is place)
-            and namespace in ("", entry.pod.namespace)
-            and (selector is None or selector.matches(entry.pod.labels))
+            (place is None or where is place)
+            and namespace in ("", pod.namespace)
+            and (selector is None or selector.matches(pod.labels))
         )
 
     page: list[QueuedPod] = []
     names: dict[Hashable, str] = {}
     last, judged = after, 0
-    for entry in core.state.queue.entries.values():
+    for entry in core.state.queue.entries.values() if after >= 0 else ():
         if entry.arrival <= after:
             continue
         if len(page) == limit or judged == MOST_JUDGED:
             return page, last
         last, judged = entry.arrival, judged + 1
-        if chosen(entry):
+        if chosen(entry.pod, entry.place):
             page.append(_queued(core, entry, now, names))
+    last = min(after, -1)
+    for found in core.state.gated.values():
+        if found.number < -last:
+            continue
+        if len(page) == limit or judged == MOST_JUDGED:
+            return page, last
+        last, judged = -found.number - 1, judged + 1
+        if chosen(found.pod, Place.GATED):
+            page.append(_gated(found, now, names))
     return page, None
 
 
 def queue_counts(core: Core) -> dict[str, int]:
-    """Pending pods by place, and those that are not tried at all."""
+    """Pending pods by place, those with scheduling gates among the gated, and those that are not tried at all."""
     counts = {place.value: count for place, count in core.state.queue.count().items()}
-    return counts | {UNTRIED: len(core.state.untried)}
+    return counts | {Place.GATED.value: core.state.gated_count, UNTRIED: len(core.state.untried)}
 
 
 def units(core: Core, wall_of: WallOf) -> Iterator[UnitInFlight]:
@@ -222,11 +234,35 @@ def overview(core: Core, throughput: Throughput, now: float) -> Overview:
     )
 
 
+def _gated(found: Gated, now: float, names: dict[Hashable, str]) -> QueuedPod:
+    """A pod with scheduling gates as it is listed."""
+    pod = found.pod
+    return QueuedPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        place=Place.GATED.value,
+        priority=pod.priority,
+        attempts=0,
+        waiting_s=round(max(0.0, now - found.since), 3),
+        retry_in_s=None,
+        plugins=[SCHEDULING_GATES],
+        nominated_node="",
+        reason=GATED,
+        class_=_named(pod, names),
+    )
+
+
+def _named(pod: Pod, names: dict[Hashable, str]) -> str:
+    """The name of its class: of many pods few classes, each is named once for a page."""
+    key = (pod.pod_class, pod.relations)
+    if key not in names:
+        names[key] = class_name(pod)
+    return names[key]
+
+
 def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) -> QueuedPod:
     pod = entry.pod
-    key = (pod.pod_class, pod.relations)
-    if key not in names:  # of many pods few classes: each is named once for a page
-        names[key] = class_name(pod)
     return QueuedPod(
         namespace=pod.namespace,
         name=pod.name,
@@ -239,7 +275,7 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
         plugins=sorted(entry.plugins),
         nominated_node=pod.nominated_node,
         reason=reason_of(core, entry),
-        class_=names[key],
+        class_=_named(pod, names),
     )
 
 

@@ -24,13 +24,14 @@ from services.coordinator.inspect.nodes import NAMES
 from shared.model.pod import Pod
 from shared.scheduling.explain.failing import failing_rules, tally
 from shared.scheduling.explain.helping import Help, copies, helps_for
-from shared.scheduling.gates import why_untried
+from shared.scheduling.gates import gate_rejection, why_untried
 from shared.scheduling.groups.quorum import reason_of as reason_of_group
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queues.nodes import Blocked
 from shared.scheduling.reasons import (
     BACKING_OFF,
+    GATED,
     GROUP_INVALID,
     GROUP_MISSING,
     IN_FLIGHT,
@@ -219,6 +220,10 @@ def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[Non
         yield
     pods = sum(one.pods for one in classes)
     picture = Picture(now, pods, len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
+    for number, found in enumerate(list(core.state.gated.values()), start=1):
+        grouping.add_gated(found.pod, found.since)
+        if number % GROUPED == 0:
+            yield
     for place, group in enumerate(grouping.groups.values()):
         picture.groups.append(_shown(group, now))
         if place % GROUPED == GROUPED - 1:
@@ -254,6 +259,12 @@ class _Grouping:
         group = self._group(pod, since, reason)
         group.message = message
         group.places[UNTRIED] += 1
+
+    def add_gated(self, pod: Pod, since: float) -> None:
+        """A pod with scheduling gates: beside those that wait for us."""
+        group, rejection = self._group(pod, since, GATED), gate_rejection(pod)
+        group.message = rejection.reasons[0] if rejection is not None else ""
+        group.places[Place.GATED.value] += 1
 
     def _group(self, pod: Pod, since: float, reason: str) -> _Group:
         """The pod's group, with the pod counted in its class."""
@@ -369,10 +380,12 @@ def _rolled(groups: Iterable[_Group], by: str, kind: Callable[..., T], now: floa
 
 def _for_all(core: Core, classes: list[Class]) -> Generator[None, None, list[HelpShown]]:
     """The changes that would let in most over all classes: those of higher priority take the room first."""
-    merged: dict[tuple[str, str], list[tuple[Class, Help]]] = {}
+    merged: dict[tuple[str, str, str], list[tuple[Class, Help]]] = {}
     for one in classes:
         for offered in one.judged.helps if one.judged is not None else ():
-            merged.setdefault((offered.kind, offered.target), []).append((one, offered))
+            # another amount is another change: what helps one class would leave the other where it is
+            amount = offered.text if offered.kind == "fewer_requests" else ""
+            merged.setdefault((offered.kind, offered.target, amount), []).append((one, offered))
     yield
     known = {key: users for key, users in merged.items() if users[0][1].lets_in is not None and key[0] != "free"}
     most = sorted(known, key=lambda key: -sum(offered.lets_in or 0 for _, offered in known[key]))[:PACKED]
@@ -392,7 +405,7 @@ def _for_all(core: Core, classes: list[Class]) -> Generator[None, None, list[Hel
     return shown[:MOST_HELPS_FOR_ALL]
 
 
-def _packed(core: Core, key: tuple[str, str], users: list[tuple[Class, Help]]) -> Generator[None, None, int]:
+def _packed(core: Core, key: tuple[str, str, str], users: list[tuple[Class, Help]]) -> Generator[None, None, int]:
     """How many pods of all these classes the change lets in, one after the other on the room there is."""
     table, total = core.state.cache.table, 0
     free: IntArray = table.allocatable[:, : table.rows] - table.requested[:, : table.rows]

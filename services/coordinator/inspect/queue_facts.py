@@ -16,7 +16,7 @@ from services.coordinator.inspect.pending import held_back, reason_of
 from services.coordinator.inspect.queues import UNITS_SHOWN, QueueCounts, QueueFacts, UnitFacts
 from services.coordinator.inspect.simulation import Displaced, Job, Simulated, summary_of
 from services.coordinator.queues.status import warnings_of
-from shared.model.constraints import PodClass
+from shared.model.constraints import PodClass, Toleration
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_name
 from shared.model.queue import QUEUE_LABEL, Order
@@ -26,6 +26,7 @@ from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queues.nodes import Charge, Line, Node, OrderKey, Waiting
 from shared.scheduling.queues.simulate import Parts, Question, simulation
 from shared.scheduling.queues.tree import QueueTree
+from shared.scheduling.reasons import of_limit
 
 
 def tree_of(core: Core) -> QueueTree:
@@ -135,7 +136,7 @@ def queue_totals(core: Core) -> QueueCounts:
     structure = tree.structure
     nodes = [node for name, node in structure.nodes.items() if name]
     return QueueCounts(
-        total=len(nodes),
+        total=len(tree.queues),
         waiting_units=len(tree.units),
         blocked_units=sum(_held(node.own) for node in structure.nodes.values()),
         problems=sum(bool(node.problem or warnings_of(node, tree)) for node in nodes),
@@ -207,7 +208,10 @@ def simulated(core: Core, job: Job, now: float) -> Parts[Simulated]:
     """When the job would start, as things stand; in parts. Costs as all units and pods of all queues."""
     state = core.state
     question = Question(job.namespace, job.queue, job.priority, job.asks)
-    pod = Pod("simulated", job.namespace, "simulated", "", PodClass(requests=job.requests), state.scheduler_name)
+    # a taint of a resource's name keeps nodes for pods that ask for it, and these tolerate it, or admission lets them
+    tolerations = tuple(Toleration(name, "Exists") for name, _ in job.requests if "/" in name)
+    pod_class = PodClass(requests=job.requests, tolerations=tolerations)
+    pod = Pod("simulated", job.namespace, "simulated", "", pod_class, state.scheduler_name)
     fits = places_for(state.cluster, state.feasibility, pod, job.members)
     found = yield from simulation(tree_of(core), question, now=now, ends_at={})
     displaced = [_displaced(core, charge) for charge in found.victims]
@@ -255,7 +259,7 @@ def _unit(core: Core, key: str, now: float, unit: Waiting, *, in_turn: bool = Tr
         waiting_s=now - min((entry.first_seen for entry in entries), default=now),
         requests=dict(unit.amounts),
         blocked=blocked.text() if blocked is not None else "",
-        reason=reason_of(core, first) if first is not None and blocked is None else "",
+        reason=of_limit(blocked.problem) if blocked is not None else reason_of(core, first) if first else "",
         place=first.place.value if first is not None else "",
         in_turn=in_turn,
     )

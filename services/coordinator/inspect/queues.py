@@ -134,8 +134,8 @@ class QueueWhole(QueueShown, frozen=True, kw_only=True):
 
 
 class QueueCounts(Struct, frozen=True, kw_only=True):
-    """``total``: Queues; ``waiting_units``: in queues and in none; ``blocked_units``: those that a quota holds back;
-    ``problems``: Queues that should be corrected."""
+    """``total``: Queue objects; ``waiting_units``: in queues and in none; ``blocked_units``: those that a quota, or a
+    queue that cannot be used, holds back; ``problems``: queues that should be corrected, or created."""
 
     total: int
     waiting_units: int

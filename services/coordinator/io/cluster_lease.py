@@ -183,8 +183,8 @@ class ClusterLease:
             f"{decision.held.holder}, led by {decision.held.leader}" if decision.held.leader else decision.held.holder
         )
         self._say(
-            f"another mesh ({holder}) schedules for {self._scheduler_name} in this cluster: this one stands by; stop "
-            "one of them, or give it another --scheduler-name"
+            f"another mesh ({holder}) schedules for {self._scheduler_name} in this cluster: this one is a standby; "
+            "stop one of them, or give it another --scheduler-name"
         )
 
     def _say(self, text: str) -> None:

@@ -95,7 +95,7 @@ class Reclaimer:
         self._search: _Task | None = None
         self._lent = Lent(state)
         self._tried: dict[str, int] = {}
-        """By unit: how many of its nodes were tried in vain, where there are more than are tried at once."""
+        """By unit: how many of its nodes were tried without success, where there are more than are tried at once."""
 
     def wake_at(self) -> float | None:
         """When queues are to be looked at again."""

@@ -67,7 +67,7 @@ def unlike_spec(job: TrainingJob, pods: Sequence[WorkerPod]) -> str:
     if not waits_with_spec(job, pods):
         return ""
     return (
-        "; its spec has changed, and holds once it is made anew: without spec.checkpoint that is not done by itself. "
+        "; its spec has changed, and holds once it is made again: without spec.checkpoint that is not done by itself. "
         f"conclave jobs pause {job.name} -n {job.namespace}, then resume, begins from the start"
     )
 

@@ -52,11 +52,11 @@ def load_checkpoint(path: Path, *, digest: str) -> dict[str, Any]:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         schema, found, state = saved["schema"], saved["digest"], saved["state"]
     except FileNotFoundError:
-        raise ConfigError(f"checkpoint: {path} does not exist; leave out --resume to start anew") from None
+        raise ConfigError(f"checkpoint: {path} does not exist; leave out --resume to start from scratch") from None
     except Exception as error:
         raise ConfigError(f"checkpoint: {path} is not readable ({type(error).__name__}); remove it") from error
     if schema != SCHEMA:
-        raise ConfigError(f"checkpoint: {path} has schema {schema}, this version reads {SCHEMA}; start anew")
+        raise ConfigError(f"checkpoint: {path} has schema {schema}, this version reads {SCHEMA}; start from scratch")
     if found != digest:
         raise ConfigError(f"checkpoint: {path} is of a run with other settings; give those, or another --out")
     restored: dict[str, Any] = _to_arrays(state)

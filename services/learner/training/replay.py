@@ -140,7 +140,9 @@ class ReplayBuffer:
         size = min(state["added"], state["capacity"])
         fits = state["capacity"] == self.capacity and arrays.keys() == self.fields.keys()
         if not fits or any(arrays[name].shape != (size, *field.shape) for name, field in self.fields.items()):
-            raise ConfigError("replay: the saved state is of a buffer with other fields or capacity; start anew")
+            raise ConfigError(
+                "replay: the saved state is of a buffer with other fields or capacity; start from scratch"
+            )
         for name, array in arrays.items():
             self._arrays[name][:size] = array
         self.added = state["added"]

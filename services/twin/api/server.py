@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -38,7 +37,6 @@ from services.twin.registry.list_options import parse_list_options, query_bool
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import ApiError, internal
-from shared.kube import node_metrics
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 """``MaxRequestBodyBytes`` of the API server."""
@@ -68,10 +66,8 @@ class TwinServer:
         self.faults = faults if faults is not None else FaultPlan()
         self.access = Access(token, registry, registry.clock, witness=witness)
         self.port = 0
-        self.node_metrics: Callable[[], dict[str, Any]] | None = None
-        """What ``metrics.k8s.io`` answers about nodes; None: it is not served."""
         self.metrics = MetricsData(registry)
-        """What the metrics APIs of pods, objects and the world outside answer."""
+        """What the metrics APIs answer."""
         self._rng = rng if rng is not None else random.Random()
         self._streams: set[WatchStream] = set()
         self._tls = tls
@@ -149,10 +145,8 @@ class TwinServer:
             out.warnings.append(warning)
         caller = self.access.caller(credentials)
         self.access.check(caller, method, path, target, watch=query_bool(query.get("watch")))
-        if path == node_metrics.PATH and method == "GET" and self.node_metrics is not None:
-            return out.json(self.node_metrics())
-        if method == "GET" and path.startswith(metrics_data.PREFIXES):
-            return out.json(self.metrics.serve(path))
+        if method == "GET" and target is not None and target.plural and target.group in metrics_data.GROUPS:
+            return out.json(self.metrics.serve(target, query))
         if path.startswith(meddling.PREFIX):
             return await meddling.serve(request, self.registry, self.faults, self.metrics, out)
         if target is None:

@@ -45,8 +45,8 @@ class CustomStrategy(Strategy):
             categories=tuple(names.get("categories") or ()),
             verbs=VERBS,
         )
-        self._schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-        self._rules = compile_rules(self._schema)
+        self.schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        self._rules = compile_rules(self.schema)
         subresources = version.get("subresources") or {}
         self.resets_status = "status" in subresources
         self._scale: Json | None = subresources.get("scale")
@@ -92,11 +92,11 @@ class CustomStrategy(Strategy):
             kind = self.info.kind
             text = f'{kind} in version "{self.info.version}" cannot be handled as a {kind}: {error}'
             raise bad_request(text) from None
-        dropped = prune(obj, self._schema, top=True)
+        dropped = prune(obj, self.schema, top=True)
         ctx.unknown_fields.extend(f'unknown field "{path}"' for path in dropped)
 
     def default(self, obj: Json) -> None:
-        default(obj, self._schema)
+        default(obj, self.schema)
 
     def keep_for_status(self, obj: Json, old: Json) -> None:
         super().keep_for_status(obj, old)
@@ -122,7 +122,7 @@ class CustomStrategy(Strategy):
         ]
 
     def _errors(self, obj: Json, old: Json | None) -> list[FieldError]:
-        errors = validate(obj, self._schema)
+        errors = validate(obj, self.schema)
         errors.extend(self._scale_errors(obj))
         if self._rules is not None:
             if blocks_rules(errors):

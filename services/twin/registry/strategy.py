@@ -275,6 +275,10 @@ class Strategy:
     """A warning that goes with every answer on this kind (``v1 ComponentStatus is deprecated in v1.19+``)."""
     supports_strategic: bool = True
     """False for custom resources: 415 for a strategic merge patch."""
+    go_type: str = ""
+    """The row of the type table that the kind is stored as; empty where it has none."""
+    schema: Json | None = None
+    """What OpenAPI publishes of a kind without such a row, beside apiVersion, kind and metadata."""
 
     # --- writes ---------------------------------------------------------------------------------------------------
 

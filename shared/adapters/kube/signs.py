@@ -198,7 +198,7 @@ def told(lost: list[LostWatch]) -> str:
     if lost:
         return (
             f"the watch of {_named([one.plural for one in lost])} gave no sign of life when one was due, and was "
-            "opened anew: something on the way loses connections without ending them (a balancer, a NAT)"
+            "opened again: something on the way loses connections without ending them (a balancer, a NAT)"
         )
     return ""
 

@@ -50,4 +50,4 @@ class Agents(StrEnum):
 def check_size(name: str, services: int, found: int) -> None:
     """Raises ``ConfigError`` where a policy for so many services (0: any number) meets a graph of another size."""
     if services and found != services:
-        raise ConfigError(f"policy {name}: its weights are for {services} services, the graph has {found}; train anew")
+        raise ConfigError(f"policy {name}: its weights are for {services} services, the graph has {found}; train again")

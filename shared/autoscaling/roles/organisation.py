@@ -157,7 +157,7 @@ def parse_organisation(text: str, source: str = "roles") -> Organisation:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"{source}{where}: no YAML ({getattr(error, 'problem', '')}); mend the file") from None
+        raise ConfigError(f"{source}{where}: no YAML ({getattr(error, 'problem', '')}); fix the file") from None
     try:
         found = msgspec.convert(document, Organisation)
     except msgspec.ValidationError as error:

@@ -125,5 +125,8 @@ def text(found: Foreign, answer: ForeignWriter, wall_s: float, *, off: bool = Fa
         if found.loops:
             then += f"; too few are risen over at once after {LOOP - 1} such writes within {LOOP_S / 60:g} min"
         return f"{said}; it stands for {GRACE_S:g} s, {then}{remedy}"
-    held = "nothing falls below it until a new go (conclave autoscale go) or with spec.foreignWriter: correct"
+    held = (
+        "nothing falls below it until it is approved again (conclave autoscale approve)"
+        " or with spec.foreignWriter: correct"
+    )
     return f"{said}; {held}{remedy}"

@@ -23,7 +23,9 @@ def foreign(scene: Scene, draft: Draft) -> None:
     for name, case in scene.services.items():
         if case.foreign is not None:
             floor = min(case.foreign, case.seen.replicas)
-            draft.at_least(name, floor, "foreign", f"somebody else set {case.foreign}, which stands until a go")
+            draft.at_least(
+                name, floor, "foreign", f"somebody else set {case.foreign}, which stands until it is approved"
+            )
 
 
 def nobody_ready(scene: Scene, draft: Draft) -> None:

@@ -198,9 +198,9 @@ def checked(decision: Decision, seen: Observation, name: str) -> dict[str, int]:
     wanted: dict[str, int] = {}
     for service, replicas in decision.items():
         if service not in seen.services:
-            raise ConfigError(f"policy {name}: it decides for {service!r}, which is not in the graph; mend the policy")
+            raise ConfigError(f"policy {name}: it decides for {service!r}, which is not in the graph; fix the policy")
         if isinstance(replicas, bool) or not isinstance(replicas, int | np.integer):
-            raise ConfigError(f"policy {name}: {service}: {replicas!r} replicas is no whole number; mend the policy")
+            raise ConfigError(f"policy {name}: {service}: {replicas!r} replicas is no whole number; fix the policy")
         wanted[service] = int(replicas)
     return wanted
 

@@ -92,7 +92,7 @@ class GpuPolicy:
         self._model: Ints = np.zeros(0, np.int64)
         self._models: dict[str, int] = {}
         self.placed_by = name
-        """Whose scorer ranks: this policy's own, or the one in its stead."""
+        """Whose scorer ranks: this policy's own, or the one in its place."""
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Scores of the rows; a higher step count is better, within a step the fixed order decides."""
@@ -316,7 +316,7 @@ class FragPolicy(GpuPolicy):
     def _net(self) -> CostNet:
         """The learned value; ``ValueError`` where another policy has come in its stead since somebody took the lens."""
         if not isinstance(self._scorer, Frag):
-            raise ValueError(f"{self.placed_by} places in the stead of {self.name}: there is no value to look into")
+            raise ValueError(f"{self.placed_by} places in place of {self.name}: there is no value to look into")
         return self._scorer.net
 
 

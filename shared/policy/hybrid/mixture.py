@@ -209,12 +209,12 @@ def read(file: WeightsFile) -> Mixture:
         raise MixtureInvalid(f"{where}: its card says no mixture ({error}); use 'conclave policy mix'") from None
     members, count = told.members, len(told.members)
     if not 1 <= count <= MOST_MEMBERS or len({member.policy for member in members}) != count:
-        raise MixtureInvalid(f"{where}: members: there must be 1 to {MOST_MEMBERS}, each once; mix them anew")
+        raise MixtureInvalid(f"{where}: members: there must be 1 to {MOST_MEMBERS}, each once; mix them again")
     shape = (1 + len(told.classes), count)
     weights = file.arrays.get(WEIGHTS)
     if weights is None or weights.shape != shape:
         found = None if weights is None else weights.shape
-        raise MixtureInvalid(f"{where}: array {WEIGHTS!r} is {found}, the card says {shape}; mix them anew")
+        raise MixtureInvalid(f"{where}: array {WEIGHTS!r} is {found}, the card says {shape}; mix them again")
     fields = ["policies", *(f"by_class[{place}].policies" for place in range(len(told.classes)))]
     names = [member.policy for member in members]
     for place, rule in enumerate(told.classes):
@@ -247,9 +247,9 @@ def _file_of(file: WeightsFile, place: int, member: Member) -> WeightsFile:
     try:
         card = msgspec.convert(member.card, Card)
     except msgspec.ValidationError as error:
-        raise MixtureInvalid(f"weights of {file.title}: card of {member.policy}: {error}; mix them anew") from None
+        raise MixtureInvalid(f"weights of {file.title}: card of {member.policy}: {error}; mix them again") from None
     if card.policy != member.policy or card.version != member.version:
-        raise MixtureInvalid(f"weights of {file.title}: card of {member.policy}: is of {card.policy}; mix them anew")
+        raise MixtureInvalid(f"weights of {file.title}: card of {member.policy}: is of {card.policy}; mix them again")
     prefix = f"m{place}."
     own = {name.removeprefix(prefix): array for name, array in file.arrays.items() if name.startswith(prefix)}
     return WeightsFile(own, card)

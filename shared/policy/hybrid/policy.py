@@ -101,7 +101,7 @@ class Hybrid:
         self, mixture: Mixture, members: Sequence[Policy], *, version: int = 1, patience: Patience | None = None
     ) -> None:
         if [member.name for member in members] != [member.policy for member in mixture.members]:
-            raise ConfigError(f"policy: {NAME} was handed other policies than its mixture names; load it anew")
+            raise ConfigError(f"policy: {NAME} was handed other policies than its mixture names; load it again")
         self.version = version
         self.mixture = mixture
         self.members = tuple(members)

@@ -109,7 +109,9 @@ class PolicyLoader:
         try:
             policy = await asyncio.to_thread(load_policy, ref.name, data=data, sha256=ref.sha256)
             if policy.version != ref.version:
-                raise ConfigError(f"policy: the weights of {ref.title} say version {policy.version}; publish them anew")
+                raise ConfigError(
+                    f"policy: the weights of {ref.title} say version {policy.version}; publish them again"
+                )
         except ConfigError as error:
             self._lanes.refuse(ref, Failure.DIGEST)
             log.error("policy_refused", policy=ref.title, sha256=ref.sha256, error=error)

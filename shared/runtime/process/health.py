@@ -124,7 +124,7 @@ def _wrong_with(dates: Dates, now: float) -> str:
     if now >= dates.not_after:
         return f"expired on {_day(dates.not_after)}; renew it (conclave pki renew), or set this machine's clock"
     if now < dates.not_before:
-        return f"not valid before {_day(dates.not_before)}; set this machine's clock, or issue it anew"
+        return f"not valid before {_day(dates.not_before)}; set this machine's clock, or issue it again"
     if dates.not_after - now < SOON_S:
         return f"ends on {_day(dates.not_after)}; renew it (conclave pki renew)"
     return ""

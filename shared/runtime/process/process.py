@@ -22,7 +22,7 @@ from shared.errors import ConfigError, StoreError
 from shared.hostport import ServerUrl, bare_host, is_every_address, server_of, split_host_port, url_of
 from shared.ports import Store
 from shared.runtime.observe.logging import TAIL, configure
-from shared.runtime.process.service import EXIT_CONFIG, Service, run_service
+from shared.runtime.process.service import EXIT_CONFIG, PROGRAM, Service, run_service
 from shared.runtime.process.settings import describe, load, parse_flags
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 
@@ -182,7 +182,7 @@ def run_process(service: str, kind: type[P], load_main: Callable[[], Callable[[S
         settings = read_settings(kind, service)
         main = load_main()
     except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{PROGRAM}{error}\n")
         return EXIT_CONFIG
     configure(service, level=settings.log_level, tail=TAIL)
     structlog.contextvars.bind_contextvars(id=identity(settings))

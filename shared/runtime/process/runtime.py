@@ -169,7 +169,7 @@ def register_watches(metrics: Metrics, signs: WatchSigns, now: Callable[[], floa
     )
     metrics.counter_of(
         "watches_blind_total",
-        "Watches of the API server that gave no sign of life when one was due, and were opened anew",
+        "Watches of the API server that gave no sign of life when one was due, and were opened again",
         lambda: signs.blind,
     )
 

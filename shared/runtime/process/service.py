@@ -35,6 +35,8 @@ EXIT_CONFIG = 2
 EXIT_LEADERSHIP = 3
 """0: drained after a signal. 1: an error. 2: bad input or configuration: a restart does not help. 3: lost leadership:
 a restart does."""
+PROGRAM = "conclave: "
+"""How a line about bad input begins, of a service as of a command."""
 
 TICK_S = 0.2
 LAG_WARNING_S = 0.5
@@ -215,7 +217,7 @@ def report(error: BaseException) -> int:
         for cause in found:
             if isinstance(cause, kind):
                 if code == EXIT_CONFIG:
-                    sys.stderr.write(" ".join(str(cause).split()) + "\n")
+                    sys.stderr.write(PROGRAM + " ".join(str(cause).split()) + "\n")
                 else:
                     log.critical("leadership_lost", error=cause)
                 return code

@@ -23,7 +23,7 @@ from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
 from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.explain.failing import Failing, Refused, failing_rules, in_person, refused_by
 from shared.scheduling.explain.helping import fewer
-from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of
+from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of, unasked
 from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
 from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection
 from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, taint_text, volume_change
@@ -288,7 +288,7 @@ def _open_nodes(table: NodeTable, pod_class: PodClass, rejection: Rejection, row
     nodes = [node for row in rows[:NAMES_SHOWN] if (node := table.nodes[row]) is not None]
     taints = {taint for node in nodes for taint in refusing_taints(pod_class, node.taints)}
     named = ", ".join(sorted(map(taint_text, taints))) or "the taint"
-    match remedy_of(taints):
+    match remedy_of(taints, unasked(table, pod_class)):
         case Remedy.TOLERATE_OR_TAKE:
             return f"tolerate {named}, or take it from one of them"
         case Remedy.TOLERATE:

@@ -18,7 +18,7 @@ from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, amount_text
 from shared.scheduling.explain.failing import Failing
-from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of
+from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of, unasked
 from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, taint_text, volume_change
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
@@ -118,12 +118,12 @@ def _missing_label(found: Failing, table: NodeTable, pod: Pod) -> Iterator[Help]
 
 
 def _taints(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Opening]:
-    rows = found.only("TaintToleration")
+    rows, others = found.only("TaintToleration"), unasked(table, pod.pod_class)
     for number in np.unique(table.taint_set[rows])[:MOST_TAINTS].tolist() if len(rows) else ():
         there = rows[table.taint_set[rows] == number]
         refusing = refusing_taints(pod.pod_class, table.taint_sets[number])
         target = ", ".join(map(taint_text, refusing))
-        match remedy_of(refusing):
+        match remedy_of(refusing, others):
             case Remedy.TOLERATE_OR_TAKE:
                 yield Opening("remove_taint", target, f"tolerate {target}, or take it from {{}}", there)
             case Remedy.TOLERATE:
@@ -189,6 +189,8 @@ def _new_node(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
 
 def best_new(table: NodeTable, found: Failing, pod: Pod, allowed: BoolArray | None = None) -> tuple[int, int]:
     """(row of the node that would take most of the class if it were empty and open, how many); -1, 0: none would."""
+    if found.prefiltered.rejection is not None:
+        return -1, 0  # what is missing is no node: a claim that is not there, say
     others: BoolArray = np.zeros(len(found.rows), np.bool_) if allowed is None else ~allowed[found.rows]
     for plugin, fails in found.fails.items():
         if plugin not in AMOUNTS and plugin != CORDONS:

@@ -6,10 +6,11 @@ names such marks only to say which nodes to add, repair or wait for. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from enum import Enum
 
 from shared.model.constraints import PodClass, SelectorTerm, Taint
+from shared.model.resources import GPU_MILLI
 from shared.scheduling.matching.selectors import selector_mask, terms_mask
 from shared.scheduling.state.node_table import BoolArray, NodeTable
 
@@ -55,9 +56,21 @@ class Remedy(Enum):
     NONE = "none"
 
 
-def remedy_of(taints: Iterable[Taint]) -> Remedy:
-    """What may be advised where these taints refuse together: the most careful of what each allows."""
+def unasked(table: NodeTable, pod_class: PodClass) -> set[str]:
+    """Resources that nodes offer and the class does not ask for. A taint of such a name keeps the node for pods that
+    do (``nvidia.com/gpu``): the class has no business there. Shares of GPUs ask for the devices of any maker."""
+    asked = {name for name, _ in pod_class.requests}
+    return {
+        name for name in table.column_of if name not in asked and not (GPU_MILLI in asked and name.endswith("/gpu"))
+    }
+
+
+def remedy_of(taints: Iterable[Taint], others: Set[str] = frozenset()) -> Remedy:
+    """What may be advised where these taints refuse together: the most careful of what each allows. ``others``: keys
+    of taints that keep a node for pods of another kind."""
     keys = [taint.key for taint in taints]
+    if any(key in others for key in keys):
+        return Remedy.NONE
     if not any(map(reserved, keys)):
         return Remedy.TOLERATE_OR_TAKE
     if any(key.startswith(NOBODYS) or key in RESERVED_KEYS for key in keys):

@@ -33,7 +33,7 @@ PATTERNS = (
 HINTS = {
     "pending": "room for pods: more nodes, or smaller requests",
     "out of memory": "a higher memory limit: replicas do not help",
-    "crash loop": "roll back, or mend it: replicas do not help",
+    "crash loop": "roll back, or fix it: replicas do not help",
     "hang": "a liveness probe that restarts it, or an autoscaler that replaces it",
     "saturated": "an autoscaler, or higher maximums",
     "dependency failed": "the service that it calls",

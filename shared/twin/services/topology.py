@@ -276,7 +276,7 @@ def _check_service(topology: Topology, service: Service, field: str) -> None:
         )
     if bounds.start is not None and not bounds.minimum <= bounds.start <= bounds.maximum:
         raise ConfigError(
-            f"{field}.replicas.start: {bounds.start} is not within {bounds.minimum} to {bounds.maximum}; mend it"
+            f"{field}.replicas.start: {bounds.start} is not within {bounds.minimum} to {bounds.maximum}; fix it"
         )
     for callee, calls in service.calls.items():
         if callee not in topology.services:

@@ -78,7 +78,7 @@ def _answer(desk: Desk, shards: Shards, record: ShardsRecord | None) -> ShardsAn
 ROUTES = (
     row("GET", "/v1/shards", Role.VIEWER, "What the nodes are divided into, a binder each", show, fresh_s=SLOW_FRESH_S),
     row(
-        "PUT", "/v1/shards", Role.ADMIN, "Divide the nodes anew; all leaders begin anew", change,
+        "PUT", "/v1/shards", Role.ADMIN, "Change the shards; every leader starts again under them", change,
         errors=("conflict", "invalid_value"), audit_target=lambda body: ",".join(body.names),
     ),
 )  # fmt: skip

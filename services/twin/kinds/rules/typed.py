@@ -21,9 +21,6 @@ STATUS_VERBS = ("get", "patch", "update")
 class TypedStrategy(Strategy):
     """A kind stored as its Go type would be."""
 
-    go_type: str = ""
-    """Row of the type table, ``core/v1.Pod``."""
-
     table: Printed | None = None
     """What ``kubectl get`` shows; None = name and creation time."""
 

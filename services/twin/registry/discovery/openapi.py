@@ -1,4 +1,4 @@
-"""As much OpenAPI v3 as kubectl needs: which kinds take ``fieldValidation``, and the fields of the built-in ones.
+"""As much OpenAPI v3 as kubectl needs: which kinds take ``fieldValidation``, and the fields of every kind.
 
 kubectl asks the first before it leaves validation to the server, and explains the second. Pure.
 """
@@ -6,8 +6,17 @@ kubectl asks the first before it leaves validation to the server, and explains t
 from __future__ import annotations
 
 import hashlib
+import json
 
-from services.twin.registry.discovery.type_schemas import go_type_of, reachable, schema_name, schemas
+from services.twin.registry.discovery.type_schemas import (
+    OBJECT_META,
+    declared_name,
+    declared_schema,
+    go_type_of,
+    reachable,
+    schema_name,
+    schemas,
+)
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.served import ServedKind
 from services.twin.registry.status import Json
@@ -15,7 +24,7 @@ from services.twin.registry.status import Json
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "force", "pretty")
 _PARAMETERS = [{"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}} for name in _QUERY]
 _GVK = "x-kubernetes-group-version-kind"
-_FORM = 2
+_FORM = 4
 """Clients keep documents by their digest; raised when what is published of a kind changes."""
 _PREFIX = "#/components/schemas/"
 
@@ -29,8 +38,8 @@ def index(registry: TwinRegistry) -> Json:
     paths: Json = {}
     for group, version in registry.group_versions():
         base = _base(group, version)
-        kinds = ",".join(kind.info.kind for kind in registry.kinds_of(group, version))
-        digest = hashlib.sha256(f"{_FORM} {kinds}".encode()).hexdigest()[:32].upper()
+        kinds = [(kind.info.kind, kind.strategy.schema) for kind in registry.kinds_of(group, version)]
+        digest = hashlib.sha256(json.dumps([_FORM, kinds]).encode()).hexdigest()[:32].upper()
         paths[base] = {"serverRelativeURL": f"/openapi/v3/{base}?hash={digest}"}
     return {"paths": paths}
 
@@ -50,7 +59,7 @@ def document(registry: TwinRegistry, path: str) -> Json | None:
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.2"},
-        "paths": {_object_path(kind): _operations(kind) for kind in kinds if "patch" in kind.info.verbs},
+        "paths": {_path(kind): _operation(kind) for kind in kinds},
         "components": {"schemas": _schemas(kinds)},
     }
 
@@ -58,32 +67,43 @@ def document(registry: TwinRegistry, path: str) -> Json | None:
 def _schemas(kinds: list[ServedKind]) -> Json:
     """The types of these kinds and all that they lead to."""
     named: dict[str, list[Json]] = {}
+    declared: dict[str, Json] = {}
     for kind in kinds:
-        go_type = go_type_of(kind)
+        go_type, schema = go_type_of(kind), declared_schema(kind, _PREFIX)
         if go_type:
             named.setdefault(go_type, []).append(_named(kind))
+        elif schema is not None:
+            declared[declared_name(kind)] = {**schema, _GVK: [_named(kind)]}
     every = schemas(_PREFIX)
-    return {
+    return declared | {
         schema_name(name): {**every[name], _GVK: named[name]} if name in named else every[name]
-        for name in reachable(list(named))
+        for name in reachable([*named, *((OBJECT_META,) if declared else ())])
     }
 
 
-def _object_path(kind: ServedKind) -> str:
+def _verb(kind: ServedKind) -> str:
+    """The one of its verbs that clients look at."""
+    return next(verb for verb in ("patch", "create", "get") if verb in kind.info.verbs)
+
+
+def _path(kind: ServedKind) -> str:
     info = kind.info
     scope = "namespaces/{namespace}/" if info.namespaced else ""
-    return f"/{_base(info.group, info.version)}/{scope}{info.plural}/{{name}}"
+    collection = f"/{_base(info.group, info.version)}/{scope}{info.plural}"
+    return collection if _verb(kind) == "create" else f"{collection}/{{name}}"
 
 
-def _operations(kind: ServedKind) -> Json:
+def _operation(kind: ServedKind) -> Json:
+    verb = _verb(kind)
     operation: Json = {
-        "operationId": f"patch{kind.info.kind}",
-        "parameters": _PARAMETERS,
+        "operationId": f"{verb}{kind.info.kind}",
         "responses": {"200": {"description": "OK"}},
-        "x-kubernetes-action": "patch",
+        "x-kubernetes-action": verb,
         _GVK: _named(kind),
     }
-    return {"patch": operation}
+    if verb != "get":
+        operation["parameters"] = _PARAMETERS
+    return {"post" if verb == "create" else verb: operation}
 
 
 def _named(kind: ServedKind) -> Json:

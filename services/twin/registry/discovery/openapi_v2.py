@@ -1,4 +1,4 @@
-"""``/openapi/v2``: the schemas of the built-in kinds, as JSON and in the protobuf form that kubectl asks for.
+"""``/openapi/v2``: the schemas of the served kinds, as JSON and in the protobuf form that kubectl asks for.
 
 Field numbers: ``openapiv2/OpenAPIv2.proto`` of google/gnostic-models. Pure.
 """
@@ -9,7 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from services.twin.registry.discovery.type_schemas import go_type_of, schema_name, schemas
+from services.twin.registry.discovery.type_schemas import (
+    declared_name,
+    declared_schema,
+    go_type_of,
+    schema_name,
+    schemas,
+)
 from services.twin.registry.registry import TwinRegistry
 from services.twin.registry.status import Json
 
@@ -19,7 +25,9 @@ _VERSION = {"title": "Kubernetes", "version": "v1.36.2"}
 _GVK = "x-kubernetes-group-version-kind"
 
 _SWAGGER, _INFO, _DEFINITIONS = 1, 2, 9
-_REF, _FORMAT, _ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _EXTENSION = 1, 2, 21, 22, 23, 25, 31
+_REF, _FORMAT, _DESCRIPTION, _REQUIRED = 1, 2, 4, 19
+_ADDITIONAL, _TYPE, _ITEMS, _PROPERTIES, _EXTENSION = 21, 22, 23, 25, 31
+_SHARED = ("$ref", "type", "format", "description", "required", "x-kubernetes-preserve-unknown-fields")
 _YAML = 2
 """Of ``Any``: extensions come as YAML, and JSON is YAML."""
 
@@ -27,16 +35,32 @@ _YAML = 2
 def definitions(registry: TwinRegistry) -> dict[str, Json]:
     """Every type by its name in references; kinds say which they are."""
     kinds: dict[str, list[Json]] = {}
+    declared: dict[str, Json] = {}
     for group, version in registry.group_versions():
         for kind in registry.kinds_of(group, version):
-            go_type = go_type_of(kind)
+            go_type, schema = go_type_of(kind), declared_schema(kind, PREFIX)
+            named = {"group": group, "kind": kind.info.kind, "version": version}
             if go_type:
-                named = {"group": group, "kind": kind.info.kind, "version": version}
                 kinds.setdefault(go_type, []).append(named)
+            elif schema is not None:
+                declared[declared_name(kind)] = {**_plain(schema), _GVK: [named]}
     found = schemas(PREFIX)
-    return {
+    return declared | {
         schema_name(name): {**schema, _GVK: kinds[name]} if name in kinds else schema for name, schema in found.items()
     }
+
+
+def _plain(schema: Json) -> Json:
+    """A declared schema by the words that both versions of OpenAPI share and clients use; the server validates."""
+    shown: Json = {key: schema[key] for key in _SHARED if key in schema}
+    if schema.get("x-kubernetes-int-or-string"):
+        shown = {**shown, "type": "string", "format": "int-or-string"}
+    if "properties" in schema:
+        shown["properties"] = {name: _plain(one) for name, one in schema["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            shown[key] = _plain(schema[key])
+    return shown
 
 
 def document(registry: TwinRegistry) -> Json:
@@ -76,6 +100,10 @@ def _encoded(schema: Json) -> bytes:
         match key:
             case "$ref":
                 parts.append(_message(_REF, value.encode()))
+            case "description":
+                parts.append(_message(_DESCRIPTION, value.encode()))
+            case "required":
+                parts.extend(_message(_REQUIRED, name.encode()) for name in value)
             case "format":
                 parts.append(_message(_FORMAT, value.encode()))
             case "type":

@@ -1,6 +1,6 @@
-"""OpenAPI schemas of the built-in kinds, made from the table of Go types; there is no prose in it, and none here.
+"""OpenAPI schemas of the served kinds: of built-in ones by the table of Go types, of others as they are declared.
 
-kubectl checks a ``List`` against them, merges by them, and explains fields. Pure; built once, when first asked for.
+kubectl checks a ``List`` against them, merges by them, and explains fields. Pure; those of Go types are built once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _SCALARS: dict[str, Json] = {
     "intstr": {"type": "string", "format": "int-or-string"},
     "raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
+OBJECT_META = "meta/v1.ObjectMeta"
 _PACKAGES = {
     "meta": "io.k8s.apimachinery.pkg.apis.meta",
     "apiextensions": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
@@ -38,8 +39,29 @@ def schema_name(go_type: str) -> str:
 
 
 def go_type_of(kind: ServedKind) -> str:
-    """The row of the type table that a kind is stored as; empty where it has none."""
-    return str(getattr(kind.strategy, "go_type", ""))
+    """The row of the type table that tells a kind's fields; empty where none does."""
+    info = kind.info
+    named = f"{info.group.partition('.')[0] or 'core'}/{info.version}.{info.kind}"
+    return kind.strategy.go_type or (named if named in TYPES.table and not kind.custom else "")
+
+
+def declared_name(kind: ServedKind) -> str:
+    """``conclave.io/v1`` and ``Queue`` as ``io.conclave.v1.Queue``. Source: apiserver ``ToRESTFriendlyName``."""
+    group = ".".join(reversed(kind.info.group.split(".")))
+    return f"{group}.{kind.info.version}.{kind.info.kind}"
+
+
+def declared_schema(kind: ServedKind, prefix: str) -> Json | None:
+    """The schema of a kind that declares its own. Source: apiextensions ``controller/openapi/builder``."""
+    schema = kind.strategy.schema
+    if schema is None:
+        return None
+    head: Json = {
+        "apiVersion": {"type": "string", "description": "The version and group of the object's kind."},
+        "kind": {"type": "string", "description": "The object's kind."},
+        "metadata": {"$ref": f"{prefix}{schema_name(OBJECT_META)}", "description": "Standard object's metadata."},
+    }
+    return {"type": "object", **schema, "properties": {**(schema.get("properties") or {}), **head}}
 
 
 @lru_cache(maxsize=2)

@@ -26,7 +26,7 @@ def world() -> World:
 def test_nothing_acts_without_a_go(world: World):
     world.run(3)
     assert world.accepted == []
-    assert world.condition("Acting")[:2] == ("False", "NoGo")
+    assert world.condition("Acting")[:2] == ("False", "NotApproved")
     assert world.status["services"][0]["allowed"] == 7
 
 
@@ -51,7 +51,7 @@ def test_a_go_of_another_spec_does_not_count(world: World):
     world.apply(changed)
     world.run(2)
     assert world.accepted == []
-    assert world.condition("Acting")[1] == "NoGo"
+    assert world.condition("Acting")[1] == "NotApproved"
 
 
 @pytest.mark.parametrize("mode", ["observe", "recommend"])

@@ -53,7 +53,7 @@ def test_what_somebody_set_above_need_is_not_lowered_until_a_go():
     assert world.accepted == []
     status, reason, message = world.condition("ForeignWriter")
     assert (status, reason) == ("True", "ForeignWriter")
-    assert "nothing falls below it until a new go" in message
+    assert "nothing falls below it until it is approved again" in message
     world.policy.wanted = {"front": 12}
     world.run()
     world.policy.wanted = {"front": 1}

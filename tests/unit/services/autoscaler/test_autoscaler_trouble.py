@@ -207,7 +207,7 @@ def test_without_the_recorded_weights_the_kill_switch_would_wait_for_a_new_go(wo
     world.apply({**world.spec, "killSwitch": "PlainHPA"})
     world.run(2)
     assert world.accepted == [("front", 4, 7, 1)]
-    assert world.condition("Acting")[1] == "NoGo"
+    assert world.condition("Acting")[1] == "NotApproved"
 
 
 def test_pods_on_their_way_out_serve_nobody_and_hold_their_room():

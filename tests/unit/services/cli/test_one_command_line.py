@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,13 +54,17 @@ def test_an_output_is_table_json_or_yaml_everywhere() -> None:
 
 def test_a_namespace_is_that_of_objects_and_the_meshs_own_has_a_flag_of_its_own() -> None:
     for path, option in options("-n").items():
-        assert option.name != "mesh_namespace", path
+        assert "--mesh-namespace" not in option.opts, path
+        assert option.hidden or "mesh" not in (option.help or ""), path
     for path in ("conclave status", "conclave drain", "conclave settings get"):
         assert "--mesh-namespace" in [flag for one in ALL[path].params for flag in one.opts], path
 
 
-def test_a_namespace_for_a_command_that_has_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["status", "-n", "sched"]) == 2
+@pytest.mark.parametrize("command", [["status"], ["context", "add", "prod", "--kube-context", "prod"]])
+def test_a_namespace_for_a_command_that_has_none_is_refused(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "-n", "sched"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("conclave: -n: ")
     assert "--mesh-namespace" in said
@@ -78,6 +84,21 @@ def test_where_nothing_is_installed_the_ways_in_are_named() -> None:
     said = _refusal(target, "get secret x", 'Error from server (NotFound): secrets "x" not found')
     for way in ("--mesh-namespace", "--server URL", "conclave up", "not installed in namespace conclave-system"):
         assert way in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-m", "services.binder", "--lease-ttl-s", "nonsense"], ["-m", "services.coordinator", "--config", "/none"],
+        ["-m", "services.learner", "nonsense"],
+    ],
+)  # fmt: skip
+def test_errors_of_services_and_of_training_begin_as_those_of_commands(arguments: list[str]) -> None:
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert line.startswith("conclave: ")
 
 
 @pytest.mark.parametrize(

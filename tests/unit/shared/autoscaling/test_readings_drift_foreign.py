@@ -147,7 +147,7 @@ def test_what_somebody_set_above_need_is_a_floor_until_a_go_and_corrected_where_
     kept = settled(theirs, allowed=4, shown=10, answer=ForeignWriter.HOLD, wall_s=late)
     assert kept is not None
     assert kept.kept
-    assert "new go" in text(kept, ForeignWriter.HOLD, late)
+    assert "approved again" in text(kept, ForeignWriter.HOLD, late)
     # a rise above it does not take the floor away
     assert settled(kept, allowed=12, shown=10, answer=ForeignWriter.HOLD, wall_s=late) == kept
     assert settled(theirs, allowed=4, shown=10, answer=ForeignWriter.CORRECT, wall_s=late) is None
@@ -182,7 +182,7 @@ def test_a_go_counts_for_what_was_approved_alone():
         return refusal(Autoscaler(namespace="a", name="x", document=spec, go=go), digest)
 
     assert given(Go("ada", digest)) == ""
-    assert "nobody" in given(Go())
+    assert "not approved" in given(Go())
     assert "who" in given(Go("", digest))
     assert "changed" in given(Go("ada", digest_of(spec, "w2")))
     assert "changed" in given(Go("ada", digest_of({**spec, "mode": "observe"}, "w1")))

@@ -28,7 +28,7 @@ def item(**spec: Any) -> Json:
             "observedGeneration": 2, "digest": "sha256:1", "replicas": 4, "decidedBy": "hpa",
             "conditions": [
                 {"type": "Ready", "status": "True", "reason": "Decided", "message": "ok"},
-                {"type": "Acting", "status": "False", "reason": "NoGo", "message": "nobody \x1b[31m gave a go"},
+                {"type": "Acting", "status": "False", "reason": "NotApproved", "message": "nobody \x1b[31m gave a go"},
             ],
             "services": [{"name": "front", "replicas": 4, "ready": 4, "wanted": 9, "rule": 5, "allowed": 7}],
             "decisions": [decision],
@@ -70,9 +70,9 @@ def run(*arguments: str, text: str | None = None) -> Result:
 
 def test_list_and_show_say_who_acts_and_why_not(api: Api):
     listed = run("list").output.splitlines()
-    assert listed[1].split() == ["shop/graph", "act-on-scale", "hpa", "True", "False", "NoGo", "4", "-", "-"]
+    assert listed[1].split() == ["shop/graph", "act-on-scale", "hpa", "True", "False", "NotApproved", "4", "-", "-"]
     shown = run("show", "shop/graph").output
-    assert "NoGo" in shown
+    assert "NotApproved" in shown
     assert "\x1b" not in shown
     assert json.loads(run("show", "shop/graph", "-o", "json").output)["metadata"]["name"] == "graph"
 
@@ -89,7 +89,7 @@ def test_why_tells_decisions_of_one_service(api: Api):
 
 
 def test_go_approves_what_was_shown(api: Api):
-    done = run("go", "shop/graph", "--by", "ada", "--yes")
+    done = run("approve", "shop/graph", "--by", "ada", "--yes")
     assert done.exit_code == 0
     (patch,) = api.patches
     assert patch["metadata"] == {"uid": "u"}
@@ -109,14 +109,14 @@ def test_go_is_refused_where_it_could_be_for_something_else(
 ):
     monkeypatch.setattr(steering, "WAIT_S", 0.0)
     api.items[0]["status"] |= change
-    done = run("go", "shop/graph", "--yes", *arguments)
+    done = run("approve", "shop/graph", "--yes", *arguments)
     assert isinstance(done.exception, ConfigError)
     assert word in str(done.exception)
     assert api.patches == []
 
 
 def test_go_asks_first(api: Api):
-    assert isinstance(run("go", "shop/graph", text="n\n").exception, ConfigError)
+    assert isinstance(run("approve", "shop/graph", text="n\n").exception, ConfigError)
     assert api.patches == []
 
 

@@ -46,9 +46,10 @@ def test_a_pending_pod_is_told_with_numbers_place_and_remedy() -> None:
         "  2 x NodeResourcesFit: Insufficient cpu",
         "      n0: cpu: asked 3, free 2500m of 4, short by 500m",
         "      and 1 more",
-        "      would help: n0 is the nearest: free 500m more cpu",
         "  n2 takes it: 310 (NodeResourcesFit 10, TaintToleration 300)",
     ]
+    nowhere = PENDING | {"nodes": PENDING["nodes"] | {"feasible": 0, "candidates": []}}
+    assert "      would help: n0 is the nearest: free 500m more cpu" in list(lines_of(nowhere))
 
 
 def test_who_places_in_the_stead_of_the_policy_is_told_with_the_reason() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.explain.command import pods_of
 from services.cli.explain.text import state_word
+from services.cli.explain.workloads import owns, pods_of
 from tests.admin_server import AdminServer
 
 
@@ -65,7 +65,21 @@ def test_pods_of_a_longer_name_are_not_the_workloads() -> None:
     assert [pod["name"] for pod in pods_of(pods, "job", "web")] == ["web-1", "web-5d4f8-abcde", "web-abcde"][::2]
 
 
+@pytest.mark.parametrize(
+    ("kind", "owner", "is_its"),
+    [
+        ("deployment", ("ReplicaSet", "web-5d4f8"), True), ("deployment", ("ReplicaSet", "web-api-5d4f8"), False),
+        ("deployment", ("Job", "web-5d4f8"), False), ("deployment", ("", ""), False), ("job", ("Job", "web"), True),
+        ("job", ("Job", "web-1"), False), ("statefulset", ("StatefulSet", "web"), True),
+    ],
+)  # fmt: skip
+def test_a_pod_belongs_to_the_workload_that_controls_it(kind: str, owner: tuple[str, str], is_its: bool) -> None:
+    assert owns(kind, "web", *owner) is is_its
+
+
 def test_states_are_told_in_words_that_people_use() -> None:
     assert state_word({"state": "not_ours"}) == "another scheduler's"
     assert state_word({"state": "pending", "queue": {"reason": "QueueQuota"}}) == "held by quota"
+    unusable = state_word({"state": "pending", "queue": {"reason": "QueueUnusable"}})
+    assert unusable == "held, its queue cannot be used"
     assert state_word({"state": "pending", "queue": {"reason": "InTurn"}}) == "pending"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from services.cli.context import CONTEXTS
 from services.cli.listing.kinds import WIDTH
+from services.cli.operate.changes import CHANGES
+from services.cli.operate.decisions import DECISIONS
 from services.cli.operate.pending import PENDING_GROUPS
 from services.cli.operate.queues import IN_QUEUE, QUEUES
+from services.cli.operate.settings import SETTINGS_CHANGES
 from services.cli.operate.units import UNITS
 
 NODES = ", ".join(f"node-{number}.example.com" for number in range(9))
@@ -33,6 +37,20 @@ def test_what_waits_in_a_queue_and_its_problem_fit_too() -> None:
     assert max(map(len, IN_QUEUE.lines([unit]))) <= WIDTH
     assert max(map(len, QUEUES.lines([{"name": "vision", "problem": LONG}]))) <= WIDTH
     assert max(map(len, UNITS.lines([{"namespace": "d", "name": "g", "reason": rules}]))) <= WIDTH
+
+
+def test_what_people_wrote_and_what_was_considered_fit_too() -> None:
+    node = "ip-10-0-121-174.ec2.internal"
+    considered = [{"node": f"{node}-{number}", "score": 385.0} for number in range(4)]
+    placed = {"time": "2026-11-28T08:00:00.000Z", "namespace": "team-of-a-long-name", "name": "web-7d9f8c6b5-x2x4z"}
+    decision = placed | {"node": node, "policy": "kube-default@1", "attempt": 1, "considered": considered}
+    change = placed | {"number": 12, "by": "ann", "role": "operator", "route": "POST /v1/pause", "reason": LONG}
+    settings = {"number": 3, "time": placed["time"], "by": "ann", "values": {"gang_patience_s": 60}, "reason": LONG}
+    context = {"name": "prod", "server": ",".join(f"https://coordinator-{n}.example.com:8701" for n in range(5))}
+    for kind, item in ((DECISIONS, decision), (CHANGES, change), (SETTINGS_CHANGES, settings), (CONTEXTS, context)):
+        (_, line) = kind.lines([item])
+        assert len(line) <= WIDTH, line
+    assert placed["name"] in DECISIONS.lines([decision])[1]
 
 
 def test_a_short_table_is_left_as_it_is() -> None:

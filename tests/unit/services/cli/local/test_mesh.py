@@ -23,7 +23,7 @@ SYNCED: dict[str, Any] = {
     "agents": [{"id": "a-0"}],
     "binders": {"0": {"url": "http://b"}},
 }
-TAKEN = "another mesh (ab, led by c-9) schedules for conclave in this cluster: this one stands by"
+TAKEN = "another mesh (ab, led by c-9) schedules for conclave in this cluster: this one is a standby"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError
 
-OTHER = "another mesh (m1) schedules for conclave in this cluster: this one stands by"
+OTHER = "another mesh (m1) schedules for conclave in this cluster: this one is a standby"
 
 
 def settings_in(folder: Path) -> MeshSettings:

@@ -15,7 +15,7 @@ GROUP = {
 def test_groups_are_rows_with_what_would_help_and_how_many_that_lets_in() -> None:
     found = {"pods": 5, "classes": 1, "gated": 2, "helps": [HELP], "items": [GROUP]}
     lines = [*pending_lines(found), *PENDING_GROUPS.lines([GROUP])]
-    assert lines[0] == "5 pods of 1 classes wait, 2 more wait for their scheduling gates"
+    assert lines[0] == "5 pods of 1 class wait, 2 more wait for their scheduling gates"
     assert lines[1] == "  lets in 2 of 5: uncordon n0"
     assert lines[-1].split() == [
         "NodeUnschedulable", "team-a", "0", "9f3a1c02", "5", "10m", "uncordon", "n0", "2",

@@ -47,7 +47,7 @@ def test_the_tree_shows_used_guaranteed_and_maximum() -> None:
     top = VISION | {"name": "research", "depth": 0, "resources": [], "dominant": "", "share": 0.0}
     lines = QUEUES.lines([top, VISION])
     assert [line.split() for line in lines] == [
-        ["NAME", "PENDING", "BLOCKED", "NO-ROOM", "PODS", "OF-CLUSTER", "BY", "CPU", "MEMORY"],
+        ["NAME", "PENDING", "HELD", "NO-ROOM", "PODS", "OF-CLUSTER", "BY", "CPU", "MEMORY"],
         ["research", "3", "1", "2", "12", "0.0%", "-", "-", "-"],
         ["vision", "3", "1", "2", "12", "25.0%", "cpu", "12/8/16", "4Gi/-/-"],
     ]
@@ -72,8 +72,7 @@ def test_one_queue_is_told_with_its_units_in_turn() -> None:
     assert lines[0] == "research / vision"
     assert "  weight     2; uses 25.0% of the cluster's cpu" in lines
     assert (
-        "  waiting    3 units for their turn, 1 of them held by quota; "
-        "2 units of 20 pods had a turn, and no node takes them"
+        "  waiting    3 units for a turn, 1 of them held back; 2 units of 20 pods had a turn, and no node takes them"
     ) in lines
     assert "  borrowing  at most cpu 8" in lines
     assert "  reclaim    what it lent is taken back after 60s" in lines
@@ -107,6 +106,8 @@ def test_a_simulation_says_when_what_holds_it_and_who_leaves() -> None:
         "  displaces  b/p0 on n1, queue speech, priority 0",
     ]
     assert lines[-1].strip() == "and 2 more pods"
+    said = "its queue lets it go, but 0 of 8 members fit on the nodes as they are"
+    assert simulated_lines({"queue": "vision", "summary": said, "members": 8, "fits": 0}) == [f"vision: {said}"]
 
 
 def test_show_may_be_left_out_and_simulate_asks_what_it_was_told(capsys: pytest.CaptureFixture[str]) -> None:

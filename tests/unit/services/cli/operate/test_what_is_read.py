@@ -110,10 +110,17 @@ def test_status_tells_what_is_not_tried_groups_and_queues_and_counts_units_once(
     assert overview_lines(newer)[2:5] == [
         "queue       active 4, backoff 1, unschedulable 2, gated 2, being placed 3, unsupported 5",
         "pod groups  waiting 3, placing 0, running 7, broken 1",
-        "queues      4, held by quota 2, with a problem 1",
+        "queues      4, units held back 2, with a problem 1",
     ]
     assert not [line for line in overview_lines(OVERVIEW) if line.startswith(("pod groups", "queues"))]
     assert "queues      none: units go by priority and arrival" in overview_lines(OVERVIEW | {"queues": {"total": 0}})
+
+
+def test_status_tells_no_latency_where_nothing_was_placed_and_what_runs_before_what_was_placed() -> None:
+    idle = {"latency_ms": {"p50": 0.0, "p99": 0.0}, "round_ms": {"p50": 0.0, "p99": 0.0}}
+    lines = overview_lines(OVERVIEW | idle | {"pods": {"bound": 0, "bound_in_term": 0, "running": 1573}})
+    assert "latency     none placed in the last minutes" in lines
+    assert "pods        running 1573; placed 0, in this term 0" in lines
 
 
 def test_paused_scheduling_says_by_whom_and_why() -> None:

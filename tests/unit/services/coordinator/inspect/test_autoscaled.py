@@ -48,8 +48,8 @@ def test_load_is_what_comes_to_the_entries_and_a_part_is_no_sum():
     ("mode", "digest", "gates", "go"),
     [
         ("observe", "", {"a": ("Observing", "spec.mode is observe")}, ""),
-        ("act-on-scale", "", {"a": ("NoGo", "nobody has given a go")}, "none"),
-        ("act-on-scale", "sha256:x", {"a": ("NoGo", "what was approved has changed")}, "void"),
+        ("act-on-scale", "", {"a": ("NotApproved", "nobody has given a go")}, "none"),
+        ("act-on-scale", "sha256:x", {"a": ("NotApproved", "what was approved has changed")}, "void"),
         ("act-on-scale", "sha256:x", {"a": ("Canary", "not in the 10 %")}, "counts"),
     ],
 )

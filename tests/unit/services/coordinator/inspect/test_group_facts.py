@@ -238,6 +238,15 @@ def test_a_simulation_changes_nothing_and_says_what_the_nodes_take() -> None:
     assert tree_of(scene.core).units == before
 
 
+def test_a_simulated_job_fits_on_nodes_that_are_kept_for_what_it_asks_for() -> None:
+    scene = with_queues()
+    kept = make_node("g0").allocatable(cpu="8", **{"nvidia.com/gpu": "8"}).taint("nvidia.com/gpu", "NoSchedule")
+    scene.add_node(kept.node())
+    scene.run()
+    job = Job("speech", "lab", 4, 2, (("cpu", 1000), ("nvidia.com/gpu", 2)))
+    assert in_one_go(simulated(scene.core, job, scene.now)).fits == 4
+
+
 def test_units_that_had_their_turn_or_lack_members_are_shown_as_waiting_in_their_queue() -> None:
     scene = scene_with(1)
     scene.core.queues.change("small", Queue("small", namespaces=("default",)))

@@ -22,7 +22,7 @@ from services.coordinator.inspect.nodes import (
 from services.coordinator.inspect.overview import decisions, overview, queue_counts, queue_page, units
 from services.coordinator.inspect.throughput import LATENCY_WINDOW_S, Quantiles, Throughput
 from shared.kube.label_selectors import parse_label_selector
-from shared.model.cluster_events import NodeDeleted
+from shared.model.cluster_events import NodeDeleted, PodDeleted
 from shared.scheduling.places import Place
 from shared.wire.records import Drained, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
@@ -45,6 +45,33 @@ def begun(*nodes: str, agents: int = 2, intents: tuple[IntentRecord, ...] = ()) 
 
 
 # --- queue ----------------------------------------------------------------------------------------------------------
+
+
+def test_pods_with_scheduling_gates_are_listed_and_counted_as_status_counts_them() -> None:
+    scene = Scene()
+    scene.add_node(make_node("n0").node())
+    scene.begin()
+    scene.run()
+    for number in range(5):
+        pod = make_pod(f"g{number}")
+        pod.json["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+        scene.add_pod(pod.pod())
+    scene.add_pod(make_pod("big").cpu("64").pod())
+    scene.run()
+    counts, found, after = queue_counts(scene.core), list[str](), 0
+    while True:
+        page, more = queue_page(scene.core, scene.now, after=after, limit=2)
+        found += [f"{pod.name} {pod.place} {pod.reason}" for pod in page]
+        if more is None:
+            break
+        after = more
+    gated = [f"g{number} gated SchedulingGated" for number in range(5)]
+    assert found == ["big unschedulable NodeResourcesFit", *gated]
+    assert counts["gated"] == overview(scene.core, Throughput(), scene.now).queue.gated == 5
+    assert [pod.name for pod in queue_page(scene.core, scene.now, place=Place.GATED)[0]] == [g[:2] for g in gated]
+    assert queue_page(scene.core, scene.now, place=Place.BACKOFF)[0] == []
+    scene.deliver(PodDeleted("uid-g0"))
+    assert queue_counts(scene.core)["gated"] == 4
 
 
 def test_the_queue_is_paged_in_order_of_arrival_and_by_place() -> None:

@@ -13,6 +13,7 @@ from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_facts import find_group
 from services.coordinator.inspect.overview import queue_counts, queue_page
 from services.coordinator.inspect.pending import GROUPED, Judge, Picture, judge_of, painted
+from services.coordinator.inspect.queue_facts import queue_facts, queue_totals
 from services.coordinator.inspect.units import why
 from shared.model.pod import Pod
 from shared.model.queue import QUEUE_LABEL, Queue
@@ -119,6 +120,45 @@ def test_a_taint_taken_from_nodes_lets_in_as_many_as_fit_there() -> None:
     scene.run()
     found = helps(scene)
     assert found["remove_taint"] == ("tolerate gpu=yes:NoSchedule, or take it from g0, g1", 4)
+
+
+def test_nodes_that_are_kept_for_a_resource_are_no_advice_to_pods_that_do_not_ask_for_it() -> None:
+    gpus = make_node("g0").allocatable(**{"nvidia.com/gpu": "8"}).taint("nvidia.com/gpu", "NoSchedule").node()
+    scene = begun(gpus, make_node("n0").node())
+    for name, requests in (("plain", {"cpu": "5"}), ("gpu", {"cpu": "1", "nvidia.com/gpu": "1"})):
+        scene.add_pod(make_pod(name).request(**requests).pod())
+    scene.run()
+    advised = {group.oldest_pod: {one.kind for one in group.helps} for group in picture(scene).groups}
+    assert "tolerate" not in advised["default/plain"]
+    assert "tolerate" in advised["default/gpu"]
+    changes = [
+        group["change"].partition(";")[0]
+        for pod in ("uid-plain", "uid-gpu")
+        for group in explain(scene.core, scene.pods[pod], {}, scene.now)["nodes"]["groups"]
+        if group["plugin"] == "TaintToleration"
+    ]
+    assert changes == ["add a node without nvidia.com/gpu:NoSchedule", "tolerate nvidia.com/gpu:NoSchedule"]
+
+
+def test_a_pod_whose_claim_is_not_there_is_not_helped_by_a_node() -> None:
+    scene = begun(make_node("n0").node())
+    pod = make_pod("p").cpu("1")
+    pod.json["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
+    scene.add_pod(pod.pod())
+    scene.run()
+    ((group,)) = picture(scene).groups
+    assert [(one.kind, one.text) for one in group.helps] == [
+        ("other", "create the claim that it names, or name one that can be used")
+    ]
+
+
+def test_two_amounts_to_ask_for_are_two_changes() -> None:
+    scene = begun(make_node("n0").node(), make_node("n1").label(arch="arm").allocatable(cpu="2").node())
+    scene.add_pod(make_pod("big").cpu("16").pod())
+    scene.add_pod(make_pod("arm").cpu("16").select(arch="arm").pod())
+    scene.run()
+    told = {one.text: (one.lets_in, one.of) for one in picture(scene).helps if one.kind == "fewer_requests"}
+    assert told == {"ask for at most 4 cpu": (1, 1), "ask for at most 2 cpu": (1, 1)}
 
 
 def test_a_cordoned_node_that_other_rules_refuse_too_is_not_to_be_uncordoned() -> None:
@@ -246,6 +286,20 @@ def test_pods_that_are_not_supported_or_cannot_be_read_are_counted_with_their_re
     assert picture(scene).pods == 2
 
 
+def test_pods_with_scheduling_gates_are_a_group_beside_those_that_wait_for_us() -> None:
+    scene = begun(make_node("n0").node())
+    pod = make_pod("g")
+    pod.json["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    scene.add_pod(pod.pod())
+    scene.add_pod(make_pod("big").cpu("64").pod())
+    scene.run()
+    found = picture(scene)
+    assert (found.pods, found.gated, found.classes) == (1, 1, 1)
+    told = {group.reason: (group.pods, group.message, group.helps) for group in found.groups}
+    assert told["SchedulingGated"] == (1, "waiting for scheduling gates: [example.com/wait]", [])
+    assert {one.reason: one.pods for one in found.by_reason} == {"SchedulingGated": 1, "NodeResourcesFit": 1}
+
+
 def test_without_nodes_and_without_agents_the_reason_says_so() -> None:
     nobody = Scene(agents=0)
     nobody.add_node(make_node("n0").node())
@@ -342,6 +396,11 @@ def test_a_pod_with_an_unknown_queue_has_one_reason_and_one_with_a_full_one_anot
         assert pod.condition[1] == REASONS[group.reason].condition
         answer = explain(scene.core, pod, {}, scene.now)
         assert (answer["queue"]["reason"], answer["queue"]["page"]) == (group.reason, group.page)
+    for queue, reason in (("nowhere", "QueueUnusable"), ("small", "QueueQuota")):
+        facts = queue_facts(scene.core, queue, scene.now, units=True)
+        assert facts is not None
+        assert [unit.reason for unit in facts.pending] == [reason]
+    assert (queue_totals(scene.core).total, queue_totals(scene.core).problems) == (1, 1), "a name is no Queue"
 
 
 def test_pending_and_explain_say_one_figure_of_how_much_to_ask_for() -> None:

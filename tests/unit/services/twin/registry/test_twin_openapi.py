@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from services.twin.registry.discovery import openapi, openapi_v2
+from services.twin.registry.registry import TwinRegistry
 from tests.unit.services.twin.twin_scene import Scene
 
 MAX_BYTES = 512 * 1024
@@ -74,6 +77,64 @@ def test_a_group_version_brings_all_types_it_needs(path: str) -> None:
     assert document is not None
     found = document["components"]["schemas"]
     assert {one.removeprefix("#/components/schemas/") for one in references(found)} <= found.keys()
+
+
+def defined() -> Scene:
+    """A scene with the definition of Queues."""
+    scene = Scene()
+    definition = yaml.safe_load(Path("k8s/base/queues-crd.yaml").read_text())
+    scene.create(
+        "customresourcedefinitions.apiextensions.k8s.io", definition["metadata"]["name"], spec=definition["spec"]
+    )
+    return scene
+
+
+def published(registry: TwinRegistry) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The schemas of both versions by kind; every kind that one has, the other has."""
+    found: list[dict[tuple[str, str, str], dict[str, Any]]] = [{}, {}]
+    for group, version in registry.group_versions():
+        document = openapi.document(registry, f"apis/{group}/{version}" if group else f"api/{version}")
+        assert document is not None
+        schemas = document["components"]["schemas"]
+        assert {one.removeprefix("#/components/schemas/") for one in references(schemas)} <= schemas.keys()
+        for schema in schemas.values():
+            for one in schema.get("x-kubernetes-group-version-kind", ()):
+                found[0][one["group"], one["version"], one["kind"]] = schema
+    for schema in openapi_v2.definitions(registry).values():
+        for one in schema.get("x-kubernetes-group-version-kind", ()):
+            found[1][one["group"], one["version"], one["kind"]] = schema
+    assert found[0].keys() == found[1].keys()
+    return found[1]
+
+
+def test_every_kind_that_discovery_lists_is_published_custom_ones_too() -> None:
+    registry = defined().registry
+    served = {
+        (group, version, kind.info.kind)
+        for group, version in registry.group_versions()
+        for kind in registry.kinds_of(group, version)
+    }
+    found = published(registry)
+    assert served == found.keys()
+    assert ("conclave.io", "v1alpha1", "Queue") in found
+    queue = found["conclave.io", "v1alpha1", "Queue"]["properties"]
+    assert queue["metadata"] == {
+        **queue["metadata"],
+        "$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+    }
+    assert queue["spec"]["properties"]["guaranteed"]["description"]
+
+
+def test_a_definition_that_changes_changes_the_digest_that_clients_keep() -> None:
+    scene = defined()
+    path, name = "apis/conclave.io/v1alpha1", "customresourcedefinitions.apiextensions.k8s.io"
+    before = openapi.index(scene.registry)["paths"]
+    definition = scene.registry.stored(scene.registry.kind(name), "", "queues.conclave.io").fresh()
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "Another one."
+    scene.update(name, "queues.conclave.io", definition)
+    after = openapi.index(scene.registry)["paths"]
+    assert after[path] != before[path]
+    assert after["api/v1"] == before["api/v1"]
 
 
 def test_lists_that_merge_name_their_key() -> None:

@@ -30,5 +30,5 @@ def test_one_agent_earns_the_mean_of_what_the_services_do():
 def test_a_graph_of_another_size_is_refused_where_the_weights_are_for_one():
     check_size("karma", 0, 7)
     check_size("dqn", 4, 4)
-    with pytest.raises(ConfigError, match="policy dqn: its weights are for 4 services, the graph has 7; train anew"):
+    with pytest.raises(ConfigError, match="policy dqn: its weights are for 4 services, the graph has 7; train again"):
         check_size("dqn", 4, 7)
