@@ -4,6 +4,7 @@
 import { get, segment, told } from "./api.js";
 import { fill, h } from "./dom.js";
 import { amount, count, figure, plural, score, seconds } from "./format.js";
+import { nodeLink } from "./names.js";
 import { meter, pairs, plainTable } from "./table.js";
 
 const STATES = { bound: "is-good", pending: "is-warn", placing: "is-warn", invalid: "is-bad", evicted: "is-bad", gone: "" };
@@ -24,8 +25,8 @@ function parts(answer) {
   return [
     h("div", {}, h("span", { class: `tag ${STATES[answer.state] ?? ""}` }, answer.state), " ", answer.summary),
     pairs([
-      ["Node", answer.node && h("a", { href: `#/nodes/${segment(answer.node)}` }, answer.node)],
-      ["Nominated to", answer.nominated_node],
+      ["Node", answer.node && nodeLink(answer.node)],
+      ["Nominated to", answer.nominated_node && nodeLink(answer.nominated_node)],
       ["Placed by", answer.policy],
       ["Priority", answer.priority],
       ["Condition", [answer.condition?.reason, answer.condition?.message].filter(Boolean).join(": ")],
@@ -72,10 +73,6 @@ function decision(made) {
       meter(span > 0 ? (row.score - low) / span : 0, score(row.score), { warns: false }),
       row.accepted ? "take it" : "better not"])),
   );
-}
-
-export function nodeLink(name) {
-  return h("a", { href: `#/nodes/${segment(name)}` }, name);
 }
 
 /** "namespace/name" as a link to its explanation. */

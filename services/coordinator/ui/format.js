@@ -64,16 +64,11 @@ export function percent(share) {
   return Number.isFinite(share) ? `${Math.round(share * 100)} %` : NONE;
 }
 
-/** Millicores, rounded: 250m, 1.50, 31.5. */
-export function cores(millis) {
-  if (!Number.isFinite(millis)) return NONE;
-  if (millis % 1000 === 0) return WHOLE.format(millis / 1000);
-  return millis < 1000 ? `${Math.round(millis)}m` : figure(millis / 1000);
-}
+const CORES = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 3 });
 
-/** Millicores as Kubernetes writes them, exact: 1500m, 2; from a thousand on with a comma. */
-function quantity(millis) {
-  return millis % 1000 === 0 ? WHOLE.format(millis / 1000) : `${millis}m`;
+/** CPU in cores, from millicores, exact and always in the same style: 0.25, 1.5, 1,353.3, 4,000. */
+export function cores(millis) {
+  return Number.isFinite(millis) ? CORES.format(millis / 1000) : NONE;
 }
 
 /** Bytes with binary prefixes. */
@@ -84,9 +79,9 @@ export function bytes(value) {
   return `${WHOLE.format(value)} B`;
 }
 
-/** An amount of a named resource; CPU exact. */
+/** An amount of a named resource. */
 export function amount(resource, value) {
-  if (resource === "cpu" || resource === "cpu_millis") return quantity(value);
+  if (resource === "cpu" || resource === "cpu_millis") return cores(value);
   if (/memory|storage|hugepages/.test(resource)) return bytes(value);
   return count(value);
 }

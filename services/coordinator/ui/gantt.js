@@ -47,7 +47,7 @@ export class Gantt {
     line.style.left = `${now * 100}%`;
     const bars = h("div", { class: "gantt-bars" }, line, row.bars.map((bar) => this.#bar(bar)));
     bars.style.height = `${row.lanes * LANE_PX}px`;
-    return h("div", { class: "gantt-row" }, h("span", { class: "gantt-name small", title: row.node }, row.node), bars);
+    return h("div", { class: "gantt-row" }, h("span", { class: "gantt-name small" }, nodeName(row.node)), bars);
   }
 
   #bar({ span, job, lane, lanes, left, width, expected }) {

@@ -4,6 +4,7 @@
 
 import { get } from "./api.js";
 import { Reading } from "./reading.js";
+import { PLACES } from "./waiting.js";
 
 export const RANGES = { "5m": 300_000, "1h": 3_600_000 };
 const STEP_MS = 10_000;
@@ -44,7 +45,7 @@ export class History extends EventTarget {
     const per_s = (field) => (same ? Math.max(0, (now[field] - this.#before[field]) / elapsed) : null);
     this.#before = now;
     this.#fine.push({
-      at, step: 1000, placed: now.rates?.pods_per_s_10s, queue: now.queue ?? {}, p50: now.latency_ms?.p50, p99: now.latency_ms?.p99,
+      at, step: 1000, placed: now.rates?.pods_per_s_10s, queue: now.queue ?? {}, p50: now.latency_ms?.p50 || null, p99: now.latency_ms?.p99 || null,
       conflicts: per_s("conflicts"), alloc: Object.fromEntries((now.resources ?? []).map((one) => [one.name, one.share])),
     });
     const oldest = at - RANGES["5m"];
@@ -86,7 +87,7 @@ export class History extends EventTarget {
       const at = Math.floor((time * 1000) / STEP_MS) * STEP_MS;
       this.#steps.set(at, {
         at, step: step_s * 1000, told: true, placed: of("bound_per_s", i), evicted: of("evicted_per_s", i),
-        queue: Object.fromEntries(["active", "backoff", "unschedulable", "in_flight", "gated"].map((place) => [place, of(`pending_${place}`, i)])),
+        queue: Object.fromEntries(PLACES.map((place) => [place, of(`pending_${place}`, i)])),
         p50: of("latency_p50_ms", i), p99: of("latency_p99_ms", i), turn: of("turn_longest_ms", i), busy: of("turn_busy_share", i),
         events: of("events_waiting", i), writes: of("writes_queued", i), health: of("health", i), notReady: of("nodes_not_ready", i),
         alloc: Object.fromEntries(Object.entries(allocation).map(([name, list]) => [name, list[i] ?? null])),

@@ -5,6 +5,7 @@ import { keep, state } from "./address.js";
 import { get } from "./api.js";
 import { fill, h, setText } from "./dom.js";
 import { count, percent, plural } from "./format.js";
+import { learn } from "./names.js";
 import { NodeMap, NOT_READY, PRESSURE, shades, UNOWNED } from "./node_map.js";
 import { Reading } from "./reading.js";
 import { sheet } from "./table.js";
@@ -57,6 +58,7 @@ export function mapSheet(go) {
     paint();
     // an answer to what was asked before somebody chose again is not shown as the new grouping
     if (asked !== state("group")) return;
+    learn(found.names);
     map.show(found);
     performance.mark("nodes-drawn");
     const total = found.names.length;

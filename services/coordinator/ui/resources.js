@@ -28,3 +28,13 @@ export function share(node, name) {
   const offered = node.allocatable?.[name] ?? 0;
   return offered ? (node.requested?.[name] ?? 0) / offered : null;
 }
+
+/** Of [{name, share}] the fullest; null where nothing is offered of any. */
+export function fullest(list) {
+  return list.filter((one) => Number.isFinite(one.share)).reduce((best, one) => (best && best.share >= one.share ? best : one), null);
+}
+
+/** Of shares by name the fullest resource that only some nodes have: GPUs and other devices; null: there is none. */
+export function fullestDevice(shares) {
+  return fullest(Object.entries(shares ?? {}).filter(([name]) => isExtended(name)).map(([name, share]) => ({ name, share })));
+}

@@ -3,8 +3,9 @@
 
 import { get, segment, told } from "./api.js";
 import { fill, h } from "./dom.js";
-import { nodeLink, podLink } from "./explain.js";
+import { podLink } from "./explain.js";
 import { count, plural } from "./format.js";
+import { nodeLink } from "./names.js";
 
 const SHOWN = 5;
 

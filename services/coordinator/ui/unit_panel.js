@@ -3,10 +3,12 @@
 import { get, segment, told } from "./api.js";
 import { fill, h } from "./dom.js";
 import { amount, count, percent, plural, seconds } from "./format.js";
+import { nodeLink } from "./names.js";
 import { quotaBar } from "./quota.js";
 import { resourceWord } from "./resources.js";
 import { pairs, plainTable } from "./table.js";
 import { unitExplained } from "./unit_explain.js";
+import { placeWords } from "./waiting.js";
 
 const PHASES = { waiting: "is-warn", placing: "", running: "is-good", broken: "is-bad" };
 const SOURCES = { pod: "a lone pod", podgroup: "PodGroup", "x-podgroup": "PodGroup (scheduling.x-k8s.io)", job: "Job" };
@@ -50,7 +52,7 @@ export function whyWaits(unit) {
 
 function unitParts(unit) {
   const topology = unit.topology;
-  const states = Object.entries(unit.states ?? {}).sort((a, b) => b[1] - a[1]).map(([state, number]) => `${count(number)} ${state.replaceAll("_", " ")}`);
+  const states = Object.entries(unit.states ?? {}).sort((a, b) => b[1] - a[1]).map(([state, number]) => `${count(number)} ${placeWords(state)}`);
   return [
     h("div", {}, phaseTag(unit), " ", `${count(unit.bound)} of ${plural(unit.members, "member")} on nodes, at least ${count(unit.min_member)} or none`),
     unit.problem ? h("p", { class: "error" }, unit.problem) : null,
@@ -69,7 +71,7 @@ function unitParts(unit) {
     ]),
     unit.bound < unit.members ? unitExplained(unit.namespace, unit.name) : null,
     unit.victims?.length ? h("section", { "aria-label": "Asked to leave for it" }, h("h3", {}, `${plural(unit.victims.length, "pod")} asked to leave for it`),
-      plainTable("Asked to leave for it", ["Pod", "Node", { title: "Priority", number: true }, "Outcome", { title: "Ago", number: true }], unit.victims.map((one) => [one.pod, one.node, one.priority, one.outcome || "–", seconds(one.ago_s)]))) : null,
+      plainTable("Asked to leave for it", ["Pod", "Node", { title: "Priority", number: true }, "Outcome", { title: "Ago", number: true }], unit.victims.map((one) => [one.pod, nodeLink(one.node), one.priority, one.outcome || "–", seconds(one.ago_s)]))) : null,
     members(unit),
   ];
 }
@@ -81,8 +83,8 @@ function members(unit) {
   return h("section", { "aria-label": "Members" }, h("h3", {}, plural(unit.members, "member")),
     plainTable("Members", ["Member", "State", "Node", { title: "Attempts", number: true }, { title: "Waiting for", number: true }], listed.slice(0, SHOWN).map((one) => [
       [h("a", { href: `#/pods/${segment(unit.namespace)}/${segment(one.name)}` }, one.name), one.message ? h("div", { class: "soft small breakable" }, one.message) : null],
-      one.state.replaceAll("_", " "),
-      one.node ? h("a", { href: `#/nodes/${segment(one.node)}` }, one.node) : one.nominated_node ? [h("span", { class: "soft" }, "held: "), one.nominated_node] : "–",
+      placeWords(one.state),
+      one.node ? nodeLink(one.node) : one.nominated_node ? [h("span", { class: "soft" }, "held: "), nodeLink(one.nominated_node)] : "–",
       count(one.attempts), one.waiting_s === null ? "–" : seconds(one.waiting_s)])),
     rest > 0 ? h("p", { class: "soft small" }, `and ${count(rest)} more`) : null);
 }
