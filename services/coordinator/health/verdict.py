@@ -20,7 +20,7 @@ NEVER = float("inf")
 OK, DEGRADED, BAD = "ok", "degraded", "bad"
 LEVELS = {OK: 0, DEGRADED: 1, BAD: 2}
 
-RUNBOOK = "docs/operations/runbooks.md#{anchor}"
+RUNBOOKS = "docs/operations/runbooks.md"
 NAMES_TOLD = 5
 
 ROLLED_BACK_TOLD_S = 3600.0
@@ -220,9 +220,10 @@ RULES: tuple[Rule, ...] = (
 
 
 class Verdicts:
-    """Remembers since when each finding holds, over one term."""
+    """Remembers since when each finding holds, over one term. ``runbooks``: the page whose sections findings name."""
 
-    def __init__(self) -> None:
+    def __init__(self, runbooks: str = RUNBOOKS) -> None:
+        self._runbooks = runbooks
         self._since: dict[str, tuple[float, str]] = {}
         self.health = Health(verdict=OK, since="", findings=[])
 
@@ -255,5 +256,5 @@ class Verdicts:
             message=rule.message(seen),
             remedy=rule.remedy,
             alert=rule.alert,
-            runbook=RUNBOOK.format(anchor=rule.alert.lower()),
+            runbook=f"{self._runbooks}#{rule.alert.lower()}",
         )

@@ -1,8 +1,9 @@
 // Why a pod is where it is: the leader's own explanation, laid out. Shows what there is and leaves out what is missing;
 // adds no judgement of its own.
 
-import { get, segment, told } from "./api.js";
-import { fill, h } from "./dom.js";
+import { answerInto } from "./answer.js";
+import { segment } from "./api.js";
+import { h } from "./dom.js";
 import { amount, count, figure, plural, score, seconds } from "./format.js";
 import { nodeLink } from "./names.js";
 import { meter, pairs, plainTable } from "./table.js";
@@ -12,13 +13,8 @@ const OUTCOMES = { asked: "asked to leave", evicted: "evicted", refused: "its ev
 const SHOWN = 5;
 
 /** Fills `place` with the explanation of a pod. */
-export async function explainInto(place, namespace, name) {
-  fill(place, h("p", { class: "soft", role: "status" }, "Asking the leader …"));
-  try {
-    fill(place, parts(await get(`/v1/pods/${segment(namespace)}/${segment(name)}/explain`)));
-  } catch (error) {
-    fill(place, h("p", { class: "error", role: "alert" }, told(error)));
-  }
+export function explainInto(place, namespace, name) {
+  return answerInto(place, `/v1/pods/${segment(namespace)}/${segment(name)}/explain`, parts);
 }
 
 function parts(answer) {

@@ -15,6 +15,8 @@ export class History extends EventTarget {
   #before = null;
   #last = "";
   #reading;
+  /** What this clock is ahead of the leader's, milliseconds: the leader's steps are drawn by ours. */
+  #ahead = 0;
 
   constructor() {
     super();
@@ -40,6 +42,7 @@ export class History extends EventTarget {
   /** One overview of the stream. */
   add(now) {
     const at = Date.now();
+    this.#ahead = aheadOf(at, now.time, this.#ahead);
     const elapsed = this.#before ? Math.max(0.2, (Date.parse(now.time) - Date.parse(this.#before.time)) / 1000) : 1;
     const same = this.#before && this.#before.leader?.term === now.leader?.term;
     const per_s = (field) => (same ? Math.max(0, (now[field] - this.#before[field]) / elapsed) : null);
@@ -56,10 +59,8 @@ export class History extends EventTarget {
   samples(range) {
     const now = Date.now();
     const from = now - RANGES[range];
-    const fine = range === "5m" ? this.#fine : this.#tail();
-    const until = fine.length ? fine[0].at : Infinity;
-    const steps = [...this.#steps.values()].filter((one) => one.at >= from && one.at < until).sort((a, b) => a.at - b.at);
-    return [...steps, ...fine.filter((one) => one.at >= from)];
+    const fine = (range === "5m" ? this.#fine : this.#tail()).filter((one) => one.at >= from);
+    return merged([...this.#steps.values()].filter((one) => one.at >= from), fine);
   }
 
   /** Steps alone: what only the leader measures. */
@@ -84,7 +85,7 @@ export class History extends EventTarget {
   #take({ times = [], series = {}, allocation = {}, step_s = 10 }) {
     const of = (name, i) => series[name]?.[i] ?? null;
     times.forEach((time, i) => {
-      const at = Math.floor((time * 1000) / STEP_MS) * STEP_MS;
+      const at = Math.floor((time * 1000 + this.#ahead) / STEP_MS) * STEP_MS;
       this.#steps.set(at, {
         at, step: step_s * 1000, told: true, placed: of("bound_per_s", i), evicted: of("evicted_per_s", i),
         queue: Object.fromEntries(PLACES.map((place) => [place, of(`pending_${place}`, i)])),
@@ -102,4 +103,20 @@ export class History extends EventTarget {
     const oldest = Date.now() - RANGES["1h"] - STEP_MS;
     for (const at of this.#steps.keys()) if (at < oldest) this.#steps.delete(at);
   }
+}
+
+/** Less than this between two clocks is the way of the answer. */
+const SKEW_MS = 2000;
+
+/** What our clock is ahead of that which told `time`, where it is more than the way takes; `before` where nothing can be told. */
+export function aheadOf(now, time, before = 0) {
+  const ahead = now - Date.parse(time ?? "");
+  if (!Number.isFinite(ahead)) return before;
+  return Math.abs(ahead) > SKEW_MS ? ahead : 0;
+}
+
+/** Steps and seconds in order of time, each step only where no second of it is known: also in a gap between seconds. */
+export function merged(steps, fine) {
+  const known = new Set(fine.map((one) => Math.floor(one.at / STEP_MS)));
+  return [...steps.filter((one) => !known.has(Math.floor(one.at / STEP_MS))), ...fine].sort((a, b) => a.at - b.at);
 }

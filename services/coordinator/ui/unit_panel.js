@@ -1,7 +1,8 @@
 // One pod group with its members, and one queue with the units that wait in it: each in the drawer.
 
-import { get, segment, told } from "./api.js";
-import { fill, h } from "./dom.js";
+import { answerInto } from "./answer.js";
+import { segment } from "./api.js";
+import { h } from "./dom.js";
 import { amount, count, percent, plural, seconds } from "./format.js";
 import { nodeLink } from "./names.js";
 import { quotaBar } from "./quota.js";
@@ -16,21 +17,12 @@ const SHOWN = 200;
 
 /** Fills `place` with a pod group. */
 export function unitInto(place, namespace, name) {
-  return into(place, `/v1/units/${segment(namespace)}/${segment(name)}`, unitParts);
+  return answerInto(place, `/v1/units/${segment(namespace)}/${segment(name)}`, unitParts);
 }
 
 /** Fills `place` with a queue. */
 export function queueInto(place, name) {
-  return into(place, `/v1/queues/${segment(name)}`, queueParts);
-}
-
-async function into(place, path, parts) {
-  fill(place, h("p", { class: "soft", role: "status" }, "Asking the leader …"));
-  try {
-    fill(place, parts(await get(path)));
-  } catch (error) {
-    fill(place, h("p", { class: "error", role: "alert" }, told(error)));
-  }
+  return answerInto(place, `/v1/queues/${segment(name)}`, queueParts);
 }
 
 /** What a unit does, as a tag. */
