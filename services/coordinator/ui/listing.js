@@ -151,7 +151,8 @@ export class Listing {
 
   #draw() {
     const found = this.found();
-    const rows = this.#fold ? folded(found, this.#fold, this.#unfolded) : found;
+    // who searches looks for one of them
+    const rows = this.#fold && !this.value("q") ? folded(found, this.#fold, this.#unfolded) : found;
     const pages = Math.max(1, Math.ceil(rows.length / this.#rows));
     const page = Math.min(pages, Math.max(1, Number(this.value("page")) || 1));
     const from = (page - 1) * this.#rows;

@@ -4,9 +4,10 @@ Why: a bound on a whole route keeps the process alive, but one caller could fill
 that are remembered are bounded; one that is pushed out begins anew. One too many is told so at once, nobody waits.
 
 Reads of the admin API yield to scheduling: while the leader's event loop runs late and stays late, they get the last
-copies, and new answers only in a tenth of its time. A timer measures how late the loop runs it. One late turn is none of our business; late all the time for
-``INTERVAL_S`` means that work piles up faster than it is done (CoDel, RFC 8289: the minimum over an interval, not the
-mean), and each read would wait for seconds behind it. The timer runs only while somebody asks.
+copies, and new answers only in a tenth of its time. A timer measures how late the loop runs it. One late turn is none
+of our business; late all the time for ``INTERVAL_S`` means that work piles up faster than it is done (CoDel, RFC 8289:
+the minimum over an interval, not the mean), and each read would wait for seconds behind it. The timer runs only while
+somebody asks.
 """
 
 from __future__ import annotations

@@ -24,12 +24,14 @@ from services.coordinator.health.verdict import (
     FAILOVER_S,
     OK,
     RULES,
+    RUNBOOKS,
     SETTLING_S,
     Health,
     Signals,
     Verdicts,
 )
 from services.coordinator.inspect.throughput import Throughput
+from services.coordinator.settings import CoordinatorSettings
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.records import Paused, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
@@ -252,6 +254,21 @@ def test_a_candidate_that_is_withdrawn_is_told_for_an_hour_and_one_that_wins_is_
         assert watched.codes == told
         watched.pass_(3601)
         assert watched.codes == []
+
+
+@pytest.mark.parametrize("url", ["", "https://wiki/conclave/runbooks", "http://[fd00::7]:8701/ui/runbooks.html"])
+def test_findings_lead_to_the_runbooks_of_the_setting(url: str) -> None:
+    settings = CoordinatorSettings(runbooks_url=url)
+    found = lasting(Signals(agents=2, nodes=3, paused_by="ann"), Verdicts(settings.runbooks_url or RUNBOOKS)).findings
+    assert [one.runbook for one in found] == [f"{url or 'docs/operations/runbooks.md'}#conclaveschedulingpaused"]
+
+
+@pytest.mark.parametrize(
+    "url", ["wiki/runbooks", "javascript:alert(1)", "https://wiki/#/runbooks", "ftp://x/y", "https:// x"]
+)
+def test_an_address_of_runbooks_that_nobody_could_follow_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"runbooks_url: .* give one without #"):
+        CoordinatorSettings(runbooks_url=url)
 
 
 def test_the_metrics_tell_the_verdict_and_each_finding() -> None:

@@ -7,12 +7,14 @@ from collections.abc import Generator
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import asdict
 
 from services.coordinator.core.events import ControlSeen
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_facts import find_group
-from services.coordinator.inspect.overview import queue_counts, queue_page
+from services.coordinator.inspect.overview import overview, queue_counts, queue_page
 from services.coordinator.inspect.pending import GROUPED, Judge, Picture, judge_of, painted
+from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.inspect.units import why
 from shared.model.pod import Pod
 from shared.model.queue import QUEUE_LABEL, Queue
@@ -244,6 +246,21 @@ def test_pods_that_are_not_supported_or_cannot_be_read_are_counted_with_their_re
     scene.add_pod(make_pod("claims").cpu("1").set(resourceVersion="2").pod())
     scene.run()
     assert picture(scene).pods == 2
+
+
+def test_the_overview_the_queue_and_the_reasons_count_the_same_pods_that_wait() -> None:
+    scene = scene_with(2)
+    add_members(scene, 3)  # of a group that is not there
+    scene.add_pod(make_pod("big").cpu("64").pod())
+    scene.add_pod(make_pod("broken").cpu("much").pod())
+    gated = make_pod("gated").cpu("1")
+    gated.json["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    scene.add_pod(gated.pod())
+    scene.run(batch=100)
+    found, counts = picture(scene), queue_counts(scene.core)
+    assert (counts["gated"], counts["unschedulable"], counts["unsupported"]) == (4, 1, 1)
+    assert sum(counts.values()) == found.pods + found.gated == 6
+    assert asdict(overview(scene.core, Throughput(), scene.now).queue) == counts
 
 
 def test_without_nodes_and_without_agents_the_reason_says_so() -> None:
