@@ -58,6 +58,7 @@ def _group(number: int, nodes: int, text: str) -> Json:
     return {
         "reason": reason, "plugins": reason.split("+") if judged else [],
         "namespace": f"team-{number % 6}{text}", "priority": 100 * (number % 3), "class": f"{number:08x}",
+        "namespaces": [f"team-{number % 6}{text}"], "priorities": [100 * (number % 3)],
         "pods": pods, "places": {"unschedulable": pods - 3, "backoff": 3}, "oldest_s": 606.2 - number,
         "oldest_pod": f"team-{number % 6}/train-{number}{text}",
         "requests": {"cpu_millis": 500 + number, "memory_bytes": 1 << 30, "nvidia.com/gpu": 1},

@@ -21,8 +21,8 @@ class Stub:
     """``async with Stub() as stub``: served at ``stub.url``, and there again after ``stop`` and ``start``.
 
     ``figures.leader`` None: 503 ``no_leader``. ``streams`` False: 429 for a stream. ``mute``: streams stay open and
-    say nothing. ``busy``: paths that are told 429, with the seconds after which to ask again. ``old``: the age of copies,
-    by path. ``asked``: every GET.
+    say nothing. ``busy``: paths that are told 429, with the seconds after which to ask again. ``old``: the age of
+    copies, by path. ``asked``: every GET.
     """
 
     def __init__(self, *, nodes: int = 120, text: str = "", role: str = "admin") -> None:

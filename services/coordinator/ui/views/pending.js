@@ -29,13 +29,13 @@ export function pendingView() {
     columns: [
       { title: "Reason", head: true, wide: true, cell: reasonOf },
       { title: "Class", cell: (one) => [h("code", {}, one.class), asked(one.requests)] },
-      { title: "Namespace", cell: (one) => one.namespace },
-      { title: "Priority", number: true, cell: (one) => one.priority },
+      { title: "Namespace", cell: (one) => (one.namespaces.length > 1 ? h("span", { title: one.namespaces.join(", ") }, plural(one.namespaces.length, "namespace")) : one.namespaces[0]) },
+      { title: "Priority", number: true, cell: (one) => [...new Set([one.priorities[0], one.priorities.at(-1)])].join(" to ") },
       { title: "Pods", number: true, cell: (one) => podsLink(one) },
       { title: "Oldest", number: true, cell: (one) => h("span", { title: one.oldest_pod }, seconds(one.oldest_s)) },
       { title: "Would help", wide: true, cell: (one) => helpList(one.helps) },
     ],
-    keyOf: (one) => `${one.reason}/${one.namespace}/${one.priority}/${one.class}`,
+    keyOf,
     signOf: (one) => JSON.stringify({ ...one, oldest_s: seconds(one.oldest_s) }),
   });
   const earlier = h("button", { type: "button", onclick: () => turn(-1) }, "Earlier");
@@ -50,7 +50,7 @@ export function pendingView() {
     h("div", { class: "column" }, sheet("What would help most", {}, helps), sheet("Groups", {}, table.element, pages)));
 
   function path() {
-    const query = new URLSearchParams({ limit: PAGE });
+    const query = new URLSearchParams({ limit: PAGE, by: "class" });
     for (const name of ["reason", "namespace", "priority", "class", "sort"]) if (state(name)) query.set(name, state(name));
     if (tokens.at(-1)) query.set("continue", tokens.at(-1));
     return `/v1/pending?${query}`;
@@ -83,7 +83,7 @@ export function pendingView() {
   function draw(data) {
     for (const one of data.items) if (one.means) said.set(one.reason, one.means);
     const gated = data.gated ? `, ${count(data.gated)} behind scheduling gates` : "";
-    setText(counts, `${count(data.pods + data.gated)} waiting · ${count(data.pods)} in ${plural(data.groups, "group")} of ${count(data.classes)} ${data.classes === 1 ? "class" : "classes"}${gated}${data.age_s > 5 ? ` · grouped ${seconds(data.age_s)} ago` : ""}`);
+    setText(counts, `${count(data.pods + data.gated)} waiting · ${count(data.pods)} of ${count(data.classes)} ${data.classes === 1 ? "class" : "classes"}${gated}${data.age_s > 5 ? ` · grouped ${seconds(data.age_s)} ago` : ""}`);
     pick(data);
     fill(helps, data.helps?.length ? [h("p", { class: "soft small" }, "Each counted by itself over all groups, the pods of highest priority first."), helpList(data.helps)] : h("p", { class: "soft" }, data.pods ? "Nothing that this leader could name." : "Nothing waits."));
     table.show(data.items, "Nothing waits.");
@@ -94,6 +94,9 @@ export function pendingView() {
   }
   return { title: "Why pending", element, ...together(reading), moved };
 }
+
+/** The leader tells one row for each of these. */
+const keyOf = (one) => `${one.reason}/${one.class}/${one.message}`;
 
 function facet(name, word, rows, choose) {
   const most = Math.max(1, ...rows.map((one) => one.pods));
@@ -123,8 +126,8 @@ function asked(requests) {
 /** To the pods of a group; the queue takes the same words. */
 function podsLink(one) {
   const where = Object.entries(one.places ?? {}).map(([place, pods]) => `${count(pods)} ${placeWords(place)}`).join(", ");
-  const address = to("queue", { reason: one.reason, namespace: one.namespace, priority: String(one.priority), class: one.class });
-  return [h("a", { href: address, "data-focus": `${one.reason}/${one.namespace}/${one.priority}/${one.class}`, "aria-label": `${plural(one.pods, "pod")} of this group` }, count(one.pods)),
+  const address = to("queue", { reason: one.reason, namespace: one.namespace, priority: one.priorities.length > 1 ? "" : String(one.priority), class: one.class });
+  return [h("a", { href: address, "data-focus": keyOf(one), "aria-label": `${plural(one.pods, "pod")} of this group` }, count(one.pods)),
     where ? h("div", { class: "soft small" }, where) : null];
 }
 
