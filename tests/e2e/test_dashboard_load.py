@@ -186,7 +186,7 @@ async def test_pending_pods_are_grouped_filtered_and_followed_to_the_pods() -> N
         await groups.first.get_by_role("link", name=re.compile("pods of this group")).click()
         await expect(tab.page.get_by_role("heading", name="Scheduling queue")).to_be_visible()
         await expect(tab.page.get_by_label("Namespace")).to_have_value("team-2")
-        await expect(tab.page.get_by_label("Rejected by")).to_have_value("NodeAffinity")
+        await expect(tab.page.get_by_label("Reason", exact=True)).to_have_value("NodeAffinity")
         await tab.goto("#/queue?reason=NodeAffinity&class=00000003")
         await expect(rows(tab.page, "Pods in the queue")).to_have_count(1)
         await expect(rows(tab.page, "Pods in the queue")).to_contain_text("batch/train-3")

@@ -265,7 +265,7 @@ async def test_a_column_that_holds_nothing_is_not_shown_and_the_reason_has_room(
         await show(tab, "#/queue")
         headers = tab.page.get_by_role("table", name="Pods in the queue").get_by_role("columnheader")
         await expect(headers.filter(has_text="Nominated to")).to_have_count(0)
-        await expect(headers.filter(has_text="Rejected by")).to_be_visible()
+        await expect(headers.filter(has_text="Reason")).to_be_visible()
         await show(tab, "#/pending")
         table = tab.page.get_by_role("table", name="Groups of pending pods")
         widths = await table.locator("thead th").evaluate_all(

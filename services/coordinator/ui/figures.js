@@ -34,7 +34,7 @@ const PANELS = [
     read: (o) => ({ value: latency(o.latency_ms?.p99), beside: `p50 ${latency(o.latency_ms?.p50)} in 5 min, time held not counted · round p99 ${latency(o.round_ms?.p99)} · ${plural(o.conflicts, "conflict")}, ${plural(o.refusals, "refusal")}` }),
   },
   {
-    label: "Requested of what there is, the fullest resource", words: percent, floor: 1, most: 1,
+    label: "Requested, fullest resource", words: percent, floor: 1, most: 1,
     series: [
       { name: "CPU", colour: "--chart-1", of: (s) => s.alloc?.cpu_millis, fill: true }, { name: "memory", colour: "--chart-2", of: (s) => s.alloc?.memory_bytes },
       { name: (s) => fullestDevice(s.alloc)?.name, colour: "--chart-3", of: (s) => fullestDevice(s.alloc)?.share },

@@ -64,18 +64,23 @@ export function percent(share) {
   return Number.isFinite(share) ? `${Math.round(share * 100)} %` : NONE;
 }
 
-const CORES = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 3 });
+const EXACT = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 3 });
 
-/** CPU in cores, from millicores, exact and always in the same style: 0.25, 1.5, 1,353.3, 4,000. */
+/** An amount of cores or GPUs, exact to a thousandth and always in the same style: 0.25, 1.5, 1,353.3, 4,000. */
+export function exact(value) {
+  return Number.isFinite(value) ? EXACT.format(value) : NONE;
+}
+
+/** CPU in cores, from millicores. */
 export function cores(millis) {
-  return Number.isFinite(millis) ? CORES.format(millis / 1000) : NONE;
+  return exact(millis / 1000);
 }
 
 /** Bytes with binary prefixes. */
 export function bytes(value) {
   if (!Number.isFinite(value)) return NONE;
   for (const [unit, size] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]])
-    if (value >= size) return `${figure(value / size)} ${unit}`;
+    if (value >= size) return `${Number(figure(value / size).replaceAll(",", ""))} ${unit}`;
   return `${WHOLE.format(value)} B`;
 }
 
@@ -83,7 +88,7 @@ export function bytes(value) {
 export function amount(resource, value) {
   if (resource === "cpu" || resource === "cpu_millis") return cores(value);
   if (/memory|storage|hugepages/.test(resource)) return bytes(value);
-  return count(value);
+  return exact(value);
 }
 
 /** "1 pod", "2 pods". */

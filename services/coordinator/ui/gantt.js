@@ -4,8 +4,8 @@
 
 import { fill, h } from "./dom.js";
 import { colouredJobs, jobRows, MOST_LANES, nodeRows } from "./gantt_layout.js";
-import { clock, count, figure, plural } from "./format.js";
-import { nodeName } from "./names.js";
+import { clock, count, exact, plural } from "./format.js";
+import { learn, nodeName } from "./names.js";
 
 const LANE_PX = 9;
 const JOB_PX = 16;
@@ -29,6 +29,7 @@ export class Gantt {
 
   /** `range_s`: how far back; `by`: "job" or "node". */
   show(board, range_s, by) {
+    learn(Object.keys(board.nodes));
     const from = board.now - range_s;
     const to = board.now + range_s * AHEAD;
     const now = (board.now - from) / (to - from);
@@ -77,7 +78,7 @@ export class Gantt {
   }
 }
 
-const gpuWords = (gpus) => `${Number.isInteger(gpus) ? count(gpus) : figure(gpus)} ${gpus === 1 ? "GPU" : "GPUs"}`;
+const gpuWords = (gpus) => `${exact(gpus)} ${gpus === 1 ? "GPU" : "GPUs"}`;
 
 function line(name, beside, bars, height, now) {
   const mark = h("span", { class: "gantt-now", "aria-hidden": "true" });

@@ -60,7 +60,8 @@ export class History extends EventTarget {
     const now = Date.now();
     const from = now - RANGES[range];
     const fine = (range === "5m" ? this.#fine : this.#tail()).filter((one) => one.at >= from);
-    return merged([...this.#steps.values()].filter((one) => one.at >= from), fine);
+    const steps = [...this.#steps.values()].filter((one) => one.at >= from);
+    return merged(steps, completed(fine, [...this.#steps.values()]));
   }
 
   /** Steps alone: what only the leader measures. */
@@ -113,6 +114,16 @@ export function aheadOf(now, time, before = 0) {
   const ahead = now - Date.parse(time ?? "");
   if (!Number.isFinite(ahead)) return before;
   return Math.abs(ahead) > SKEW_MS ? ahead : 0;
+}
+
+/** Seconds with what only steps tell, such as evictions: as the newest step before each of them told it. */
+export function completed(fine, steps) {
+  const told = steps.filter((one) => one.told).sort((a, b) => a.at - b.at);
+  let next = 0;
+  return fine.map((one) => {
+    while (next < told.length && told[next].at <= one.at) next++;
+    return next ? { ...one, evicted: told[next - 1].evicted } : one;
+  });
 }
 
 /** Steps and seconds in order of time, each step only where no second of it is known: also in a gap between seconds. */

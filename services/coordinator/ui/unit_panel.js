@@ -33,7 +33,7 @@ export function phaseTag(unit) {
 /** A link to the unit: a group opens by itself, a lone pod as a pod. */
 export function unitLink(unit) {
   const kind = unit.source === "pod" ? "pods" : "units";
-  return h("a", { href: `#/${kind}/${segment(unit.namespace)}/${segment(unit.name)}`, "data-focus": unit.key }, `${unit.namespace}/${unit.name}`);
+  return h("a", { href: `#/${kind}/${segment(unit.namespace)}/${segment(unit.name)}`, "data-focus": unit.key, title: `${unit.namespace}/${unit.name}` }, `${unit.namespace}/${unit.name}`);
 }
 
 /** Why it waits: the word, and the sentence. */

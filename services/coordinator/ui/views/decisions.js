@@ -13,7 +13,7 @@ const REMEMBERED = 200;
 
 const keyOf = (one) => `${one.uid}/${one.attempt ?? 0}/${one.time}`;
 
-const podLink = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": keyOf(one) }, `${one.namespace}/${one.name}`);
+const podLink = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": keyOf(one), title: `${one.namespace}/${one.name}` }, `${one.namespace}/${one.name}`);
 const chosenScore = (one) => one.considered?.find((other) => other.node === one.node)?.score;
 
 /** Shows decisions once a second, but never while somebody is at the rows. */

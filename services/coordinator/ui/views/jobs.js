@@ -3,7 +3,7 @@
 import { keep, state, to } from "../address.js";
 import { get } from "../api.js";
 import { fill, h, setText } from "../dom.js";
-import { clock, count, figure, percent, plural, seconds } from "../format.js";
+import { clock, count, exact, figure, percent, plural, seconds } from "../format.js";
 import { Gantt } from "../gantt.js";
 import { Listing } from "../listing.js";
 import { Reading, together } from "../reading.js";
@@ -30,7 +30,7 @@ export function jobsView() {
       { title: "Job", head: true, cell: named, sort: (one) => `${one.namespace}/${one.name}` },
       { title: "Phase", cell: (one) => h("span", { class: `tag ${TAGS[one.phase] ?? ""}` }, one.phase), sort: (one) => PHASES.indexOf(one.phase) },
       { title: "Workers", key: "workers", number: true, sort: (one) => one.workers, cell: (one) => [`${count(one.workers)} of ${count(one.target)}`, h("div", { class: "soft small" }, `${count(one.minimum)} to ${count(one.maximum)}`)] },
-      { title: "GPUs", key: "gpus", number: true, sort: (one) => one.gpus, cell: (one) => figure(one.gpus) },
+      { title: "GPUs", key: "gpus", number: true, sort: (one) => one.gpus, cell: (one) => exact(one.gpus) },
       { title: "Progress", key: "progress", sort: (one) => one.progress, cell: (one) => (one.progress === null ? "–" : meter(one.progress, percent(one.progress), { warns: false })) },
       { title: "May end", key: "ends", sort: (one) => one.ends || null, cell: ending },
       { title: "Restarts", key: "restarts", number: true, sort: (one) => one.restarts, cell: (one) => [count(one.restarts), one.lost_steps ? h("div", { class: "soft small" }, `${count(one.lost_steps)} steps lost`) : null] },

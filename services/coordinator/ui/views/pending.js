@@ -82,8 +82,8 @@ export function pendingView() {
   }
   function draw(data) {
     for (const one of data.items) if (one.means) said.set(one.reason, one.means);
-    const gated = data.gated ? `, ${count(data.gated)} behind scheduling gates` : "";
-    setText(counts, `${count(data.pods + data.gated)} waiting · ${count(data.pods)} of ${count(data.classes)} ${data.classes === 1 ? "class" : "classes"}${gated}${data.age_s > 5 ? ` · grouped ${seconds(data.age_s)} ago` : ""}`);
+    const gated = data.gated ? ` · ${count(data.gated)} behind scheduling gates are not listed` : "";
+    setText(counts, `${count(data.pods + data.gated)} waiting · ${count(data.classes)} ${data.classes === 1 ? "class" : "classes"}${gated}${data.age_s > 5 ? ` · grouped ${seconds(data.age_s)} ago` : ""}`);
     pick(data);
     fill(helps, data.helps?.length ? [h("p", { class: "soft small" }, "Each counted by itself over all groups, the pods of highest priority first."), helpList(data.helps)] : h("p", { class: "soft" }, data.pods ? "Nothing that this leader could name." : "Nothing waits."));
     table.show(data.items, "Nothing waits.");

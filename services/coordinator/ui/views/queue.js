@@ -22,7 +22,7 @@ const FOLD = {
     retry_in_s: least(pods.map((one) => one.retry_in_s)),
   }),
 };
-const pod = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": one.uid }, `${one.namespace}/${one.name}`);
+const pod = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": one.uid, title: `${one.namespace}/${one.name}` }, `${one.namespace}/${one.name}`);
 const least = (values) => (values.some(Number.isFinite) ? Math.min(...values.filter(Number.isFinite)) : null);
 const rules = (one) => [...(one.plugins ?? [])].sort().join("+");
 
@@ -37,7 +37,7 @@ export function queueView() {
       { title: "Attempts", number: true, cell: (one) => count(one.attempts), sort: (one) => one.attempts },
       { title: "Tried again in", key: "retry", number: true, cell: (one) => (one.retry_in_s === null || one.retry_in_s === undefined ? "–" : seconds(one.retry_in_s)), sort: (one) => one.retry_in_s },
       { title: "Priority", number: true, cell: (one) => one.priority, sort: (one) => one.priority },
-      { title: "Rejected by", key: "rejected", wide: true, cell: (one) => one.plugins?.join(", ") || "–", sort: rules },
+      { title: "Reason", wide: true, cell: (one) => (one.plugins?.length ? one.plugins.join(", ") : reasonOf(one)) || "–", sort: reasonOf },
       { title: "Nominated to", key: "nominated", cell: (one) => (one.nominated_node ? nodeLink(one.nominated_node) : "–"), sort: (one) => one.nominated_node || null },
     ],
     keyOf: (one) => one.uid,
@@ -47,7 +47,7 @@ export function queueView() {
       { name: "place", label: "Place in the queue", all: "everywhere", options: QUEUED.map((place) => [place, placeWords(place)]) },
       { name: "namespace", label: "Namespace", all: "every namespace", options: [], test: (one, value) => one.namespace === value },
       { name: "priority", label: "Priority", all: "every priority", options: [], test: (one, value) => String(one.priority) === value },
-      { name: "reason", label: "Rejected by", all: "every reason", options: [], test: (one, value) => reasonOf(one) === value },
+      { name: "reason", label: "Reason", all: "every reason", options: [], test: (one, value) => reasonOf(one) === value },
       { name: "class", label: "Class", all: "every class", options: [], test: (one, value) => one.class === undefined || one.class === value },
     ],
     empty: "Nothing waits.",

@@ -19,6 +19,14 @@ def test_steps_fill_the_time_before_and_between_the_seconds_and_never_double_the
     assert run(MERGED, steps=at(10, 20), fine=[]) == [10_000, 20_000]
 
 
+def test_what_only_steps_tell_runs_to_now_too() -> None:
+    script = (
+        "const { completed } = await ui('history.js'); return completed(fine, steps).map((one) => one.evicted ?? null)"
+    )
+    steps = [{"at": 10_000, "told": True, "evicted": 2}, {"at": 20_000, "told": True, "evicted": 3}, {"at": 25_000}]
+    assert run(script, fine=at(9, 10, 15, 20, 28), steps=steps) == [None, 2, 2, 3, 3]
+
+
 def test_a_chart_of_another_clocks_steps_runs_to_now_by_ours() -> None:
     script = "const { aheadOf } = await ui('history.js'); return times.map(([now, then]) => aheadOf(now, then, 7))"
     minute = 60_000
