@@ -300,6 +300,23 @@ async def test_the_map_of_a_gpu_cluster_opens_on_gpus() -> None:
         assert "colour=fullest" in tab.page.url
 
 
+async def test_a_drawer_whose_question_got_no_answer_asks_again_while_it_is_open() -> None:
+    asked: list[str] = []
+
+    async def silent_twice(route: Route) -> None:
+        asked.append(route.request.url)
+        await (route.abort() if len(asked) <= 2 else route.continue_())
+
+    async with page_of(Stub()) as tab:
+        await tab.page.route("**/explain", silent_twice)
+        await tab.goto("#/pods/web/shop-1")
+        drawer = tab.page.locator("dialog.drawer")
+        await expect(drawer.get_by_role("alert")).to_contain_text("does not answer")
+        await expect(drawer).to_contain_text("In the queue")
+        await expect(drawer.get_by_role("alert")).to_have_count(0)
+        assert len(asked) == 3
+
+
 async def test_rows_hold_still_while_somebody_points_at_them() -> None:
     async with page_of(Stub(), viewport={"width": 1360, "height": 1400}) as tab:
         rows = tab.page.get_by_role("table", name="Newest decisions").locator("tbody tr")

@@ -91,3 +91,14 @@ def test_the_column_trouble_tells_every_trouble(one: dict[str, Any], age_s: floa
 def test_what_was_asked_for_is_no_trouble() -> None:
     for one in (scaler(), scaler(go=""), scaler(services=[service(held="Canary: not in the 10 %")])):
         assert run(TROUBLES, one=one, age=0) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "again"), [(0, True), (429, True), (503, True), (404, False), (403, False), (409, False)]
+)
+def test_only_a_refusal_of_the_moment_is_asked_again(status: int, again: bool) -> None:
+    script = """
+        const [{ passes }, { ApiError }] = [await ui('answer.js'), await ui('api.js')];
+        return passes(new ApiError(status, "code", "words"));
+    """
+    assert run(script, status=status) is again
