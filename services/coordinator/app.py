@@ -24,6 +24,7 @@ import structlog
 from services.coordinator.core.core import Core
 from services.coordinator.core.events import Event
 from services.coordinator.health.monitor import Vitals
+from services.coordinator.health.verdict import RUNBOOKS, Verdicts
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.nodes import region_of
@@ -322,6 +323,7 @@ async def lead(
         core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
         backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
         lost=lambda: api.signs.lost(asyncio.get_running_loop().time()), etcd=admin.etcd,
+        verdicts=Verdicts(settings.runbooks_url or RUNBOOKS),
     )  # fmt: skip
     totals = admin.totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
     tasks: list[Coroutine[Any, Any, None]] = [

@@ -10,7 +10,7 @@ import msgspec
 
 from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
 from services.coordinator.usage.prometheus import QUERIES, Asked
-from shared.hostport import split_host_port
+from shared.hostport import server_of, split_host_port
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
@@ -80,6 +80,9 @@ class CoordinatorSettings(ProcessSettings):
     or the TLS files."""
     admin_token_file: Path | None = None
     """File with the admin API's tokens, one ``TOKEN ROLE [NAME]`` a line; roles are viewer, operator and admin."""
+    runbooks_url: str = ""
+    """Where people find the runbooks, for the links of findings: a page whose headings are the alerts' names. Empty:
+    the dashboard's own page of them, ``/ui/runbooks.html``."""
 
     metrics_every_s: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] = 15.0
     """How often the metrics API is asked what nodes use, while a policy wants to know."""
@@ -131,6 +134,8 @@ class CoordinatorSettings(ProcessSettings):
         elif self.admin_token_file is not None:
             raise ValueError("admin_token_file: is for the admin API; give admin_listen too")
         check_prometheus(self.prometheus, self.prometheus_token_file, self.prometheus_ca)
+        if self.runbooks_url:
+            check_runbooks_url(self.runbooks_url)
         plugins_of(self.plugins)
         make_policy(self.policy)
 
@@ -165,6 +170,18 @@ class CoordinatorSettings(ProcessSettings):
                 promotion=self.rollout_promotion,
                 goal=self.rollout_goal,
             ),
+        )
+
+
+def check_runbooks_url(url: str) -> None:
+    """``ValueError`` naming the setting: no address that a reader's browser could follow, or that takes no section."""
+    try:
+        scheme = server_of(url).scheme
+    except ValueError:
+        scheme = ""
+    if scheme not in ("http", "https") or "#" in url or not url.isprintable() or " " in url:
+        raise ValueError(
+            f"runbooks_url: {url!r} is no address of a page; give one without #, such as https://wiki/conclave/runbooks"
         )
 
 

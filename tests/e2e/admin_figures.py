@@ -33,6 +33,7 @@ class Figures:
         self.bound = 0
         self.findings: list[Json] = []
         self.waiting = 3
+        self.classes: list[int] = []
         self.groups = admin_load.groups(40, nodes, text)
         self.names = [f"node-{number:04d}{text}" for number in range(nodes)]
         self.shares = [self.rng.betavariate(4, 3) for _ in range(nodes)]
@@ -241,7 +242,7 @@ class Figures:
             "namespace": "batch", "name": f"train-{number}{self.text}", "uid": f"q{number}", "place": "backoff",
             "priority": 100 * (number % 2), "attempts": 4, "waiting_s": 63.1 + number, "retry_in_s": 2.4,
             "plugins": ["NodeResourcesFit"] if number % 3 else ["NodeAffinity"], "nominated_node": self.text,
-            "class": f"{number % 4:08x}",
+            "class": f"{self.classes[number % len(self.classes)] if self.classes else number:08x}",
         }  # fmt: skip
 
     def decision(self) -> Json:

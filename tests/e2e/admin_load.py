@@ -11,10 +11,12 @@ Json = dict[str, Any]
 
 SERIES = (
     "bound_per_s", "decisions_per_s", "evicted_per_s", "seen_per_s", "pending_active", "pending_backoff",
-    "pending_unschedulable", "pending_in_flight", "pending_gated", "latency_p50_ms", "latency_p99_ms", "round_p50_ms",
+    "pending_unschedulable", "pending_in_flight", "pending_gated", "pending_unsupported",
+    "latency_p50_ms", "latency_p99_ms", "round_p50_ms",
     "round_p99_ms", "turn_longest_ms", "turn_busy_share", "events_waiting", "writes_queued", "nodes", "nodes_not_ready",
     "agents", "agents_suspect", "health",
 )  # fmt: skip
+MEANS = {"NodeResourcesFit": "no node has enough free of what the pod requests", "InTurn": "waits to be tried"}
 RULES = ("NodeResourcesFit", "NodeResourcesFit+TaintToleration", "NodeAffinity", "InTurn", "Backoff")
 
 
@@ -56,11 +58,13 @@ def _group(number: int, nodes: int, text: str) -> Json:
     return {
         "reason": reason, "plugins": reason.split("+") if judged else [],
         "namespace": f"team-{number % 6}{text}", "priority": 100 * (number % 3), "class": f"{number:08x}",
+        "namespaces": [f"team-{number % 6}{text}"], "priorities": [100 * (number % 3)],
         "pods": pods, "places": {"unschedulable": pods - 3, "backoff": 3}, "oldest_s": 606.2 - number,
         "oldest_pod": f"team-{number % 6}/train-{number}{text}",
         "requests": {"cpu_millis": 500 + number, "memory_bytes": 1 << 30, "nvidia.com/gpu": 1},
         "message": f"0/{nodes} nodes are available: {nodes} Insufficient cpu.{text}" if judged else "",
         "reasons": {f"Insufficient cpu{text}": nodes} if judged else {},
+        "means": f"{MEANS.get(reason, '')}{text}", "remedy": "", "page": f"docs/faq-pending.md#{reason.lower()}",
         "helps": [
             {**help_, "text": f"add a node like node-0001 (8 cpu, 32Gi memory){text}"},
             {"kind": "other", "target": "", "text": f"ask its owner{text}", "lets_in": None, "of": pods},

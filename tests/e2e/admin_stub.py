@@ -21,7 +21,8 @@ class Stub:
     """``async with Stub() as stub``: served at ``stub.url``, and there again after ``stop`` and ``start``.
 
     ``figures.leader`` None: 503 ``no_leader``. ``streams`` False: 429 for a stream. ``mute``: streams stay open and
-    say nothing. ``busy``: paths that are told 429, with the seconds after which to ask again. ``asked``: every GET.
+    say nothing. ``busy``: paths that are told 429, with the seconds after which to ask again. ``old``: the age of
+    copies, by path. ``asked``: every GET.
     """
 
     def __init__(self, *, nodes: int = 120, text: str = "", role: str = "admin") -> None:
@@ -29,6 +30,7 @@ class Stub:
         self.streams = True
         self.mute = False
         self.busy: dict[str, int] = {}
+        self.old: dict[str, int] = {}
         self.asked: list[str] = []
         self.obeyed = True
         self.posts: list[tuple[str, Json]] = []
@@ -69,7 +71,9 @@ class Stub:
         if self.figures.leader is None and request.path != "/v1/whoami":
             return refused(503, "no_leader", "no coordinator leads")
         if (after_s := self.busy.get(request.path, self.busy.get("*"))) is not None:
-            return refused(429, "overloaded", "the leader is busy placing pods", {"Retry-After": str(after_s)})
+            return refused(
+                429, "overloaded", "the leader runs late and has no copy of this yet", {"Retry-After": str(after_s)}
+            )
         return None
 
     async def _get(self, request: web.Request) -> web.Response:
@@ -77,7 +81,10 @@ class Stub:
         if (no := self._refused(request)) is not None:
             return no
         answer = self.figures.answer(request.path, request.query)
-        return web.json_response(answer) if answer is not None else refused(404, "route_unknown", "no such route")
+        if answer is None:
+            return refused(404, "route_unknown", "no such route")
+        age_s = self.old.get(request.path, self.old.get("*", 0))
+        return web.json_response(answer, headers={"Age": str(age_s)})
 
     async def _post(self, request: web.Request) -> web.Response:
         if (no := self._refused(request)) is not None:

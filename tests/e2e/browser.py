@@ -47,6 +47,8 @@ class Tab:
 
     page: Page
     problems: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Requests that got no answer, and why: told where a test fails."""
 
     async def goto(self, route: str) -> None:
         """Another view, by its address."""
@@ -78,6 +80,7 @@ async def opened(browser: Browser, url: str, *, token: str = "", **context: Any)
     page = await held.new_page()
     page.set_default_timeout(PATIENCE_MS)
     tab = Tab(page)
+    page.on("requestfailed", lambda request: tab.broken.append(f"{request.url}: {request.failure}"))
     page.on("pageerror", lambda error: tab.problems.append(str(error)))
     page.on("console", lambda said: tab.problems.append(said.text) if "Content Security Policy" in said.text else None)
     try:
@@ -86,5 +89,8 @@ async def opened(browser: Browser, url: str, *, token: str = "", **context: Any)
             await tab.sign_in(token)
         yield tab
         assert tab.problems == []
+    except AssertionError:
+        print("requests without an answer:", *tab.broken, sep="\n  ")
+        raise
     finally:
         await held.close()

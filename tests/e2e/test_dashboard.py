@@ -102,11 +102,15 @@ async def a_policy_is_compared_and_withdrawn(mesh: Mesh, tab: Any) -> None:
     sides = page.locator(".versus")
     await expect(sides).to_contain_text("least-allocated@1")
     await expect(sides.locator("[aria-current=step]")).to_have_text("shadow")
-    # the agents change over by themselves; pods come until both were asked about enough
+    # the agents change over by themselves; pods come until both were asked about enough. After each window the page is
+    # given the time to show it: on a busy machine a window may be bad (a slow decision), and three of them in a row
+    # withdraw the candidate, and the comparison with it
     window = page.get_by_role("table", name="The last closed window")
     for round_number in range(20):
         await mesh.wait_bound(await add_pods(mesh, f"batch{round_number}", WINDOW_PODS), timeout_s=60)
-        if await window.count() or not await sides.locator("[aria-current=step]").count():
+        for _ in range(2):  # the second answer was asked for after the window
+            await page.wait_for_event("response", lambda answer: answer.url.endswith("/v1/policies"))
+        if await window.count():
             break
     await expect(window).to_contain_text("Value of its choices")
     await confirm(page, "Roll back …", "Roll back", "seen enough")
@@ -132,7 +136,8 @@ async def test_an_operator_explains_pauses_drains_switches_a_policy_and_watches_
             await a_group_that_waits_is_explained(mesh, tab)
             await scheduling_is_paused_and_a_node_drained(mesh, tab)
             await a_policy_is_compared_and_withdrawn(mesh, tab)
-            await expect(lost.page.locator("#link-words")).to_have_text("Live")
+            # how well the leader is, is no matter of this test: on a busy machine it may be late
+            await expect(lost.page.locator("#leading")).to_contain_text(f"{leader} leads")
 
             # the page of a standby goes on and shows who leads next; that of the dead one says where to look
             mesh.services[leader].wanted = False
@@ -140,7 +145,7 @@ async def test_an_operator_explains_pauses_drains_switches_a_policy_and_watches_
             await expect(tab.page.locator("#banners")).to_contain_text("No leader.")
             await expect(tab.page.locator("#leading")).to_contain_text(f"{standby} leads")
             await expect(tab.page.locator("#announcer")).to_contain_text(f"{standby} leads now")
-            await expect(tab.page.locator("#banners > div")).to_have_count(0)
+            await expect(tab.page.locator("[data-banner=no_leader]")).to_have_count(0)
             await tab.goto("#/mesh")
             terms = tab.page.get_by_role("region", name="Terms and failovers").get_by_role("listitem")
             await expect(terms).to_have_count(2)

@@ -16,10 +16,19 @@ async def test_jobs_stand_over_their_gpus_with_growth_and_predicted_end() -> Non
     async with page_of(Stub()) as tab:
         await show(tab, "#/jobs")
         page = tab.page
-        await expect(page.locator(".gantt-row")).to_have_count(3)
-        await expect(page.locator(".gantt-name")).to_have_text(["gpu-1", "gpu-2", "gpu-10"])
-        await expect(page.locator(".gantt-bar:not(.is-expected)")).to_have_count(3)
-        await expect(page.locator(".gantt-bar.is-expected")).to_have_count(2)
+        # a row per job, those that have GPUs now first; a job grows in one row
+        await expect(page.locator(".gantt-row")).to_have_count(2)
+        await expect(page.locator(".gantt-name")).to_have_text(["team/resnet", "team/bert"])
+        await expect(page.locator(".gantt-gpus")).to_have_text(["2 GPUs", ""])
+        await expect(page.locator(".gantt-row >> nth=0").locator(".gantt-bar:not(.is-expected)")).to_have_count(2)
+        await expect(page.locator(".gantt-bars .is-expected")).to_have_count(1)
+        await expect(page.get_by_text("1 job waits: the table says why.")).to_be_visible()
+        # or a row per node that is in use, the most used first, with a legend
+        await page.get_by_role("button", name="By node").click()
+        await expect(page.locator(".gantt-name")).to_have_text(["gpu-1", "gpu-2"])
+        await expect(page.locator(".gantt-bars .gantt-bar:not(.is-expected)")).to_have_count(3)
+        await expect(page.locator(".keys").first).to_contain_text("team/resnet")
+        await expect(page.get_by_text("1 node with 8 GPUs had no job in this time.")).to_be_visible()
         tops = (
             await page.locator(".gantt-row >> nth=0")
             .locator(".gantt-bar:not(.is-expected)")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.e2e import admin_load
 from tests.e2e.admin_figures import clock
 from tests.e2e.admin_load import finding
 from tests.e2e.admin_stub import TOKEN, Stub
@@ -43,7 +44,9 @@ async def test_a_refused_list_never_says_that_there_is_nothing(route: str) -> No
     stub.busy[LISTS[route]] = 1
     async with page_of(stub) as tab:
         await tab.goto(route)
-        await expect(tab.page.locator("main .as-of:visible").first).to_contain_text("The leader is busy placing pods.")
+        await expect(tab.page.locator("main .as-of:visible").first).to_contain_text(
+            "The leader runs late and has no copy"
+        )
         await expect(tab.page.get_by_text(NEVER)).to_have_count(0)
         stub.busy.clear()
         await expect(tab.page.locator("main td").first).to_be_attached()
@@ -57,11 +60,55 @@ async def test_a_list_keeps_the_last_data_with_their_age_while_it_is_refused() -
         shown = await first_cells(tab.page, "Nodes")
         stub.busy["*"] = 1
         note = tab.page.locator("main > div > .as-of")
-        await expect(note).to_have_text(re.compile(r"Shown as of [\d.]+ s ago\. The leader is busy placing pods\."))
+        await expect(note).to_have_text(re.compile(r"Shown as of [\d.]+ s ago\. The leader runs late and"))
         assert await first_cells(tab.page, "Nodes") == shown
         assert await low_contrast(tab.page) == []
         stub.busy.clear()
         await expect(note).to_be_hidden()
+
+
+async def test_a_copy_is_shown_with_its_age_and_a_new_answer_without() -> None:
+    stub = Stub()
+    async with page_of(stub) as tab:
+        await show(tab, "#/nodes")
+        note = tab.page.locator("main > div > .as-of")
+        await expect(note).to_be_hidden()
+        stub.old["*"] = 40
+        await expect(note).to_have_text(re.compile(r"^Shown as of 4\d s ago\. +Try now$"))
+        await expect(rows(tab.page, "Nodes")).to_have_count(100)
+        await tab.goto("#/nodes/node-0003")
+        await expect(tab.page.locator("dialog.drawer .as-of")).to_contain_text("As of 40 s ago")
+        await tab.page.keyboard.press("Escape")
+        stub.old.clear()
+        await expect(note).to_be_hidden()
+
+
+async def test_pods_of_one_class_are_one_row_that_opens() -> None:
+    stub = Stub()
+    stub.figures.waiting, stub.figures.classes = 20, [7]
+    async with page_of(stub) as tab:
+        await show(tab, "#/queue")
+        pods = rows(tab.page, "Pods in the queue")
+        # of one class by priority and by who rejects them
+        await expect(pods).to_have_count(4)
+        await pods.get_by_role("button", name="alike").first.click()
+        assert await pods.count() > 4
+        await tab.page.get_by_label("Pod, rule or node: Pods in the queue").fill("train-1")
+        await expect(pods).to_have_count(11)
+
+
+async def test_waiting_is_the_same_number_on_every_page() -> None:
+    stub = Stub()
+    total = sum(stub.figures.places().values())
+    async with page_of(stub) as tab:
+        waiting = tab.page.locator(".figure", has_text="Waiting").locator(".value")
+        await expect(waiting).to_have_text(str(total))
+        await tab.goto("#/queue")
+        await expect(tab.page.locator(".view-head")).to_contain_text(f"{total} waiting")
+        await expect(tab.page.locator(".view-head")).to_contain_text("5 gated")
+        pending = admin_load.pending(stub.figures.groups, {}, "")
+        await tab.goto("#/pending")
+        await expect(tab.page.locator(".view-head")).to_contain_text(f"{pending['pods'] + pending['gated']:,} waiting")
 
 
 async def test_figures_that_stop_coming_are_never_shown_as_live() -> None:
@@ -95,7 +142,8 @@ async def test_what_the_leader_finds_stands_in_the_header_and_is_explained() -> 
         await expect(late).to_contain_text("took 1.42 s")
         await expect(late).to_contain_text("1.42 s (threshold 0.25 s)")
         await expect(late).to_contain_text("What to do: give the leader a core of its own")
-        await expect(late).to_contain_text("docs/operations/runbooks.md#conclaveleaderlate")
+        runbook = late.get_by_role("link", name="ConclaveLeaderLate")
+        await expect(runbook).to_have_attribute("href", "runbooks.html#conclaveleaderlate")
         assert await low_contrast(tab.page) == []
         assert await structure_faults(tab.page) == []
         stub.figures.findings = []
@@ -138,7 +186,7 @@ async def test_pending_pods_are_grouped_filtered_and_followed_to_the_pods() -> N
         await groups.first.get_by_role("link", name=re.compile("pods of this group")).click()
         await expect(tab.page.get_by_role("heading", name="Scheduling queue")).to_be_visible()
         await expect(tab.page.get_by_label("Namespace")).to_have_value("team-2")
-        await expect(tab.page.get_by_label("Rejected by")).to_have_value("NodeAffinity")
+        await expect(tab.page.get_by_label("Reason", exact=True)).to_have_value("NodeAffinity")
         await tab.goto("#/queue?reason=NodeAffinity&class=00000003")
         await expect(rows(tab.page, "Pods in the queue")).to_have_count(1)
         await expect(rows(tab.page, "Pods in the queue")).to_contain_text("batch/train-3")
@@ -159,11 +207,12 @@ async def test_queues_are_a_tree_with_quotas_and_units_are_found_by_phase_and_qu
         await expect(queues.nth(3).locator(".quota-bar i.borrowed").first).to_be_visible()
         await tab.page.get_by_label("State of the queue").select_option("problem")
         await expect(queues).to_have_count(1)
-        await expect(units).to_have_count(25)
+        await expect(units).to_have_count(5)
         await tab.page.get_by_label("Phase").select_option("broken")
-        await expect(units).to_have_count(6)
+        await expect(units).to_have_count(1)
         await expect(units.first).to_contain_text("3 of 8")
         await tab.page.reload()
+        await units.get_by_role("button", name="and 5 alike").click()
         await expect(units).to_have_count(6)
         await tab.page.get_by_label("Phase").select_option("waiting")
         await units.first.get_by_role("link", name="batch/train-0").click()

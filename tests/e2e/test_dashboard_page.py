@@ -222,6 +222,101 @@ async def test_without_streams_the_page_asks_every_other_second() -> None:
         await expect(tab.page.get_by_role("row").filter(has_text="web/shop-").first).to_be_attached()
 
 
+LONG = [f"ip-10-0-{number // 40}-{number % 40}.eu-west-1.compute.internal" for number in range(120)]
+
+
+@pytest.mark.parametrize("width", [400, 1280, 1920])
+async def test_names_of_nodes_stand_on_one_line_and_are_whole_on_hover(width: int) -> None:
+    stub = Stub()
+    stub.figures.names = LONG
+    async with page_of(stub, viewport={"width": width, "height": 900}) as tab:
+        for route in ("#/", "#/nodes", "#/decisions"):
+            await show(tab, route)
+            names = tab.page.locator("main .node-name")
+            await expect(names.first).to_have_text(re.compile("^…"))
+            found = await names.evaluate_all(
+                "all => all.map((one) => [one.getClientRects().length, one.title, one.textContent.split('…').join('')])"
+            )
+            assert {lines for lines, _, _ in found} == {1}, route
+            assert all(title in LONG and part in title for _, title, part in found), route
+            assert await overflow(tab.page) == []
+
+
+@pytest.mark.parametrize("width", [400, 1280, 1920])
+async def test_the_bars_of_a_column_begin_at_one_place(width: int) -> None:
+    async with page_of(Stub(), viewport={"width": width, "height": 900}) as tab:
+        for route, table in (("#/", "Resources of all nodes"), ("#/nodes", "Nodes"), ("#/queues", "Queues")):
+            await show(tab, route)
+            places = await tab.page.get_by_role("table", name=table).evaluate("""(table) => {
+                const found = {};
+                for (const bar of table.querySelectorAll('.meter, .quota-bar')) {
+                    const cell = bar.closest('td, th');
+                    (found[cell.cellIndex] ??= new Set()).add(Math.round(bar.getBoundingClientRect().left));
+                }
+                return Object.values(found).map((lefts) => [...lefts]);
+            }""")
+            assert places, route
+            assert all(len(lefts) == 1 for lefts in places), (route, places)
+
+
+async def test_a_column_that_holds_nothing_is_not_shown_and_the_reason_has_room() -> None:
+    stub = Stub()
+    async with page_of(stub, viewport={"width": 1280, "height": 900}) as tab:
+        await show(tab, "#/queue")
+        headers = tab.page.get_by_role("table", name="Pods in the queue").get_by_role("columnheader")
+        await expect(headers.filter(has_text="Nominated to")).to_have_count(0)
+        await expect(headers.filter(has_text="Reason")).to_be_visible()
+        await show(tab, "#/pending")
+        table = tab.page.get_by_role("table", name="Groups of pending pods")
+        widths = await table.locator("thead th").evaluate_all(
+            "all => all.map((one) => [one.textContent, one.getBoundingClientRect().width])"
+        )
+        assert dict(widths)["Reason"] >= 300
+
+
+async def test_sign_in_says_where_the_token_is() -> None:
+    async with Stub() as stub, chromium() as browser, opened(browser, stub.url) as tab:
+        places = tab.page.get_by_role("region", name="Where the token is")
+        for told in ("conclave up", "admin-token-file", "get secret conclave-admin-token", "/secrets/admin-tokens"):
+            await expect(places).to_contain_text(told)
+
+
+async def test_a_runbook_is_read_without_a_token() -> None:
+    async with Stub() as stub, chromium() as browser, opened(browser, stub.url) as tab:
+        await tab.page.goto(f"{stub.url}/ui/runbooks.html#conclaveleaderlate")
+        section = tab.page.get_by_role("region", name="ConclaveLeaderLate")
+        await expect(section).to_contain_text("Give the leader a core of its own")
+        await expect(section).to_be_in_viewport()
+        assert await low_contrast(tab.page) == []
+        assert await overflow(tab.page) == []
+
+
+async def test_the_map_of_a_gpu_cluster_opens_on_gpus() -> None:
+    async with page_of(Stub()) as tab:
+        await show(tab, "#/")
+        await expect(tab.page.get_by_label("Colour")).to_have_value("nvidia.com/gpu")
+        await expect(tab.page.locator(".map-under")).to_contain_text("nvidia.com/gpu")
+        await tab.page.get_by_label("Colour").select_option("fullest")
+        assert "colour=fullest" in tab.page.url
+
+
+async def test_a_drawer_whose_question_got_no_answer_asks_again_while_it_is_open() -> None:
+    asked: list[str] = []
+
+    async def silent_twice(route: Route) -> None:
+        asked.append(route.request.url)
+        await (route.abort() if len(asked) <= 2 else route.continue_())
+
+    async with page_of(Stub()) as tab:
+        await tab.page.route("**/explain", silent_twice)
+        await tab.goto("#/pods/web/shop-1")
+        drawer = tab.page.locator("dialog.drawer")
+        await expect(drawer.get_by_role("alert")).to_contain_text("does not answer")
+        await expect(drawer).to_contain_text("In the queue")
+        await expect(drawer.get_by_role("alert")).to_have_count(0)
+        assert len(asked) == 3
+
+
 async def test_rows_hold_still_while_somebody_points_at_them() -> None:
     async with page_of(Stub(), viewport={"width": 1360, "height": 1400}) as tab:
         rows = tab.page.get_by_role("table", name="Newest decisions").locator("tbody tr")

@@ -155,4 +155,4 @@ async def test_the_alert_of_a_mesh_without_leader_fires(stack: Stack) -> None:
     async def fires() -> bool:
         return (await alert_states(stack))["ConclaveNoLeader"] == "firing"
 
-    await until(fires, what="ConclaveNoLeader fires", within_s=SCRAPED_S + 30)
+    await until(fires, what="ConclaveNoLeader fires", within_s=SCRAPED_S + 60)

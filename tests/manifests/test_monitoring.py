@@ -16,11 +16,13 @@ import pytest
 import yaml
 
 from shared.adapters.peers.identity import SERVICE_ROLES, identity_of
-from tests.manifests.rendering import BUILDS, ROOT, needs_kubectl, of_kind
+from tests.manifests.rendering import BUILDS, KUBECTL, ROOT, folder_of, needs_kubectl, of_kind
 
 MONITORING = ROOT / "compose" / "monitoring"
 DASHBOARDS = sorted((ROOT / "k8s/components/monitoring/dashboards").glob("*.json"))
+MONITORING_PAGE = ROOT / "docs" / "operations" / "monitoring.md"
 RUNBOOKS = ROOT / "docs" / "operations" / "runbooks.md"
+RUNBOOKS_URL = "http://127.0.0.1:8701/ui/runbooks.html"
 PROMTOOL = shutil.which("promtool")
 REPORTS = "conclave-jobs-reports"
 """A Service for the workers of training jobs: nothing is scraped there."""
@@ -47,7 +49,7 @@ def test_each_alert_has_a_runbook_that_says_what_to_do() -> None:
     assert sections.keys() == set(names)
     for alert in alerts():
         name = alert["alert"]
-        assert alert["annotations"]["runbook_url"] == f"docs/operations/runbooks.md#{name.lower()}"
+        assert alert["annotations"]["runbook_url"] == f"{RUNBOOKS_URL}#{name.lower()}"
         assert {"**Means.**", "**Look.**", "**Do.**"} <= set(re.findall(r"\*\*\w+\.\*\*", sections[name])), name
 
 
@@ -57,6 +59,18 @@ def test_alerts_say_how_bad_it_is() -> None:
         assert re.fullmatch(r"\d+[smh]", alert["for"]), alert["alert"]
         assert alert["annotations"]["summary"]
         assert alert["annotations"]["description"]
+
+
+AT_ONCE = {"ConclaveIntentsUnreadable", "ConclaveEtcdFull"}
+"""Nothing of it heals by itself, and a placement may be lost meanwhile."""
+
+
+def test_nobody_is_woken_by_what_heals_by_itself() -> None:
+    unit_s = {"s": 1, "m": 60, "h": 3600}
+    for alert in alerts():
+        lasts_s = int(alert["for"][:-1]) * unit_s[alert["for"][-1]]
+        least_s = 60 if alert["labels"]["severity"] == "critical" else 300
+        assert lasts_s >= least_s or alert["alert"] in AT_ONCE, alert["alert"]
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda p: p.stem)
@@ -88,6 +102,21 @@ def test_dashboards_and_alerts_reach_the_cluster() -> None:
     assert maps["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert {json.loads(text)["uid"] for text in maps["data"].values()} == {path.stem for path in DASHBOARDS}
     assert len(of_kind("prod+monitoring", "PrometheusRule")) == 1
+
+
+@needs_kubectl
+def test_one_address_sets_where_all_alerts_find_their_runbooks(tmp_path: Path) -> None:
+    (said,) = re.findall(r"```yaml\n(configMapGenerator:.*?)```", MONITORING_PAGE.read_text(), re.DOTALL)
+    overlay = folder_of("partition-agents").parent / tmp_path.name
+    overlay.mkdir()
+    more = {"resources": ["../partition-agents"], "components": ["../../components/monitoring"]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(more) + said)
+    assert KUBECTL is not None
+    output = subprocess.run([KUBECTL, "kustomize", str(overlay)], check=True, capture_output=True, text=True).stdout
+    found = [document for document in yaml.safe_load_all(output) if document["kind"] == "PrometheusRule"]
+    urls = [rule["annotations"]["runbook_url"] for group in found[0]["spec"]["groups"] for rule in group["rules"]]
+    assert urls == [f"https://conclave.example.com/ui/runbooks.html#{alert['alert'].lower()}" for alert in alerts()]
+    assert "conclave-runbooks" not in output
 
 
 @needs_kubectl

@@ -22,6 +22,7 @@ COUNTED = ("bound_per_s", "decisions_per_s", "evicted_per_s", "seen_per_s")
 
 LEVELS = (
     "pending_active", "pending_backoff", "pending_unschedulable", "pending_in_flight", "pending_gated",
+    "pending_unsupported",
     "latency_p50_ms", "latency_p99_ms", "round_p50_ms", "round_p99_ms",
     "turn_longest_ms", "turn_busy_share", "events_waiting", "writes_queued",
     "nodes", "nodes_not_ready", "agents", "agents_suspect", "health",

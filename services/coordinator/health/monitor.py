@@ -20,6 +20,7 @@ from services.coordinator.health.history import COUNTED, NAN, STEP_S, History
 from services.coordinator.health.pulse import Pulse
 from services.coordinator.health.verdict import LEVELS, ROLLED_BACK_TOLD_S, RULES, Signals, Verdicts
 from services.coordinator.inspect.nodes import resource_shares
+from services.coordinator.inspect.overview import queue_counts
 from services.coordinator.inspect.throughput import Throughput
 from shared.adapters.kube.signs import LostWatch
 from shared.policy.rollout.rollout import AUTOMATIC
@@ -52,6 +53,7 @@ class Vitals:
     history: History = field(default_factory=History)
     signals: Signals = field(default_factory=Signals)
     began: str = ""
+    _settled_at: float | None = None
     _ended: int = 0
     _ended_at: float = 0.0
     _pointer: PolicyPointer | None = None
@@ -75,6 +77,8 @@ class Vitals:
         """Measure, judge, and where a step is over, remember."""
         if not self.core.state.started:
             return
+        if self._settled_at is None:
+            self._settled_at = self.clock()
         self.signals = self._measured()
         wall = self.wall()
         self.verdicts.judge(self.signals, rfc3339(wall))
@@ -88,6 +92,8 @@ class Vitals:
         opened = [plan.opened_at for plan in core.ledger.plans.values() if not plan.again]
         standstill_s, lost, etcd = self._standstill(now), self.lost(), self.etcd()
         return Signals(
+            at=now,
+            led_s=now - (self._settled_at if self._settled_at is not None else now),
             turn_longest_s=pulse.longest_s(now),
             turn_busy_share=pulse.busy_share(now),
             events_waiting=pulse.events(now),
@@ -148,14 +154,9 @@ class Vitals:
 
     def _levels(self) -> dict[str, float]:
         core, now, seen = self.core, self.clock(), self.signals
-        counts, latency, rounds = (
-            core.state.queue.count(),
-            self.throughput.latency_ms(now),
-            self.throughput.round_ms(now),
-        )
+        latency, rounds = self.throughput.latency_ms(now), self.throughput.round_ms(now)
         return {
-            **{f"pending_{place.value}": float(count) for place, count in counts.items()},
-            "pending_gated": float(core.state.gated_count),
+            **{f"pending_{place}": float(count) for place, count in queue_counts(core).items()},
             "latency_p50_ms": latency.p50 if latency is not None else NAN,
             "latency_p99_ms": latency.p99 if latency is not None else NAN,
             "round_p50_ms": rounds.p50 if rounds is not None else NAN,

@@ -3,7 +3,10 @@
     signals (once a second) --> RULES --> findings, each with the time since which it holds --> the worst is the verdict
 
 It is about the scheduler and not about the cluster: pods that fit nowhere are no illness of ours (``pending.py`` tells
-of them). Codes are stable: alerts, runbooks and scripts go by them. Pure; no clock and no loop.
+of them). A threshold is what people feel: a pod that is placed seconds late, not a pause of a quarter of a second. What
+heals by itself (a binder's failover, an agent that is silent for a moment) is told once it lasts, and pauses right
+after a take-over are expected: the leader lists the cluster then. Codes are stable: alerts, runbooks and scripts go by
+them. Pure; no clock and no loop.
 """
 
 from __future__ import annotations
@@ -13,20 +16,34 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+NEVER = float("inf")
 OK, DEGRADED, BAD = "ok", "degraded", "bad"
 LEVELS = {OK: 0, DEGRADED: 1, BAD: 2}
 
-RUNBOOK = "docs/operations/runbooks.md#{anchor}"
+RUNBOOKS = "docs/operations/runbooks.md"
 NAMES_TOLD = 5
 
 ROLLED_BACK_TOLD_S = 3600.0
 """How long a policy that was withdrawn is told of."""
+
+LATE_S, VERY_LATE_S = 2.0, 10.0
+"""Kubernetes' own goal for a pod's start is five seconds: two of them lost are felt, ten are an outage."""
+
+SETTLING_S = 90.0
+"""After a take-over: half a minute in which pauses are expected, and the minute over which they are measured."""
+
+FAILOVER_S = 10.0
+"""What another process's failover, or an agent's return, may take: a lease, and as long again on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """What is measured of a leader. Ages and times in seconds; 0.0 where there is nothing."""
 
+    at: float = 0.0
+    """When, in seconds of the leader's clock."""
+    led_s: float = NEVER
+    """For how long the leader has known the whole cluster."""
     turn_longest_s: float = 0.0
     """In the last minute."""
     turn_busy_share: float = 0.0
@@ -97,9 +114,10 @@ class Rule:
     value: Callable[[Signals], float]
     message: Callable[[Signals], str]
     remedy: str
-
-
-NEVER = float("inf")
+    lasts_s: float = 0.0
+    """Told once it has held for so long."""
+    settles_s: float = 0.0
+    """For so long after a take-over only a bad one is told."""
 
 
 def _named(names: Sequence[str]) -> str:
@@ -117,32 +135,36 @@ def _of_shards(seen: Signals) -> str:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "leader_late", "ConclaveLeaderLate", "s", 0.25, 2.0, lambda seen: seen.turn_longest_s,
-        lambda seen: f"the leader's loop stood still for {seen.turn_longest_s:.2f} s in the last minute",
-        "give the leader a core of its own; if it stays, take a dump (conclave dump) and restart the leader",
+        "leader_late", "ConclaveLeaderLate", "s", LATE_S, VERY_LATE_S, lambda seen: seen.turn_longest_s,
+        lambda seen: f"the leader's loop stood still for {seen.turn_longest_s:.2f} s in the last minute: pods were "
+        "placed so much later",
+        "give the leader a core of its own; if it comes again and again, take a dump (conclave dump) for the report",
+        settles_s=SETTLING_S,
     ),
     Rule(
-        "events_behind", "ConclaveEventsBehind", "s", 0.5, 5.0, lambda seen: seen.events_waited_s,
+        "events_behind", "ConclaveEventsBehind", "s", LATE_S, VERY_LATE_S, lambda seen: seen.events_waited_s,
         lambda seen: f"events waited up to {seen.events_waited_s:.2f} s for the leader; {seen.events_waiting} at once",
-        "look what changes so often in the cluster; give the leader more CPU",
+        "look what changes so often in the cluster; give the leader more CPU", settles_s=SETTLING_S,
     ),
     Rule(
         "no_agents", "ConclaveNoAgents", "nodes", 0.0, 0.0, lambda seen: 0.0 if seen.agents else float(seen.nodes),
         lambda seen: f"no agent is registered: nobody decides for {seen.nodes} node(s)",
-        "start agents, or look why they do not reach etcd",
+        "start agents, or look why they do not reach etcd", lasts_s=FAILOVER_S,
     ),
     Rule(
         "agents_suspected", "ConclaveAgentsSuspected", "agents", 0.0, NEVER, lambda seen: float(len(seen.suspects)),
         _suspects, "look at their CPU, their log and the network between; their nodes get no pods until they answer",
+        lasts_s=FAILOVER_S, settles_s=SETTLING_S,
     ),
     Rule(
         "nodes_unowned", "ConclaveNodesUnowned", "nodes", 0.0, NEVER,
         lambda seen: float(seen.nodes_unowned) if seen.agents else 0.0,
         lambda seen: f"no agent decides for {seen.nodes_unowned} of {seen.nodes} nodes",
-        "start an agent that is not bound to one node, or one on each of these nodes",
+        "start an agent that is not bound to one node, or one on each of these nodes", lasts_s=FAILOVER_S,
+        settles_s=SETTLING_S,
     ),
     Rule(
-        "writes_queued", "ConclaveWritesQueued", "s", 5.0, 60.0, lambda seen: seen.writes_oldest_s,
+        "writes_queued", "ConclaveWritesQueued", "s", 10.0, 60.0, lambda seen: seen.writes_oldest_s,
         lambda seen: f"{seen.writes_queued} conditions and events are not out yet, the oldest for "
         f"{seen.writes_oldest_s:.0f} s",
         "look whether the API server throttles (429) or is slow; raise api_writers",
@@ -150,13 +172,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "no_binder", "ConclaveNoBinder", "", 0.0, 0.0, lambda seen: float(len(seen.unbound_shards)),
         lambda seen: f"no binder leads{_of_shards(seen)}: pods are given nodes and nobody binds them",
-        "start a binder (--shard), or look why none reaches etcd",
+        "start a binder (--shard), or look why none reaches etcd", lasts_s=FAILOVER_S,
     ),
     Rule(
         "plans_waiting", "ConclavePlansWaiting", "s", 5.0, 30.0, lambda seen: seen.plans_oldest_s,
         lambda seen: f"{seen.plans_open} plan(s) are at the binder without an answer, the oldest for "
         f"{seen.plans_oldest_s:.0f} s",
-        "look at the binder's log and at the API server's latency for Bindings",
+        "look at the binder's log and at the API server's latency for Bindings", settles_s=SETTLING_S,
     ),
     Rule(
         "not_placing", "ConclaveNotPlacing", "s", 20.0, 60.0, lambda seen: seen.standstill_s,
@@ -169,7 +191,7 @@ RULES: tuple[Rule, ...] = (
         lambda seen: f"scheduling is paused by {seen.paused_by}", "conclave resume, when it is over",
     ),
     Rule(
-        "etcd_slow", "ConclaveEtcdSlow", "s", 0.5, 1.5, lambda seen: seen.etcd_renewal_s,
+        "etcd_slow", "ConclaveEtcdSlow", "s", 1.0, 2.0, lambda seen: seen.etcd_renewal_s,
         lambda seen: f"renewing the lease in etcd took {seen.etcd_renewal_s:.2f} s",
         "look at etcd's disk and network; a lease that is not renewed in time costs the leadership",
     ),
@@ -198,10 +220,11 @@ RULES: tuple[Rule, ...] = (
 
 
 class Verdicts:
-    """Remembers since when each finding holds, over one term."""
+    """Remembers since when each finding holds, over one term. ``runbooks``: the page whose sections findings name."""
 
-    def __init__(self) -> None:
-        self._since: dict[str, str] = {}
+    def __init__(self, runbooks: str = RUNBOOKS) -> None:
+        self._runbooks = runbooks
+        self._since: dict[str, tuple[float, str]] = {}
         self.health = Health(verdict=OK, since="", findings=[])
 
     def judge(self, seen: Signals, now: str) -> Health:
@@ -216,19 +239,22 @@ class Verdicts:
 
     def _finding(self, rule: Rule, seen: Signals, now: str) -> Finding | None:
         value = rule.value(seen)
-        if not value > rule.degraded:
+        bad = value > rule.bad or (rule.code == "agents_suspected" and 0 < seen.agents <= len(seen.suspects))
+        if not value > rule.degraded or (seen.led_s < rule.settles_s and not bad):
             self._since.pop(rule.code, None)
             return None
-        bad = value > rule.bad or (rule.code == "agents_suspected" and len(seen.suspects) >= seen.agents)
+        begun, since = self._since.setdefault(rule.code, (seen.at, now))
+        if seen.at - begun < rule.lasts_s:
+            return None
         return Finding(
             code=rule.code,
             severity=BAD if bad else DEGRADED,
-            since=self._since.setdefault(rule.code, now),
+            since=since,
             value=round(value, 3),
             threshold=rule.bad if value > rule.bad else rule.degraded,
             unit=rule.unit,
             message=rule.message(seen),
             remedy=rule.remedy,
             alert=rule.alert,
-            runbook=RUNBOOK.format(anchor=rule.alert.lower()),
+            runbook=f"{self._runbooks}#{rule.alert.lower()}",
         )

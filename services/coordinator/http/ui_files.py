@@ -22,6 +22,7 @@ MEDIA_TYPES: Mapping[str, str] = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".md": "text/markdown; charset=utf-8",
 }
 """What is served; any other file in the folder is not."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from services.coordinator.binding.plans import Placed
 from services.coordinator.core.core import Core
@@ -17,7 +18,7 @@ from services.coordinator.core.decisions import Considered, PastDecision
 from services.coordinator.core.state import Gated
 from services.coordinator.inspect.explain import retry_in_s
 from services.coordinator.inspect.nodes import ResourceTotal, cordoned, resource_totals
-from services.coordinator.inspect.pending import UNTRIED, class_name, reason_of
+from services.coordinator.inspect.pending import class_name, reason_of
 from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
@@ -171,10 +172,22 @@ def queue_page(
     return page, None
 
 
+def queue_of(core: Core) -> Queue:
+    """All of our pods that are on no node, by place: the same for every page, list and screen."""
+    state, counts = core.state, core.state.queue.count()
+    return Queue(
+        active=counts[Place.ACTIVE],
+        backoff=counts[Place.BACKOFF],
+        unschedulable=counts[Place.UNSCHEDULABLE],
+        in_flight=counts[Place.IN_FLIGHT] + len(core.takeover.held),
+        gated=state.gated_count,
+        unsupported=len(state.untried),
+    )
+
+
 def queue_counts(core: Core) -> dict[str, int]:
-    """Pending pods by place, those with scheduling gates among the gated, and those that are not tried at all."""
-    counts = {place.value: count for place, count in core.state.queue.count().items()}
-    return counts | {Place.GATED.value: core.state.gated_count, UNTRIED: len(core.state.untried)}
+    """``queue_of`` by name."""
+    return asdict(queue_of(core))
 
 
 def units(core: Core, wall_of: WallOf) -> Iterator[UnitInFlight]:
@@ -205,16 +218,9 @@ def decision_shown(core: Core, decision: PastDecision, wall_of: WallOf) -> Decis
 
 def overview(core: Core, throughput: Throughput, now: float) -> Overview:
     """The figures as they are now."""
-    state, stats, counts = core.state, core.state.stats, core.state.queue.count()
+    state, stats = core.state, core.state.stats
     return Overview(
-        queue=Queue(
-            active=counts[Place.ACTIVE],
-            backoff=counts[Place.BACKOFF],
-            unschedulable=counts[Place.UNSCHEDULABLE],
-            in_flight=counts[Place.IN_FLIGHT] + len(core.takeover.held),
-            gated=state.gated_count,
-            unsupported=len(state.untried),
-        ),
+        queue=queue_of(core),
         bound=stats.bound,
         running=state.cluster.index.schedulers[state.scheduler_name],
         rates=throughput.rates(now, stats.bound, stats.answers),

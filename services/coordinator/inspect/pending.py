@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -85,12 +85,15 @@ class HelpShown(Struct, frozen=True, kw_only=True):
 
 class PendingGroup(Struct, frozen=True, kw_only=True):
     """Pods that wait for one reason. ``means``, ``remedy``, ``page``: what the reason says, what helps in general, and
-    where it is explained; ``reasons``: how often each is the first, over all nodes."""
+    where it is explained; ``reasons``: how often each is the first, over all nodes. ``namespaces``, ``priorities``: all
+    of them; of several, ``namespace`` is empty and ``priority`` the highest."""
 
     reason: str
     plugins: list[str]
     namespace: str
     priority: int
+    namespaces: list[str]
+    priorities: list[int]
     class_: str = msgspec.field(name="class")
     pods: int
     places: dict[str, int]
@@ -167,6 +170,8 @@ class _Group:
     message: str = ""
     """Of pods that are never tried, and of members of a group that must not be."""
     places: Counter[str] = field(default_factory=Counter)
+    others: list[_Group] = field(default_factory=list)
+    """Groups that were merged into it."""
 
 
 @dataclass(slots=True)
@@ -179,6 +184,8 @@ class Picture:
     classes: int = 0
     unjudged: int = 0
     groups: list[PendingGroup] = field(default_factory=list)
+    grouped: list[_Group] = field(default_factory=list)
+    """The same groups, to be merged."""
     by_reason: list[ByReason] = field(default_factory=list)
     by_namespace: list[ByNamespace] = field(default_factory=list)
     by_priority: list[ByPriority] = field(default_factory=list)
@@ -228,7 +235,7 @@ def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[Non
         picture.groups.append(_shown(group, now))
         if place % GROUPED == GROUPED - 1:
             yield
-    groups = list(grouping.groups.values())
+    groups = picture.grouped = list(grouping.groups.values())
     picture.by_reason = _rolled(groups, "reason", ByReason, now)
     picture.by_namespace = _rolled(groups, "namespace", ByNamespace, now)
     picture.by_priority = _rolled(groups, "priority", ByPriority, now)
@@ -330,17 +337,40 @@ def class_name(pod: Pod) -> str:
     return blake2b(msgspec.msgpack.encode((pod.pod_class, pod.relations)), digest_size=5).hexdigest()
 
 
+def by_class(picture: Picture, wanted: Callable[[PendingGroup], bool]) -> list[PendingGroup]:
+    """The groups that are wanted, those that differ in namespace and priority alone as one: pods of one class that wait
+    for one reason, with one sentence about it."""
+    merged: dict[Hashable, _Group] = {}
+    for group, shown in zip(picture.grouped, picture.groups, strict=True):
+        if not wanted(shown):
+            continue
+        key = (group.reason, group.plugins, group.of.name, group.message)
+        one = merged.get(key)
+        if one is None:
+            merged[key] = replace(group, places=Counter(group.places), others=[])
+            continue
+        one.others.append(group)
+        one.places.update(group.places)
+        if group.since < one.since:
+            one.since, one.oldest = group.since, group.oldest
+    return [_shown(group, picture.at) for group in merged.values()]
+
+
 def _shown(group: _Group, now: float) -> PendingGroup:
     pods = group.places.total()
     judged = None if group.reason in UNJUDGED or group.message else group.of.judged
     helps = [_help(one, pods) for one in judged.helps[:MOST_HELPS]] if judged is not None else []
     if group.reason == PAUSED and (judged is None or judged.helps == [RESUME]):
         judged, helps = None, [_help(RESUME, pods)]
+    namespaces = sorted({group.namespace, *(one.namespace for one in group.others)})
+    priorities = sorted({group.priority, *(one.priority for one in group.others)})
     return PendingGroup(
         reason=group.reason,
         plugins=sorted(group.plugins),
-        namespace=group.namespace,
-        priority=group.priority,
+        namespace=namespaces[0] if len(namespaces) == 1 else "",
+        priority=priorities[-1],
+        namespaces=namespaces,
+        priorities=priorities,
         class_=group.of.name,
         pods=pods,
         places=dict(group.places),

@@ -61,6 +61,13 @@ export async function refusal(response) {
   return new ApiError(response.status, code, message, requestId, retryAfterMs);
 }
 
+const ages = new WeakMap();
+
+/** Seconds since the leader made this answer; 0 for one that it made when it was asked. */
+export function ageOf(answer) {
+  return ages.get(answer) ?? 0;
+}
+
 async function call(method, path, body, timeoutMs) {
   const init = { method, headers: headers(), cache: "no-store", signal: AbortSignal.timeout(timeoutMs) };
   if (body !== undefined) {
@@ -70,7 +77,7 @@ async function call(method, path, body, timeoutMs) {
   let response;
   try {
     response = await fetch(path, init);
-    if (response.ok) return await response.json();
+    if (response.ok) return aged(await response.json(), Number(response.headers.get("Age")) || 0);
   } catch (error) {
     const slow = error?.name === "TimeoutError";
     throw new ApiError(0, slow ? "timeout" : "unreachable", slow ? "no answer in time" : "this coordinator does not answer");
@@ -78,6 +85,11 @@ async function call(method, path, body, timeoutMs) {
   const refused = await refusal(response);
   if (refused.status === 429) heldUntil = Math.max(heldUntil, performance.now() + (refused.retryAfterMs || 1000));
   throw refused;
+}
+
+function aged(answer, age_s) {
+  if (age_s > 0) ages.set(answer, age_s);
+  return answer;
 }
 
 const early = new Map();
@@ -103,12 +115,14 @@ export async function getAll(path, { most = 20_000, limit = 500, pauseMs = 40 } 
   const items = [];
   const mark = path.includes("?") ? "&" : "?";
   let first = null;
+  let oldest_s = 0;
   for (let from = ""; ;) {
     const page = await get(`${path}${mark}limit=${limit}${from ? `&continue=${encodeURIComponent(from)}` : ""}`);
     first ??= page;
+    oldest_s = Math.max(oldest_s, ageOf(page));
     for (const item of page.items) items.push(item);
     from = page.continue ?? "";
-    if (!from || items.length >= most) return { items, more: Boolean(from), first };
+    if (!from || items.length >= most) return aged({ items, more: Boolean(from), first }, oldest_s);
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
 }

@@ -1,9 +1,10 @@
 // One autoscaler's object in the drawer: who decides, the go, cost beside HPA's rule, replicas and load over time, services
 // and the last decisions with their reasons. Also the small parts that its list shows.
 
-import { get, segment, told } from "./api.js";
+import { answerInto } from "./answer.js";
+import { segment } from "./api.js";
 import { Chart } from "./chart.js";
-import { fill, h, setText } from "./dom.js";
+import { h, setText } from "./dom.js";
 import { clock, count, figure, plural, seconds, since } from "./format.js";
 import { pairs, plainTable } from "./table.js";
 
@@ -11,16 +12,14 @@ const GO = { counts: ["is-good", "counts"], void: ["is-bad", "void: something ha
 const OLD_MS = 400_000;
 
 /** Fills `place` with an object. */
-export async function scaledInto(place, namespace, name) {
-  fill(place, h("p", { class: "soft", role: "status" }, "Asking the leader …"));
-  try {
-    const one = await get(`/v1/autoscalers/${segment(namespace)}/${segment(name)}`);
-    const [element, draw] = chartOf(one);
-    fill(place, parts(one, element));
-    draw();
-  } catch (error) {
-    fill(place, h("p", { class: "error", role: "alert" }, told(error)));
-  }
+export function scaledInto(place, namespace, name) {
+  let draw;
+  const whole = (one) => {
+    const [element, drawn] = chartOf(one);
+    draw = drawn;
+    return parts(one, element);
+  };
+  return answerInto(place, `/v1/autoscalers/${segment(namespace)}/${segment(name)}`, whole, () => draw());
 }
 
 /** A link to the object; `focus`: what to call it for whom rows are renewed under. */
@@ -59,7 +58,7 @@ function parts(one, chart) {
   const foreign = Object.entries(one.foreign);
   const saved = cost.hpa_replica_hours ? ` (${figure(cost.replica_hours / cost.hpa_replica_hours)} of it)` : "";
   return [
-    one.trouble ? h("p", { class: "error" }, one.trouble) : null,
+    troubles(one).map((line) => h("p", { class: "error" }, line)),
     pairs([
       ["Go", goTag(one)],
       ["Decided", ageWords(one)],
@@ -84,7 +83,7 @@ function parts(one, chart) {
 
 /** (element, draw): replicas and what HPA's rule would have had, and the load below. */
 function chartOf(one) {
-  const samples = held(one.history.map((moment) => ({ ...moment, at: Date.parse(moment.at), step: Infinity })));
+  const samples = held(one.history.map((moment) => ({ ...moment, at: Date.parse(moment.at), step: Infinity })), Date.now());
   if (!samples.length) return [null, () => {}];
   const span = Math.max(300_000, (Date.now() - samples[0].at) * 1.02);
   const byRequests = samples.some((sample) => Number.isFinite(sample.arrivals));
@@ -97,9 +96,27 @@ function chartOf(one) {
   return [h("div", {}, replicas[0], loads[0], h("p", { class: "soft small" }, `${plural(one.history.length, "recorded decision")} since ${clock(one.history[0].at)}.`)), draw];
 }
 
-/** What was decided holds until the next decision: each sample again, right before the next one. */
-function held(samples) {
-  return samples.flatMap((sample, number) => (number ? [{ ...samples[number - 1], at: sample.at - 1 }, sample] : [sample]));
+/** What was decided holds until the next decision, and the last one until now: each sample again, right before the next one. */
+export function held(samples, now) {
+  const last = samples.at(-1);
+  const steps = samples.flatMap((sample, number) => (number ? [{ ...samples[number - 1], at: sample.at - 1 }, sample] : [sample]));
+  return last && now > last.at ? [...steps, { ...last, at: now }] : steps;
+}
+
+/** What somebody is to look into, the gravest first: [text]. What is as it was asked for (a mode that only looks on) is none. */
+export function troubles(one, now = Date.now()) {
+  const bad = one.services.filter((service) => service.bad.length);
+  const blocked = one.services.filter((service) => service.pending > 0);
+  return [
+    one.trouble,
+    ...Object.entries(one.foreign).map(([name, by]) => `${name} is set by ${by}`),
+    one.go === "void" ? "the go is void: something has changed since it was given" : "",
+    one.go === "none" ? "nobody gave a go: nothing is written" : "",
+    one.at && now - Date.parse(one.at) > OLD_MS ? `no decision for ${seconds((now - Date.parse(one.at)) / 1000)}: is the autoscaler running?` : "",
+    !one.at ? "it has not been decided upon yet" : "",
+    ...bad.map((service) => `${service.name}: ${service.bad[0]}`),
+    ...blocked.map((service) => `${service.name}: ${plural(service.pending, "replica")} without a node`),
+  ].filter(Boolean);
 }
 
 function plot(label, series, keys, words) {

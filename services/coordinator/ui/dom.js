@@ -25,9 +25,10 @@ function append(element, children) {
   }
 }
 
-/** Only places inside this page and plain web addresses; anything else (`javascript:`) stays text without a link. */
+/** Only places inside this page, the runbooks beside it and plain web addresses; anything else (`javascript:`) stays text
+ * without a link. */
 function setLink(element, address) {
-  if (/^(#|https?:\/\/)/i.test(address)) element.setAttribute("href", address);
+  if (/^(#|runbooks\.html#|https?:\/\/)/i.test(address)) element.setAttribute("href", address);
 }
 
 /** Puts the children in place of what was there. */

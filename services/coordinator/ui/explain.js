@@ -1,9 +1,11 @@
 // Why a pod is where it is: the leader's own explanation, laid out. Shows what there is and leaves out what is missing;
 // adds no judgement of its own.
 
-import { get, segment, told } from "./api.js";
-import { fill, h } from "./dom.js";
+import { answerInto } from "./answer.js";
+import { segment } from "./api.js";
+import { h } from "./dom.js";
 import { amount, count, figure, plural, score, seconds } from "./format.js";
+import { nodeLink } from "./names.js";
 import { meter, pairs, plainTable } from "./table.js";
 
 const STATES = { bound: "is-good", pending: "is-warn", placing: "is-warn", invalid: "is-bad", evicted: "is-bad", gone: "" };
@@ -11,21 +13,16 @@ const OUTCOMES = { asked: "asked to leave", evicted: "evicted", refused: "its ev
 const SHOWN = 5;
 
 /** Fills `place` with the explanation of a pod. */
-export async function explainInto(place, namespace, name) {
-  fill(place, h("p", { class: "soft", role: "status" }, "Asking the leader …"));
-  try {
-    fill(place, parts(await get(`/v1/pods/${segment(namespace)}/${segment(name)}/explain`)));
-  } catch (error) {
-    fill(place, h("p", { class: "error", role: "alert" }, told(error)));
-  }
+export function explainInto(place, namespace, name) {
+  return answerInto(place, `/v1/pods/${segment(namespace)}/${segment(name)}/explain`, parts);
 }
 
 function parts(answer) {
   return [
     h("div", {}, h("span", { class: `tag ${STATES[answer.state] ?? ""}` }, answer.state), " ", answer.summary),
     pairs([
-      ["Node", answer.node && h("a", { href: `#/nodes/${segment(answer.node)}` }, answer.node)],
-      ["Nominated to", answer.nominated_node],
+      ["Node", answer.node && nodeLink(answer.node)],
+      ["Nominated to", answer.nominated_node && nodeLink(answer.nominated_node)],
       ["Placed by", answer.policy],
       ["Priority", answer.priority],
       ["Condition", [answer.condition?.reason, answer.condition?.message].filter(Boolean).join(": ")],
@@ -72,10 +69,6 @@ function decision(made) {
       meter(span > 0 ? (row.score - low) / span : 0, score(row.score), { warns: false }),
       row.accepted ? "take it" : "better not"])),
   );
-}
-
-export function nodeLink(name) {
-  return h("a", { href: `#/nodes/${segment(name)}` }, name);
 }
 
 /** "namespace/name" as a link to its explanation. */

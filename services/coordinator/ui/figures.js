@@ -5,12 +5,14 @@ import { Chart } from "./chart.js";
 import { fill, h, setText } from "./dom.js";
 import { count, figure, millis, percent, plural } from "./format.js";
 import { RANGES } from "./history.js";
-import { resourceWord } from "./resources.js";
+import { fullest, fullestDevice, resourceWord } from "./resources.js";
+import { PLACES, placeWords, waiting, waitingBy } from "./waiting.js";
 
+const keyOf = (one) => ({ cpu_millis: "k1", memory_bytes: "k2" })[one.name] ?? (one.device ? "k3" : "");
 const RANGE_WORDS = { "5m": "5 minutes", "1h": "1 hour" };
 
-/** Of a queue as the leader tells it; pods behind a gate wait for somebody else. */
-const waiting = (queue) => (queue ? queue.active + queue.backoff + queue.unschedulable + queue.in_flight : NaN);
+const HELD = "From when the pod could be placed to its Binding, over the last five minutes. Time for which a quota, its group or a gate held it does not count.";
+const colourOf = (place) => `--chart-${PLACES.indexOf(place) + 1}`;
 
 const PANELS = [
   {
@@ -20,31 +22,46 @@ const PANELS = [
   },
   {
     label: "Waiting", words: count, stacked: true,
-    series: [["active", "--chart-1"], ["backoff", "--chart-2"], ["unschedulable", "--chart-3"], ["in_flight", "--chart-4"]].map(([place, colour]) => ({ name: place.replace("_", " "), colour, of: (s) => s.queue[place], fill: true })),
+    series: PLACES.map((place) => ({ name: placeWords(place), colour: colourOf(place), of: (s) => s.queue[place], fill: true })),
     read: (o) => ({
       value: h("a", { href: "#/pending", title: "Why pending" }, count(waiting(o.queue))),
-      beside: keys([["k1", o.queue?.active, "active"], ["k2", o.queue?.backoff, "backoff"], ["k3", o.queue?.unschedulable, "unschedulable"], ["k4", o.queue?.in_flight, "in flight"], ["", o.queue?.gated, "gated"]]),
+      beside: keys(waitingBy(o.queue).map(([place, number]) => [`k${PLACES.indexOf(place) + 1}`, number, placeWords(place)])),
     }),
   },
   {
-    label: "Pod latency, p99", words: millis,
+    label: "Pod latency, p99", hint: HELD, words: millis,
     series: [{ name: "p99", colour: "--chart-1", of: (s) => s.p99, fill: true }, { name: "p50", colour: "--chart-4", of: (s) => s.p50 }],
-    read: (o) => ({ value: millis(o.latency_ms?.p99), beside: `p50 ${millis(o.latency_ms?.p50)} · round p99 ${millis(o.round_ms?.p99)} · ${plural(o.conflicts, "conflict")}, ${plural(o.refusals, "refusal")}` }),
+    read: (o) => ({ value: latency(o.latency_ms?.p99), beside: `p50 ${latency(o.latency_ms?.p50)} in 5 min, time held not counted · round p99 ${latency(o.round_ms?.p99)} · ${plural(o.conflicts, "conflict")}, ${plural(o.refusals, "refusal")}` }),
   },
   {
-    label: "Requested of what there is", words: percent, floor: 1, most: 1,
-    series: [{ name: "CPU", colour: "--chart-1", of: (s) => s.alloc?.cpu_millis, fill: true }, { name: "memory", colour: "--chart-2", of: (s) => s.alloc?.memory_bytes }, { name: "GPU", colour: "--chart-3", of: (s) => gpuShare(s.alloc) }],
+    label: "Requested, fullest resource", words: percent, floor: 1, most: 1,
+    series: [
+      { name: "CPU", colour: "--chart-1", of: (s) => s.alloc?.cpu_millis, fill: true }, { name: "memory", colour: "--chart-2", of: (s) => s.alloc?.memory_bytes },
+      { name: (s) => fullestDevice(s.alloc)?.name, colour: "--chart-3", of: (s) => fullestDevice(s.alloc)?.share },
+    ],
     read: (o) => {
-      const found = o.resources ?? [];
-      const of = (name) => found.find((one) => one.name === name)?.share;
-      const gpu = found.find((one) => /gpu/i.test(one.name) && one.share !== null);
+      const [top, ...others] = requested(o.resources ?? []);
       return {
-        value: percent(of("cpu_millis")),
-        beside: keys([["k1", true, "CPU"], ["k2", of("memory_bytes") !== undefined, `memory ${percent(of("memory_bytes"))}`], ["k3", gpu, gpu ? `${resourceWord(gpu.name)} ${percent(gpu.share)}` : ""]], false),
+        value: top ? h("span", {}, percent(top.share), h("small", {}, keyed(keyOf(top), resourceWord(top.name)))) : "–",
+        beside: keys(others.map((one) => [keyOf(one), true, `${resourceWord(one.name)} ${percent(one.share)}`]), false),
       };
     },
   },
 ];
+
+/** What is told of resources, the fullest first: it, CPU, memory and the fullest that only some nodes have. */
+export function requested(resources) {
+  const shares = Object.fromEntries(resources.map((one) => [one.name, one.share]));
+  const device = fullestDevice(shares)?.name;
+  const top = fullest(resources)?.name;
+  const told = [...new Set([top, "cpu_millis", "memory_bytes", device])].filter((name) => Number.isFinite(shares[name]));
+  return told.map((name) => ({ name, share: shares[name], device: name === device }));
+}
+
+/** Milliseconds; the leader tells 0 where nothing came in its window. */
+export function latency(ms) {
+  return ms > 0 ? millis(ms) : "–";
+}
 
 /** {element, show(overview, history), moved()} */
 export function figuresSection() {
@@ -81,23 +98,23 @@ function placedWords(o) {
   return term === undefined ? `${count(o.pods?.bound)} bound by this leader · ${count(o.rates?.decisions_per_s_10s)} decisions/s` : `${count(o.pods.bound)} bound, ${count(term)} by this leader${running}`;
 }
 
-function gpuShare(alloc) {
-  for (const [name, share] of Object.entries(alloc ?? {})) if (/gpu/i.test(name) && share !== null) return share;
-  return null;
-}
-
 function keys(list, numbers = true) {
-  return h("span", { class: "keys" }, list.filter(([, value]) => value).map(([key, value, word]) => h("span", {}, key ? h("i", { class: `key ${key}`, "aria-hidden": "true" }) : null, numbers ? `${count(value)} ${word}` : word)));
+  return h("span", { class: "keys" }, list.filter(([, value]) => value).map(([key, value, word]) => h("span", {}, keyed(key, numbers ? `${count(value)} ${word}` : word))));
 }
 
-function panel({ label, series, words, stacked = false, floor = 1, most, read }) {
+/** Words behind the colour that the chart has for them. */
+function keyed(key, words) {
+  return [key ? h("i", { class: `key ${key}`, "aria-hidden": "true" }) : null, words];
+}
+
+function panel({ label, hint, series, words, stacked = false, floor = 1, most, read }) {
   const value = h("p", { class: "value" });
   const beside = h("div", { class: "beside" });
   const canvas = h("canvas", { role: "img", class: "plot" });
   const pointed = h("p", { class: "plotted small", "aria-live": "polite" });
   const chart = new Chart(canvas, { series, stacked, floor, most, words, say: (text) => { setText(pointed, text); pointed.hidden = !text; beside.hidden = Boolean(text); } });
   pointed.hidden = true;
-  const element = h("figure", { class: "figure" }, h("figcaption", { class: "label" }, label), value, beside, pointed, canvas);
+  const element = h("figure", { class: "figure" }, h("figcaption", { class: "label", title: hint }, label), value, beside, pointed, canvas);
   let shown = "";
   return {
     element,

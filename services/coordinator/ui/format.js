@@ -64,31 +64,31 @@ export function percent(share) {
   return Number.isFinite(share) ? `${Math.round(share * 100)} %` : NONE;
 }
 
-/** Millicores, rounded: 250m, 1.50, 31.5. */
-export function cores(millis) {
-  if (!Number.isFinite(millis)) return NONE;
-  if (millis % 1000 === 0) return WHOLE.format(millis / 1000);
-  return millis < 1000 ? `${Math.round(millis)}m` : figure(millis / 1000);
+const EXACT = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 3 });
+
+/** An amount of cores or GPUs, exact to a thousandth and always in the same style: 0.25, 1.5, 1,353.3, 4,000. */
+export function exact(value) {
+  return Number.isFinite(value) ? EXACT.format(value) : NONE;
 }
 
-/** Millicores as Kubernetes writes them, exact: 1500m, 2; from a thousand on with a comma. */
-function quantity(millis) {
-  return millis % 1000 === 0 ? WHOLE.format(millis / 1000) : `${millis}m`;
+/** CPU in cores, from millicores. */
+export function cores(millis) {
+  return exact(millis / 1000);
 }
 
 /** Bytes with binary prefixes. */
 export function bytes(value) {
   if (!Number.isFinite(value)) return NONE;
   for (const [unit, size] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]])
-    if (value >= size) return `${figure(value / size)} ${unit}`;
+    if (value >= size) return `${Number(figure(value / size).replaceAll(",", ""))} ${unit}`;
   return `${WHOLE.format(value)} B`;
 }
 
-/** An amount of a named resource; CPU exact. */
+/** An amount of a named resource. */
 export function amount(resource, value) {
-  if (resource === "cpu" || resource === "cpu_millis") return quantity(value);
+  if (resource === "cpu" || resource === "cpu_millis") return cores(value);
   if (/memory|storage|hugepages/.test(resource)) return bytes(value);
-  return count(value);
+  return exact(value);
 }
 
 /** "1 pod", "2 pods". */

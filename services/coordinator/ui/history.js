@@ -4,6 +4,7 @@
 
 import { get } from "./api.js";
 import { Reading } from "./reading.js";
+import { PLACES } from "./waiting.js";
 
 export const RANGES = { "5m": 300_000, "1h": 3_600_000 };
 const STEP_MS = 10_000;
@@ -14,6 +15,8 @@ export class History extends EventTarget {
   #before = null;
   #last = "";
   #reading;
+  /** What this clock is ahead of the leader's, milliseconds: the leader's steps are drawn by ours. */
+  #ahead = 0;
 
   constructor() {
     super();
@@ -39,12 +42,13 @@ export class History extends EventTarget {
   /** One overview of the stream. */
   add(now) {
     const at = Date.now();
+    this.#ahead = aheadOf(at, now.time, this.#ahead);
     const elapsed = this.#before ? Math.max(0.2, (Date.parse(now.time) - Date.parse(this.#before.time)) / 1000) : 1;
     const same = this.#before && this.#before.leader?.term === now.leader?.term;
     const per_s = (field) => (same ? Math.max(0, (now[field] - this.#before[field]) / elapsed) : null);
     this.#before = now;
     this.#fine.push({
-      at, step: 1000, placed: now.rates?.pods_per_s_10s, queue: now.queue ?? {}, p50: now.latency_ms?.p50, p99: now.latency_ms?.p99,
+      at, step: 1000, placed: now.rates?.pods_per_s_10s, queue: now.queue ?? {}, p50: now.latency_ms?.p50 || null, p99: now.latency_ms?.p99 || null,
       conflicts: per_s("conflicts"), alloc: Object.fromEntries((now.resources ?? []).map((one) => [one.name, one.share])),
     });
     const oldest = at - RANGES["5m"];
@@ -55,10 +59,9 @@ export class History extends EventTarget {
   samples(range) {
     const now = Date.now();
     const from = now - RANGES[range];
-    const fine = range === "5m" ? this.#fine : this.#tail();
-    const until = fine.length ? fine[0].at : Infinity;
-    const steps = [...this.#steps.values()].filter((one) => one.at >= from && one.at < until).sort((a, b) => a.at - b.at);
-    return [...steps, ...fine.filter((one) => one.at >= from)];
+    const fine = (range === "5m" ? this.#fine : this.#tail()).filter((one) => one.at >= from);
+    const steps = [...this.#steps.values()].filter((one) => one.at >= from);
+    return merged(steps, completed(fine, [...this.#steps.values()]));
   }
 
   /** Steps alone: what only the leader measures. */
@@ -83,10 +86,10 @@ export class History extends EventTarget {
   #take({ times = [], series = {}, allocation = {}, step_s = 10 }) {
     const of = (name, i) => series[name]?.[i] ?? null;
     times.forEach((time, i) => {
-      const at = Math.floor((time * 1000) / STEP_MS) * STEP_MS;
+      const at = Math.floor((time * 1000 + this.#ahead) / STEP_MS) * STEP_MS;
       this.#steps.set(at, {
         at, step: step_s * 1000, told: true, placed: of("bound_per_s", i), evicted: of("evicted_per_s", i),
-        queue: Object.fromEntries(["active", "backoff", "unschedulable", "in_flight", "gated"].map((place) => [place, of(`pending_${place}`, i)])),
+        queue: Object.fromEntries(PLACES.map((place) => [place, of(`pending_${place}`, i)])),
         p50: of("latency_p50_ms", i), p99: of("latency_p99_ms", i), turn: of("turn_longest_ms", i), busy: of("turn_busy_share", i),
         events: of("events_waiting", i), writes: of("writes_queued", i), health: of("health", i), notReady: of("nodes_not_ready", i),
         alloc: Object.fromEntries(Object.entries(allocation).map(([name, list]) => [name, list[i] ?? null])),
@@ -101,4 +104,30 @@ export class History extends EventTarget {
     const oldest = Date.now() - RANGES["1h"] - STEP_MS;
     for (const at of this.#steps.keys()) if (at < oldest) this.#steps.delete(at);
   }
+}
+
+/** Less than this between two clocks is the way of the answer. */
+const SKEW_MS = 2000;
+
+/** What our clock is ahead of that which told `time`, where it is more than the way takes; `before` where nothing can be told. */
+export function aheadOf(now, time, before = 0) {
+  const ahead = now - Date.parse(time ?? "");
+  if (!Number.isFinite(ahead)) return before;
+  return Math.abs(ahead) > SKEW_MS ? ahead : 0;
+}
+
+/** Seconds with what only steps tell, such as evictions: as the newest step before each of them told it. */
+export function completed(fine, steps) {
+  const told = steps.filter((one) => one.told).sort((a, b) => a.at - b.at);
+  let next = 0;
+  return fine.map((one) => {
+    while (next < told.length && told[next].at <= one.at) next++;
+    return next ? { ...one, evicted: told[next - 1].evicted } : one;
+  });
+}
+
+/** Steps and seconds in order of time, each step only where no second of it is known: also in a gap between seconds. */
+export function merged(steps, fine) {
+  const known = new Set(fine.map((one) => Math.floor(one.at / STEP_MS)));
+  return [...steps.filter((one) => !known.has(Math.floor(one.at / STEP_MS))), ...fine].sort((a, b) => a.at - b.at);
 }

@@ -1,5 +1,6 @@
 // A list of the cluster as a table to search, sort and filter, a page at a time; its state stands in the address. Why it
-// exists: every list works alike. It shows what a reading brought and never says "none" before one was brought.
+// exists: every list works alike. It shows what a reading brought and never says "none" before one was brought. Items that
+// say the same are one row, and each by itself once somebody asks for that.
 
 import { keep, state } from "./address.js";
 import { fill, h, setText } from "./dom.js";
@@ -12,7 +13,9 @@ const ROWS = 100;
  * `id`: what its values are called in the address ("" for the only list of a view). `columns` as of a table, with
  * `sort: item => number or text`. `search: item => text` that is looked through. `filters`: [{name, label, options,
  * test: (item, value) => bool}], `options`: [[value, words]], `all`: the words for no choice; one without `test` is
- * the reader's own (`onChange(name)` is called), as are the values named in `also`. `order`: "-pods" or "name", the order where nobody asked for another.
+ * the reader's own (`onChange(name)` is called), as are the values named in `also`. `order`: "-pods" or "name", the order
+ * where nobody asked for another. `fold`: {alike: item => text, join: items => item}: items alike are shown as the one
+ * that `join` makes of them.
  */
 export class Listing {
   #id;
@@ -27,8 +30,10 @@ export class Listing {
   #also;
   #selects = new Map();
   #rows;
+  #fold;
+  #unfolded = new Set();
 
-  constructor({ id = "", caption, columns, keyOf, signOf, search, filters = [], order = "", empty = "Nothing here.", onChange = () => {}, also = [], placeholder = "Search", rows = ROWS }) {
+  constructor({ id = "", caption, columns, keyOf, signOf, search, filters = [], order = "", empty = "Nothing here.", onChange = () => {}, also = [], placeholder = "Search", rows = ROWS, fold = null }) {
     this.#id = id ? `${id}.` : "";
     this.#search = search;
     this.#filters = filters;
@@ -37,8 +42,10 @@ export class Listing {
     this.#onChange = onChange;
     this.#also = also;
     this.#rows = rows;
-    this.columns = columns;
-    this.table = new Table({ caption, columns, keyOf, signOf, empty: "Reading …", onSort: (column) => this.#sortBy(column) });
+    this.#fold = fold;
+    this.columns = fold ? columns.map((column) => (column.head ? { ...column, cell: (item) => [column.cell(item), this.#others(item)] } : column)) : columns;
+    const sign = signOf ?? JSON.stringify;
+    this.table = new Table({ caption, columns: this.columns, keyOf, signOf: (item) => (item.folded ? `${item.folded.items.length} ${sign({ ...item, folded: null })}` : sign(item)), empty: "Reading …", onSort: (column) => this.#sortBy(column) });
     const name = (part) => `list-${id || "main"}-${part}`;
     this.find = search ? h("input", { type: "search", id: name("find"), placeholder, "aria-label": `${placeholder}: ${caption}`, autocomplete: "off", spellcheck: "false", oninput: () => this.#set({ q: this.find.value.trim(), page: "" }) }) : null;
     const selects = filters.map((filter) => {
@@ -112,6 +119,12 @@ export class Listing {
     return column ? inOrder(found, column.sort, down) : found;
   }
 
+  /** What stands below the name of a row that is several: a button that shows them. */
+  #others(item) {
+    if (!item.folded) return null;
+    return h("div", {}, h("button", { type: "button", class: "link small", "data-focus": `fold/${item.folded.key}`, onclick: () => { this.#unfolded.add(item.folded.key); this.#draw(); } }, `and ${count(item.folded.items.length - 1)} alike`));
+  }
+
   #sorting() {
     const wanted = this.value("sort") || this.#order;
     const down = wanted.startsWith("-");
@@ -122,9 +135,9 @@ export class Listing {
   #sortBy(column) {
     const [now, down] = this.#sorting();
     const key = keyOfColumn(column);
-    const first = column.number ? `-${key}` : key;
-    const other = column.number ? key : `-${key}`;
-    this.#set({ sort: now === column && down === Boolean(column.number) ? other : first, page: "" });
+    const downFirst = Boolean(column.number || column.bar);
+    const again = now === column && down === downFirst;
+    this.#set({ sort: downFirst !== again ? `-${key}` : key, page: "" });
   }
 
   #set(values) {
@@ -138,7 +151,9 @@ export class Listing {
 
   #draw() {
     const found = this.found();
-    const pages = Math.max(1, Math.ceil(found.length / this.#rows));
+    // who searches looks for one of them
+    const rows = this.#fold && !this.value("q") ? folded(found, this.#fold, this.#unfolded) : found;
+    const pages = Math.max(1, Math.ceil(rows.length / this.#rows));
     const page = Math.min(pages, Math.max(1, Number(this.value("page")) || 1));
     const from = (page - 1) * this.#rows;
     const [column, down] = this.#sorting();
@@ -146,12 +161,13 @@ export class Listing {
     if (this.order) this.order.value = column ? `${down ? "-" : ""}${keyOfColumn(column)}` : "";
     const narrowed = Boolean(this.value("q")) || [...this.#filters.map((filter) => filter.name), ...this.#also].some((name) => this.value(name));
     this.clear.hidden = !narrowed;
-    this.table.show(found.slice(from, from + this.#rows), !this.#read ? "Reading …" : narrowed ? "Nothing matches." : this.#empty);
+    this.table.show(rows.slice(from, from + this.#rows), !this.#read ? "Reading …" : narrowed ? "Nothing matches." : this.#empty);
     this.earlier.disabled = page <= 1;
     this.later.disabled = page >= pages;
     this.earlier.hidden = this.later.hidden = pages < 2;
     const all = `${count(this.#items.length)}${this.#more ? " or more" : ""}`;
-    const span = pages > 1 ? `${count(from + 1)}–${count(Math.min(found.length, from + this.#rows))} of ${count(found.length)}` : count(found.length);
+    const several = rows.length < found.length ? ` rows, ${count(found.length)} in all` : "";
+    const span = pages > 1 ? `${count(from + 1)}–${count(Math.min(rows.length, from + this.#rows))} of ${count(rows.length)}${several}` : count(found.length);
     setText(this.position, narrowed ? `${span} found, of ${all}` : pages > 1 ? `${span}${this.#more ? " or more" : ""}` : "");
     this.pages.hidden = pages < 2 && !narrowed;
   }
@@ -164,6 +180,19 @@ export class Listing {
     fill(select, h("option", { value: "" }, filter.all), options.map(([value, words]) => h("option", { value }, words ?? value)), known ? null : h("option", { value: chosen }, chosen));
     select.value = chosen;
   }
+}
+
+/** The items with those that are alike as one, where the first of them was; `unfolded`: what is to stay apart. A joined one carries
+ * `folded`: {key, items}. */
+export function folded(items, { alike, join }, unfolded = new Set()) {
+  const groups = new Map();
+  items.forEach((item, number) => {
+    const key = alike(item);
+    const place = unfolded.has(key) ? `${key}\u0000${number}` : key;
+    if (groups.has(place)) groups.get(place).items.push(item);
+    else groups.set(place, { key, items: [item] });
+  });
+  return [...groups.values()].map((group) => (group.items.length > 1 ? { ...join(group.items), folded: group } : group.items[0]));
 }
 
 function keyOfColumn(column) {

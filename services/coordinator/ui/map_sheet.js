@@ -5,13 +5,15 @@ import { keep, state } from "./address.js";
 import { get } from "./api.js";
 import { fill, h, setText } from "./dom.js";
 import { count, percent, plural } from "./format.js";
+import { learn } from "./names.js";
 import { NodeMap, NOT_READY, PRESSURE, shades, UNOWNED } from "./node_map.js";
 import { Reading } from "./reading.js";
+import { FULLEST, mean, opensOn } from "./resources.js";
 import { sheet } from "./table.js";
 import { onTheme } from "./theme.js";
 
 const HINT = "Point at a node, or walk the map with the arrow keys; Enter opens one.";
-const METRICS = [["", "Fuller of both"], ["cpu", "CPU"], ["memory", "Memory"]];
+const METRICS = [[FULLEST, "The fullest"], ["cpu", "CPU"], ["memory", "Memory"]];
 const GROUPS = { zone: "zone", region: "region", pool: "pool" };
 
 export function mapSheet(go) {
@@ -20,9 +22,11 @@ export function mapSheet(go) {
   const canvas = h("canvas", { tabindex: "0", role: "application", "aria-roledescription": "map of nodes", "aria-label": "Nodes: arrow keys walk, Enter opens one" });
   const holder = h("div", { class: "map-holder" }, canvas);
   const map = new NodeMap(canvas, { holder, say: (text) => setText(pointed, text || HINT), open: (name) => go(`#/nodes/${encodeURIComponent(name)}`) });
-  const metric = h("select", { id: "map-metric", onchange: () => { keep({ colour: metric.value }); paint(); } });
+  const metric = h("select", { id: "map-metric", onchange: () => { keep({ colour: metric.value === standard ? "" : metric.value }); paint(); tell(reading.data); } });
   const groupBy = h("select", { id: "map-group", onchange: () => { keep({ group: groupBy.value }); reading.now(); } });
   let asked = "";
+  let standard = FULLEST;
+  const chosen = () => state("colour") || standard;
   const reading = new Reading(() => { asked = state("group"); return get(asked ? `/v1/nodes/map?groupBy=${encodeURIComponent(asked)}` : "/v1/nodes/map"); }, {
     everyMs: (data) => Math.max(3000, (data?.names.length ?? 0) * 2), show: draw,
   });
@@ -42,12 +46,12 @@ export function mapSheet(go) {
       h("div", { class: "map-under" }, pointed, told, h("span", { class: "ramp" }, "0", ramp, "100 % requested"), legend)));
 
   function paint() {
-    const chosen = state("colour");
-    map.setMetric(!chosen || chosen === "fuller" ? "fuller" : chosen);
+    map.setMetric(chosen());
   }
   function choices(found) {
     const more = Object.keys(found?.shares ?? {});
-    offer(metric, [...METRICS, ...more.map((name) => [name, name])], state("colour"));
+    standard = opensOn(found?.shares, found?.names.length);
+    offer(metric, [...METRICS, ...more.map((name) => [name, name])], chosen());
     const keys = (found?.group_keys ?? []).map((key) => [key, GROUPS[key] ?? key.replace(/^label:/, "label ")]);
     offer(groupBy, [["", "none"], ...keys], state("group"));
     groupBy.disabled = found !== null && !keys.length;
@@ -57,13 +61,19 @@ export function mapSheet(go) {
     paint();
     // an answer to what was asked before somebody chose again is not shown as the new grouping
     if (asked !== state("group")) return;
+    learn(found.names);
     map.show(found);
     performance.mark("nodes-drawn");
+    tell(found);
+  }
+  function tell(found) {
+    if (!found) return;
     const total = found.names.length;
     const flagged = (bit) => found.flags.filter((flags) => flags & bit).length;
-    const mean = (list) => percent(list.reduce((sum, value) => sum + value, 0) / (total || 1));
+    const device = found.shares?.[chosen()];
+    const requested = [["CPU", found.cpu], ["memory", found.memory], ...(device ? [[chosen(), device.filter(Number.isFinite)]] : [])];
     const also = [[NOT_READY, "not ready"], [PRESSURE, "under pressure"], [UNOWNED, "without an agent"]].map(([bit, words]) => [flagged(bit), words]).filter(([number]) => number);
-    setText(told, total ? [plural(total, "node"), `requested on average: CPU ${mean(found.cpu)}, memory ${mean(found.memory)}`, ...also.map(([number, words]) => `${count(number)} ${words}`)].join(" · ") : "The cluster has no nodes.");
+    setText(told, total ? [plural(total, "node"), `requested on average: ${requested.map(([name, list]) => `${name} ${percent(mean(list))}`).join(", ")}`, ...also.map(([number, words]) => `${count(number)} ${words}`)].join(" · ") : "The cluster has no nodes.");
   }
   choices(null);
   return {

@@ -3,6 +3,7 @@
 
 import { percent } from "./format.js";
 import { arrange } from "./map_layout.js";
+import { FULLEST } from "./resources.js";
 import { colour, onTheme } from "./theme.js";
 
 export const DRAINED = 1;
@@ -38,7 +39,7 @@ export function shades() {
 }
 
 export class NodeMap {
-  metric = "fuller";
+  metric = FULLEST;
   #canvas;
   #holder;
   #say;
@@ -71,8 +72,8 @@ export class NodeMap {
     const { cpu, memory, shares } = this.#map;
     if (this.metric === "cpu") return cpu[index];
     if (this.metric === "memory") return memory[index];
-    if (this.metric !== "fuller") return shares?.[this.metric]?.[index] ?? null;
-    return Math.max(cpu[index], memory[index]);
+    if (this.metric !== FULLEST) return shares?.[this.metric]?.[index] ?? null;
+    return Math.max(cpu[index], memory[index], ...Object.values(shares ?? {}).map((list) => list[index] ?? 0));
   }
 
   show(map) {

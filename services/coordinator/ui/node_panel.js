@@ -1,21 +1,17 @@
 // One node: what is requested of it, who decides for it, what runs there; drain and resume for operators.
 
-import { get, post, segment, told } from "./api.js";
+import { answerInto } from "./answer.js";
+import { post, segment } from "./api.js";
 import { ask, sayDone } from "./dialogs.js";
-import { fill, h } from "./dom.js";
+import { h } from "./dom.js";
 import { amount, bytes, cores, count, percent, plural, seconds, since } from "./format.js";
 import { inResourceOrder, resourceWord, share } from "./resources.js";
 import { may } from "./session.js";
 import { meter, pairs, plainTable } from "./table.js";
 
 /** Fills `place` with a node; `changed()` after a drain or resume. */
-export async function nodeInto(place, name, changed) {
-  fill(place, h("p", { class: "soft", role: "status" }, "Asking the leader …"));
-  try {
-    fill(place, parts(await get(`/v1/nodes/${segment(name)}`), () => { nodeInto(place, name, changed); changed(); }));
-  } catch (error) {
-    fill(place, h("p", { class: "error", role: "alert" }, told(error)));
-  }
+export function nodeInto(place, name, changed) {
+  return answerInto(place, `/v1/nodes/${segment(name)}`, (node) => parts(node, () => { nodeInto(place, name, changed); changed(); }));
 }
 
 /** What keeps pods from a node or may soon, in words; empty: nothing. */

@@ -1,8 +1,9 @@
 // When a view reads what it shows, and how old that is. Why it exists: views that no stream feeds ask again every so
 // often, only while somebody can see them, and less and less often while they are refused; meanwhile what was read last
-// stays, with its age and the reason beside it. One refusal for being busy holds all of them back.
+// stays, with its age and the reason beside it. An answer that is the leader's last copy counts from when that was made. One
+// refusal for being busy holds all of them back.
 
-import { heldForMs, told } from "./api.js";
+import { ageOf, heldForMs, told } from "./api.js";
 import { h, setText } from "./dom.js";
 import { seconds } from "./format.js";
 
@@ -93,7 +94,7 @@ export class Reading {
     }
     if (turn !== this.#turn) return;
     this.data = data;
-    this.at = Date.now();
+    this.at = Date.now() - 1000 * ageOf(data);
     this.error = null;
     this.#failures = 0;
     this.#due = performance.now() + this.#pause();

@@ -3,8 +3,12 @@
 
 import { h, syncRows } from "./dom.js";
 
-/** `columns`: [{title, number?, cell: item => child, head?, sort?}]; `keyOf`/`signOf` name a row and what it shows;
- * `onSort(column)`: headers of columns with `sort` become buttons. */
+/** What a cell without a value holds. */
+const NOTHING = new Set(["", "–"]);
+
+/** `columns`: [{title, number?, bar?, wide?, cell: item => child, head?, sort?}]; a `bar` begins at the same place in each row, what is
+ * `wide` gets room; `keyOf`/`signOf` name a row and what it shows; `onSort(column)`: headers of columns with `sort` become buttons. A column
+ * that holds nothing in any row is not shown. */
 export class Table {
   constructor({ caption, columns, keyOf, signOf, empty, onSort }) {
     this.columns = columns;
@@ -13,7 +17,7 @@ export class Table {
     this.body = h("tbody", { role: "rowgroup" });
     this.caption = h("caption", {}, caption);
     this.none = h("p", { class: "none" }, empty ?? "Nothing here.");
-    this.heads = columns.map((column) => h("th", { scope: "col", role: "columnheader", class: column.number ? "number" : null },
+    this.heads = columns.map((column) => h("th", { scope: "col", role: "columnheader", class: classOf(column) },
       onSort && column.sort ? h("button", { type: "button", class: "sort", onclick: () => onSort(column) }, column.title) : column.title));
     this.table = h(
       "table", { role: "table", class: "stack-small" }, this.caption,
@@ -29,10 +33,21 @@ export class Table {
     this.none.hidden = items.length > 0;
     if (words && !items.length && this.none.textContent !== words) this.none.textContent = words;
     syncRows(this.body, items, this.keyOf, (item) => this.#row(item), this.signOf);
+    this.columns.forEach((column, number) => this.#hide(number, !column.head && column !== this.by && this.#empty(number)));
+  }
+
+  #empty(number) {
+    return this.body.children.length > 0 && [...this.body.children].every((row) => NOTHING.has(row.children[number].textContent.trim()));
+  }
+
+  #hide(number, hidden) {
+    this.heads[number].hidden = hidden;
+    for (const row of this.body.children) row.children[number].hidden = hidden;
   }
 
   /** Marks the column that rows are in order of; `down`: greatest first. */
   sorted(by, down) {
+    this.by = by;
     this.columns.forEach((column, number) => {
       if (column === by) this.heads[number].setAttribute("aria-sort", down ? "descending" : "ascending");
       else this.heads[number].removeAttribute("aria-sort");
@@ -42,9 +57,13 @@ export class Table {
   #row(item) {
     return h("tr", { role: "row" }, this.columns.map((column) =>
       column.head
-        ? h("th", { scope: "row", role: "rowheader", class: "name" }, column.cell(item))
-        : h("td", { role: "cell", class: [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || null, "data-label": column.title }, column.cell(item))));
+        ? h("th", { scope: "row", role: "rowheader", class: column.wide ? "name wide" : "name" }, column.cell(item))
+        : h("td", { role: "cell", class: classOf(column), "data-label": column.title }, column.cell(item))));
   }
+}
+
+function classOf(column) {
+  return ["number", "bar", "wide"].filter((name) => column[name]).join(" ") || null;
 }
 
 /** Tells whether somebody is at the element with pointer or focus; rows must not move from under them. */

@@ -1,26 +1,20 @@
 // What an attempt at a pod group would give now: the leader's own explanation, laid out. Shows what there is and leaves
 // out what is missing; adds no judgement of its own.
 
-import { get, segment, told } from "./api.js";
-import { fill, h } from "./dom.js";
-import { nodeLink, podLink } from "./explain.js";
+import { answerInto } from "./answer.js";
+import { segment } from "./api.js";
+import { h } from "./dom.js";
+import { podLink } from "./explain.js";
 import { count, plural } from "./format.js";
+import { nodeLink } from "./names.js";
 
 const SHOWN = 5;
 
 /** The explanation of a pod group, asked for when this is called. */
 export function unitExplained(namespace, name) {
-  const place = h("div", {}, h("p", { class: "soft", role: "status" }, "Asking the leader …"));
-  ask(place, `/v1/units/${segment(namespace)}/${segment(name)}/explain`);
+  const place = h("div", {});
+  answerInto(place, `/v1/units/${segment(namespace)}/${segment(name)}/explain`, parts);
   return h("section", { "aria-label": "Tried now" }, h("h3", {}, "If it were tried now"), place);
-}
-
-async function ask(place, path) {
-  try {
-    fill(place, parts(await get(path)));
-  } catch (error) {
-    fill(place, h("p", { class: "error", role: "alert" }, told(error)));
-  }
 }
 
 function parts({ summary, message, blocked, now }) {

@@ -1,12 +1,15 @@
 // One pod group with its members, and one queue with the units that wait in it: each in the drawer.
 
-import { get, segment, told } from "./api.js";
-import { fill, h } from "./dom.js";
+import { answerInto } from "./answer.js";
+import { segment } from "./api.js";
+import { h } from "./dom.js";
 import { amount, count, percent, plural, seconds } from "./format.js";
+import { nodeLink } from "./names.js";
 import { quotaBar } from "./quota.js";
 import { resourceWord } from "./resources.js";
 import { pairs, plainTable } from "./table.js";
 import { unitExplained } from "./unit_explain.js";
+import { placeWords } from "./waiting.js";
 
 const PHASES = { waiting: "is-warn", placing: "", running: "is-good", broken: "is-bad" };
 const SOURCES = { pod: "a lone pod", podgroup: "PodGroup", "x-podgroup": "PodGroup (scheduling.x-k8s.io)", job: "Job" };
@@ -14,21 +17,12 @@ const SHOWN = 200;
 
 /** Fills `place` with a pod group. */
 export function unitInto(place, namespace, name) {
-  return into(place, `/v1/units/${segment(namespace)}/${segment(name)}`, unitParts);
+  return answerInto(place, `/v1/units/${segment(namespace)}/${segment(name)}`, unitParts);
 }
 
 /** Fills `place` with a queue. */
 export function queueInto(place, name) {
-  return into(place, `/v1/queues/${segment(name)}`, queueParts);
-}
-
-async function into(place, path, parts) {
-  fill(place, h("p", { class: "soft", role: "status" }, "Asking the leader …"));
-  try {
-    fill(place, parts(await get(path)));
-  } catch (error) {
-    fill(place, h("p", { class: "error", role: "alert" }, told(error)));
-  }
+  return answerInto(place, `/v1/queues/${segment(name)}`, queueParts);
 }
 
 /** What a unit does, as a tag. */
@@ -39,7 +33,7 @@ export function phaseTag(unit) {
 /** A link to the unit: a group opens by itself, a lone pod as a pod. */
 export function unitLink(unit) {
   const kind = unit.source === "pod" ? "pods" : "units";
-  return h("a", { href: `#/${kind}/${segment(unit.namespace)}/${segment(unit.name)}`, "data-focus": unit.key }, `${unit.namespace}/${unit.name}`);
+  return h("a", { href: `#/${kind}/${segment(unit.namespace)}/${segment(unit.name)}`, "data-focus": unit.key, title: `${unit.namespace}/${unit.name}` }, `${unit.namespace}/${unit.name}`);
 }
 
 /** Why it waits: the word, and the sentence. */
@@ -50,7 +44,7 @@ export function whyWaits(unit) {
 
 function unitParts(unit) {
   const topology = unit.topology;
-  const states = Object.entries(unit.states ?? {}).sort((a, b) => b[1] - a[1]).map(([state, number]) => `${count(number)} ${state.replaceAll("_", " ")}`);
+  const states = Object.entries(unit.states ?? {}).sort((a, b) => b[1] - a[1]).map(([state, number]) => `${count(number)} ${placeWords(state)}`);
   return [
     h("div", {}, phaseTag(unit), " ", `${count(unit.bound)} of ${plural(unit.members, "member")} on nodes, at least ${count(unit.min_member)} or none`),
     unit.problem ? h("p", { class: "error" }, unit.problem) : null,
@@ -69,7 +63,7 @@ function unitParts(unit) {
     ]),
     unit.bound < unit.members ? unitExplained(unit.namespace, unit.name) : null,
     unit.victims?.length ? h("section", { "aria-label": "Asked to leave for it" }, h("h3", {}, `${plural(unit.victims.length, "pod")} asked to leave for it`),
-      plainTable("Asked to leave for it", ["Pod", "Node", { title: "Priority", number: true }, "Outcome", { title: "Ago", number: true }], unit.victims.map((one) => [one.pod, one.node, one.priority, one.outcome || "–", seconds(one.ago_s)]))) : null,
+      plainTable("Asked to leave for it", ["Pod", "Node", { title: "Priority", number: true }, "Outcome", { title: "Ago", number: true }], unit.victims.map((one) => [one.pod, nodeLink(one.node), one.priority, one.outcome || "–", seconds(one.ago_s)]))) : null,
     members(unit),
   ];
 }
@@ -81,8 +75,8 @@ function members(unit) {
   return h("section", { "aria-label": "Members" }, h("h3", {}, plural(unit.members, "member")),
     plainTable("Members", ["Member", "State", "Node", { title: "Attempts", number: true }, { title: "Waiting for", number: true }], listed.slice(0, SHOWN).map((one) => [
       [h("a", { href: `#/pods/${segment(unit.namespace)}/${segment(one.name)}` }, one.name), one.message ? h("div", { class: "soft small breakable" }, one.message) : null],
-      one.state.replaceAll("_", " "),
-      one.node ? h("a", { href: `#/nodes/${segment(one.node)}` }, one.node) : one.nominated_node ? [h("span", { class: "soft" }, "held: "), one.nominated_node] : "–",
+      placeWords(one.state),
+      one.node ? nodeLink(one.node) : one.nominated_node ? [h("span", { class: "soft" }, "held: "), nodeLink(one.nominated_node)] : "–",
       count(one.attempts), one.waiting_s === null ? "–" : seconds(one.waiting_s)])),
     rest > 0 ? h("p", { class: "soft small" }, `and ${count(rest)} more`) : null);
 }

@@ -1,7 +1,8 @@
 """The admin API's application: what stands around every handler of its route table.
 
     route found --> known (401) --> may (403) --> in time (429) --> leads, or passed on
-                --> a read:   kept answer, or query (4xx), not late (429) --> handler --> answer, kept
+                --> a read:   kept answer, or query (4xx) --> handler --> answer, kept; while the leader is late the
+                              last copy with its age, new ones only at a bounded rate (429)
                 --> a change: body, query (4xx) --> audit --> handler --> answer; what is kept is forgotten
 
 A change is in the audit log before it is made; where the log cannot be written (etcd is silent) it is not made. What a
@@ -18,11 +19,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from math import inf
 from typing import Any
 
 from aiohttp import web
 
-from shared.runtime.http.caching import Answers
+from shared.runtime.http.caching import Answers, Kept
 from shared.runtime.http.callers import ROLES, AdminAuthenticator, Caller
 from shared.runtime.http.guard import Handler, add_routes, guarded, identified, read_body
 from shared.runtime.http.limits import (
@@ -30,6 +32,7 @@ from shared.runtime.http.limits import (
     MAX_IN_FLIGHT,
     MAX_STREAMS,
     READS,
+    READS_WHILE_LATE,
     STREAMS_OF_ONE,
     WRITES,
     Buckets,
@@ -42,6 +45,9 @@ from shared.runtime.http.refusals import Refused, answer_of, as_json, encoded
 from shared.runtime.http.requests import MAX_BODY_BYTES, ask_of
 from shared.runtime.http.routes import EVENTS, Ask, Backend, Route
 from shared.runtime.http.streaming import stream
+
+LATE_FRESH_S = 15.0
+"""While the leader's loop runs late, a copy of this age is given rather than a new answer waited for."""
 
 HANDLER_TIMEOUT_S = 30.0
 """No handler waits for anything without a deadline of its own; this one is the net under them."""
@@ -84,6 +90,7 @@ class AdminApp:
         self._requests = Places(MAX_IN_FLIGHT, IN_FLIGHT_OF_ONE)
         self._streams = Places(MAX_STREAMS, STREAMS_OF_ONE)
         self._answers, self._lag = Answers(), LoopLag()
+        self._late_reads = Buckets(READS_WHILE_LATE)
         self._stopping = asyncio.Event()
         metrics = backend.metrics
         self._counted = metrics.counter("admin_requests_total", "Requests, by route and code", ["route", "code"])
@@ -162,7 +169,7 @@ class AdminApp:
             return await self._read_only(route, request, caller)
         ask = await ask_of(route, request, caller, request[_REQUEST_ID])
         if route.stream is not None:
-            self._in_time()
+            self._in_time(route)
             parts = route.stream(self._backend, ask)
             headers = {"Content-Type": route.media_type, "X-Accel-Buffering": "no"}
             try:
@@ -181,32 +188,52 @@ class AdminApp:
             self._backend.changed()
 
     async def _read_only(self, route: Route, request: web.Request, caller: Caller) -> web.Response:
-        """An answer at hand, or a new one. Refused: 429 while the loop runs late, unless the answer is there."""
+        """An answer at hand with its age, or a new one. Refused: 429 while the loop runs late, reads have had their
+        part of its time, and there is no copy."""
         handler = route.handler
         assert handler is not None
         if not route.fresh_s:
-            self._in_time()
+            self._in_time(route)
             ask = await ask_of(route, request, caller, request[_REQUEST_ID])
             async with asyncio.timeout(HANDLER_TIMEOUT_S):
                 return as_json(await handler(self._backend, ask))
         key, now, term = request.raw_path, time.monotonic(), self._backend.term
-        body = self._answers.fresh(key, now, fresh_s=route.fresh_s, term=term)
-        if body is None:
+        kept = self._answers.fresh(key, now, fresh_s=route.fresh_s, term=term)
+        if kept is None:
             ask = await ask_of(route, request, caller, request[_REQUEST_ID])
-            if not route.spared and not self._answers.coming(key):
-                self._in_time()
+            if not route.spared and not self._answers.coming(key) and self._lag.asked():
+                kept = self._copy_instead(route, key, now, term)
+        if kept is not None:
+            return web.Response(body=kept.answer, headers={**_KEPT_HEADERS, "Age": str(int(now - kept.made_at))})
 
-            async def make() -> bytes:
-                async with asyncio.timeout(HANDLER_TIMEOUT_S):
-                    return encoded(await handler(self._backend, ask))
+        async def make() -> bytes:
+            async with asyncio.timeout(HANDLER_TIMEOUT_S):
+                return encoded(await handler(self._backend, ask))
 
-            body = await self._answers.made(key, now, term=term, make=make)
+        body = await self._answers.made(key, now, term=term, make=make)
         return web.Response(body=body, headers=_KEPT_HEADERS.copy())
 
-    def _in_time(self) -> None:
-        """Refused: 429 while the loop runs late."""
-        if self._lag.asked():
-            raise Refused("the leader is busy placing pods", code="overloaded")
+    def _copy_instead(self, route: Route, key: str, now: float, term: int) -> Kept | None:
+        """What is given while the loop runs late; None: a new answer. Refused: 429 where neither is to be had."""
+        kept = self._answers.fresh(key, now, fresh_s=LATE_FRESH_S, term=term)
+        if kept is None and (wait_s := self._late_wait_s(route, now)):
+            kept = self._answers.fresh(key, now, fresh_s=inf, term=term)
+            if kept is None:
+                raise _late(wait_s)
+        return kept
+
+    def _in_time(self, route: Route) -> None:
+        """Refused: 429 while the loop runs late and reads have had their part of its time."""
+        if self._lag.asked() and (wait_s := self._late_wait_s(route, time.monotonic())):
+            raise _late(wait_s)
+
+    def _late_wait_s(self, route: Route, now: float) -> float:
+        """Seconds until all that read may have such an answer made; 0.0: now."""
+        return self._late_reads.take("", now, route.cost)
+
+
+def _late(wait_s: float) -> Refused:
+    return Refused("the leader runs late and has no copy of this yet", code="overloaded", retry_after_s=wait_s)
 
 
 _REQUEST_ID: web.RequestKey[str] = web.RequestKey("admin_request_id", str)

@@ -1,6 +1,7 @@
 """Encoded answers of reads, kept for a moment: however many look, the leader does the work once.
 
     kept and fresh --> given        under way --> waited for        neither --> made, kept
+    kept, and the leader is late --> given with its age
 
 A change through this API forgets everything, and what was begun before it is never given to who asks after it; for
 ``SETTLING_S`` nothing is kept then, since the leader hears of its own change by a watch a moment later. Errors are told
@@ -23,7 +24,9 @@ SETTLING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class Kept:
+    """An answer of ``term``, made at ``made_at``."""
+
     answer: bytes
     made_at: float
     term: int
@@ -33,7 +36,7 @@ class Answers:
     """Of one process. ``key``: what was asked for, path and query; ``now``: seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._coming: dict[str, asyncio.Future[bytes]] = {}
         self._changes = 0
         self._settled_at = float("-inf")
@@ -45,12 +48,10 @@ class Answers:
         self._kept.clear()
         self._coming.clear()  # who waits already still gets it: they asked before the change was answered
 
-    def fresh(self, key: str, now: float, *, fresh_s: float, term: int) -> bytes | None:
+    def fresh(self, key: str, now: float, *, fresh_s: float, term: int) -> Kept | None:
         """The answer at hand, not older than ``fresh_s`` and of this term; None where there is none."""
         kept = self._kept.get(key)
-        if kept is None or kept.term != term or now - kept.made_at >= fresh_s:
-            return None
-        return kept.answer
+        return kept if kept is not None and kept.term == term and now - kept.made_at < fresh_s else None
 
     def coming(self, key: str) -> bool:
         """Whether somebody is having the same answer made: to wait for it costs nothing."""
@@ -79,7 +80,7 @@ class Answers:
                 del self._coming[key]
         coming.set_result(answer)
         if changes == self._changes and now >= self._settled_at and len(answer) <= MOST_BYTES:
-            self._kept[key] = _Kept(answer, now, term)
+            self._kept[key] = Kept(answer, now, term)
             self._kept.move_to_end(key)
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)

@@ -3,10 +3,11 @@
 Why: a bound on a whole route keeps the process alive, but one caller could fill it and shut the others out. Callers
 that are remembered are bounded; one that is pushed out begins anew. One too many is told so at once, nobody waits.
 
-Reads of the admin API yield to scheduling: while the leader's event loop runs late and stays late, no new answer is
-made for them. A timer measures how late the loop runs it. One late turn is none of our business; late all the time for
-``INTERVAL_S`` means that work piles up faster than it is done (CoDel, RFC 8289: the minimum over an interval, not the
-mean), and each read would wait for seconds behind it. The timer runs only while somebody asks.
+Reads of the admin API yield to scheduling: while the leader's event loop runs late and stays late, they get the last
+copies, and new answers only in a tenth of its time. A timer measures how late the loop runs it. One late turn is none
+of our business; late all the time for ``INTERVAL_S`` means that work piles up faster than it is done (CoDel, RFC 8289:
+the minimum over an interval, not the mean), and each read would wait for seconds behind it. The timer runs only while
+somebody asks.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ class Rate:
 
 READS = Rate(200, 400)
 WRITES = Rate(10, 20)
+READS_WHILE_LATE = Rate(100, 200)
+"""Of all callers together. A token is about a millisecond of the loop (``Route.cost``): a tenth of a second each."""
+
 MAX_IN_FLIGHT, IN_FLIGHT_OF_ONE = 64, 48
 MAX_STREAMS, STREAMS_OF_ONE = 16, 12
 """Of the admin API at once, and of one caller: whoever fills its own part shuts out nobody else's pause or look."""

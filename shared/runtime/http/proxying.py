@@ -26,7 +26,7 @@ ANSWER_S = 35.0
 """Longer than any handler takes; a stream may last, its parts come at least every 15 s."""
 
 PASSED_ON = ("Authorization", "Content-Type", "Accept", "Last-Event-ID")
-PASSED_BACK = ("Content-Type", "Retry-After", "Cache-Control", "Allow")
+PASSED_BACK = ("Content-Type", "Retry-After", "Cache-Control", "Allow", "Age")
 
 Begin = Callable[[int, Mapping[str, str]], Awaitable[web.StreamResponse]]
 """(status, headers) to a response that parts may be written to."""

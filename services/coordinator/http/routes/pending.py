@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Annotated, Any, Literal
+from zlib import crc32
 
 import msgspec
 
@@ -19,6 +20,7 @@ from services.coordinator.inspect.pending import (
     HelpShown,
     PendingGroup,
     Picture,
+    by_class,
     painted,
 )
 from shared.runtime.http.callers import Role
@@ -36,13 +38,15 @@ Text = Annotated[str, msgspec.Meta(max_length=256)]
 
 
 class PendingQuery(PageQuery, frozen=True, kw_only=True):
-    """Which groups, and in which order: most pods first, or longest waiting, or highest priority."""
+    """Which groups, and in which order: most pods first, or longest waiting, or highest priority. ``by`` class: groups
+    that differ in namespace and priority alone are one."""
 
     namespace: Text = ""
     reason: Text = ""
     priority: Annotated[int, msgspec.Meta(ge=-PRIORITIES, le=PRIORITIES)] | None = None
     class_: Text = msgspec.field(default="", name="class")
     sort: Literal["pods", "oldest", "priority"] = "pods"
+    by: Literal["group", "class"] = "group"
 
 
 class PendingAnswer(Page, frozen=True, kw_only=True):
@@ -97,7 +101,11 @@ async def show(desk: Desk, ask: Ask[PendingQuery, Any]) -> PendingAnswer:
     """A page of groups. Refused: 503 ``not_ready``."""
     query = ask.query
     picture = await painter_of(desk).at(desk)
-    wanted = {_key(group, query.sort, picture.at): group for group in picture.groups if _asked_for(group, query)}
+    if query.by == "class":
+        found = by_class(picture, lambda group: _asked_for(group, query))
+    else:
+        found = [group for group in picture.groups if _asked_for(group, query)]
+    wanted = {_key(group, query.sort, picture.at): group for group in found}
     keys, more = page(wanted, query, str)
     return PendingAnswer(
         made=desk.wall_of(picture.at),
@@ -139,7 +147,8 @@ def _key(group: PendingGroup, sort: str, at: float) -> str:
         "oldest": max(0, round((at - group.oldest_s) * 1000)),  # since when, not how long: that grows
         "priority": PRIORITIES - group.priority,
     }[sort]
-    return f"{first:013d}/{group.reason}/{group.namespace}/{group.priority}/{group.class_}"
+    said = crc32(group.message.encode())
+    return f"{first:013d}/{group.reason}/{group.namespace}/{group.priority}/{group.class_}/{said:08x}"
 
 
 async def explain(desk: Desk, ask: Ask[Any, Any]) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 // back. As of each object's last recorded decision: how old that is stands beside it.
 
 import { getAll } from "../api.js";
-import { ageWords, goTag, loadWords, objectLink, safeguardTags } from "../autoscaler_panel.js";
+import { ageWords, goTag, loadWords, objectLink, safeguardTags, troubles } from "../autoscaler_panel.js";
 import { h, setText } from "../dom.js";
-import { count, plural } from "../format.js";
+import { count, plural, since } from "../format.js";
 import { Listing } from "../listing.js";
 import { Reading, together } from "../reading.js";
 import { sheet } from "../table.js";
@@ -28,10 +28,10 @@ export function autoscalingView() {
       { title: "Replicas", number: true, cell: (one) => count(sum(one, "replicas")), sort: (one) => sum(one, "replicas") },
       { title: "HPA would have", key: "hpa", number: true, cell: (one) => count(sum(one, "hpa")), sort: (one) => sum(one, "hpa") },
       { title: "Decided", key: "age", cell: ageWords, sort: (one) => one.at || null },
-      { title: "Trouble", wide: true, cell: trouble },
+      { title: "Trouble", wide: true, cell: trouble, sort: (one) => troubles(one).length || null },
     ],
     keyOf: (one) => `${one.namespace}/${one.name}`,
-    signOf: (one) => JSON.stringify([one, ageWords(one)]),
+    signOf: (one) => JSON.stringify([one, since(one.at), troubles(one)]),
     search: (one) => `${one.namespace}/${one.name} ${one.mode} ${one.policy} ${one.go_by}`,
     placeholder: "Object, policy or who gave the go",
     order: "object",
@@ -64,7 +64,7 @@ export function autoscalingView() {
       const rows = items.flatMap((object) => object.services.map((one) => ({ ...one, object, key: `${object.namespace}/${object.name}/${one.name}` })));
       objects.show(items, { more });
       services.show(rows, { more });
-      setText(counts, [plural(items.length, "object"), plural(rows.length, "service"), `${count(rows.filter(IS.held).length)} not written`].join(" · "));
+      setText(counts, [plural(items.length, "object"), plural(rows.length, "service"), `${count(rows.filter(IS.held).length)} not written`, `${count(items.filter((one) => troubles(one).length).length)} with trouble`].join(" · "));
     },
   });
   const element = h("div", {},
@@ -93,7 +93,6 @@ function serviceName(one) {
 }
 
 function trouble(one) {
-  const foreign = Object.entries(one.foreign).map(([name, by]) => `${name} is set by ${by}`);
-  const lines = [one.trouble, ...foreign].filter(Boolean);
+  const lines = troubles(one);
   return lines.length ? lines.map((line) => h("div", { class: "bad small breakable" }, line)) : h("span", { class: "soft" }, "–");
 }

@@ -4,6 +4,7 @@ import { segment } from "../api.js";
 import { h, setText } from "../dom.js";
 import { clock, count, score } from "../format.js";
 import { Listing } from "../listing.js";
+import { nodeLink, nodeName } from "../names.js";
 import { heldStill, sheet, Table } from "../table.js";
 
 const EVERY_MS = 1000;
@@ -12,7 +13,7 @@ const REMEMBERED = 200;
 
 const keyOf = (one) => `${one.uid}/${one.attempt ?? 0}/${one.time}`;
 
-const podLink = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": keyOf(one) }, `${one.namespace}/${one.name}`);
+const podLink = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": keyOf(one), title: `${one.namespace}/${one.name}` }, `${one.namespace}/${one.name}`);
 const chosenScore = (one) => one.considered?.find((other) => other.node === one.node)?.score;
 
 /** Shows decisions once a second, but never while somebody is at the rows. */
@@ -67,7 +68,7 @@ export class DecisionTable {
       columns: [
         { title: "Time", cell: (one) => clock(one.time) },
         { title: "Pod", head: true, cell: podLink },
-        { title: "Node", cell: (one) => one.node },
+        { title: "Node", cell: (one) => nodeName(one.node) },
         { title: "Policy", cell: (one) => one.policy },
         { title: "Score", number: true, cell: (one) => score(chosenScore(one)) },
         { title: "Considered", number: true, cell: (one) => count(one.considered?.length) },
@@ -96,7 +97,7 @@ export function decisionsView({ live }) {
     columns: [
       { title: "Time", cell: (one) => clock(one.time), sort: (one) => one.time },
       { title: "Pod", head: true, cell: podLink, sort: (one) => `${one.namespace}/${one.name}` },
-      { title: "Node", cell: (one) => h("a", { href: `#/nodes/${segment(one.node)}` }, one.node), sort: (one) => one.node },
+      { title: "Node", cell: (one) => nodeLink(one.node), sort: (one) => one.node },
       { title: "Policy", cell: (one) => one.policy, sort: (one) => one.policy },
       { title: "Score", number: true, cell: (one) => score(chosenScore(one)), sort: chosenScore },
       { title: "Considered", number: true, cell: (one) => count(one.considered?.length), sort: (one) => one.considered?.length },

@@ -62,14 +62,14 @@ export function finding(one) {
       pairs([
         ["Since", one.since ? `${clock(one.since)}, ${since(one.since)} ago` : null],
         ["Measured", Number.isFinite(one.value) ? `${measured(one.value, one.unit)}${Number.isFinite(one.threshold) ? ` (threshold ${measured(one.threshold, one.unit)})` : ""}` : null],
-        ["Runbook", one.runbook ? runbook(one.runbook) : null],
+        ["Runbook", one.runbook ? h("a", { href: runbookAt(one.runbook), target: "_blank", rel: "noopener" }, one.alert || one.runbook) : null],
         ["Alert", one.alert ? h("code", {}, one.alert) : null],
       ])));
 }
 
-/** A link where it is one; a path of the documentation as such. */
-function runbook(address) {
-  return /^https?:\/\//i.test(address) ? h("a", { href: address }, address) : h("code", {}, address);
+/** Where a finding's runbook is: the address that the leader tells, or its section on the page beside this one. */
+export function runbookAt(address) {
+  return /^https?:\/\//i.test(address) ? address : `runbooks.html#${address.slice(address.indexOf("#") + 1)}`;
 }
 
 function measures(of) {

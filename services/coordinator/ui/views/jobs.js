@@ -1,9 +1,9 @@
 // Training jobs: on which GPUs they ran, how they grew and restarted, when they may end, and which policy is tried for them.
 
-import { to } from "../address.js";
+import { keep, state, to } from "../address.js";
 import { get } from "../api.js";
 import { fill, h, setText } from "../dom.js";
-import { clock, count, figure, percent, plural, seconds } from "../format.js";
+import { clock, count, exact, figure, percent, plural, seconds } from "../format.js";
 import { Gantt } from "../gantt.js";
 import { Listing } from "../listing.js";
 import { Reading, together } from "../reading.js";
@@ -12,6 +12,7 @@ import { meter, pairs, sheet } from "../table.js";
 const PHASES = ["Restarting", "Starting", "Stopping", "Reshaping", "Running", "Pending", "Paused", "Failed", "Succeeded"];
 const TAGS = { Running: "is-good", Succeeded: "is-good", Failed: "is-bad", Restarting: "is-warn", Reshaping: "is-warn" };
 const RANGES = [[1800, "30 min"], [7200, "2 h"], [21_600, "6 h"]];
+const ROWS = [["job", "By job"], ["node", "By node"]];
 const STAGES = { none: "none", shadow: "in shadow", canary: "in the canary", active: "active" };
 
 export function jobsView() {
@@ -20,6 +21,8 @@ export function jobsView() {
   const trouble = h("p", { class: "bad breakable", hidden: true });
   const gantt = new Gantt({ choose: (job) => { location.hash = to("jobs", { "jobs.q": job }); } });
   const buttons = RANGES.map(([value, words]) => h("button", { type: "button", "aria-pressed": String(value === range), onclick: () => choose(value) }, words));
+  const by = () => (state("by") === "node" ? "node" : "job");
+  const ways = ROWS.map(([value, words]) => h("button", { type: "button", onclick: () => { keep({ by: value === "job" ? "" : value }); again(); } }, words));
   const jobs = new Listing({
     id: "jobs",
     caption: "Jobs",
@@ -27,7 +30,7 @@ export function jobsView() {
       { title: "Job", head: true, cell: named, sort: (one) => `${one.namespace}/${one.name}` },
       { title: "Phase", cell: (one) => h("span", { class: `tag ${TAGS[one.phase] ?? ""}` }, one.phase), sort: (one) => PHASES.indexOf(one.phase) },
       { title: "Workers", key: "workers", number: true, sort: (one) => one.workers, cell: (one) => [`${count(one.workers)} of ${count(one.target)}`, h("div", { class: "soft small" }, `${count(one.minimum)} to ${count(one.maximum)}`)] },
-      { title: "GPUs", key: "gpus", number: true, sort: (one) => one.gpus, cell: (one) => figure(one.gpus) },
+      { title: "GPUs", key: "gpus", number: true, sort: (one) => one.gpus, cell: (one) => exact(one.gpus) },
       { title: "Progress", key: "progress", sort: (one) => one.progress, cell: (one) => (one.progress === null ? "–" : meter(one.progress, percent(one.progress), { warns: false })) },
       { title: "May end", key: "ends", sort: (one) => one.ends || null, cell: ending },
       { title: "Restarts", key: "restarts", number: true, sort: (one) => one.restarts, cell: (one) => [count(one.restarts), one.lost_steps ? h("div", { class: "soft small" }, `${count(one.lost_steps)} steps lost`) : null] },
@@ -66,7 +69,7 @@ export function jobsView() {
   const element = h("div", {},
     h("div", { class: "view-head" }, h("h1", {}, "Training jobs"), counts), trouble,
     h("div", { class: "column" },
-      sheet("Jobs over GPUs", { tools: [h("div", { class: "segments", role: "group", "aria-label": "How far back" }, buttons)] }, board.note, gantt.element),
+      sheet("Jobs over GPUs", { tools: [h("div", { class: "segments", role: "group", "aria-label": "Rows" }, ways), h("div", { class: "segments", role: "group", "aria-label": "How far back" }, buttons)] }, board.note, gantt.element),
       sheet("Jobs", { tools: jobs.tools }, jobs.elements),
       sheet("Policy", {}, policy.note, rollout),
       sheet("Growth and restarts", { tools: changes.tools }, changes.elements)));
@@ -74,14 +77,19 @@ export function jobsView() {
   function choose(value) {
     range = value;
     buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(RANGES[number][0] === value)));
-    if (board.data?.leading) gantt.show(board.data, range);
+    again();
+  }
+
+  function again() {
+    ways.forEach((button, number) => button.setAttribute("aria-pressed", String(ROWS[number][0] === by())));
+    if (board.data?.leading) gantt.show(board.data, range, by());
   }
 
   function draw(data) {
     trouble.hidden = !data.problem;
     setText(trouble, data.problem);
     gantt.element.hidden = !data.leading;
-    if (data.leading) gantt.show(data, range);
+    again();
     jobs.offer("namespace", [...new Set(data.jobs.map((one) => one.namespace))].sort().slice(0, 500).map((value) => [value, value]));
     jobs.show(data.jobs, { more: false });
     changes.show(data.changes, { more: false });
@@ -92,6 +100,7 @@ export function jobsView() {
   return {
     title: "Training jobs", element, ...together(board, policy),
     moved() {
+      again();
       jobs.moved();
       changes.moved();
     },

@@ -4,6 +4,7 @@ import { get, getAll } from "../api.js";
 import { fill, h } from "../dom.js";
 import { clock, count, plural, seconds, since } from "../format.js";
 import { Listing } from "../listing.js";
+import { nodeLink } from "../names.js";
 import { Reading, together } from "../reading.js";
 import { sheet } from "../table.js";
 
@@ -67,7 +68,7 @@ export function meshView() {
   ]);
   const agents = memberList("agents", "Agents", [
     NAME, STATE, { title: "Decides for", key: "nodes", number: true, cell: (one) => h("a", { href: `#/nodes?agent=${encodeURIComponent(one.id)}` }, plural(one.nodes, "node")), sort: (one) => one.nodes },
-    { title: "On node", key: "on", cell: (one) => one.node || "–", sort: (one) => one.node || null }, ADDRESS, VERSION,
+    { title: "On node", key: "on", cell: (one) => (one.node ? nodeLink(one.node) : "–"), sort: (one) => one.node || null }, ADDRESS, VERSION,
   ], [{ name: "state", label: "State of the agents", all: "any state", options: [["suspect", "suspected"], ["answers", "answers"]], test: (one, value) => (value === "suspect") === Boolean(one.suspect) }]);
   const audit = new Listing({
     id: "changes",

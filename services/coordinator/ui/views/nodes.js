@@ -1,10 +1,11 @@
 // The nodes as a list: what the map shows, in rows, with their state, zone, pool, agent and use of every resource.
 
 import { keep, state } from "../address.js";
-import { getAll, segment } from "../api.js";
+import { getAll } from "../api.js";
 import { h, setText } from "../dom.js";
 import { amount, bytes, cores, count, percent, plural } from "../format.js";
 import { Listing } from "../listing.js";
+import { learn, nodeLink } from "../names.js";
 import { nodeState, stateWords } from "../node_panel.js";
 import { Reading, together } from "../reading.js";
 import { inResourceOrder, isExtended, resourceWord, share } from "../resources.js";
@@ -21,17 +22,17 @@ const extended = (node) => inResourceOrder(Object.keys(node.allocatable ?? {}).f
 export function nodesView() {
   const counts = h("p", { class: "soft" });
   const requested = (title, name, words) => ({
-    title, key: resourceWord(name).toLowerCase(), number: true, sort: (node) => share(node, name),
+    title, key: resourceWord(name).toLowerCase(), bar: true, sort: (node) => share(node, name),
     cell: (node) => meter(share(node, name), `${percent(share(node, name) ?? NaN)} of ${words(node.allocatable?.[name])}`),
   });
   const list = new Listing({
     caption: "Nodes",
     columns: [
-      { title: "Node", head: true, cell: (node) => h("a", { href: `#/nodes/${segment(node.name)}`, "data-focus": node.name }, node.name), sort: (node) => node.name },
+      { title: "Node", head: true, cell: (node) => nodeLink(node.name, node.name), sort: (node) => node.name },
       { title: "State", cell: nodeState, sort: (node) => stateWords(node).join(" ") || null },
       requested("CPU requested", "cpu_millis", cores),
       requested("Memory requested", "memory_bytes", bytes),
-      { title: "GPUs and others", key: "extended", number: true, sort: (node) => Math.max(-1, ...extended(node).map((name) => share(node, name))), cell: (node) => devices(node) },
+      { title: "GPUs and others", key: "extended", bar: true, sort: (node) => Math.max(-1, ...extended(node).map((name) => share(node, name))), cell: (node) => devices(node) },
       { title: "In use", key: "used", number: true, sort: (node) => node.used?.cpu_millis, cell: (node) => (node.used ? `${cores(node.used.cpu_millis)}, ${bytes(node.used.memory_bytes)}` : "–") },
       { title: "Pods", number: true, cell: (node) => count(podsOf(node)), sort: podsOf },
       { title: "Zone", cell: (node) => node.zone || "–", sort: (node) => node.zone || null },
@@ -59,6 +60,7 @@ export function nodesView() {
     // each five hundred nodes are a page: the more there are, the seldomer they are read
     everyMs: (data) => Math.max(5000, (data?.items.length ?? 0) * 4),
     show({ items, more }) {
+      learn(items.map((node) => node.name));
       for (const [name, of] of [["zone", (node) => node.zone], ["pool", (node) => node.pool], ["agent", (node) => node.agent]])
         list.offer(name, [...new Set(items.map(of).filter(Boolean))].sort().slice(0, 500).map((value) => [value, value]));
       list.offer("has", inResourceOrder(items.flatMap(extended)).map((name) => [name, name]));

@@ -7,16 +7,15 @@ import { fill, h, setText } from "../dom.js";
 import { amount, count, plural, seconds } from "../format.js";
 import { Reading, together } from "../reading.js";
 import { sheet, Table } from "../table.js";
+import { placeWords } from "../waiting.js";
 
 const PAGE = 100;
 const FACETS = [["reason", "Reason", "by_reason"], ["namespace", "Namespace", "by_namespace"], ["priority", "Priority", "by_priority"]];
 const ORDERS = [["pods", "Most pods first"], ["oldest", "Oldest first"], ["priority", "Highest priority first"]];
 const FACET_ROWS = 8;
 
-/** Reasons that are no rule's refusal, in words. */
-const REASONS = {
-  InTurn: "waits to be tried", Backoff: "failed for no rule’s reason, tries again", InFlight: "being placed", Paused: "scheduling is paused", NoNodes: "there are no nodes", NoAgents: "there are no agents",
-};
+/** Reasons in the leader's words, as groups told them. */
+const said = new Map();
 
 export function pendingView() {
   const tokens = [""];
@@ -28,15 +27,15 @@ export function pendingView() {
   const table = new Table({
     caption: "Groups of pending pods",
     columns: [
-      { title: "Reason", head: true, cell: reasonOf },
-      { title: "Namespace", cell: (one) => one.namespace },
-      { title: "Priority", number: true, cell: (one) => one.priority },
+      { title: "Reason", head: true, wide: true, cell: reasonOf },
       { title: "Class", cell: (one) => [h("code", {}, one.class), asked(one.requests)] },
+      { title: "Namespace", cell: (one) => (one.namespaces.length > 1 ? h("span", { title: one.namespaces.join(", ") }, plural(one.namespaces.length, "namespace")) : one.namespaces[0]) },
+      { title: "Priority", number: true, cell: (one) => [...new Set([one.priorities[0], one.priorities.at(-1)])].join(" to ") },
       { title: "Pods", number: true, cell: (one) => podsLink(one) },
       { title: "Oldest", number: true, cell: (one) => h("span", { title: one.oldest_pod }, seconds(one.oldest_s)) },
       { title: "Would help", wide: true, cell: (one) => helpList(one.helps) },
     ],
-    keyOf: (one) => `${one.reason}/${one.namespace}/${one.priority}/${one.class}`,
+    keyOf,
     signOf: (one) => JSON.stringify({ ...one, oldest_s: seconds(one.oldest_s) }),
   });
   const earlier = h("button", { type: "button", onclick: () => turn(-1) }, "Earlier");
@@ -51,7 +50,7 @@ export function pendingView() {
     h("div", { class: "column" }, sheet("What would help most", {}, helps), sheet("Groups", {}, table.element, pages)));
 
   function path() {
-    const query = new URLSearchParams({ limit: PAGE });
+    const query = new URLSearchParams({ limit: PAGE, by: "class" });
     for (const name of ["reason", "namespace", "priority", "class", "sort"]) if (state(name)) query.set(name, state(name));
     if (tokens.at(-1)) query.set("continue", tokens.at(-1));
     return `/v1/pending?${query}`;
@@ -82,8 +81,9 @@ export function pendingView() {
     fill(facets, FACETS.map(([name, word, field]) => facet(name, word, data?.[field] ?? [], (value) => change({ [name]: state(name) === value ? "" : value }))));
   }
   function draw(data) {
-    const gated = data.gated ? ` · ${count(data.gated)} more behind scheduling gates` : "";
-    setText(counts, `${plural(data.pods, "pod")} in ${plural(data.groups, "group")} of ${count(data.classes)} ${data.classes === 1 ? "class" : "classes"}${gated}${data.age_s > 5 ? ` · grouped ${seconds(data.age_s)} ago` : ""}`);
+    for (const one of data.items) if (one.means) said.set(one.reason, one.means);
+    const gated = data.gated ? ` · ${count(data.gated)} behind scheduling gates are not listed` : "";
+    setText(counts, `${count(data.pods + data.gated)} waiting · ${count(data.classes)} ${data.classes === 1 ? "class" : "classes"}${gated}${data.age_s > 5 ? ` · grouped ${seconds(data.age_s)} ago` : ""}`);
     pick(data);
     fill(helps, data.helps?.length ? [h("p", { class: "soft small" }, "Each counted by itself over all groups, the pods of highest priority first."), helpList(data.helps)] : h("p", { class: "soft" }, data.pods ? "Nothing that this leader could name." : "Nothing waits."));
     table.show(data.items, "Nothing waits.");
@@ -95,6 +95,9 @@ export function pendingView() {
   return { title: "Why pending", element, ...together(reading), moved };
 }
 
+/** The leader tells one row for each of these. */
+const keyOf = (one) => `${one.reason}/${one.class}/${one.message}`;
+
 function facet(name, word, rows, choose) {
   const most = Math.max(1, ...rows.map((one) => one.pods));
   const shown = rows.slice(0, FACET_ROWS);
@@ -105,14 +108,13 @@ function facet(name, word, rows, choose) {
       bar.style.width = `${(one.pods / most) * 100}%`;
       const value = String(one[name]);
       return h("li", {}, h("button", { type: "button", class: "facet-row", "aria-pressed": String(state(name) === value), "data-focus": `${name}/${value}`, onclick: () => choose(value) },
-        h("span", { class: "facet-bar", "aria-hidden": "true" }, bar), h("span", { class: "facet-name" }, REASONS[value] && name === "reason" ? `${value}: ${REASONS[value]}` : value.replaceAll("+", " + ")),
+        h("span", { class: "facet-bar", "aria-hidden": "true" }, bar), h("span", { class: "facet-name" }, value.replaceAll("+", " + "), name === "reason" && said.has(value) ? h("span", { class: "soft" }, `: ${said.get(value)}`) : null),
         h("span", { class: "number" }, count(one.pods)), h("span", { class: "soft small number" }, seconds(one.oldest_s))));
     }), shown.length ? null : h("li", { class: "soft" }, "None."), rest > 0 ? h("li", { class: "soft small" }, `and ${count(rest)} more`) : null));
 }
 
 function reasonOf(one) {
-  const known = REASONS[one.reason];
-  return [h("span", { class: "breakable" }, one.reason.replaceAll("+", " + ")), known ? h("span", { class: "soft" }, `: ${known}`) : null,
+  return [h("span", { class: "breakable" }, one.reason.replaceAll("+", " + ")), one.means ? h("span", { class: "soft" }, `: ${one.means}`) : null,
     one.message ? h("div", { class: "soft small" }, one.message) : null];
 }
 
@@ -123,9 +125,9 @@ function asked(requests) {
 
 /** To the pods of a group; the queue takes the same words. */
 function podsLink(one) {
-  const where = Object.entries(one.places ?? {}).map(([place, pods]) => `${count(pods)} ${place.replaceAll("_", " ")}`).join(", ");
-  const address = to("queue", { reason: one.reason, namespace: one.namespace, priority: String(one.priority), class: one.class });
-  return [h("a", { href: address, "data-focus": `${one.reason}/${one.namespace}/${one.priority}/${one.class}`, "aria-label": `${plural(one.pods, "pod")} of this group` }, count(one.pods)),
+  const where = Object.entries(one.places ?? {}).map(([place, pods]) => `${count(pods)} ${placeWords(place)}`).join(", ");
+  const address = to("queue", { reason: one.reason, namespace: one.namespace, priority: one.priorities.length > 1 ? "" : String(one.priority), class: one.class });
+  return [h("a", { href: address, "data-focus": keyOf(one), "aria-label": `${plural(one.pods, "pod")} of this group` }, count(one.pods)),
     where ? h("div", { class: "soft small" }, where) : null];
 }
 
@@ -142,5 +144,6 @@ export function helpList(list) {
 /** The text with its node as a link. */
 function linked({ text, target }) {
   const at = text.indexOf(target);
-  return [text.slice(0, at), h("a", { href: `#/nodes/${segment(target)}` }, target), text.slice(at + target.length)];
+  // whole: who follows the advice types it
+  return [text.slice(0, at), h("a", { class: "node-name", href: `#/nodes/${segment(target)}` }, target), text.slice(at + target.length)];
 }

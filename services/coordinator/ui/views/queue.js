@@ -5,12 +5,25 @@ import { getAll, segment } from "../api.js";
 import { h, setText } from "../dom.js";
 import { count, seconds } from "../format.js";
 import { Listing } from "../listing.js";
+import { nodeLink } from "../names.js";
 import { Reading, together } from "../reading.js";
 import { sheet } from "../table.js";
+import { PLACES, placeWords, waiting, waitingBy } from "../waiting.js";
 
-const PLACES = ["active", "backoff", "unschedulable", "gated", "in_flight"];
-const words = (place) => place.replaceAll("_", " ");
-const pod = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": one.uid }, `${one.namespace}/${one.name}`);
+/** Places that have a list; pods that are not supported are told of by reason alone. */
+const QUEUED = PLACES.filter((place) => place !== "unsupported");
+
+/** The same to somebody who looks why they wait. */
+const ALIKE = ["namespace", "class", "place", "reason", "priority", "nominated_node"];
+const FOLD = {
+  alike: (one) => JSON.stringify([...ALIKE.map((name) => one[name]), rules(one)]),
+  join: (pods) => ({
+    ...pods[0], waiting_s: Math.max(...pods.map((one) => one.waiting_s)), attempts: Math.max(...pods.map((one) => one.attempts)),
+    retry_in_s: least(pods.map((one) => one.retry_in_s)),
+  }),
+};
+const pod = (one) => h("a", { href: `#/pods/${segment(one.namespace)}/${segment(one.name)}`, "data-focus": one.uid, title: `${one.namespace}/${one.name}` }, `${one.namespace}/${one.name}`);
+const least = (values) => (values.some(Number.isFinite) ? Math.min(...values.filter(Number.isFinite)) : null);
 const rules = (one) => [...(one.plugins ?? [])].sort().join("+");
 
 export function queueView() {
@@ -19,25 +32,26 @@ export function queueView() {
     caption: "Pods in the queue",
     columns: [
       { title: "Pod", head: true, cell: pod, sort: (one) => `${one.namespace}/${one.name}` },
-      { title: "Place", cell: (one) => words(one.place), sort: (one) => one.place },
+      { title: "Place", cell: (one) => placeWords(one.place), sort: (one) => one.place },
       { title: "Pending for", key: "pending", number: true, cell: (one) => seconds(one.waiting_s), sort: (one) => one.waiting_s },
       { title: "Attempts", number: true, cell: (one) => count(one.attempts), sort: (one) => one.attempts },
       { title: "Tried again in", key: "retry", number: true, cell: (one) => (one.retry_in_s === null || one.retry_in_s === undefined ? "–" : seconds(one.retry_in_s)), sort: (one) => one.retry_in_s },
       { title: "Priority", number: true, cell: (one) => one.priority, sort: (one) => one.priority },
-      { title: "Rejected by", key: "rejected", cell: (one) => one.plugins?.join(", ") || "–", sort: rules },
-      { title: "Nominated to", key: "nominated", cell: (one) => (one.nominated_node ? h("a", { href: `#/nodes/${segment(one.nominated_node)}` }, one.nominated_node) : "–"), sort: (one) => one.nominated_node || null },
+      { title: "Reason", wide: true, cell: (one) => (one.plugins?.length ? one.plugins.join(", ") : reasonOf(one)) || "–", sort: reasonOf },
+      { title: "Nominated to", key: "nominated", cell: (one) => (one.nominated_node ? nodeLink(one.nominated_node) : "–"), sort: (one) => one.nominated_node || null },
     ],
     keyOf: (one) => one.uid,
     search: (one) => `${one.namespace}/${one.name} ${one.plugins?.join(" ") ?? ""} ${one.nominated_node ?? ""} ${one.uid}`,
     placeholder: "Pod, rule or node",
     filters: [
-      { name: "place", label: "Place in the queue", all: "everywhere", options: PLACES.map((place) => [place, words(place)]) },
+      { name: "place", label: "Place in the queue", all: "everywhere", options: QUEUED.map((place) => [place, placeWords(place)]) },
       { name: "namespace", label: "Namespace", all: "every namespace", options: [], test: (one, value) => one.namespace === value },
       { name: "priority", label: "Priority", all: "every priority", options: [], test: (one, value) => String(one.priority) === value },
-      { name: "reason", label: "Rejected by", all: "every reason", options: [], test: (one, value) => reasonOf(one) === value },
+      { name: "reason", label: "Reason", all: "every reason", options: [], test: (one, value) => reasonOf(one) === value },
       { name: "class", label: "Class", all: "every class", options: [], test: (one, value) => one.class === undefined || one.class === value },
     ],
     empty: "Nothing waits.",
+    fold: FOLD,
     onChange: (name) => { if (name === "place") again(); },
   });
   const pods = new Reading(() => getAll(state("place") ? `/v1/queue?place=${state("place")}` : "/v1/queue"), {
@@ -48,7 +62,7 @@ export function queueView() {
       list.offer("reason", distinct(items, reasonOf));
       list.offer("class", distinct(items, (one) => one.class));
       list.show(items, { more });
-      setText(counts, PLACES.map((place) => `${count(first.counts?.[place] ?? 0)} ${words(place)}`).join(" · "));
+      setText(counts, [`${count(waiting(first.counts))} waiting`, ...waitingBy(first.counts).map(([where, number]) => `${count(number)} ${placeWords(where)}`)].join(" · "));
     },
   });
   const element = h("div", {},

@@ -17,6 +17,15 @@ const IS = {
   borrowing: (queue) => queue.resources.some((one) => one.borrowed > 0),
 };
 
+/** Units that wait, or run, alike. */
+const ALIKE = ["namespace", "phase", "queue", "priority", "source", "members", "bound", "min_member", "reason", "message"];
+const FOLD = {
+  alike: (one) => JSON.stringify(ALIKE.map((name) => one[name])),
+  join: (units) => ({
+    ...units[0], position: Math.min(...units.map((one) => one.position || Infinity)), waiting_s: units.every((one) => one.waiting_s === null) ? null : Math.max(...units.map((one) => one.waiting_s ?? 0)),
+  }),
+};
+
 export function queuesView() {
   const counts = h("p", { class: "soft" });
   const list = new Listing({
@@ -46,7 +55,7 @@ export function queuesView() {
       { title: "Phase", cell: phaseTag, sort: (one) => PHASES.indexOf(one.phase) },
       { title: "Members", key: "members", number: true, sort: (one) => one.members, cell: (one) => [`${count(one.bound)} of ${count(one.members)}`, one.min_member > 1 ? h("div", { class: "soft small" }, `at least ${count(one.min_member)}`) : null] },
       { title: "Queue", cell: (one) => (one.queue ? h("a", { href: `#/queues/${segment(one.queue)}` }, one.queue) : "–"), sort: (one) => one.queue || null },
-      { title: "Place", number: true, cell: (one) => (one.position ? count(one.position) : "–"), sort: (one) => one.position },
+      { title: "Place", number: true, cell: (one) => (Number.isFinite(one.position) && one.position ? count(one.position) : "–"), sort: (one) => one.position },
       { title: "Waiting for", key: "waiting", number: true, cell: (one) => (one.waiting_s === null ? "–" : seconds(one.waiting_s)), sort: (one) => one.waiting_s },
       { title: "Priority", number: true, cell: (one) => one.priority, sort: (one) => one.priority },
       { title: "Why it waits", wide: true, cell: whyWaits, sort: (one) => one.reason || null },
@@ -62,6 +71,7 @@ export function queuesView() {
       { name: "source", label: "Source", all: "pods and groups", options: SOURCES, test: (one, value) => one.source === value },
     ],
     order: "phase",
+    fold: FOLD,
     empty: "There is no pod group, and no lone pod is on its way.",
   });
   const tree = new Reading(() => getAll("/v1/queues"), {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
 from pathlib import Path
@@ -17,8 +18,20 @@ from services.coordinator.core.events import ControlSeen, PointerSeen
 from services.coordinator.health.history import COUNTED, LEVELS, MOST_RESOURCES, STEP_S, STEPS, History
 from services.coordinator.health.monitor import Vitals, register
 from services.coordinator.health.pulse import Pulse
-from services.coordinator.health.verdict import BAD, DEGRADED, OK, RULES, Signals, Verdicts
+from services.coordinator.health.verdict import (
+    BAD,
+    DEGRADED,
+    FAILOVER_S,
+    OK,
+    RULES,
+    RUNBOOKS,
+    SETTLING_S,
+    Health,
+    Signals,
+    Verdicts,
+)
 from services.coordinator.inspect.throughput import Throughput
+from services.coordinator.settings import CoordinatorSettings
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.records import Paused, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
@@ -26,8 +39,8 @@ from tests.unit.services.coordinator.scene import Scene
 
 WELL = Signals(agents=2, nodes=3)
 ILL: dict[str, tuple[dict[str, Any], str]] = {
-    "leader_late": ({"turn_longest_s": 0.3}, DEGRADED),
-    "events_behind": ({"events_waited_s": 6.0, "events_waiting": 9}, BAD),
+    "leader_late": ({"turn_longest_s": 2.5}, DEGRADED),
+    "events_behind": ({"events_waited_s": 11.0, "events_waiting": 9}, BAD),
     "no_agents": ({"agents": 0}, BAD),
     "agents_suspected": ({"suspects": ["a0"]}, DEGRADED),
     "nodes_unowned": ({"nodes_unowned": 1}, DEGRADED),
@@ -36,12 +49,19 @@ ILL: dict[str, tuple[dict[str, Any], str]] = {
     "plans_waiting": ({"plans_open": 1, "plans_oldest_s": 6.0}, DEGRADED),
     "not_placing": ({"standstill_s": 61.0, "active_pods": 3}, BAD),
     "scheduling_paused": ({"paused_by": "operator:anna"}, DEGRADED),
-    "etcd_slow": ({"etcd_renewal_s": 0.6}, DEGRADED),
+    "etcd_slow": ({"etcd_renewal_s": 1.2}, DEGRADED),
     "etcd_full": ({"etcd_refuses": "etcd is full (NOSPACE)"}, BAD),
     "etcd_short": ({"etcd_fill": 0.85}, DEGRADED),
     "watches_blind": ({"watches_lost": ["pods"], "watch_lost_s": 27.0}, DEGRADED),
     "policy_rolled_back": ({"rolled_back": "frag@3 (worse)"}, DEGRADED),
 }
+
+
+def lasting(seen: Signals, verdicts: Verdicts | None = None) -> Health:
+    """The verdict once this has been so for a minute."""
+    verdicts = verdicts or Verdicts()
+    verdicts.judge(dataclasses.replace(seen, at=100.0), "t0")
+    return verdicts.judge(dataclasses.replace(seen, at=160.0), "t60")
 
 
 def test_a_leader_without_findings_is_well() -> None:
@@ -52,7 +72,7 @@ def test_a_leader_without_findings_is_well() -> None:
 @pytest.mark.parametrize("code", ILL)
 def test_what_is_wrong_is_a_finding_with_value_threshold_and_remedy(code: str) -> None:
     fields, severity = ILL[code]
-    health = Verdicts().judge(Signals(**{"agents": 2, "nodes": 3} | fields), "t0")
+    health = lasting(Signals(**{"agents": 2, "nodes": 3} | fields))
     (finding,) = health.findings
     assert (finding.code, finding.severity, health.verdict) == (code, severity, severity)
     assert finding.value > finding.threshold
@@ -89,12 +109,52 @@ def test_a_finding_keeps_its_beginning_until_it_goes() -> None:
 
 
 def test_the_worst_finding_is_the_verdict_and_comes_first() -> None:
-    health = Verdicts().judge(Signals(agents=2, suspects=["a0"], unbound_shards=["0"]), "t0")
+    health = lasting(Signals(agents=2, suspects=["a0"], unbound_shards=["0"]))
     assert (health.verdict, [f.code for f in health.findings]) == (BAD, ["no_binder", "agents_suspected"])
 
 
 def test_all_agents_suspected_is_bad() -> None:
-    assert Verdicts().judge(Signals(agents=2, suspects=["a0", "a1"]), "t0").verdict == BAD
+    assert lasting(Signals(agents=2, suspects=["a0", "a1"])).verdict == BAD
+
+
+def test_a_pause_that_nobody_feels_is_no_finding() -> None:
+    for seen in (
+        Signals(agents=2, turn_longest_s=0.4), Signals(agents=2, turn_longest_s=1.9),
+        Signals(agents=2, events_waited_s=1.9), Signals(agents=2, etcd_renewal_s=0.6),
+        Signals(agents=2, writes_queued=9, writes_oldest_s=8.0),
+    ):  # fmt: skip
+        assert lasting(seen).verdict == OK, seen
+
+
+@pytest.mark.parametrize("code", ["leader_late", "events_behind", "plans_waiting", "agents_suspected", "nodes_unowned"])
+def test_what_a_take_over_brings_is_expected_for_a_while_and_told_where_it_stays(code: str) -> None:
+    fields = {"events_behind": {"events_waited_s": 3.0}}.get(code, ILL[code][0])
+    taken_over = Signals(**{"agents": 2, "nodes": 3, "led_s": SETTLING_S / 2} | fields)
+    verdicts = Verdicts()
+    assert lasting(taken_over, verdicts).findings == []
+    later = lasting(dataclasses.replace(taken_over, led_s=SETTLING_S + 1), verdicts)
+    assert [(finding.code, finding.severity) for finding in later.findings] == [(code, DEGRADED)]
+
+
+def test_a_take_over_excuses_no_outage() -> None:
+    seen = Signals(agents=2, nodes=3, led_s=1.0, turn_longest_s=30.0, suspects=["a0", "a1"], etcd_refuses="full")
+    assert {finding.code for finding in lasting(seen).findings} == {"leader_late", "agents_suspected", "etcd_full"}
+
+
+@pytest.mark.parametrize("code", ["no_binder", "no_agents", "agents_suspected", "nodes_unowned"])
+def test_another_ones_failover_is_told_where_it_lasts(code: str) -> None:
+    seen, verdicts = Signals(**{"agents": 2, "nodes": 3} | ILL[code][0]), Verdicts()
+
+    def codes(at: float, **fields: Any) -> list[str]:
+        now = dataclasses.replace(seen, at=at, **fields)
+        return [finding.code for finding in verdicts.judge(now, f"t{at}").findings]
+
+    assert codes(10.0) == []
+    assert codes(10.0 + FAILOVER_S / 2) == []
+    verdicts.judge(dataclasses.replace(WELL, at=11.0 + FAILOVER_S / 2), "back")
+    assert codes(12.0 + FAILOVER_S) == []  # it begins anew
+    assert codes(12.0 + 2 * FAILOVER_S) == [code]
+    assert verdicts.health.findings[0].since == f"t{12.0 + FAILOVER_S}"
 
 
 # --- what is measured -----------------------------------------------------------------------------------------------
@@ -154,8 +214,23 @@ def test_a_paused_leader_does_not_stand_still() -> None:
     assert "anna" in watched.vitals.verdicts.health.findings[0].message
 
 
+def test_a_leader_counts_its_time_from_when_it_knew_the_whole_cluster() -> None:
+    watched = Watched()
+    watched.scene.now += 500
+    watched.pass_(0)
+    watched.vitals.pulse.turned(watched.scene.now, took_s=4.0, waited_s=0.0, events=9)
+    watched.pass_(1)
+    assert (watched.vitals.signals.led_s, watched.codes) == (1.0, [])
+    watched.pass_(SETTLING_S)
+    watched.vitals.pulse.turned(watched.scene.now, took_s=4.0, waited_s=0.0, events=9)
+    watched.pass_(1)
+    assert watched.codes == ["leader_late"]
+
+
 def test_a_plan_that_nobody_answers_is_told_from_when_it_was_made() -> None:
     watched = Watched()
+    watched.pass_(0)
+    watched.pass_(SETTLING_S)
     watched.scene.hold_plans = True
     watched.scene.add_pod(make_pod("p").pod())
     watched.scene.run()
@@ -179,6 +254,21 @@ def test_a_candidate_that_is_withdrawn_is_told_for_an_hour_and_one_that_wins_is_
         assert watched.codes == told
         watched.pass_(3601)
         assert watched.codes == []
+
+
+@pytest.mark.parametrize("url", ["", "https://wiki/conclave/runbooks", "http://[fd00::7]:8701/ui/runbooks.html"])
+def test_findings_lead_to_the_runbooks_of_the_setting(url: str) -> None:
+    settings = CoordinatorSettings(runbooks_url=url)
+    found = lasting(Signals(agents=2, nodes=3, paused_by="ann"), Verdicts(settings.runbooks_url or RUNBOOKS)).findings
+    assert [one.runbook for one in found] == [f"{url or 'docs/operations/runbooks.md'}#conclaveschedulingpaused"]
+
+
+@pytest.mark.parametrize(
+    "url", ["wiki/runbooks", "javascript:alert(1)", "https://wiki/#/runbooks", "ftp://x/y", "https:// x"]
+)
+def test_an_address_of_runbooks_that_nobody_could_follow_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"runbooks_url: .* give one without #"):
+        CoordinatorSettings(runbooks_url=url)
 
 
 def test_the_metrics_tell_the_verdict_and_each_finding() -> None:

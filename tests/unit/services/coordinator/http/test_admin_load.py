@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from services.coordinator.http import opening
-from shared.runtime.http import caching
+from shared.runtime.http import admin, caching
 from shared.runtime.http.caching import MOST_BYTES, MOST_KEPT, SETTLING_S, Answers
 from shared.runtime.http.callers import Role
-from shared.runtime.http.limits import INTERVAL_S, TARGET_S, Lag, LoopLag
+from shared.runtime.http.limits import INTERVAL_S, READS_WHILE_LATE, TARGET_S, Buckets, Lag, LoopLag, Rate
 from shared.runtime.http.routes import Answer, Because, Route
 from tests.unit.services.coordinator.http.api_world import api_world
 
@@ -49,6 +49,7 @@ class Counting:
         shared: dict[str, Any] = {"role": Role.VIEWER, "summary": "-", "answer": Count}
         return (
             Route(method="GET", path="/v1/kept", handler=self.read, fresh_s=60.0, **shared),
+            Route(method="GET", path="/v1/soon", handler=self.read, fresh_s=1e-9, **shared),
             Route(method="GET", path="/v1/made", handler=self.read, fresh_s=0.0, **shared),
             Route(method="POST", path="/v1/change", handler=self.change, body=Because, **shared),
         )
@@ -143,12 +144,16 @@ async def bytes_of(text: bytes) -> bytes:
     return text
 
 
+def told(kept: caching.Kept | None) -> bytes | None:
+    return kept.answer if kept is not None else None
+
+
 async def test_what_is_kept_is_bounded_in_number_size_age_and_term() -> None:
     answers = Answers()
     for number in range(MOST_KEPT + 1):
         await answers.made(str(number), 0.0, term=1, make=lambda: bytes_of(b"x"))
     assert answers.fresh("0", 0.0, fresh_s=1.0, term=1) is None
-    assert answers.fresh("1", 0.9, fresh_s=1.0, term=1) == b"x"
+    assert told(answers.fresh("1", 0.9, fresh_s=1.0, term=1)) == b"x"
     assert answers.fresh("1", 1.0, fresh_s=1.0, term=1) is None
     assert answers.fresh("1", 0.0, fresh_s=1.0, term=2) is None
     await answers.made("large", 0.0, term=1, make=lambda: bytes_of(b"x" * (MOST_BYTES + 1)))
@@ -161,7 +166,7 @@ async def test_nothing_is_kept_until_the_leader_has_heard_of_a_change() -> None:
     await answers.made("a", 10.5, term=1, make=lambda: bytes_of(b"old"))
     assert answers.fresh("a", 10.5, fresh_s=9.0, term=1) is None
     await answers.made("a", 10.0 + SETTLING_S, term=1, make=lambda: bytes_of(b"new"))
-    assert answers.fresh("a", 11.5, fresh_s=9.0, term=1) == b"new"
+    assert told(answers.fresh("a", 11.5, fresh_s=9.0, term=1)) == b"new"
 
 
 async def test_an_error_is_told_to_all_who_wait_and_not_kept() -> None:
@@ -209,19 +214,57 @@ def test_only_lateness_that_lasts_counts() -> None:
     assert lag.lasts(9.0 + INTERVAL_S)
 
 
-async def test_a_late_leader_gives_what_is_at_hand_makes_nothing_new_and_takes_changes(
+async def test_a_late_leader_gives_the_last_copies_with_their_age_and_takes_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = Counting()
     async with api_world(tmp_path, routes=counting.routes()) as world:
-        await world.ask("GET", "/v1/kept")
+        await world.ask("GET", "/v1/soon")
+        counting.number = 7
+        assert (await world.ask("GET", "/v1/soon")).json == {"number": 7}  # in time it is made anew
         monkeypatch.setattr(LoopLag, "asked", lambda _: True)
-        assert (await world.ask("GET", "/v1/kept")).json == {"number": 0}
+        counting.number = 8
         for at in ("c0", "c1"):
-            answered = await world.ask("GET", "/v1/made", at=at)
-            assert (answered.status, answered.code, answered.headers["Retry-After"]) == (429, "overloaded", "1")
-        assert (await world.ask("POST", "/v1/change")).json == {"number": 1}
+            answered = await world.ask("GET", "/v1/soon", at=at)
+            assert (answered.status, answered.json, answered.headers["Age"]) == (200, {"number": 7}, "0")
+        assert (await world.ask("GET", "/v1/kept")).json == {"number": 8}  # of what has no copy one is made
+        assert (await world.ask("POST", "/v1/change")).json == {"number": 9}
+        assert (await world.ask("GET", "/v1/soon")).json == {"number": 9}
+        assert (await world.ask("GET", "/v1/soon?colour=red")).code == "invalid_request"
+
+
+async def test_a_late_leader_makes_new_answers_for_a_bounded_share_of_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting()
+    monkeypatch.setattr(admin, "READS_WHILE_LATE", Rate(per_s=1e-3, burst=1))
+    monkeypatch.setattr(admin, "LATE_FRESH_S", 0.0)
+    async with api_world(tmp_path, routes=counting.routes()) as world:
+        monkeypatch.setattr(LoopLag, "asked", lambda _: True)
+        assert (await world.ask("GET", "/v1/soon")).json == {"number": 0}
+        counting.number = 1
+        assert (await world.ask("GET", "/v1/soon", "admin")).json == {"number": 0}  # old, and better than nothing
+        for path in ("/v1/kept", "/v1/made"):
+            for at in ("c0", "c1"):
+                answered = await world.ask("GET", path, at=at)
+                assert (answered.status, answered.code) == (429, "overloaded")
+                assert int(answered.headers["Retry-After"]) >= 1
+        assert (await world.ask("POST", "/v1/change")).json == {"number": 2}
         assert counting.made == 1
+
+
+def test_what_is_read_while_the_leader_is_late_takes_a_tenth_of_its_loop() -> None:
+    from services.coordinator.http.table import ROUTES
+
+    bucket, now, spent_ms = Buckets(READS_WHILE_LATE), 0.0, 0
+    bucket.take("", now, READS_WHILE_LATE.burst)
+    while now < 60.0:
+        for route in ROUTES:
+            if not route.writes and not bucket.take("", now, route.cost):
+                spent_ms += route.cost
+        now += 0.1
+    assert spent_ms <= 0.1 * 60_000
+    assert all(route.cost <= READS_WHILE_LATE.burst for route in ROUTES if not route.writes)
 
 
 async def test_who_connects_to_the_admin_api_and_does_not_ask_is_cut_and_counted(

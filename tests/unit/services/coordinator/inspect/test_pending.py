@@ -7,13 +7,15 @@ from collections.abc import Generator
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import asdict
 
 from services.coordinator.core.events import ControlSeen
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_facts import find_group
-from services.coordinator.inspect.overview import queue_counts, queue_page
-from services.coordinator.inspect.pending import GROUPED, Judge, Picture, judge_of, painted
+from services.coordinator.inspect.overview import overview, queue_counts, queue_page
+from services.coordinator.inspect.pending import GROUPED, Judge, Picture, by_class, judge_of, painted
 from services.coordinator.inspect.queue_facts import queue_facts, queue_totals
+from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.inspect.units import why
 from shared.model.pod import Pod
 from shared.model.queue import QUEUE_LABEL, Queue
@@ -298,6 +300,42 @@ def test_pods_with_scheduling_gates_are_a_group_beside_those_that_wait_for_us() 
     told = {group.reason: (group.pods, group.message, group.helps) for group in found.groups}
     assert told["SchedulingGated"] == (1, "waiting for scheduling gates: [example.com/wait]", [])
     assert {one.reason: one.pods for one in found.by_reason} == {"SchedulingGated": 1, "NodeResourcesFit": 1}
+
+
+def test_pods_of_one_class_and_reason_are_one_group_whatever_their_namespace_and_priority() -> None:
+    scene = begun(make_node("n0").allocatable(cpu="4").node())
+    for number in range(20):
+        pod = make_pod(f"p{number}").cpu("8").priority(number % 2).set(namespace=f"team-{number % 5}")
+        scene.add_pod(pod.pod())
+        scene.now += 1
+    scene.add_pod(make_pod("other").cpu("9").pod())
+    scene.run()
+    found = picture(scene)
+    assert len(found.groups) == 11
+    several, alone = sorted(by_class(found, lambda _: True), key=lambda group: -group.pods)
+    assert (several.pods, several.places, alone.pods) == (20, {"unschedulable": 20}, 1)
+    assert (several.namespaces, several.priorities) == ([f"team-{number}" for number in range(5)], [0, 1])
+    assert (several.namespace, several.oldest_pod) == ("", "team-0/p0")
+    assert several.oldest_s == max(group.oldest_s for group in found.groups)
+    assert all(one.of == 20 for one in several.helps)
+    (chosen,) = by_class(found, lambda group: group.namespace == "team-2")
+    assert (chosen.pods, chosen.namespace, chosen.priorities) == (4, "team-2", [0, 1])
+    assert sum(group.pods for group in found.groups) == 21  # merging leaves the picture as it is
+
+
+def test_the_overview_the_queue_and_the_reasons_count_the_same_pods_that_wait() -> None:
+    scene = scene_with(2)
+    add_members(scene, 3)  # of a group that is not there
+    scene.add_pod(make_pod("big").cpu("64").pod())
+    scene.add_pod(make_pod("broken").cpu("much").pod())
+    gated = make_pod("gated").cpu("1")
+    gated.json["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    scene.add_pod(gated.pod())
+    scene.run(batch=100)
+    found, counts = picture(scene), queue_counts(scene.core)
+    assert (counts["gated"], counts["unschedulable"], counts["unsupported"]) == (4, 1, 1)
+    assert sum(counts.values()) == found.pods + found.gated == 6
+    assert asdict(overview(scene.core, Throughput(), scene.now).queue) == counts
 
 
 def test_without_nodes_and_without_agents_the_reason_says_so() -> None:
