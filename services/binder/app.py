@@ -2,7 +2,7 @@
 
     start --> standby (etcd, a mirror) --elected--> lead: catch up, take over, bind --lost--> exit code 3
 
-A warm standby watches along and decides nothing (ADR 0056). Asked to stop, a leader accepts no more plans, finishes
+A warm standby watches along and decides nothing (ADR 0058). Asked to stop, a leader accepts no more plans, finishes
 what is on its way, and resigns, so that its successor finds no intents and leads at once.
 """
 

@@ -2,7 +2,7 @@
 
     start --> standby (etcd, a mirror) --elected--> lead: catch up, take over, schedule --lost--> exit code 3
 
-A warm standby watches along and decides nothing (ADR 0056): a term begins with an empty core, which is told what the
+A warm standby watches along and decides nothing (ADR 0058): a term begins with an empty core, which is told what the
 mirror shows and what changed, and lists only where there is no mirror. A standby reads its kubeconfig and asks the API
 server's version first, so that a wrong one is found at start and not at the takeover.
 """

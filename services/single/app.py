@@ -5,7 +5,7 @@
       candidate binder      (its own key, term, lease) --> lead <-------------------------------------------------+
       one watch per kind for both, which begins when both lead, or another process leads one of the keys, or one role
       has waited for the other for a lease's time (the API server may keep a coordinator from its Lease); a standby's
-      is a mirror for both (ADR 0056)
+      is a mirror for both (ADR 0058)
 
 Each is what it is in a process of its own; the two keys may be led by different processes. Losing either ends the
 process with code 3, since what is left of it is a standby's. Whoever leads as coordinator has a lease's time to take

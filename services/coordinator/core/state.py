@@ -1,7 +1,7 @@
 """What the parts of the core share: the accounting, the queue, the numbers, and the list of instructions.
 
 One term of leadership is one ``State``: a new leader begins with an empty one, because nothing in memory is trusted
-across terms (ADR 0056). It holds; the parts beside it decide.
+across terms (ADR 0058). It holds; the parts beside it decide.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ r"""One watch per kind for all who follow it in this process, and who may: an ob
 
 A watch begins once all who will follow are there, or before, where some may be long in coming (``begin``, or
 ``patience_s``): so all share the first list. A process that stands by has no follower yet and begins all the same
-(``mirror``, ADR 0056).
+(``mirror``, ADR 0058).
 
 Who comes while a watch goes on is told from the mirror, in the order in which things came, and nothing is listed. What
 the mirror shows may be older than what it knows from elsewhere (a binder's intents). Of an ``exact`` kind the watch

@@ -99,7 +99,7 @@ class Watches:
         return saw
 
     async def mirror(self) -> None:
-        """Keep what there is for roles to come (ADR 0056); eternal."""
+        """Keep what there is for roles to come (ADR 0058); eternal."""
         async with asyncio.TaskGroup() as group:
             for watch in self._all():
                 group.create_task(watch.mirror())

@@ -37,7 +37,7 @@ SchedulerName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0
 """What the API server takes as ``spec.schedulerName``; any other name could never match a pod."""
 
 Standby = Literal["warm", "cold"]
-"""Whether a process that may lead keeps a mirror of the cluster until it does (ADR 0056)."""
+"""Whether a process that may lead keeps a mirror of the cluster until it does (ADR 0058)."""
 
 
 @dataclass(frozen=True, kw_only=True)
