@@ -280,6 +280,7 @@ class GroupFailures:
         state = self._state
         for pod in pods:
             state.attempted(pod.uid, "error")
+            self._conflicts.parked(pod.uid)  # a binder that refused a node may only have been behind
         state.queue.retry_group(key, state.now)
         self._gone_back(key, pods, text, reason=reason)
 

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.events import Event, NodeHeld
+from services.coordinator.core.events import Event, NodeHeld, PlanAnswered
 from services.coordinator.core.instructions import HoldNode, PatchCondition, SendPlan
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.preemption.holds import AT_MOST_S, LONGEST_AGAIN_S, Holds
@@ -15,6 +15,7 @@ from services.coordinator.preemption.tries import MOST, PAUSE_S
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
+from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.preemption.test_preemption import full, high
 from tests.unit.services.coordinator.scene import Scene
@@ -277,6 +278,27 @@ def test_a_gang_that_starves_alone_in_its_cluster_closes_no_node() -> None:
     scene.run(batch=100, until_s=30.0)
     assert scene.core.state.cluster.nominated_to
     assert holds(scene) == []
+
+
+def test_a_gang_whose_binder_is_behind_the_victims_end_takes_its_room_after_a_pause() -> None:
+    """It refuses nodes on which nothing changes any more: nobody else may have them, and they would stay empty."""
+    scene = beside(3)
+    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=2)
+    scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
+    for number in range(2):
+        scene.add_pod(replace(high(f"m{number}").pod(), group=KEY))
+    scene.run(batch=100, until_s=5)
+    scene.hold_plans = True
+    leave(scene)
+    scene.run(batch=100, until_s=2)
+    [plan] = [plan for plan in scene.held_plans if plan.placements]
+    refused = [PlacementResult(p.unit, Outcome.CONFLICT, p.node, "the watch lags") for p in plan.placements]
+    scene.hold_plans = False
+    told = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, refused)
+    scene.inbox.append(PlanAnswered(plan.plan_id, told))
+    scene.run(batch=100, until_s=30)
+    assert sorted(uid for uid, _ in scene.bindings) == ["uid-m0", "uid-m1"]
+    assert len(set(scene.evicted)) == 2
 
 
 @pytest.mark.parametrize("nominated", [False, True])
