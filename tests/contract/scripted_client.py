@@ -10,7 +10,7 @@ from shared.adapters.kube.watch import WatchPolicy
 from tests.faults.scripted_api import ScriptedApi, StaticAccess
 
 PODS_PATH = "/api/v1/pods"
-REVISION_PATH = "/api/v1/namespaces/default/pods"
+REVISION_PATH = "/api/v1/namespaces/conclave-asks-for-the-revision/pods"
 """Where the revision of the pods is asked for."""
 FAST = WatchPolicy(backoff_s=0.001, max_backoff_s=0.01)
 

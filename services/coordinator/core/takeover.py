@@ -99,7 +99,7 @@ class Takeover:
                 self.held[uid] = early[0]
                 state.cluster.assume(early[0], node, state.now)
                 state.groups.send_away(uid)
-        # Creation times are whole seconds: within one, pods stand in the order in which they were told (ADR 0058)
+        # creation times are whole seconds: within one, pods stand as they were told, by a mirror as they came
         for pod, seen in sorted(self._early.values(), key=lambda item: item[0].created):
             state.stats.pods_seen += 1
             state.cluster.nominate(pod)

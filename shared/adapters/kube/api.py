@@ -36,8 +36,8 @@ T = TypeVar("T")
 PAGE_SIZE = 500
 """client-go's default page."""
 
-NAMESPACE, NOBODY = "default", "conclave-asks-for-the-revision"
-"""Where an object is looked for that is not there."""
+NOBODY = "conclave-asks-for-the-revision"
+"""An object that is not there, and the namespace where it is looked for, which is not there either."""
 
 PAGE_S = 25.0
 """How long one page may take."""
@@ -247,7 +247,7 @@ class KubeClient:
         query = {"fieldSelector": f"metadata.name={NOBODY}"}
         try:
             body = await self._http.request(
-                f"list {resource.plural}", "GET", resource.path(NAMESPACE), query=query, timeout_s=5.0
+                f"list {resource.plural}", "GET", resource.path(NOBODY), query=query, timeout_s=5.0
             )
         except (KubeRejected, KubeExpired):
             return ""

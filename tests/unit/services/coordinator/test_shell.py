@@ -324,6 +324,24 @@ async def test_an_inherited_intent_is_waited_for(world: World) -> None:
     assert world.kube.bound[0].uid == uid
 
 
+async def test_pods_are_looked_at_once_the_intents_are_known(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one whose intent goes in between would be taken for pending, its node for free."""
+    known, list_prefix = asyncio.Event(), world.store.list_prefix
+
+    async def list_late(prefix: str, **options: Any) -> Any:
+        if prefix == KEYS.intents_prefix:
+            await known.wait()
+        return await list_prefix(prefix, **options)
+
+    monkeypatch.setattr(world.store, "list_prefix", list_late)
+    world.kube.add_node(make_node("n0"))
+    await world.join("a0")
+    await world.start()
+    await world.until(lambda: world.admin.core and world.admin.core.takeover.missing == ["intents", "pods"])
+    known.set()
+    await world.until(lambda: world.admin.core and world.admin.core.state.started)
+
+
 async def test_an_agent_of_another_protocol_is_ignored(world: World) -> None:
     world.kube.add_node(make_node("n0"))
     await world.join("future", protocol=VERSION + 1)
