@@ -107,7 +107,9 @@ def removed_options(*flags: str, instead: str) -> Callable[[F], F]:
 
     def add(command: F) -> F:
         for flag in flags:
-            command = click.option(flag, hidden=True, expose_value=False, callback=refuse)(command)
+            # a name of its own: else it takes the value of another option of the same name
+            name = "removed_" + flag.strip("-").replace("-", "_")
+            command = click.option(flag, name, hidden=True, expose_value=False, callback=refuse)(command)
         return command
 
     return add

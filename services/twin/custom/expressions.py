@@ -24,7 +24,7 @@ from services.twin.custom.typed import Typed
 Json = dict[str, Any]
 Convert = Callable[[Any], Any]
 
-MISSING = "rules need the package cel-expr-python, which is not installed: pip install 'conclave[twin]'"
+MISSING = "rules need cel-expr-python and protobuf, of which one is not installed: pip install 'conclave[twin]'"
 NOT_EVALUATED = "not evaluated by this server"
 _KUBERNETES_ONLY = frozenset(
     (

@@ -188,7 +188,7 @@ def test_sorting_is_by_column_or_by_path(asked: Asked) -> None:
 def test_pending_says_what_would_help_above_the_groups(asked: Asked) -> None:
     lines = asked.lines("pending")
     assert lines[:2] == [
-        "2 pods of 1 classes wait, 1 more wait for their scheduling gates", "  lets in 2 of 2: add a node like n1",
+        "2 pods of 1 class wait, 1 more wait for their scheduling gates", "  lets in 2 of 2: add a node like n1",
     ]  # fmt: skip
     assert lines[-1].split()[:6] == ["NodeResourcesFit", "a", "0", "c1", "2", "3.0s"]
 
@@ -197,7 +197,7 @@ def test_a_part_of_what_waits_is_told_as_a_part(asked: Asked) -> None:
     """What helps all that wait says nothing of those who were asked for; each group has its own."""
     for part in (["-n", "a"], ["--reason", "NodeResourcesFit"], ["--class", "c1"], ["--priority", "0"]):
         lines = asked.lines("pending", *part)
-        assert lines[:2] == ["2 of 2 waiting pods, in 1 groups", ""], part
+        assert lines[:2] == ["2 of 3 waiting pods, in 1 group", ""], part
 
 
 def test_nothing_in_a_namespace_is_not_nothing_at_all(asked: Asked) -> None:

@@ -40,7 +40,7 @@ def test_contexts_are_added_listed_chosen_and_removed(
     token = tmp_path / "token"
     token.write_text("a-token-of-16-characters\n")
     assert run(["context", "add", "dev", "--server", "http://127.0.0.1:8701", "--token-file", str(token)]) == 0
-    assert run(["context", "add", "prod", "--kube-context", "prod-eu", "-n", "sched"]) == 0
+    assert run(["context", "add", "prod", "--kube-context", "prod-eu", "--mesh-namespace", "sched"]) == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "a-token" not in file.read_text()
     assert read_contexts(file).current == "dev"

@@ -93,7 +93,8 @@ def test_kubectl_is_ended_also_when_the_server_refuses(fake: Path, capsys: pytes
 def test_a_stored_kube_context_and_a_token_file_of_ones_own(fake: Path) -> None:
     mine = fake / "mine"
     mine.write_text("my-own-token-of-a-viewer viewer\n")
-    assert run(["context", "add", "prod", "--kube-context", "p", "-n", "ns", "--token-file", str(mine)]) == 0
+    where = ("--kube-context", "p", "--mesh-namespace", "ns")
+    assert run(["context", "add", "prod", *where, "--token-file", str(mine)]) == 0
     with AdminServer(ANSWERS) as server:
         (fake / "port").write_text(str(server.port))
         assert run(["units"]) == 0
