@@ -263,18 +263,17 @@ class _Grouping:
 
     def add_untried(self, pod: Pod, since: float) -> None:
         reason, message = why_untried(pod)
-        group = self._group(pod, since, reason)
-        group.message = message
+        group = self._group(pod, since, reason, message)
         group.places[UNTRIED] += 1
 
     def add_gated(self, pod: Pod, since: float) -> None:
         """A pod with scheduling gates: beside those that wait for us."""
-        group, rejection = self._group(pod, since, GATED), gate_rejection(pod)
-        group.message = rejection.reasons[0] if rejection is not None else ""
+        rejection = gate_rejection(pod)
+        group = self._group(pod, since, GATED, rejection.reasons[0] if rejection is not None else "")
         group.places[Place.GATED.value] += 1
 
-    def _group(self, pod: Pod, since: float, reason: str) -> _Group:
-        """The pod's group, with the pod counted in its class."""
+    def _group(self, pod: Pod, since: float, reason: str, message: str = "") -> _Group:
+        """The pod's group, with the pod counted in its class. ``message``: its own; another one is another group."""
         key = (pod.pod_class, pod.relations)
         of = self.classes.get(key)
         if of is None:
@@ -282,10 +281,11 @@ class _Grouping:
         elif since < of.since:
             of.pod, of.since = pod, since
         of.pods += 1
-        place = (reason, pod.namespace, pod.priority, key)
+        place = (reason, pod.namespace, pod.priority, key, message)
         group = self.groups.get(place)
         if group is None:
             group = self.groups[place] = _Group(reason, frozenset(), pod.namespace, pod.priority, of, since, pod.key)
+            group.message = message
         elif since < group.since:
             group.since, group.oldest = since, pod.key
         return group

@@ -148,8 +148,9 @@ class Reflector(Generic[T]):
         return self._asked
 
     def is_current(self) -> bool:
-        """Whether what was told is as new as a watch that works makes it: all of it, the server being heard lately."""
-        heard = self.synced.is_set() and self.heard_at is not None
+        """Whether what was told is as new as a watch that works makes it: all of it, the server being heard lately, and
+        no list under way, whose deletions come last."""
+        heard = self.synced.is_set() and bool(self._position) and self.heard_at is not None
         return heard and self._clock() - (self.heard_at or 0.0) <= CURRENT_S
 
     async def batches(self) -> AsyncGenerator[Batch[T], None]:
@@ -182,8 +183,8 @@ class Reflector(Generic[T]):
                     continue
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
-            if failures:
-                await asyncio.sleep(
+            if failures and self._asked == asked:
+                await self._rest(
                     backoff_s(failures, first_s=self._backoff_s, most_s=MAX_BACKOFF_S, drawn=self._rng.random())
                 )
 
@@ -207,8 +208,8 @@ class Reflector(Generic[T]):
             behind = ""
             if self._owes_synced(asked):
                 yield [Synced(self._position, asked)]
-            if self._asked > asked:
-                return
+        if self._asked > asked:  # meanwhile: one revision of later serves both
+            return
         async with contextlib.aclosing(self._watch(asked, behind)) as told:
             async for batch in told:
                 yield batch

@@ -288,6 +288,17 @@ def test_pods_that_are_not_supported_or_cannot_be_read_are_counted_with_their_re
     assert picture(scene).pods == 2
 
 
+def test_pods_behind_other_gates_are_another_group() -> None:
+    scene = begun(make_node("n0").node())
+    for name, gate in (("a", "x"), ("b", "x"), ("c", "y")):
+        pod = make_pod(name)
+        pod.json["spec"]["schedulingGates"] = [{"name": f"example.com/{gate}"}]
+        scene.add_pod(pod.pod())
+    scene.run()
+    told = {group.message: group.pods for group in picture(scene).groups}
+    assert told == {f"waiting for scheduling gates: [example.com/{gate}]": pods for gate, pods in (("x", 2), ("y", 1))}
+
+
 def test_pods_with_scheduling_gates_are_a_group_beside_those_that_wait_for_us() -> None:
     scene = begun(make_node("n0").node())
     pod = make_pod("g")

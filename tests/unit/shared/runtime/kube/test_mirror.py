@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shared.errors import KubeExpired, KubeUnknown
 from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Upserted
 from shared.kube.scheduling_kinds import STORAGE_KINDS
 from shared.runtime.kube import shared_watches
@@ -18,7 +19,7 @@ from shared.runtime.kube.reflector import BRIEF, CURRENT_S, Reflector, Synced
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.kube.watches import Watches
 from shared.runtime.process.process import Standby
-from tests.unit.shared.runtime.kube.test_reflector import pod
+from tests.unit.shared.runtime.kube.test_reflector import ScriptedPort, pod
 from tests.unit.shared.runtime.kube.test_shared_watches import Cluster, Port, following
 
 
@@ -219,3 +220,57 @@ async def test_a_mirror_is_kept_by_a_warm_standby_and_not_by_who_has_led(standby
         of.while_others_lead(standby, spawn, heard.append)(ours)
     assert heard == [False, True, False, False]
     assert spawned == (["mirror"] if standby == "warm" else [])
+
+
+async def test_two_that_ask_one_after_the_other_are_both_answered_by_what_the_watch_passes() -> None:
+    """The second comes while the server is asked for its revision: it waits for no time to be over."""
+    asked, may_say = asyncio.Event(), asyncio.Event()
+
+    class Slow(Large):
+        async def revision(self, resource: Any) -> str:
+            asked.set()
+            await may_say.wait()
+            return await super().revision(resource)
+
+    port, heard = Slow(ObjectList((pod("a", 1),), "10"), says=["20", "21"]), list[Any]()
+    reflector: Reflector[Any] = Reflector(port, PODS, small=0, catch_up_s=3600.0)  # type: ignore[arg-type]
+    running = asyncio.ensure_future(reflector.run(heard.extend))
+    await turns_until(lambda: Synced("10") in heard)
+    assert reflector.ask() == 1
+    await asked.wait()
+    assert reflector.ask() == 2
+    may_say.set()
+    port.say(Bookmark("22"))
+    await turns_until(lambda: isinstance(heard[-1], Synced) and heard[-1].asked == 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_is_shown_amid_a_list_is_not_current() -> None:
+    """Deletions come with its end."""
+    port = ScriptedPort(
+        [ObjectList((pod("a", 1),), "10"), [ObjectList((pod("b", 2),), "30"), ObjectList((pod("c", 3),), "30")]],
+        [[KubeExpired("gone")], []],
+    )
+    reflector: Reflector[Any] = Reflector(port, PODS, backoff_s=0.001)  # type: ignore[arg-type]
+    current: list[bool] = []
+    async with contextlib.aclosing(reflector.batches()) as batches:
+        async for batch in batches:
+            current.append(reflector.is_current())
+            if isinstance(batch[-1], Deleted):
+                break
+    assert current == [False, True, False, False, False], "once all was told, and not while it is listed again"
+
+
+async def test_who_asks_does_not_wait_for_the_pause_after_lists_that_failed() -> None:
+    port = ScriptedPort([KubeUnknown("no answer"), ObjectList((pod("a", 1),), "10")], [[]])
+    reflector: Reflector[Any] = Reflector(port, PODS, backoff_s=3600.0)  # type: ignore[arg-type]
+    heard = list[Any]()
+    running = asyncio.ensure_future(reflector.run(heard.extend))
+    await turns_until(lambda: len(port.lists) == 1)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    reflector.ask()
+    await turns_until(lambda: bool(heard) and heard[-1] == Synced("10", 1))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
