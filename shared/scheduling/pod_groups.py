@@ -314,7 +314,7 @@ class PodGroups:
         members, group = self.members.get(key), self._objects.get(key)
         if members is None or (group is not None and group.source is Source.JOB):
             return self.ended(key)
-        return max(members.succeeded, self.ended(key))
+        return max(min(members.succeeded, self.missing(key)), self.ended(key))  # nobody stands for one who is there
 
     def broken(self, key: str) -> bool:
         """Whether fewer members run than the minimum, and none is on its way."""

@@ -201,7 +201,7 @@ def test_ablation_what_goes_to_gangs_in_order_of_arrival_goes_past_the_weights(
     monkeypatch: pytest.MonkeyPatch, where: type, name: str, instead: Any
 ) -> None:
     monkeypatch.setattr(where, name, instead)
-    found, wanted = Gangs(*WEIGHTS, units=300).run(), exact(*WEIGHTS)
+    found, wanted = Gangs(*WEIGHTS).run(), exact(*WEIGHTS)
     assert any(abs(share - wanted[name]) > WITHIN for name, share in found.items()), (found, wanted)
 
 

@@ -23,12 +23,8 @@ from shared.scheduling.framework import Score
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.wire.messages import SCORE_SCALE, Answer
 
-RESCORED: dict[str, Callable[[tuple[Score, ...]], Policy]] = {
-    KubeDefault.name: KubeDefault,
-    LeastAllocated.name: lambda _: LeastAllocated(),
-    MostAllocated.name: lambda _: MostAllocated(),
-}
-"""By name: how the policy is made here, of the user's scores."""
+RESCORED: dict[str, Callable[[], Policy]] = {one.name: one for one in (KubeDefault, LeastAllocated, MostAllocated)}
+"""By name: how the policy is made here."""
 
 NEVER = -1
 """The generation of a node that was not scored here yet: what its agent counted there may have come otherwise."""
@@ -49,11 +45,18 @@ def head_of(found: AgentAnswers, place: int) -> Head:
     return Head(answer, name, found.policy, Considered(name, answer.score / SCORE_SCALE, answer.accept))
 
 
+def asked_here(name: str, scores: tuple[Score, ...]) -> Policy | None:
+    """The policy of that name, where it can be asked here: not with scores of the user's own (``scores``), which agents
+    guard in time, and may have left out."""
+    make = RESCORED.get(name) if not scores else None
+    return make() if make is not None else None
+
+
 def rescorer(lists: Sequence[AgentAnswers], scores: tuple[Score, ...]) -> Policy | None:
     """The policy by which all the lists are, where it can be asked here."""
     policies = {found.policy for found in lists}
     name, _, version = (policies.pop() if len(policies) == 1 else "").rpartition("@")
-    policy = RESCORED[name](scores) if name in RESCORED else None
+    policy = asked_here(name, scores)
     return policy if policy is not None and str(policy.version) == version else None
 
 
@@ -141,7 +144,10 @@ class Candidates:
 
 
 def _ends(lists: Sequence[AgentAnswers]) -> list[Answer]:
-    return [found.answers[-1] for found in lists if found.cut and found.answers]
+    """Of each list that was cut the least: what it left out is no better. Further units on a node may score higher."""
+    return [
+        min(found.answers, key=lambda one: (one.accept, one.score)) for found in lists if found.cut and found.answers
+    ]
 
 
 _NONE = Random(0)

@@ -23,7 +23,7 @@ from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import State
 from services.coordinator.cycle.asking import Asking
-from services.coordinator.cycle.candidates import RESCORED
+from services.coordinator.cycle.candidates import asked_here
 from services.coordinator.cycle.classes import AgentAnswers, KnownClass, OfferedClass
 from services.coordinator.cycle.dispatch import Dispatch, Dispatcher
 from services.coordinator.cycle.failures import FailureHandler
@@ -150,7 +150,8 @@ class Cycle:
         """Whether a class must have a cycle of its own, since several agents are asked about it and none knows what
         units of others are given there. None: none must, as one agent knows all, or nodes can be scored anew here."""
         variants, dispatcher = self._variants, self._dispatcher
-        if len(idle) < 2 or variants.has_candidate or self._policy in RESCORED:
+        here = asked_here(self._policy, self._state.settings.profile.scores)
+        if len(idle) < 2 or variants.has_candidate or here is not None:
             return None
         names = {view.record.id for view in idle}
         if dispatcher.strategy(more=True) is Dispatch.BROADCAST:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.state import State
-from services.coordinator.cycle.candidates import RESCORED
+from services.coordinator.cycle.candidates import asked_here
 from services.coordinator.cycle.classes import OfferedClass
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
@@ -85,8 +85,9 @@ class Dispatcher:
         by_use = strategy is not Dispatch.PARTITION
         used, whole = self._use(owner, count) if by_use else (None, None)
         best, dealt = None, 0
-        if strategy is Dispatch.BEST_NODES and (make := RESCORED.get(policy)) is not None:
-            best = self._owners_of_best(classes, owner, make(self._state.settings.profile.scores))
+        asked = asked_here(policy, self._state.settings.profile.scores) if strategy is Dispatch.BEST_NODES else None
+        if asked is not None:
+            best = self._owners_of_best(classes, owner, asked)
         for offered in classes.values():
             if offered.guidance is not None or offered.known.for_all:
                 continue

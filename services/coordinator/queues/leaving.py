@@ -13,15 +13,16 @@ followed by those (``preemption/nominations.py``); here they stop counting as le
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.making import Making
-from services.coordinator.preemption.nominations import Nominations
+from services.coordinator.preemption.nominations import MOST_UNKNOWN, Nominations
 from shared.scheduling.queues.nodes import Charge
 from shared.scheduling.queues.reclaim.victims import may_leave
 from shared.wire.messages import Eviction, EvictionReason
@@ -46,12 +47,14 @@ FOLLOWED, FOLLOWED_MAKING = 2, 4
 @dataclass(slots=True)
 class _Attempt:
     """``victims``: uids that are still there; ``unasked``: of those, in order; ``stay``: how many had not begun to
-    leave at the last look; ``at``: when they were chosen, or somebody began to last."""
+    leave at the last look; ``at``: when they were chosen, or somebody began to last; ``unknown``: by victim, how often
+    in a row nobody knew whether he was asked."""
 
     victims: dict[str, None]
     unasked: dict[str, None]
     stay: int
     at: float
+    unknown: Counter[str] = field(default_factory=Counter)
 
 
 class Leaving:
@@ -174,7 +177,8 @@ class Leaving:
                 stay[uid] = None
                 outcome = state.evicted.outcome(uid) if uid not in attempt.unasked else ""
                 if outcome == UNKNOWN:
-                    unknown[uid] = None
+                    attempt.unknown[uid] += 1
+                    (refused if attempt.unknown[uid] >= MOST_UNKNOWN else unknown)[uid] = None
                 elif outcome == REFUSED:
                     refused[uid] = None
             if number % LOOKED_AFTER == 0:
@@ -191,7 +195,7 @@ class Leaving:
         for uid in let_stay:
             self._unmarked.pop(uid, None)
             tree.leave(uid, leaving=False)
-            del attempt.victims[uid]
+            del attempt.victims[uid], attempt.unknown[uid]
             attempt.unasked.pop(uid, None)
         attempt.stay = len(stay.keys() - let_stay.keys())
         if not attempt.victims:

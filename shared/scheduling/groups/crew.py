@@ -139,9 +139,7 @@ class Crew:
             if row is not None and not apart(pod.pod_class):
                 own.setdefault(pod.pod_class, Counter())[row] += 1
         for pod_class, copies in self.held.copies.items():
-            if mine := own.get(pod_class):
-                copies = copies.copy()
-                copies[list(mine)] -= list(mine.values())
-            rows = np.flatnonzero(copies)
-            if len(rows):
-                yield pod_class, rows, copies[rows]
+            others = copies - mine if (mine := own.get(pod_class)) else copies
+            if others:
+                count = len(others)
+                yield pod_class, np.fromiter(others, np.int64, count), np.fromiter(others.values(), np.int64, count)

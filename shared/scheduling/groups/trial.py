@@ -68,7 +68,7 @@ class Trial:
             trial.work += YIELDED_TO
             trial._count(pod, row)
         for pod_class, rows, copies in crew.summed_up():
-            trial.work += table.rows
+            trial.work += len(rows)
             table.add_copies(rows, copies, pod_class)
         return trial
 

@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.pod import Pod
-from shared.scheduling.state.node_table import IntArray, NodeTable
+from shared.scheduling.state.node_table import NodeTable
 
 KEPT = 16
 """Priorities for which it is kept."""
@@ -27,21 +25,20 @@ def apart(pod_class: PodClass) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """Of pods of one priority and above. ``copies [rows]``: by class, how many, ``total``: on all rows;
-    ``apart``: by node, those that are to be counted one by one; ``on``: by node, its row and what it adds."""
+    """Of pods of one priority and above. ``copies``: by class and row, how many; ``apart``: by node, those that are
+    to be counted one by one; ``on``: by node, its row and what it adds."""
 
-    copies: dict[PodClass, IntArray] = field(default_factory=dict)
+    copies: dict[PodClass, Counter[int]] = field(default_factory=dict)
     apart: dict[str, list[Pod]] = field(default_factory=dict)
-    total: Counter[PodClass] = field(default_factory=Counter)
     on: dict[str, tuple[int, Counter[PodClass]]] = field(default_factory=dict)
     seen: int = -1
     clock: int = -1
 
-    def put(self, node_name: str, row: int | None, pods: Iterable[Pod], rows: int) -> None:
+    def put(self, node_name: str, row: int | None, pods: Iterable[Pod]) -> None:
         """These are nominated to the node now, whoever was before. ``row`` None: there is no such node."""
         before_row, before = self.on.pop(node_name, (0, Counter[PodClass]()))
         for pod_class, count in before.items():
-            self._count(pod_class, before_row, -count, rows)
+            self._count(pod_class, before_row, -count)
         self.apart.pop(node_name, None)
         if row is None:
             return
@@ -52,21 +49,17 @@ class Held:
             else:
                 plain[pod.pod_class] += 1
         for pod_class, count in plain.items():
-            self._count(pod_class, row, count, rows)
+            self._count(pod_class, row, count)
         if plain:
             self.on[node_name] = row, plain
 
-    def _count(self, pod_class: PodClass, row: int, count: int, rows: int) -> None:
-        amounts = self.copies.get(pod_class)
-        if amounts is None or len(amounts) < rows:
-            longer: IntArray = np.zeros(rows, np.int64)
-            if amounts is not None:
-                longer[: len(amounts)] = amounts
-            amounts = self.copies[pod_class] = longer
-        amounts[row] += count
-        self.total[pod_class] += count
-        if not self.total[pod_class]:
-            del self.total[pod_class], self.copies[pod_class]
+    def _count(self, pod_class: PodClass, row: int, count: int) -> None:
+        copies = self.copies.setdefault(pod_class, Counter())
+        copies[row] += count
+        if not copies[row]:
+            del copies[row]
+            if not copies:
+                del self.copies[pod_class]
 
 
 class NominatedRoom:
@@ -98,6 +91,6 @@ class NominatedRoom:
         if known.seen < count:
             for name in names:
                 there = [pod for pod in self._nominated.get(name, {}).values() if pod.priority >= priority]
-                known.put(name, table.row_of.get(name), there, table.rows)
+                known.put(name, table.row_of.get(name), there)
         known.seen, known.clock = count, table.clock
         return known

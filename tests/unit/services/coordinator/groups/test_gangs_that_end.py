@@ -161,6 +161,23 @@ def test_a_gang_whose_members_are_deleted_as_they_succeed_is_not_broken() -> Non
     assert not scene.evicted
 
 
+def test_members_that_have_succeeded_stand_for_nobody_who_is_there() -> None:
+    """As those of a queue of work: each is made anew, so the gang keeps its minimum and its protection."""
+    scene, key = deleted(4, "Succeeded", "Succeeded")
+    replacement(scene, key, "a0", "a1")
+    scene.run(batch=100, until_s=20)
+    groups = scene.core.state.groups
+    assert {"a0", "a1"} <= set(bound(scene))
+    assert groups.ran(key) == 0
+    scene.delete_pod("uid-a0")
+    scene.run(batch=100, until_s=1)
+    assert (groups.ran(key), groups.broken(key)) == (1, False)
+    scene.delete_pod("uid-a1")
+    scene.delete_pod("uid-g-2")
+    scene.run(batch=100, until_s=1)
+    assert groups.broken(key)
+
+
 def test_a_gang_that_goes_without_a_member_that_failed_for_good_is_not_broken() -> None:
     scene, key = ended(4, "Failed", broken=Broken.EVICT)
     scene.run(batch=100, until_s=TIMEOUT_S + 5)

@@ -48,12 +48,12 @@ def naive(state: ClusterState, priority: int) -> tuple[Counter[tuple[PodClass, s
 
 def kept(state: ClusterState, priority: int) -> tuple[Counter[tuple[PodClass, str]], set[str]]:
     held = state.held_for(priority)
-    assert held.copies.keys() == held.total.keys(), "classes that nobody is of any more are forgotten"
+    assert all(held.copies.values()), "classes that nobody is of any more are forgotten"
     found = Counter(
         {
-            (pod_class, state.table.names[row]): int(copies[row])
+            (pod_class, state.table.names[row]): count
             for pod_class, copies in held.copies.items()
-            for row in copies.nonzero()[0].tolist()
+            for row, count in copies.items()
         }
     )
     return found, {pod.uid for pods in held.apart.values() for pod in pods}
