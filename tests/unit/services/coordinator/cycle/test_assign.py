@@ -9,10 +9,12 @@ import pytest
 
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.cycle import cycle as rounds
-from services.coordinator.cycle.assign import PlainSeats
+from services.coordinator.cycle.assign import PlainSeats, RejudgedSeats
+from services.coordinator.cycle.candidates import Candidates
 from services.coordinator.cycle.classes import AgentAnswers
 from services.coordinator.cycle.failures import ConflictTracker
 from shared.agent.core import AgentCore
+from shared.model.constraints import NO_NORMS
 from shared.model.unit import Unit
 from shared.policy.observation import Observation, Verdicts
 from shared.wire.messages import Answer
@@ -55,6 +57,17 @@ def test_the_highest_score_of_all_agents_wins() -> None:
         state, units(2), answers(state, ("a", 50, True), ("b", 10, True)), answers(state, ("c", 40, True))
     )
     assert (nodes, left) == (["a", "c"], [])
+
+
+def test_a_list_that_was_cut_and_rises_keeps_no_node_back() -> None:
+    """Where packing counts, a further unit on a node is worth more than the first one."""
+    state = state_with("a", "b")
+    rising = answers(state, ("a", 80, True), ("a", 90, True), ("a", 95, True), cut=True)
+    wanted = units(4)
+    found = Candidates(state, wanted[0].pod.pod_class, NO_NORMS, [rising, answers(state, ("b", 70, True))])
+    seats = RejudgedSeats(state, ConflictTracker(state), wanted[0].pod.pod_class, found)
+    assert seats.take(wanted[0])
+    assert [choice.node for choice in seats.choices()] == ["a"]
 
 
 def test_an_accepted_node_goes_before_a_rejected_one_with_a_higher_score() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import Event, Tick
 from services.coordinator.core.instructions import Instruction, SendPlan
+from services.coordinator.preemption.nominations import MOST_UNKNOWN
 from services.coordinator.queues import leaving, reclaiming
 from shared.model.queue import Queue
 from shared.scheduling.queues.reclaim import victims
@@ -193,6 +195,20 @@ def test_who_was_refused_once_is_asked_again_before_that_counts(monkeypatch: pyt
     monkeypatch.setattr(leaving, "ASKED_PER_TURN", 256)
     scene.run(batch=100, until_s=5)
     assert bound(scene)[-1] == "a0"
+
+
+def test_who_is_asked_without_an_answer_again_and_again_is_passed_over_for_others() -> None:
+    """As a webhook that fails makes it: four times, not each second for a minute."""
+    scene = limited()
+    scene.unknown_evictions = 10**6
+    add(scene, "a", "a0")
+    scene.run(batch=100, until_s=leaving.GIVE_UP_S - 10)
+    asked = Counter(eviction.uid for plan in scene.plans for eviction in plan.evictions)
+    assert len(asked) > 1
+    assert max(asked.values()) == MOST_UNKNOWN
+    scene.unknown_evictions = 0
+    scene.run(batch=100, until_s=2 * leaving.GIVE_UP_S)
+    assert "a0" in bound(scene)
 
 
 def test_more_evictions_than_a_plan_may_name_are_several_plans() -> None:
