@@ -39,8 +39,7 @@ async def test_a_kill_costs_ten_seconds_at_most_and_no_pod(tmp_path: Path, servi
         victim = await victim_of(cluster, service)
         names = await start_pods(cluster, "p")
         cluster.mesh.kill(victim)
-        took_s = await cluster.until(lambda c: c.bound(*names), within_s=RECOVERY_S, what=f"all after {victim}'s death")
-        assert took_s < RECOVERY_S
+        await cluster.until(lambda c: c.bound(*names), within_s=RECOVERY_S, what=f"all after {victim}'s death")
         # it comes back by its supervisor, and joins without disturbing anybody
         async with asyncio.timeout(120):
             await cluster.mesh.services[victim].ready.wait()
