@@ -311,7 +311,9 @@ class _Search:
         one = self._of.pools[p].devices[d]
         if self._legacy or one.device.shareable:
             return None
-        return one.facts, one.device.taints, one.device.consumes and (p, one.device.consumes)
+        # admin access takes also what is in use, and then leaves more to others than a free device does
+        holders = frozenset(self._holders.get((p, d), ())), one.id in self._of.usage.exclusive
+        return one.facts, one.device.taints, one.device.consumes and (p, one.device.consumes), holders
 
     def _possible(self, c: int, wanted: _Wanted, p: int, d: int) -> bool:
         """What is cheap to know before anything is taken: in use, the selectors, the capacity."""

@@ -168,7 +168,8 @@ class Inventory:
     def _token(self, pool: Pool, node: Named) -> object:
         """Equal for pools that no rule can tell apart on two nodes."""
         if not pool.usable or pool.others:
-            return pool.id, self._pools[pool.id].stamp, self.usage.stamps[pool.id], _reached(pool.devices, node)
+            seen = tuple(one.id for one in pool.devices)
+            return pool.id, self._pools[pool.id].stamp, self.usage.stamps[pool.id], seen, _reached(pool.devices, node)
         usage = self.usage
         used = tuple((i, usage.of(one.id)) for i, one in enumerate(pool.devices) if usage.used(one.id))
         free = tuple(sorted(pool.free.items())) if pool.free is not None else None

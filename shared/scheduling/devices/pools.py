@@ -88,7 +88,8 @@ def _reaches(one: DeviceSlice, name: str, labels: Mapping[str, str]) -> bool:
 def build(id_: PoolId, seen: tuple[DeviceSlice, ...], all_slices: Iterable[DeviceSlice]) -> Pool | None:
     """The pool as a node sees it that has to look at ``seen``; None: it is being replaced."""
     generation = max(one.generation for one in seen)
-    seen = tuple(one for one in seen if one.generation == generation)
+    # by name, also since slices may differ about the count: which one is believed must not depend on who came first
+    seen = tuple(sorted((one for one in seen if one.generation == generation), key=lambda one: one.name))
     rest: tuple[DeviceSlice, ...] = ()
     if len(seen) != seen[0].count:
         all_slices = tuple(all_slices)
@@ -98,10 +99,10 @@ def build(id_: PoolId, seen: tuple[DeviceSlice, ...], all_slices: Iterable[Devic
         if len(current) != seen[0].count:
             return Pool(id_, incomplete=True)
         rest = tuple(one for one in current if one not in seen)
-    return _valid(id_, sorted(seen, key=lambda one: one.name), rest)
+    return _valid(id_, seen, rest)
 
 
-def _valid(id_: PoolId, seen: list[DeviceSlice], rest: tuple[DeviceSlice, ...]) -> Pool:
+def _valid(id_: PoolId, seen: tuple[DeviceSlice, ...], rest: tuple[DeviceSlice, ...]) -> Pool:
     devices = _devices(one for one in seen if not one.counter_sets)
     names = [one.device.name for one in devices]
     if len(set(names)) != len(names):

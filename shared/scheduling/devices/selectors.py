@@ -26,6 +26,9 @@ MOST_CHARACTERS = 10 * 1024
 MOST_COMPILED, MOST_REMEMBERED = 1024, 65_536
 """Selectors, and answers about devices; when full, all are forgotten and made again."""
 
+MOST_COMPUTED = 8
+"""Domains that are not named in a selector but made by it. For each it is evaluated once more."""
+
 MISSING = "selectors of devices need cel-expr-python and protobuf, of which one is not installed"
 
 
@@ -124,26 +127,32 @@ class _Program:
         for name, one in facts.capacity:
             domain, _, id_ = name.rpartition("/")
             capacity.setdefault(domain or facts.driver, {})[id_] = quantity_of(one.value)
-        empty: dict[str, dict[str, Any]] = {domain: {} for domain in self._domains}
-        device = {
-            "driver": facts.driver,
-            "allowMultipleAllocations": facts.shareable,
-            "attributes": empty | attributes,
-            "capacity": empty | capacity,
-            EXACT["attributes"]: attributes,
-            EXACT["capacity"]: capacity,
-        }
-        try:
-            result = self._program.eval(data={"device": device})
-        except RuntimeError as error:
-            raise SelectorError(_runtime(str(error))) from None
-        if result.type() == cel.Type.BOOL:
-            return bool(result.value())
-        if result.type() == cel.Type.ERROR:
-            raise SelectorError(_runtime(str(result.value())))
-        raise SelectorError(
-            f"CEL runtime error: CEL result of type {result.type().name().lower()} could not be converted to bool"
-        )
+        empty: dict[str, dict[str, Any]]
+        empty = {domain: {} for domain in (*self._domains, facts.driver, *attributes, *capacity)}
+        for _ in range(MOST_COMPUTED):
+            device = {
+                "driver": facts.driver,
+                "allowMultipleAllocations": facts.shareable,
+                "attributes": empty | attributes,
+                "capacity": empty | capacity,
+                EXACT["attributes"]: attributes,
+                EXACT["capacity"]: capacity,
+            }
+            try:
+                result = self._program.eval(data={"device": device})
+            except RuntimeError as error:
+                raise SelectorError(_runtime(str(error))) from None
+            if result.type() == cel.Type.BOOL:
+                return bool(result.value())
+            if result.type() != cel.Type.ERROR:
+                name = result.type().name().lower()
+                raise SelectorError(f"CEL runtime error: CEL result of type {name} could not be converted to bool")
+            text = _runtime(str(result.value()))
+            key = text.removeprefix(_NO_KEY)
+            if key == text or key in empty:
+                break
+            empty[key] = {}  # perhaps a domain whose name was computed: then it is an empty map, too
+        raise SelectorError(text)
 
     def _value(self, name: str, attribute: Attribute) -> Any:
         """As CEL sees it. Lists are not served by 1.36: there a device that has one fails every selector."""
@@ -177,6 +186,7 @@ def _environment() -> Any:
     )
 
 
+_NO_KEY = "CEL runtime error: no such key: "
 _GO_WORDS = (
     (re.compile(r'^Key not found in map : "?(.*?)"?$'), r"no such key: \1"),
     (re.compile(r"^Index error: index=(-?\d+).*"), r"index out of bounds: \1"),
