@@ -23,6 +23,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DevicePod, Request
 from shared.scheduling.devices import extended
 from shared.scheduling.devices.allocator import STEPS_PER_NODE, Allocator, Failure, Found
@@ -33,6 +36,7 @@ from shared.scheduling.devices.results import allocation_of
 from shared.scheduling.devices.selectors import Selectors
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.matching.selectors import node_matches
+from shared.scheduling.state.node_table import BoolArray
 
 NAME = "DynamicResources"
 WEIGHT = 2
@@ -50,8 +54,8 @@ STEPS_PER_POD = 100_000
 MOST_ALTERNATIVES = 8
 """``FirstAvailableDeviceRequestMaxSize``: the first alternative scores so much, each further one less by one."""
 
-MOST_CLASSES, MOST_ANSWERS = 1024, 65_536
-"""Kinds of claims that are remembered, and answers about each; when full, forgotten."""
+MOST_KINDS, MOST_ANSWERS = 256, 65_536
+"""Kinds of claims that are remembered, and answers about all of them; when full, all are forgotten."""
 
 
 class Offering(Named, Protocol):
@@ -83,12 +87,40 @@ def _refused(reason: str, code: Code = Code.UNRESOLVABLE) -> Rejection:
     return Rejection(NAME, code, (reason,))
 
 
+class Answers:
+    """About claims of one kind, by group of nodes. ``takes``: 1 where they are given what they ask for, 0 where not, -1
+    where nobody has asked yet."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, Answer] = {}
+        self.takes: npt.NDArray[np.int8] = np.full(64, -1, np.int8)
+
+    def get(self, group: int) -> Answer | None:
+        """The answer, if there is one."""
+        return self._found.get(group)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def put(self, group: int, answer: Answer) -> None:
+        """One more."""
+        self.grow(group + 1)
+        self._found[group] = answer
+        self.takes[group] = isinstance(answer, Found)
+
+    def grow(self, groups: int) -> None:
+        """Room for so many groups."""
+        if groups > len(self.takes):
+            more = np.full(2 * groups - len(self.takes), -1, np.int8)
+            self.takes = np.concatenate((self.takes, more))
+
+
 class Devices:
     """What is remembered from pod to pod."""
 
     def __init__(self, inventory: Inventory, selectors: Selectors) -> None:
         self.inventory, self.selectors = inventory, selectors
-        self._answers: dict[_Kind, dict[int, Answer]] = {}
+        self._answers: dict[_Kind, Answers] = {}
         self._epoch = 0
 
     def prepare(self, pod: DevicePod, now: float) -> PodDevices | Rejection | None:
@@ -122,9 +154,9 @@ class Devices:
                     return _refused(f"request {name}: device class {ask.class_name} does not exist")
         return None
 
-    def answers(self, claims: Sequence[DeviceClaim]) -> dict[int, Answer]:
-        """What is known about these claims, by group of nodes; to be added to."""
-        if self._epoch != self.inventory.epoch:
+    def answers(self, claims: Sequence[DeviceClaim]) -> Answers:
+        """What is known about these claims; to be added to."""
+        if self._epoch != self.inventory.epoch or sum(map(len, self._answers.values())) >= MOST_ANSWERS:
             self._answers.clear()
             self._epoch = self.inventory.epoch
         kind = tuple((claim.requests, claim.constraints, claim.problem) for claim in claims)
@@ -133,11 +165,9 @@ class Devices:
         key = (kind, classes)
         found = self._answers.get(key)
         if found is None:
-            if len(self._answers) >= MOST_CLASSES:
+            if len(self._answers) >= MOST_KINDS:
                 self._answers.clear()
-            found = self._answers[key] = {}
-        elif len(found) >= MOST_ANSWERS:
-            found.clear()
+            found = self._answers[key] = Answers()
         return found
 
     def _selectors_of(self, name: str) -> tuple[str, ...]:
@@ -151,7 +181,7 @@ class _Variant:
 
     claims: tuple[DeviceClaim, ...]
     mapped: tuple[Mapped, ...]
-    answers: dict[int, Answer]
+    answers: Answers
 
 
 @dataclass(slots=True)
@@ -199,6 +229,22 @@ class PodDevices:
             self._unavailable.update(unavailable)
             return _refused(NOT_AVAILABLE)
         return None
+
+    def mask(self, nodes: Sequence[Offering]) -> BoolArray:
+        """``[len(nodes)]``: True where ``rejection`` has nothing to say. Where every claim is to be allocated, each
+        group of nodes is asked once."""
+        if self.special is not None or any(claim.allocation is not None for claim in self.claims):
+            return np.fromiter((self.rejection(node) is None for node in nodes), np.bool_, len(nodes))
+        groups = self.of.inventory.groups(nodes)
+        answers = self._variant(nodes[0]).answers if len(nodes) else Answers()
+        answers.grow(int(groups.max(initial=-1)) + 1)
+        found: BoolArray = answers.takes[groups] > 0
+        for i in np.flatnonzero(answers.takes[groups] < 0).tolist():
+            if answers.takes[groups[i]] >= 0:
+                found[i] = answers.takes[groups[i]] > 0
+            else:
+                found[i] = isinstance(self._answer(nodes[i])[0], Found)
+        return found
 
     def allocations(self, node: Offering, new_share: Callable[[], str]) -> list[tuple[DeviceClaim, Allocation]]:
         """What the claims that have nothing yet would be given on a node that takes the pod, in the pod's order."""
@@ -284,7 +330,7 @@ class PodDevices:
             self._steps += answer.steps
             if isinstance(answer, Failure) and answer.exhausted and left < STEPS_PER_NODE:
                 return Failure(Code.UNRESOLVABLE, OVER_BUDGET), variant
-            variant.answers[devices.group] = answer
+            variant.answers.put(devices.group, answer)
         return answer, variant
 
 

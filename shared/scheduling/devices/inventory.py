@@ -11,20 +11,22 @@ A change costs what it touches: a slice of one node, that node; an allocation, t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import numpy as np
 from msgspec.structs import replace
 
 from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DeviceSlice, TaintRule
 from shared.scheduling.devices.pools import Pool, PoolDevice, build, in_order, reaches, relevant
 from shared.scheduling.devices.taints import rule_taints
 from shared.scheduling.devices.usage import PoolId, Usage
+from shared.scheduling.state.node_table import IntArray
 from shared.scheduling.state.releases import Release
 
-MOST_GROUPS = 65_536
+MOST_GROUPS = 16_384
 """Groups that are told apart before all are forgotten and made again, with every answer about them."""
 
 
@@ -57,6 +59,14 @@ class NodeDevices:
     group: int
 
 
+class _Kept(NamedTuple):
+    """The groups of the nodes that were asked about last."""
+
+    nodes: Sequence[Named]
+    index: dict[str, int]
+    groups: IntArray
+
+
 class Inventory:
     """See the module. ``classes`` and ``claims`` (by ``namespace/name``) are read by the rules directly."""
 
@@ -65,8 +75,6 @@ class Inventory:
         self.usage = Usage()
         self.classes: dict[str, DeviceClass] = {}
         self.claims: dict[str, DeviceClaim] = {}
-        self.stamp = 0
-        """Counts every change of some node's group."""
         self.epoch = 0
         """Counts how often all groups were forgotten."""
         self._slices: dict[str, DeviceSlice] = {}
@@ -78,6 +86,10 @@ class Inventory:
         """Pools of which any node may see something."""
         self._nodes: dict[str, NodeDevices] = {}
         self._groups: dict[object, int] = {}
+        self._kept: _Kept | None = None
+        self._stale: set[str] = set()
+        """Nodes of ``_kept`` whose group is to be asked for again."""
+        self._all_stale = False
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -131,8 +143,8 @@ class Inventory:
 
     def forget_node(self, name: str) -> None:
         """The node is gone, or its labels changed."""
-        if self._nodes.pop(name, None) is not None:
-            self.stamp += 1
+        self._nodes.pop(name, None)
+        self._stale.add(name)
 
     # --- what a node has ----------------------------------------------------------------------------------------------
 
@@ -142,6 +154,23 @@ class Inventory:
         if found is None:
             found = self._nodes[node.name] = self._made(node)
         return found
+
+    def groups(self, nodes: Sequence[Named]) -> IntArray:
+        """``[len(nodes)]``: the group of each. Kept for the same sequence, of which only what changed is asked
+        again."""
+        if self._kept is None or self._kept.nodes is not nodes:
+            index = {node.name: i for i, node in enumerate(nodes)}
+            self._kept = _Kept(nodes, index, np.zeros(len(nodes), np.int64))
+            self._all_stale = True
+        kept = self._kept
+        while self._all_stale or self._stale:
+            stale = kept.index if self._all_stale else self._stale
+            self._stale, self._all_stale = set(), False
+            for name in stale:
+                i = kept.index.get(name)
+                if i is not None:
+                    kept.groups[i] = self.of(nodes[i]).group
+        return kept.groups
 
     def _made(self, node: Named) -> NodeDevices:
         seen: dict[PoolId, Pool] = {}
@@ -161,7 +190,7 @@ class Inventory:
         key = tuple(self._token(pool, node) for pool in pools)
         if len(self._groups) >= MOST_GROUPS and key not in self._groups:
             self._groups.clear()
-            self._nodes.clear()
+            self._forget_all()
             self.epoch += 1
         return NodeDevices(pools, self._groups.setdefault(key, len(self._groups)))
 
@@ -202,8 +231,7 @@ class Inventory:
         entry.views.clear()
         entry.stamp += 1
         if id_ in self._spread:
-            self._nodes.clear()
-            self.stamp += 1
+            self._forget_all()
         self._forget_pool(id_)
         if not entry.by_name:
             del self._pools[id_]
@@ -213,7 +241,11 @@ class Inventory:
         if entry is not None:
             for name in entry.nodes:
                 self._nodes.pop(name, None)
-            self.stamp += 1
+            self._stale |= entry.nodes
+
+    def _forget_all(self) -> None:
+        self._nodes.clear()
+        self._all_stale = True
 
     def _tainted(self, item: DeviceSlice) -> DeviceSlice:
         if not self._rules:
@@ -230,8 +262,7 @@ class Inventory:
             entry.by_name[item.name] = self._tainted(item)
             entry.views.clear()
             entry.stamp += 1
-        self._nodes.clear()
-        self.stamp += 1
+        self._forget_all()
 
 
 def _kind(one: PoolDevice) -> object:

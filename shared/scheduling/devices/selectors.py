@@ -90,10 +90,10 @@ class Selectors:
             raise SelectorError(
                 f"CEL compile error: too long: {len(expression)} characters; at most {MOST_CHARACTERS} are allowed"
             )
-        from cel_expr_python import cel
-
         if self._environment is None:
             self._environment = _environment()
+        from cel_expr_python import cel
+
         try:
             program = self._environment.compile(expression)
         except RuntimeError as error:
@@ -176,10 +176,12 @@ def _environment() -> Any:
     try:
         from cel_expr_python import cel
         from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+
+        messages = descriptor_pool()
     except ImportError:
         raise SelectorError(MISSING) from None
     return cel.NewEnv(
-        descriptor_pool=descriptor_pool(),
+        descriptor_pool=messages,
         variables={"device": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)},
         extensions=[ext_strings.ExtStrings(2), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
         functions=declared_functions(cel, cel.Type(VALUE)),

@@ -51,6 +51,8 @@ def said(devices: Devices, claims: list[DeviceClaim]) -> dict[str, Said]:
             continue
         given = prepared.allocations(node, lambda: "share")
         found[node.name] = [[(one.request, one.id) for one in allocation.results] for _, allocation in given]
+    mask = devices.prepare(pod_of(claims), now=0.0).mask(NODES)
+    assert mask.tolist() == [not isinstance(found[node.name], str) for node in NODES]
     return found
 
 

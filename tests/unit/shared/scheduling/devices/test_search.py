@@ -1,0 +1,107 @@
+"""The search is bounded in steps, says so, and does not depend on how deep it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from shared.model.devices import AttributeConstraint, DeviceSlice, Reach, Request
+from shared.model.node import Node
+from shared.scheduling.devices import allocator, dynamic_resources
+from shared.scheduling.framework import Code
+from tests.unit.shared.scheduling.devices.builders import DRIVER, ask, claim, cluster, device, local, outcome, prepared
+
+NODES = [Node(f"n{i}") for i in range(4)]
+DISTINCT = (AttributeConstraint(f"{DRIVER}/group", distinct=True),)
+GAVE_UP = "gave up the search for devices after 20000 steps: too many combinations to try"
+
+
+def hopeless(node: str, alike: Callable[[str, int], int]) -> DeviceSlice:
+    """16 devices of 15 groups are wanted."""
+    devices = (device(f"d{i}", attributes={"group": i % 15, "serial": alike(node, i)}) for i in range(128))
+    return local(*devices, node=node, reach=Reach(node))
+
+
+def test_a_constraint_that_nothing_satisfies_ends_with_its_own_reason() -> None:
+    devices = cluster(hopeless("n0", lambda _, i: i))
+    found = prepared(devices, claim(ask(count=16), constraints=DISTINCT)).rejection(NODES[0])
+    assert found is not None
+    assert (found.code, found.reasons) == (Code.UNRESOLVABLE, (GAVE_UP,))
+
+
+def test_without_the_bound_the_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic_resources, "STEPS_PER_NODE", 90_000)
+    devices = cluster(hopeless("n0", lambda _, i: i))
+    found = prepared(devices, claim(ask(count=16), constraints=DISTINCT))
+    assert "after 90000 steps" in str(found.rejection(NODES[0]))
+    assert found._steps > 90_000
+
+
+def test_of_devices_that_are_alike_one_is_tried_where_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight of 128, and one more that is not there: a million million combinations, each as hopeless as the first."""
+    devices = cluster(local(*(device(f"d{i}") for i in range(128))))
+    wanted = claim(ask("some", 8), ask("other", selectors=('device.driver == "other.example.com"',)))
+    assert outcome(devices, wanted) == f"UnschedulableAndUnresolvable: {allocator.CANNOT}"
+    monkeypatch.setattr(allocator._Search, "_like", lambda *_: None)
+    devices = cluster(local(*(device(f"d{i}") for i in range(128))))
+    assert outcome(devices, wanted) == f"UnschedulableAndUnresolvable: {GAVE_UP}"
+
+
+def test_nodes_share_a_budget_and_what_is_left_out_is_asked_again_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic_resources, "STEPS_PER_POD", 30_000)
+    devices = cluster(*(hopeless(node.name, lambda node, i: hash((node, i))) for node in NODES))
+    wanted = claim(ask(count=16), constraints=DISTINCT)
+    first = prepared(devices, wanted)
+    said = [first.rejection(node).reasons[0] for node in NODES]  # type: ignore[union-attr]
+    assert said == [GAVE_UP, *[dynamic_resources.OVER_BUDGET] * 3]
+    again = prepared(devices, wanted)
+    said = [again.rejection(node).reasons[0] for node in NODES]  # type: ignore[union-attr]
+    assert said == [GAVE_UP, GAVE_UP, *[dynamic_resources.OVER_BUDGET] * 2]
+
+
+def test_equal_nodes_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    real = allocator.Allocator.allocate
+    monkeypatch.setattr(
+        allocator.Allocator, "allocate", lambda self, *given: searched.append(self.node[0]) or real(self, *given)
+    )
+    devices = cluster(*(local(device("d0"), device("d1"), node=node.name) for node in NODES))
+    for number in range(3):
+        found = prepared(devices, claim(ask(), name=f"c{number}"))
+        assert [one.results[0].pool for node in NODES for _, one in found.allocations(node, str)] == [
+            "n0",
+            "n1",
+            "n2",
+            "n3",
+        ]
+    assert searched == ["n0"]
+
+
+def test_forty_claims_of_32_devices_do_not_exhaust_the_stack() -> None:
+    """They would nest 1,300 calls."""
+    claims = [claim(ask(count=32), name=f"c{i}") for i in range(40)]
+    devices = cluster(*(local(*(device(f"d{i}-{j}") for j in range(128)), pool=f"p{i}") for i in range(10)))
+    found = outcome(devices, *claims)
+    assert len(found) == len(set(found)) == 40 * 32
+
+
+def test_more_devices_than_a_claim_may_have_lead_to_the_alternative_with_fewer() -> None:
+    devices = cluster(local(*(device(f"d{i}") for i in range(40))))
+    some = Request("a", alternatives=(ask("many", 30), ask("few", 20)))
+    more = Request("b", alternatives=(ask("many", 30), ask("few", 5)))
+    found = prepared(devices, claim(some, more))
+    ((_, allocation),) = found.allocations(Node("n0"), str)
+    assert {one.request for one in allocation.results} == {"a/few", "b/few"}
+    both = claim(Request("a", alternatives=(ask("x", 20),)), Request("b", alternatives=(ask("x", 5), ask("y", 20))))
+    assert len(outcome(devices, both)) == 25
+
+
+def test_where_every_alternative_is_too_many_the_whole_cycle_fails() -> None:
+    devices = cluster(local(*(device(f"d{i}") for i in range(70))))
+    requests = [Request("a", alternatives=(ask("x", mode="All"), ask("y", 1)))]
+    assert outcome(devices, claim(*requests)) == ["d0"]
+    requests = [Request("a", alternatives=(ask("x", mode="All"), ask("y", mode="All")))]
+    assert outcome(devices, claim(*requests)) == (
+        "Error: claim default/c: number of requested devices 70 exceeds the claim limit of 32"
+    )
