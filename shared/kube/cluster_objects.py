@@ -12,7 +12,7 @@ from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert import owner_of, requirements_of
 from shared.kube.convert_relations import selector_from_api
-from shared.kube.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from shared.kube.device_objects import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from shared.kube.objects import (
     Json,
     LabelSelector,

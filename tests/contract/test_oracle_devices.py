@@ -16,7 +16,7 @@ import pytest
 
 from services.cli.explain.offline import answers
 from shared.model.devices import nanos_of
-from shared.scheduling.devices import allocator, constraints, counters, dynamic_resources, inventory
+from shared.scheduling.devices import allocator, constraints, counters, dynamic_resources, inventory, wanted
 from shared.scheduling.explain import claims_whatif
 from shared.scheduling.state.releases import Release
 
@@ -124,7 +124,7 @@ ABLATIONS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "device-taints": (allocator, "barred", lambda device, tolerations: False),
     "constraints": (constraints._Match, "add", lambda self, *_: bool(self._common.append(frozenset()) or True)),
     "partitionable": (counters, "overdrawn", lambda free: False),
-    "consumable": (allocator, "suffices", lambda device, wanted, *used: True),
+    "consumable": (wanted, "suffices", lambda device, wanted, *used: True),
     "binding-conditions": (dynamic_resources, "usable", lambda claim, now: True),
     "placement": (inventory, "in_order", lambda found: tuple(sorted(found, key=lambda pool: pool.id, reverse=True))),
     "deallocate": (dynamic_resources, "may_be_freed", lambda claim, uid: False),

@@ -23,8 +23,14 @@ Values = frozenset[tuple[str, int | bool | str]]
 class Constraint(Protocol):
     """``request`` and ``alternative`` ("" for none) are of the request that the device is for."""
 
-    def add(self, request: str, alternative: str, driver: str, device: Device) -> bool:
-        """Count the device; False: it may not be chosen, and is not counted."""
+    @property
+    def attribute(self) -> str:
+        """Whose values it wants to be given."""
+        ...
+
+    def add(self, request: str, alternative: str, values: Values | None) -> bool:
+        """Count a device with these values (None: it lacks the attribute); False: it may not be chosen, and is not
+        counted."""
         ...
 
     def remove(self, request: str, alternative: str) -> None:
@@ -49,14 +55,19 @@ def values_of(name: str, driver: str, device: Device) -> Values | None:
     return None
 
 
+def concerns(spec: AttributeConstraint, request: str, alternative: str) -> bool:
+    """Whether devices of a request, or of this alternative of it, are among those that the constraint compares."""
+    if not spec.requests or request in spec.requests:
+        return True
+    return bool(alternative) and f"{request}/{alternative}" in spec.requests
+
+
 class _Of:
     def __init__(self, spec: AttributeConstraint) -> None:
-        self._name, self._requests = spec.attribute, frozenset(spec.requests)
+        self.attribute, self._spec = spec.attribute, spec
 
     def _concerns(self, request: str, alternative: str) -> bool:
-        if not self._requests or request in self._requests:
-            return True
-        return bool(alternative) and f"{request}/{alternative}" in self._requests
+        return concerns(self._spec, request, alternative)
 
 
 class _Match(_Of):
@@ -66,10 +77,9 @@ class _Match(_Of):
         super().__init__(spec)
         self._common: list[Values] = []
 
-    def add(self, request: str, alternative: str, driver: str, device: Device) -> bool:
+    def add(self, request: str, alternative: str, values: Values | None) -> bool:
         if not self._concerns(request, alternative):
             return True
-        values = values_of(self._name, driver, device)
         if values is None:
             return False
         common = values if not self._common else values & self._common[-1]
@@ -87,19 +97,20 @@ class _Distinct(_Of):
     def __init__(self, spec: AttributeConstraint) -> None:
         super().__init__(spec)
         self._taken: list[Values] = []
+        self._all: set[tuple[str, int | bool | str]] = set()
 
-    def add(self, request: str, alternative: str, driver: str, device: Device) -> bool:
+    def add(self, request: str, alternative: str, values: Values | None) -> bool:
         if not self._concerns(request, alternative):
             return True
-        values = values_of(self._name, driver, device)
-        if values is None or any(values & taken for taken in self._taken):
+        if values is None or not self._all.isdisjoint(values):
             return False
         self._taken.append(values)
+        self._all |= values
         return True
 
     def remove(self, request: str, alternative: str) -> None:
         if self._concerns(request, alternative):
-            self._taken.pop()
+            self._all -= self._taken.pop()
 
 
 class _DistinctLast(_Of):
@@ -110,10 +121,9 @@ class _DistinctLast(_Of):
         self._last: dict[str, Values] = {}
         self._count = 0
 
-    def add(self, request: str, alternative: str, driver: str, device: Device) -> bool:
+    def add(self, request: str, alternative: str, values: Values | None) -> bool:
         if not self._concerns(request, alternative):
             return True
-        values = values_of(self._name, driver, device)
         if values is None or (self._count and any(values & taken for taken in self._last.values())):
             return False
         self._last[request] = values

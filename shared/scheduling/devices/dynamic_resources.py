@@ -28,12 +28,14 @@ import numpy.typing as npt
 
 from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DevicePod, Request
 from shared.scheduling.devices import extended
-from shared.scheduling.devices.allocator import STEPS_PER_NODE, Allocator, Failure, Found
+from shared.scheduling.devices.allocator import STEPS_PER_NODE, allocate
 from shared.scheduling.devices.claims import may_be_freed, pod_claims, usable
 from shared.scheduling.devices.extended import Mapped
 from shared.scheduling.devices.inventory import Inventory, Named
+from shared.scheduling.devices.outcomes import Failure, Found
 from shared.scheduling.devices.results import allocation_of
 from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.devices.wanted import NodeOffer
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.matching.selectors import node_matches
 from shared.scheduling.state.node_table import BoolArray
@@ -49,7 +51,8 @@ DELETED = "deletion of ResourceClaim completed"
 NOTHING_TO_FREE = "still not schedulable"
 
 STEPS_PER_POD = 100_000
-"""Devices that are tried for one pod on all nodes together."""
+"""Devices that are looked at again for one pod on all nodes together. To look at each once for every request is free,
+so that a large cluster without room is answered in full."""
 
 MOST_ALTERNATIVES = 8
 """``FirstAvailableDeviceRequestMaxSize``: the first alternative scores so much, each further one less by one."""
@@ -322,12 +325,14 @@ class PodDevices:
             if left <= 0:
                 return Failure(Code.UNRESOLVABLE, OVER_BUDGET), variant
             inventory = self.of.inventory
-            allocator = Allocator(
-                devices.pools, inventory.usage, self.of.selectors, inventory.classes, inventory.release,
-                (node.name, node.labels),
+            offer = NodeOffer(
+                devices.pools, inventory.usage, self.of.selectors, inventory.classes, inventory.release, node.name,
+                node.labels,
             )  # fmt: skip
-            answer = allocator.allocate(variant.claims, min(left, STEPS_PER_NODE))
-            self._steps += answer.steps
+            answer = allocate(offer, variant.claims, min(left, STEPS_PER_NODE))
+            asks = sum(len(request.asks) for claim in variant.claims for request in claim.requests)
+            once = sum(len(pool.devices) for pool in devices.pools) * asks
+            self._steps += max(0, answer.steps - once)
             if isinstance(answer, Failure) and answer.exhausted and left < STEPS_PER_NODE:
                 return Failure(Code.UNRESOLVABLE, OVER_BUDGET), variant
             variant.answers.put(devices.group, answer)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from shared.errors import ObjectError
-from shared.kube import devices as kube
+from shared.kube import convert_devices as convert
+from shared.kube import device_objects as kube
 from shared.kube.cluster_objects import ClusterObjects
 from shared.kube.objects import ObjectMeta
 from shared.scheduling.devices.inventory import Inventory
@@ -22,21 +23,21 @@ def load_inventory(dump: ClusterObjects, release: Release = Release.V1_38) -> In
     if all(one is None for one in kinds):
         return None
     inventory = Inventory(release)
-    for slice_ in _each("ResourceSlice", dump.resource_slices, kube.slice_from_api):
+    for slice_ in _each("ResourceSlice", dump.resource_slices, convert.slice_from_api):
         inventory.put_slice(slice_)
-    for class_ in _each("DeviceClass", dump.device_classes, kube.class_from_api):
+    for class_ in _each("DeviceClass", dump.device_classes, convert.class_from_api):
         inventory.classes[class_.name] = class_
-    for claim in _each("ResourceClaim", dump.resource_claims, kube.claim_from_api):
+    for claim in _each("ResourceClaim", dump.resource_claims, convert.claim_from_api):
         inventory.put_claim(claim)
-    for rule in _each("DeviceTaintRule", dump.device_taint_rules, kube.taint_rule_from_api):
+    for rule in _each("DeviceTaintRule", dump.device_taint_rules, convert.taint_rule_from_api):
         inventory.put_taint_rule(rule)
     return inventory
 
 
-def _each(kind: str, items: Iterable[Raw] | None, convert: Callable[[Raw], Model]) -> Iterable[Model]:
+def _each(kind: str, items: Iterable[Raw] | None, to_model: Callable[[Raw], Model]) -> Iterable[Model]:
     for item in items or ():
         try:
-            yield convert(item)
+            yield to_model(item)
         except ObjectError as error:
             raise ObjectError(str(error), field=f"{kind} {_title(item.metadata)}") from error
 

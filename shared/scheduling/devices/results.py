@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.devices import Allocation, DeviceClaim, DeviceClass, Result
-from shared.scheduling.devices.allocator import Given
+from shared.scheduling.devices.outcomes import Given
 from shared.scheduling.devices.pools import Pool, PoolDevice
 
 Config = dict[str, Any]

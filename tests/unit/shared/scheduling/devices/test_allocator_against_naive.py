@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from shared.model.devices import DeviceClaim, DeviceSlice
-from shared.scheduling.devices import allocator
+from shared.scheduling.devices import allocator, wanted
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
 from shared.scheduling.devices.selectors import Selectors
@@ -87,8 +87,10 @@ def test_without_any_one_rule_it_is_not(name: str, monkeypatch: pytest.MonkeyPat
         def remove(self, *_: object) -> None:
             pass
 
+        attribute = ""
+
     instead = {"barred": lambda *_: False, "suffices": lambda *_: True, "constraint_of": lambda *_: Anything()}
-    monkeypatch.setattr(allocator, name, instead[name])
+    monkeypatch.setattr(wanted if name == "suffices" else allocator, name, instead[name])
     assert disagreements(SEEDS)[0]
 
 

@@ -6,20 +6,21 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.model.devices import AttributeConstraint, DeviceSlice, Reach, Request
+from shared.model.devices import AttributeConstraint, DeviceClaim, DeviceSlice, Reach, Request
 from shared.model.node import Node
 from shared.scheduling.devices import allocator, dynamic_resources
 from shared.scheduling.framework import Code
 from tests.unit.shared.scheduling.devices.builders import DRIVER, ask, claim, cluster, device, local, outcome, prepared
 
 NODES = [Node(f"n{i}") for i in range(4)]
-DISTINCT = (AttributeConstraint(f"{DRIVER}/group", distinct=True),)
-GAVE_UP = "gave up the search for devices after 20000 steps: too many combinations to try"
+DISTINCT = (AttributeConstraint(f"{DRIVER}/group", distinct=True), AttributeConstraint(f"{DRIVER}/root"))
+GAVE_UP = "gave up the search for devices after 40000 steps: too many combinations to try"
 
 
 def hopeless(node: str, alike: Callable[[str, int], int]) -> DeviceSlice:
-    """16 devices of 15 groups are wanted."""
-    devices = (device(f"d{i}", attributes={"group": i % 15, "serial": alike(node, i)}) for i in range(128))
+    """16 devices of different groups on one root are wanted; there are 16 groups, 15 on each of the two roots."""
+    attributes = ({"group": i // 2 % 15 + i % 2, "root": i % 2, "serial": alike(node, i)} for i in range(128))
+    devices = (device(f"d{i}", attributes=found) for i, found in enumerate(attributes))
     return local(*devices, node=node, reach=Reach(node))
 
 
@@ -31,11 +32,11 @@ def test_a_constraint_that_nothing_satisfies_ends_with_its_own_reason() -> None:
 
 
 def test_without_the_bound_the_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic_resources, "STEPS_PER_NODE", 90_000)
+    monkeypatch.setattr(dynamic_resources, "STEPS_PER_NODE", 60_000)
     devices = cluster(hopeless("n0", lambda _, i: i))
     found = prepared(devices, claim(ask(count=16), constraints=DISTINCT))
-    assert "after 90000 steps" in str(found.rejection(NODES[0]))
-    assert found._steps > 90_000
+    assert "after 60000 steps" in str(found.rejection(NODES[0]))
+    assert found._steps > 50_000
 
 
 def test_of_devices_that_are_alike_one_is_tried_where_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +50,7 @@ def test_of_devices_that_are_alike_one_is_tried_where_it_failed(monkeypatch: pyt
 
 
 def test_nodes_share_a_budget_and_what_is_left_out_is_asked_again_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic_resources, "STEPS_PER_POD", 30_000)
+    monkeypatch.setattr(dynamic_resources, "STEPS_PER_POD", 60_000)
     devices = cluster(*(hopeless(node.name, lambda node, i: hash((node, i))) for node in NODES))
     wanted = claim(ask(count=16), constraints=DISTINCT)
     first = prepared(devices, wanted)
@@ -62,9 +63,9 @@ def test_nodes_share_a_budget_and_what_is_left_out_is_asked_again_next_time(monk
 
 def test_equal_nodes_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
-    real = allocator.Allocator.allocate
+    real = dynamic_resources.allocate
     monkeypatch.setattr(
-        allocator.Allocator, "allocate", lambda self, *given: searched.append(self.node[0]) or real(self, *given)
+        dynamic_resources, "allocate", lambda node, *given: searched.append(node.name) or real(node, *given)
     )
     devices = cluster(*(local(device("d0"), device("d1"), node=node.name) for node in NODES))
     for number in range(3):
@@ -105,3 +106,50 @@ def test_where_every_alternative_is_too_many_the_whole_cycle_fails() -> None:
     assert outcome(devices, claim(*requests)) == (
         "Error: claim default/c: number of requested devices 70 exceeds the claim limit of 32"
     )
+
+
+GROUPS = [device(f"d{i}", attributes={"group": i % 15, "serial": i}) for i in range(120)]
+GROUP = f"{DRIVER}/group"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "constraint"),
+    [
+        (claim(ask(count=16), constraints=(AttributeConstraint(GROUP, distinct=True),)), "distinct"),
+        (claim(ask(count=9), constraints=(AttributeConstraint(GROUP),)), "match"),
+        (claim(ask("a", 4), ask("b", 9), constraints=(AttributeConstraint(GROUP, requests=("b",)),)), "of one request"),
+        (claim(ask("a", 8), ask("b", 8), constraints=(AttributeConstraint(GROUP, distinct=True),)), "of all requests"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_counting_shows_to_be_impossible_is_not_searched(
+    wanted: DeviceClaim, constraint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = prepared(cluster(local(*GROUPS)), wanted)
+    assert found.rejection(NODES[0]).reasons == (allocator.CANNOT,)  # type: ignore[union-attr]
+    assert found._steps == 0
+    monkeypatch.setattr(allocator, "hopeless", lambda *_: False)
+    assert outcome(cluster(local(*GROUPS)), wanted) == f"UnschedulableAndUnresolvable: {GAVE_UP}"
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        claim(ask(count=15), constraints=(AttributeConstraint(GROUP, distinct=True),)),
+        claim(ask(count=8), constraints=(AttributeConstraint(GROUP),)),
+        claim(Request("a", alternatives=(ask("many", 9), ask("few", 8))), constraints=(AttributeConstraint(GROUP),)),
+        claim(
+            Request("a", alternatives=(ask("many", 9), ask("free", 9))),
+            constraints=(AttributeConstraint(GROUP, requests=("a/many",)),),
+        ),
+    ],
+)
+def test_what_is_just_possible_is_found(wanted: DeviceClaim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic_resources, "STEPS_PER_NODE", 10**6)
+    assert isinstance(outcome(cluster(local(*GROUPS)), wanted), list)
+
+
+def test_a_selector_that_fails_is_told_though_counting_shows_that_nothing_is_possible() -> None:
+    failing = ask("b", selectors=(f'device.attributes["{DRIVER}"].size == 1',))
+    wanted = claim(ask(count=16), failing, constraints=(AttributeConstraint(GROUP, distinct=True, requests=("r",)),))
+    assert "gave up" in str(outcome(cluster(local(*GROUPS)), wanted))

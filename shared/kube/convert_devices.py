@@ -1,7 +1,7 @@
-"""``resource.k8s.io/v1``: typed structs of slices, classes, claims and taint rules, and their conversion to the model.
+"""From the JSON structs of ``resource.k8s.io`` to the model, and from what was decided back to JSON.
 
-Pure. Fields as in ``objects``: camelCase on the wire, unknown ones skipped. A bad field spoils its object only
-(``ObjectError`` names it). What a claim asks in a way that nobody here understands is told in its ``problem``.
+Pure. A bad field spoils its object only (``ObjectError`` names it). What a claim asks in a way that nobody here
+understands is told in its ``problem``.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from msgspec import field
-
 from shared.errors import ObjectError
+from shared.kube import device_objects as raw
 from shared.kube import objects as api
 from shared.kube.convert import requirements_of
 from shared.kube.convert_requests import effective_requests
-from shared.kube.objects import Json, NodeSelector, ObjectMeta, Quantities
+from shared.kube.objects import NodeSelector
 from shared.model import devices as model
 from shared.model.constraints import SelectorTerm
 from shared.model.devices import nanos_of, quantity_text
@@ -26,217 +25,7 @@ EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of a claim that a scheduler made for the extended resources of a pod."""
 
 
-class AttributeValue(Json, frozen=True):
-    int_value: int | None = field(name="int", default=None)
-    bool_value: bool | None = field(name="bool", default=None)
-    string_value: str | None = field(name="string", default=None)
-    version_value: str | None = field(name="version", default=None)
-    int_values: list[int] | None = field(name="ints", default=None)
-    bool_values: list[bool] | None = field(name="bools", default=None)
-    string_values: list[str] | None = field(name="strings", default=None)
-    version_values: list[str] | None = field(name="versions", default=None)
-
-
-class ValidRange(Json, frozen=True):
-    min: str | int | float | None = None
-    max: str | int | float | None = None
-    step: str | int | float | None = None
-
-
-class CapacityPolicy(Json, frozen=True):
-    default: str | int | float | None = None
-    valid_values: list[str | int | float] | None = None
-    valid_range: ValidRange | None = None
-
-
-class CapacityValue(Json, frozen=True):
-    value: str | int | float = "0"
-    request_policy: CapacityPolicy | None = None
-
-
-class CounterSet(Json, frozen=True):
-    """``name`` of one that is offered, ``counter_set`` of one that is consumed."""
-
-    name: str = ""
-    counter_set: str = ""
-    counters: dict[str, CapacityValue] | None = None
-
-
-class Taint(Json, frozen=True):
-    key: str = ""
-    value: str | None = None
-    effect: str = ""
-
-
-class Device(Json, frozen=True):
-    name: str = ""
-    attributes: dict[str, AttributeValue] | None = None
-    capacity: dict[str, CapacityValue] | None = None
-    consumes_counters: list[CounterSet] | None = None
-    node_name: str | None = None
-    node_selector: NodeSelector | None = None
-    all_nodes: bool | None = None
-    taints: list[Taint] | None = None
-    binds_to_node: bool | None = None
-    binding_conditions: list[str] | None = None
-    binding_failure_conditions: list[str] | None = None
-    allow_multiple_allocations: bool | None = None
-
-
-class Pool(Json, frozen=True):
-    name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0
-
-
-class SliceSpec(Json, frozen=True):
-    driver: str = ""
-    pool: Pool = field(default_factory=Pool)
-    node_name: str | None = None
-    node_selector: NodeSelector | None = None
-    all_nodes: bool | None = None
-    per_device_node_selection: bool | None = None
-    devices: list[Device] | None = None
-    shared_counters: list[CounterSet] | None = None
-
-
-class ResourceSlice(Json, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: SliceSpec = field(default_factory=SliceSpec)
-
-
-class CelSelector(Json, frozen=True):
-    expression: str = ""
-
-
-class DeviceSelector(Json, frozen=True):
-    cel: CelSelector | None = None
-
-
-class Config(Json, frozen=True):
-    opaque: dict[str, Any] | None = None
-    requests: list[str] | None = None
-
-
-class ClassSpec(Json, frozen=True):
-    selectors: list[DeviceSelector] | None = None
-    config: list[Config] | None = None
-    extended_resource_name: str | None = None
-
-
-class DeviceClass(Json, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: ClassSpec = field(default_factory=ClassSpec)
-
-
-class RuleSelector(Json, frozen=True):
-    driver: str | None = None
-    pool: str | None = None
-    device: str | None = None
-
-
-class TaintRuleSpec(Json, frozen=True):
-    device_selector: RuleSelector | None = None
-    taint: Taint = field(default_factory=Taint)
-
-
-class DeviceTaintRule(Json, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: TaintRuleSpec = field(default_factory=TaintRuleSpec)
-
-
-class CapacityRequests(Json, frozen=True):
-    requests: Quantities | None = None
-
-
-class Ask(Json, frozen=True):
-    """``exactly``, or an entry of ``firstAvailable``, which has a name of its own."""
-
-    name: str = ""
-    device_class_name: str = ""
-    selectors: list[DeviceSelector] | None = None
-    allocation_mode: str = "ExactCount"
-    count: int | None = None
-    admin_access: bool | None = None
-    tolerations: list[api.Toleration] | None = None
-    capacity: CapacityRequests | None = None
-
-
-class Request(Json, frozen=True):
-    name: str = ""
-    exactly: Ask | None = None
-    first_available: list[Ask] | None = None
-
-
-class Constraint(Json, frozen=True):
-    requests: list[str] | None = None
-    match_attribute: str | None = None
-    distinct_attribute: str | None = None
-
-
-class DeviceRequests(Json, frozen=True):
-    requests: list[Request] | None = None
-    constraints: list[Constraint] | None = None
-    config: list[Config] | None = None
-
-
-class ClaimSpec(Json, frozen=True):
-    devices: DeviceRequests = field(default_factory=DeviceRequests)
-
-
-class DeviceResult(Json, frozen=True):
-    request: str = ""
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-    admin_access: bool | None = None
-    tolerations: list[api.Toleration] | None = None
-    binding_conditions: list[str] | None = None
-    binding_failure_conditions: list[str] | None = None
-    share_id: str | None = field(name="shareID", default=None)
-    consumed_capacity: Quantities | None = None
-
-
-class DeviceResults(Json, frozen=True):
-    results: list[DeviceResult] | None = None
-    config: list[dict[str, Any]] | None = None
-
-
-class AllocationResult(Json, frozen=True):
-    devices: DeviceResults = field(default_factory=DeviceResults)
-    node_selector: NodeSelector | None = None
-    allocation_timestamp: str | None = None
-
-
-class Consumer(Json, frozen=True):
-    uid: str = ""
-
-
-class ConditionOf(Json, frozen=True):
-    type: str = ""
-    status: str = ""
-
-
-class DeviceStatus(Json, frozen=True):
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-    conditions: list[ConditionOf] | None = None
-
-
-class ClaimStatus(Json, frozen=True):
-    allocation: AllocationResult | None = None
-    reserved_for: list[Consumer] | None = None
-    devices: list[DeviceStatus] | None = None
-
-
-class ResourceClaim(Json, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: ClaimSpec = field(default_factory=ClaimSpec)
-    status: ClaimStatus = field(default_factory=ClaimStatus)
-
-
-def slice_from_api(item: ResourceSlice) -> model.DeviceSlice:
+def slice_from_api(item: raw.ResourceSlice) -> model.DeviceSlice:
     """Raises ``ObjectError`` for an attribute without a value, or an amount that is no quantity."""
     spec = item.spec
     return model.DeviceSlice(
@@ -255,7 +44,7 @@ def slice_from_api(item: ResourceSlice) -> model.DeviceSlice:
     )
 
 
-def class_from_api(item: DeviceClass) -> model.DeviceClass:
+def class_from_api(item: raw.DeviceClass) -> model.DeviceClass:
     """Raises ``ObjectError`` for a selector that is not CEL."""
     spec = item.spec
     return model.DeviceClass(
@@ -267,7 +56,7 @@ def class_from_api(item: DeviceClass) -> model.DeviceClass:
     )
 
 
-def taint_rule_from_api(item: DeviceTaintRule) -> model.TaintRule:
+def taint_rule_from_api(item: raw.DeviceTaintRule) -> model.TaintRule:
     """The rule."""
     selector = item.spec.device_selector
     return model.TaintRule(
@@ -277,7 +66,7 @@ def taint_rule_from_api(item: DeviceTaintRule) -> model.TaintRule:
     )
 
 
-def claim_from_api(item: ResourceClaim) -> model.DeviceClaim:
+def claim_from_api(item: raw.ResourceClaim) -> model.DeviceClaim:
     """Raises ``ObjectError`` for an amount that is no quantity."""
     meta, asked, status = item.metadata, item.spec.devices, item.status
     problem = ""
@@ -416,7 +205,7 @@ class _Unknown(Exception):
     """A request that is written in a way of a later release."""
 
 
-def _ask(ask: Ask, name: str, where: str) -> model.Ask:
+def _ask(ask: raw.Ask, name: str, where: str) -> model.Ask:
     capacity = ask.capacity.requests if ask.capacity is not None and ask.capacity.requests else {}
     selectors = []
     for index, selector in enumerate(ask.selectors or ()):
@@ -440,14 +229,14 @@ def _ask(ask: Ask, name: str, where: str) -> model.Ask:
     )
 
 
-def _selectors(selectors: list[DeviceSelector] | None, where: str) -> tuple[str, ...]:
+def _selectors(selectors: list[raw.DeviceSelector] | None, where: str) -> tuple[str, ...]:
     for index, one in enumerate(selectors or ()):
         if one.cel is None:
             raise ObjectError("has no CEL expression; give cel.expression", field=f"{where}.selectors[{index}]")
     return tuple(one.cel.expression for one in selectors or () if one.cel is not None)
 
 
-def _allocation(found: AllocationResult) -> model.Allocation:
+def _allocation(found: raw.AllocationResult) -> model.Allocation:
     at = None
     if found.allocation_timestamp is not None:
         where = "status.allocation.allocationTimestamp"
@@ -473,7 +262,7 @@ def _allocation(found: AllocationResult) -> model.Allocation:
     return model.Allocation(tuple(results), terms, at, tuple(found.devices.config or ()))
 
 
-def _device(device: Device, where: str) -> model.Device:
+def _device(device: raw.Device, where: str) -> model.Device:
     return model.Device(
         name=device.name,
         attributes=tuple(
@@ -499,7 +288,7 @@ def _device(device: Device, where: str) -> model.Device:
 _KINDS = ("int", "bool", "string", "version")
 
 
-def _attribute(value: AttributeValue, where: str) -> model.Attribute:
+def _attribute(value: raw.AttributeValue, where: str) -> model.Attribute:
     one = (value.int_value, value.bool_value, value.string_value, value.version_value)
     many = (value.int_values, value.bool_values, value.string_values, value.version_values)
     for kind, found in zip(_KINDS, one, strict=True):
@@ -511,11 +300,11 @@ def _attribute(value: AttributeValue, where: str) -> model.Attribute:
     raise ObjectError("has no value; give int, bool, string or version", field=where)
 
 
-def _capacity(found: CapacityValue, where: str) -> model.Capacity:
+def _capacity(found: raw.CapacityValue, where: str) -> model.Capacity:
     policy = found.request_policy
     if policy is None:
         return model.Capacity(_nanos(found.value, where))
-    ranged = policy.valid_range or ValidRange()
+    ranged = policy.valid_range or raw.ValidRange()
     least, most, step = (
         None if one is None else _nanos(one, f"{where}.requestPolicy.validRange")
         for one in (ranged.min, ranged.max, ranged.step)
@@ -532,7 +321,7 @@ def _capacity(found: CapacityValue, where: str) -> model.Capacity:
     )  # fmt: skip
 
 
-def _counters(found: CounterSet, where: str) -> model.Counters:
+def _counters(found: raw.CounterSet, where: str) -> model.Counters:
     counters = found.counters or {}
     return tuple(sorted((key, _nanos(one.value, f"{where}.counters[{key}]")) for key, one in counters.items()))
 
@@ -551,7 +340,7 @@ def _terms(selector: NodeSelector) -> tuple[SelectorTerm, ...]:
     )
 
 
-def _taint(taint: Taint) -> model.DeviceTaint:
+def _taint(taint: raw.Taint) -> model.DeviceTaint:
     return model.DeviceTaint(taint.key, taint.value or "", taint.effect)
 
 
