@@ -252,7 +252,8 @@ class _Search:
                 return None
             undo = undo._replace(charged=True)
         if barred(device, wanted.ask.tolerations):
-            return self._barred(c, place, undo)
+            self._barred(c, place, undo)
+            return None
         for index, constraint in enumerate(self._constraints[c]):
             values = self._node.values(constraint.attribute, place)
             if not constraint.add(wanted.request, wanted.alternative, values):
@@ -262,13 +263,15 @@ class _Search:
                     raise Ended(Failure(Code.ERROR, text, c, *place))
                 for before in self._constraints[c][:index]:
                     before.remove(wanted.request, wanted.alternative)
-                return self._barred(c, place, undo)
+                self._barred(c, place, undo)
+                return None
         undo = undo._replace(constraints=len(self._constraints[c]))
         if not device.shareable:
             self._holders.setdefault(place, set()).add(c)
             undo = undo._replace(exclusive=True)
         if not self._node.enough(wanted, place, self._taken.get(place, {})):
-            return self._barred(c, place, undo)
+            self._barred(c, place, undo)
+            return None
         consumed: Amounts = ()
         if device.shareable:
             consumed = self._node.amounts(wanted, place) or ()

@@ -44,14 +44,14 @@ class Read(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """``count`` characters, items or entries, each of which weighs ``each``."""
+    """``number`` characters, items or entries, each of which weighs ``each``."""
 
-    count: int
+    number: int
     each: int
 
     @property
     def weight(self) -> int:
-        return self.count * self.each
+        return self.number * self.each
 
 
 _ONE = _Size(1, 1)
@@ -152,7 +152,7 @@ def _call_cost(node: _Node, sizes: dict[str, _Size]) -> tuple[int, _Size]:
             return cost, max((size for _, size in parts[1:]), key=lambda size: size.weight)
         case "_+_":
             first, second = parts[0][1], parts[1][1]
-            return cost + total // 10, _Size(first.count + second.count, max(first.each, second.each))
+            return cost + total // 10, _Size(first.number + second.number, max(first.each, second.each))
         case "matches":
             return cost + (weights[0] // 10 + 1) * (weights[-1] // 4 + 1), _ONE
         case "replace":
@@ -169,13 +169,13 @@ def _loop_cost(node: _Node, sizes: dict[str, _Size]) -> tuple[int, _Size]:
     variable, second, accumulator = node.loop
     cost, range_ = _cost(over, sizes)
     start_cost, start_size = _cost(start, sizes)
-    rounds = 0 if over.kind == "list" and not over.args else range_.count
+    rounds = 0 if over.kind == "list" and not over.args else range_.number
     element = _Size(max(1, range_.each), 1)
     inner = sizes | {variable: element, second: element, accumulator: start_size}
     condition_cost, _ = _cost(condition, inner)
     step_cost, grown = _cost(step, inner)
-    growth = max(0, grown.count - start_size.count)
-    final = _Size(start_size.count + rounds * growth, max(start_size.each, grown.each if rounds else 1))
+    growth = max(0, grown.number - start_size.number)
+    final = _Size(start_size.number + rounds * growth, max(start_size.each, grown.each if rounds else 1))
     result_cost, result_size = _cost(result, sizes | {accumulator: final})
     # an accumulator that grows makes later rounds dearer than the first: each costs as much as all it holds
     per_round = condition_cost + step_cost + (final.weight // 10 if growth else 0)

@@ -63,7 +63,7 @@ class _Kept(NamedTuple):
     """The groups of the nodes that were asked about last."""
 
     nodes: Sequence[Named]
-    index: dict[str, int]
+    places: dict[str, int]
     groups: IntArray
 
 
@@ -159,15 +159,15 @@ class Inventory:
         """``[len(nodes)]``: the group of each. Kept for the same sequence, of which only what changed is asked
         again."""
         if self._kept is None or self._kept.nodes is not nodes:
-            index = {node.name: i for i, node in enumerate(nodes)}
-            self._kept = _Kept(nodes, index, np.zeros(len(nodes), np.int64))
+            places = {node.name: i for i, node in enumerate(nodes)}
+            self._kept = _Kept(nodes, places, np.zeros(len(nodes), np.int64))
             self._all_stale = True
         kept = self._kept
         while self._all_stale or self._stale:
-            stale = kept.index if self._all_stale else self._stale
+            stale = kept.places if self._all_stale else self._stale
             self._stale, self._all_stale = set(), False
             for name in stale:
-                i = kept.index.get(name)
+                i = kept.places.get(name)
                 if i is not None:
                     kept.groups[i] = self.of(nodes[i]).group
         return kept.groups
