@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from msgspec.structs import replace
 
-from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DeviceSlice, TaintRule
+from shared.model.devices import Allocation, Device, DeviceClaim, DeviceClass, DeviceSlice, TaintRule
 from shared.scheduling.devices.pools import Pool, PoolDevice, build, in_order, reaches, relevant
 from shared.scheduling.devices.taints import rule_taints
 from shared.scheduling.devices.usage import PoolId, Usage
@@ -145,6 +145,17 @@ class Inventory:
         """The node is gone, or its labels changed."""
         self._nodes.pop(name, None)
         self._stale.add(name)
+
+    def current(self, pool: PoolId) -> tuple[DeviceSlice, ...]:
+        """The slices of a pool's newest generation."""
+        entry = self._pools.get(pool)
+        slices = entry.by_name.values() if entry is not None else ()
+        newest = max((one.generation for one in slices), default=0)
+        return tuple(one for one in slices if one.generation == newest)
+
+    def published(self, pool: PoolId) -> dict[str, Device]:
+        """The devices of a pool by name."""
+        return {device.name: device for one in self.current(pool) for device in one.devices}
 
     # --- what a node has ----------------------------------------------------------------------------------------------
 
