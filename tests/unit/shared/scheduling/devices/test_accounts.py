@@ -240,8 +240,9 @@ class Walk:
     def show(self) -> None:
         if self.late:
             shown = self.late.pop(0)
-            for uid in self.mine.observe(shown):
-                assert uid not in self.mine.inventory.claims[shown.key].reserved_for
+            lost = self.mine.observe(shown)
+            ours = self.mine.assumed.get(shown.key)
+            assert ours is None or lost.isdisjoint(ours.consumers)
 
     def leave(self) -> None:
         if self.wants:
