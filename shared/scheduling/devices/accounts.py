@@ -1,6 +1,6 @@
 """Claims as accounted here: what the API server shows of them, and what is allocated or reserved and not shown yet.
 
-    (nothing) --assume--> ASSUMED --send--> SENT --observe: the same--> ALLOCATED --observe: none, gone--> (nothing)
+    (nothing) --assume--> ASSUMED --send--> SENT --written (the answer)--> ALLOCATED --observe: none, gone--> (nothing)
         ^                   |  |             |
         +--forget by all----+  |             +--settle: it was not written, or is given back--> ASSUMED or (nothing)
                                +--observe: another one, gone--> (nothing), its consumers lost
@@ -12,10 +12,11 @@ C3  an assumed allocation has a consumer, or was sent and nobody knows yet wheth
 C4  a claim is reserved for at most 256 consumers, shown and assumed ones together
 
 What the rules read is the claim with what is assumed in it (``Inventory.claims``), so that the next pod sees a shared
-claim where the first was placed, and every device in use. An older version of a claim that the watch brings later
-undoes nothing: only another allocation does, or one that was shown and is no longer. What was sent is held though all
-its consumers are forgotten: the write may have happened, and would be shown when the device is another's. Assumptions
-do not expire by themselves: whoever assumed resolves them, ``overdue`` lists those that are late.
+claim where the first was placed, and every device in use. An older version of a claim that the watch brings later is
+not looked at, and a newer one that shows no allocation undoes none that was not shown yet. What was sent is held until
+its answer is here, though the watch shows it allocated and free again, and all its consumers are forgotten: the write
+may come last, and would be shown when the device is another's. Assumptions do not expire by themselves: whoever assumed
+resolves them, ``overdue`` lists those that are late.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from shared.model.devices import Allocation, DeviceClaim, Result
+from shared.model.versions import newer
 from shared.scheduling.devices import counters
 from shared.scheduling.devices.capacity import suffices
 from shared.scheduling.devices.claims import MOST_CONSUMERS
@@ -64,6 +66,8 @@ class ClaimAccounts:
         """The API server shows the claim so; the uids of pods that assumed it and cannot have it."""
         before = self.shown.get(claim.key)
         lost: frozenset[str] = frozenset()
+        if before is not None and before.uid == claim.uid and newer(before.resource_version, claim.resource_version):
+            return lost
         if before is not None and before.uid != claim.uid:
             lost = self._drop(claim.key)
             before = None
@@ -71,13 +75,14 @@ class ClaimAccounts:
         ours = self.assumed.get(claim.key)
         if ours is not None:
             had = before is not None and before.allocation is not None
-            if ours.uid != claim.uid or (claim.allocation is None and had):
+            if ours.uid != claim.uid or (claim.allocation is None and had and ours.sent is None):
                 lost |= self._drop(claim.key)
             elif claim.allocation is not None:
                 if ours.allocation is not None and not same_devices(ours.allocation, claim.allocation):
                     lost |= self._drop(claim.key)
                 else:
-                    ours.allocation = ours.sent = None
+                    if ours.sent is None:
+                        ours.allocation = None
                     for uid in ours.consumers.keys() & set(claim.reserved_for):
                         self._release(claim.key, uid)
                     self._end_if_over(claim.key)
@@ -125,6 +130,16 @@ class ClaimAccounts:
         ours = self.assumed.get(key)
         if ours is not None and ours.sent is None:
             ours.sent = now
+
+    def written(self, claim: DeviceClaim) -> frozenset[str]:
+        """The API server answered the write with the claim as it is now; as ``observe``."""
+        ours = self.assumed.get(claim.key)
+        if ours is not None:
+            ours.sent = None
+        lost = self.observe(claim)
+        self._end_if_over(claim.key)
+        self._publish(claim.key)
+        return lost
 
     def settle(self, key: str) -> None:
         """It is known that no allocation of ours is written: the write was refused, or what it wrote was given back."""
