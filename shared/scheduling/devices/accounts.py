@@ -195,11 +195,11 @@ class ClaimAccounts:
         for key, ours in self.assumed.items():
             if not ours.held:
                 yield f"claims-held: {key} is assumed for nobody"
-            claim = self.inventory.claims.get(key)
-            if claim is None or claim.uid != ours.uid:
+            there = self.inventory.claims.get(key)
+            if there is None or there.uid != ours.uid:
                 yield f"claims-held: {key} is assumed and is not there"
-            elif len(claim.reserved_for) > MOST_CONSUMERS:
-                yield f"claims-consumers: {key} is reserved for {len(claim.reserved_for)}"
+            elif len(there.reserved_for) > MOST_CONSUMERS:
+                yield f"claims-consumers: {key} is reserved for {len(there.reserved_for)}"
             for uid in ours.consumers:
                 of_pod.setdefault(uid, set()).add(key)
         if of_pod != self._of_pod:
