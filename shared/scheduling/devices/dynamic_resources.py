@@ -135,7 +135,7 @@ class Devices:
         backed = extended.backed(pod, inventory.classes)
         special = None
         if backed:
-            special = extended.left_over(pod, inventory.claims.values()) or extended.template(pod)
+            special = inventory.left_over.get(pod.uid) or extended.template(pod)
         if not claims and special is None:
             return None
         for claim in claims:

@@ -11,7 +11,7 @@ Source: kube-scheduler 1.36 ``plugins/dynamicresources/extendeddynamicresources.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from shared.model.devices import Ask, ContainerAsk, DeviceClaim, DeviceClass, DevicePod, Request
@@ -70,11 +70,6 @@ def claimed(pod: DevicePod, classes: Mapping[str, DeviceClass]) -> tuple[tuple[R
 def template(pod: DevicePod, requests: tuple[Request, ...] = ()) -> DeviceClaim:
     """The claim as it would be made for the pod."""
     return DeviceClaim(pod.namespace, CLAIM_NAME, requests=requests, owner=pod.uid, for_extended=True)
-
-
-def left_over(pod: DevicePod, claims: Iterable[DeviceClaim]) -> DeviceClaim | None:
-    """The claim that an earlier attempt to place the pod made and did not remove."""
-    return next((one for one in claims if one.for_extended and one.owner == pod.uid), None)
 
 
 def _of_resource(

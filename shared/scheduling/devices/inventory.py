@@ -75,6 +75,8 @@ class Inventory:
         self.usage = Usage()
         self.classes: dict[str, DeviceClass] = {}
         self.claims: dict[str, DeviceClaim] = {}
+        self.left_over: dict[str, DeviceClaim] = {}
+        """By the uid of their pod: claims for extended resources that some attempt to place it has made."""
         self.epoch = 0
         """Counts how often all groups were forgotten."""
         self._slices: dict[str, DeviceSlice] = {}
@@ -122,6 +124,10 @@ class Inventory:
         """A claim was made or changed: what it was given counts, what it no longer has is free."""
         before = self.claims.get(claim.key)
         self.claims[claim.key] = claim
+        if before is not None and before.for_extended and self.left_over.get(before.owner) is before:
+            del self.left_over[before.owner]
+        if claim.for_extended:
+            self.left_over[claim.owner] = claim
         had = before.allocation if before is not None else None
         if had == claim.allocation:
             return
@@ -133,6 +139,8 @@ class Inventory:
     def remove_claim(self, key: str) -> None:
         """It is gone, and what it was given is free."""
         claim = self.claims.pop(key, None)
+        if claim is not None and self.left_over.get(claim.owner) is claim:
+            del self.left_over[claim.owner]
         if claim is not None and claim.allocation is not None:
             self.count(claim.allocation, -1)
 

@@ -123,6 +123,10 @@ def test_a_claim_that_an_earlier_attempt_left_bars_every_node_until_it_is_delete
     found = devices.prepare(asking(container("a", 1)), 0.0)
     assert found.rejection(NODE).reasons == ("cannot schedule extended resource claim",)  # type: ignore[union-attr]
     assert found.unblock().delete is left  # type: ignore[union-attr]
+    devices.inventory.put_claim(replace(left, resource_version="2"))
+    devices.inventory.remove_claim(left.key)
+    assert devices.inventory.left_over == {}
+    assert devices.prepare(asking(container("a", 1)), 0.0).rejection(NODE) is None  # type: ignore[union-attr]
 
 
 def test_a_resource_that_neither_a_class_nor_the_node_has_does_not_fit() -> None:
