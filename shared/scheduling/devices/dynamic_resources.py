@@ -185,6 +185,8 @@ class _Variant:
     claims: tuple[DeviceClaim, ...]
     mapped: tuple[Mapped, ...]
     answers: Answers
+    epoch: int
+    """Of the inventory, for which the groups of ``answers`` mean what they say."""
 
 
 @dataclass(slots=True)
@@ -313,12 +315,14 @@ class PodDevices:
             if key is not None:
                 requests, mapped = extended.claimed(self.pod, {name: self.backed[name] for name in key})
                 claims = (*claims, extended.template(self.pod, requests))
-            found = self._variants[key] = _Variant(claims, mapped, self.of.answers(claims))
+            found = self._variants[key] = _Variant(claims, mapped, self.of.answers(claims), self.of.inventory.epoch)
+        elif found.epoch != self.of.inventory.epoch:
+            found.answers, found.epoch = self.of.answers(found.claims), self.of.inventory.epoch
         return found
 
     def _answer(self, node: Offering) -> tuple[Answer, _Variant]:
+        devices = self.of.inventory.of(node)  # first: it may begin a new epoch
         variant = self._variant(node)
-        devices = self.of.inventory.of(node)
         answer = variant.answers.get(devices.group)
         if answer is None:
             left = STEPS_PER_POD - self._steps

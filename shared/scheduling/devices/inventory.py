@@ -27,7 +27,7 @@ from shared.scheduling.state.node_table import IntArray
 from shared.scheduling.state.releases import Release
 
 MOST_GROUPS = 16_384
-"""Groups that are told apart before all are forgotten and made again, with every answer about them."""
+"""Groups that are told apart, at least, before all are forgotten and made again, with every answer about them."""
 
 
 class Named(Protocol):
@@ -207,11 +207,16 @@ class Inventory:
                 seen[id_] = pool
         pools = in_order(seen.values())
         key = tuple(self._token(pool, node) for pool in pools)
-        if len(self._groups) >= MOST_GROUPS and key not in self._groups:
-            self._groups.clear()
-            self._forget_all()
-            self.epoch += 1
+        # never fewer than the nodes may need, or they would forget each other for ever
+        if len(self._groups) >= max(MOST_GROUPS, 2 * len(self._nodes)) and key not in self._groups:
+            self.epoch_begins()
         return NodeDevices(pools, self._groups.setdefault(key, len(self._groups)))
+
+    def epoch_begins(self) -> None:
+        """Forget which nodes are alike: groups are numbered anew, and what was answered about one is void."""
+        self._groups.clear()
+        self._forget_all()
+        self.epoch += 1
 
     def _token(self, pool: Pool, node: Named) -> object:
         """Equal for pools that no rule can tell apart on two nodes."""

@@ -8,9 +8,19 @@ import pytest
 
 from shared.model.devices import AttributeConstraint, DeviceClaim, DeviceSlice, Reach, Request
 from shared.model.node import Node
-from shared.scheduling.devices import allocator, dynamic_resources
+from shared.scheduling.devices import allocator, dynamic_resources, inventory
 from shared.scheduling.framework import Code
-from tests.unit.shared.scheduling.devices.builders import DRIVER, ask, claim, cluster, device, local, outcome, prepared
+from tests.unit.shared.scheduling.devices.builders import (
+    DRIVER,
+    allocated,
+    ask,
+    claim,
+    cluster,
+    device,
+    local,
+    outcome,
+    prepared,
+)
 
 NODES = [Node(f"n{i}") for i in range(4)]
 DISTINCT = (AttributeConstraint(f"{DRIVER}/group", distinct=True), AttributeConstraint(f"{DRIVER}/root"))
@@ -77,6 +87,31 @@ def test_equal_nodes_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
             "n3",
         ]
     assert searched == ["n0"]
+
+
+def test_groups_are_forgotten_when_there_are_too_many_and_made_again_for_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inventory, "MOST_GROUPS", 4)
+    nodes = [Node(f"n{i}") for i in range(12)]
+    kept = cluster(*(local(device("d0", attributes={"n": i}), device("d1"), node=f"n{i}") for i in range(12)))
+    wanted = claim(ask(selectors=("device.attributes[device.driver].?n.orValue(99) < 6",)))
+    for number in range(40):
+        busy = allocated("d0", pool=f"n{number % 12}", name=f"used-{number}")
+        if number % 3 == 2:
+            kept.inventory.remove_claim(f"default/used-{number - 1}")
+        kept.inventory.put_claim(busy)
+        fresh = cluster(
+            *(local(device("d0", attributes={"n": i}), device("d1"), node=f"n{i}") for i in range(12)),
+            *kept.inventory.claims.values(),
+        )
+        expected = prepared(fresh, wanted).mask(nodes).tolist()
+        assert prepared(kept, wanted).mask(nodes).tolist() == expected
+        one = prepared(kept, wanted)
+        kept.inventory.epoch_begins()  # in the midst of a cycle
+        assert [one.rejection(node) is None for node in nodes] == expected
+        assert len(kept.inventory._groups) <= 25
+    assert kept.inventory.epoch > 0
 
 
 def test_forty_claims_of_32_devices_do_not_exhaust_the_stack() -> None:
