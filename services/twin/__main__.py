@@ -22,6 +22,7 @@ from services.twin.api.server import TwinServer
 from services.twin.audit import FLUSH_EVERY_S, AuditFile
 from services.twin.bootstrap import make_registry
 from services.twin.certificate import make_server_tls
+from services.twin.controllers.device_claims import DeviceClaimController
 from services.twin.controllers.garbage_collector import GarbageCollector
 from services.twin.controllers.kubelet import Kubelets
 from services.twin.controllers.pod_groups import PodGroupProtection
@@ -192,6 +193,7 @@ def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) ->
         WorkloadController(registry),
         GarbageCollector(registry),
         PodGroupProtection(registry),
+        DeviceClaimController(registry),
     ]
 
 

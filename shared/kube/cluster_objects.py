@@ -12,6 +12,7 @@ from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert import owner_of, requirements_of
 from shared.kube.convert_relations import selector_from_api
+from shared.kube.device_objects import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from shared.kube.objects import (
     Json,
     LabelSelector,
@@ -276,6 +277,10 @@ class ClusterObjects(Json, frozen=True):
     persistent_volume_claims: list[PersistentVolumeClaim] | None = None
     storage_classes: list[StorageClass] | None = None
     csi_nodes: list[CsiNode] | None = None
+    resource_slices: list[ResourceSlice] | None = None
+    device_classes: list[DeviceClass] | None = None
+    resource_claims: list[ResourceClaim] | None = None
+    device_taint_rules: list[DeviceTaintRule] | None = None
 
 
 class ClusterDump(ClusterObjects, frozen=True, kw_only=True):

@@ -208,6 +208,8 @@ class SchedulingGate(Json, frozen=True):
 
 class PodResourceClaim(Json, frozen=True):
     name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class PodSchedulingGroup(Json, frozen=True):
@@ -267,6 +269,11 @@ class ContainerState(Json, frozen=True):
     terminated: ContainerTerminated | None = None
 
 
+class PodResourceClaimStatus(Json, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class ContainerStatus(Json, frozen=True):
     name: str = ""
     resources: ResourceRequirements | None = None
@@ -282,6 +289,7 @@ class PodStatus(Json, frozen=True):
     resources: ResourceRequirements | None = None
     allocated_resources: Quantities | None = None
     start_time: str | None = None
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
 
 
 class Pod(Json, frozen=True):

@@ -32,6 +32,8 @@ class Code(Enum):
     """Evicting pods might help."""
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
     """Nothing that happens to pods on this node helps: never a preemption candidate."""
+    ERROR = "Error"
+    """Something is wrong with what the pod names: kube-scheduler ends the whole cycle, on whatever node it shows."""
 
 
 @dataclass(frozen=True, slots=True)

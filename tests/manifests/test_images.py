@@ -33,7 +33,14 @@ LOADS = {
     ],
     "jobs": ["services.jobs.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
     "twin": ["services.twin.__main__", "uvloop", "cel_expr_python.cel", "google.protobuf.descriptor_pool"],
-    "cli": ["shared.adapters.etcd.store", "kubernetes.aio.config", "rich", "msgpack", "services.cli.local.up_run"],
+    "cli": [
+        "shared.adapters.etcd.store",
+        "kubernetes.aio.config",
+        "rich",
+        "msgpack",
+        "services.cli.local.up_run",
+        "cel_expr_python.cel",
+    ],
 }
 """What a service loads beside the command line, late imports included."""
 

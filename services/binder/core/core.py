@@ -44,7 +44,7 @@ from services.binder.core.loans import Loans, beyond, divide, unsound, with_loan
 from services.binder.core.lookups import SHARDS_CHANGED, LookUps
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
-from services.binder.core.state import Arrival, CoreSettings, State, Stats, newer
+from services.binder.core.state import Arrival, CoreSettings, State, Stats
 from services.binder.core.takeover import Takeover
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
@@ -53,6 +53,7 @@ from services.binder.cycle.gang_cycle import GangCycle
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.pod import Pod
+from shared.model.versions import newer
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.object_changes import drop_object, put_object
 from shared.wire.keys import Keys

@@ -290,11 +290,3 @@ class State:
         binding.failures += 1
         pause_s = backoff_s(binding.failures, first_s=settings.retry_s, most_s=settings.retry_max_s)
         self.paused[binding.uid] = self.now + max(pause_s, at_least_s)
-
-
-def newer(rv: str, than: str) -> bool:
-    """Whether resourceVersion ``rv`` is certainly newer.
-
-    They compare as decimal numbers since Kubernetes 1.35 (KEP-5504); where either is not one, nothing is certain.
-    """
-    return rv.isdecimal() and than.isdecimal() and int(rv) > int(than)

@@ -23,7 +23,7 @@ from services.binder.core.instructions import Bind, MarkPod, ReadPod
 from services.binder.core.loans import Loans, lenders_of
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
-from services.binder.core.state import State, newer
+from services.binder.core.state import State
 from services.binder.core.takeover import Takeover
 from services.binder.cycle.batch import NO_LENDERS
 from services.binder.cycle.check import borrow, choose, hold, may_bind, outdated, still_fits
@@ -32,6 +32,7 @@ from services.binder.cycle.line import Line
 from services.binder.cycle.validate import problems
 from services.binder.cycle.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
 from shared.model.pod import Pod
+from shared.model.versions import newer
 from shared.scheduling.story import FACT_CHARS
 from shared.wire.messages import Outcome
 

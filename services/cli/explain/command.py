@@ -71,7 +71,7 @@ GROUP_WORDS = ("podgroup", "podgroups", "pg", "unit", "units")
     type=click.Choice(RELEASES),
     default=RELEASES[0],
     show_default=True,
-    help="With --batch: by which kube-scheduler's rules; releases differ about empty label selectors.",
+    help="With --batch: by which kube-scheduler's rules; releases differ about empty label selectors and devices.",
 )
 @removed_options(
     "--url", "--etcd", "--etcd-prefix", "--etcd-ca", "--etcd-cert", "--etcd-key", "--tls-ca", "--tls-cert", "--tls-key",

@@ -10,10 +10,13 @@ empty and is told in ``missing``; pods and nodes are needed.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
@@ -24,11 +27,18 @@ from services.cli.server.errors import PodUnknown
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
 from shared.kube.cluster_objects import AskedInput, Question
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
+from shared.kube.convert_devices import allocation_json, device_pod_from_api, request_json
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.pod_groups import native_group, plugins_group
 from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
+from shared.model.devices import DeviceClaim
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.devices.dynamic_resources import Devices
+from shared.scheduling.devices.extended import CLAIM_NAME
+from shared.scheduling.devices.load import load_inventory
+from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.explain.claims_whatif import ClaimsOutcome, NodeAllocations, what_if_claims
 from shared.scheduling.explain.groups_whatif import what_if_units
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
 from shared.scheduling.explain.whatif import FILTER, Outcome, what_if
@@ -182,8 +192,20 @@ def answer(question: Question, release: Release = Release.V1_36) -> dict[str, An
     state = load_cluster(question.input, release)
     if question.input.pod is None:
         return {"id": question.id, **_units_json(state, question.input)}
-    outcome = what_if(state, FeasibilityCache(state.table), incoming_pod(question.input.pod))
-    return {"id": question.id, **verdict_json(outcome)}
+    pod, feasibility = incoming_pod(question.input.pod), FeasibilityCache(state.table)
+    inventory = load_inventory(question.input, release)
+    if inventory is None:
+        return {"id": question.id, **verdict_json(what_if(state, feasibility, pod))}
+    devices = Devices(inventory, _selectors(release))
+    asks = replace(device_pod_from_api(question.input.pod), uid=pod.uid)
+    found = what_if_claims(state, feasibility, pod, devices, asks, time.time(), lambda: str(uuid4()))
+    return {"id": question.id, **claims_verdict_json(found)}
+
+
+@lru_cache
+def _selectors(release: Release) -> Selectors:
+    """Compiled selectors outlive one question."""
+    return Selectors(release)
 
 
 def _units_json(state: ClusterState, asked: AskedInput) -> dict[str, Any]:
@@ -215,7 +237,7 @@ def verdict_json(outcome: Outcome) -> dict[str, Any]:
         for name, found in outcome.infeasible.items()
     }
     scores = {
-        name: {**dict(sorted(outcome.scores[name].items())), "total": outcome.totals[name]} for name in outcome.feasible
+        name: {**dict(sorted(found.items())), "total": outcome.totals[name]} for name, found in outcome.scores.items()
     }
     preemption = outcome.preemption or Preemption()
     return {
@@ -227,6 +249,41 @@ def verdict_json(outcome: Outcome) -> dict[str, Any]:
         "preemption": _preemption_json(preemption),
         "preemptionReason": preemption.reason,
     }
+
+
+def claims_verdict_json(found: ClaimsOutcome) -> dict[str, Any]:
+    """The oracle's form of a verdict about a pod that may claim devices."""
+    answered = verdict_json(found.outcome)
+    if found.gated is not None:
+        answered["preEnqueue"] = _rejection_json(found.gated)
+    allocations = {
+        name: [
+            {"claim": claim.key, **allocation_json(allocation), **_made_json(claim, here)}
+            for claim, allocation in here.claims
+        ]
+        for name, here in found.allocations.items()
+    }
+    post_filter: dict[str, Any] = {}
+    if found.unblock is not None and found.unblock.deallocate:
+        post_filter["deallocated"] = found.unblock.deallocate[0].key
+        if len(found.unblock.deallocate) > 1:
+            post_filter["deallocatedAnyOf"] = [claim.key for claim in found.unblock.deallocate]
+    elif found.unblock is not None and found.unblock.delete is not None:
+        post_filter["deleted"] = found.unblock.delete.key
+    return {**answered, "aborted": found.aborted, "allocations": allocations, "postFilter": post_filter}
+
+
+def _made_json(claim: DeviceClaim, here: NodeAllocations) -> dict[str, Any]:
+    """Of the claim that is made for extended resources: what it asks, and who is served by what."""
+    if claim.name != CLAIM_NAME:
+        return {}
+    if not claim.requests:
+        return {"bindFails": True}
+    mappings = [
+        {"containerName": one.container, "resourceName": one.resource, "requestName": one.request}
+        for one in here.mapped
+    ]
+    return {"requests": [request_json(one) for one in claim.requests], "requestMappings": mappings}
 
 
 def _rejection_json(rejection: Rejection) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.twin.kinds.claim_status import validate_claim_status
 from services.twin.kinds.rules.names import check, dns_label
 from services.twin.kinds.rules.printing import printed
 from services.twin.kinds.rules.resources import check_amount
@@ -82,6 +83,9 @@ class ResourceClaimStrategy(TypedStrategy):
         if obj["spec"] != old["spec"]:
             return [invalid("spec", obj["spec"], "field is immutable")]
         return []
+
+    def validate_status_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
+        return validate_claim_status(obj, old)
 
 
 class ComponentStatusStrategy(TypedStrategy):

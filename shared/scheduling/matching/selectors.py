@@ -5,6 +5,8 @@ Each requirement is judged once per distinct label value, then taken by code for
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from shared.model.constraints import PodClass, Requirement, SelectorTerm
@@ -20,6 +22,29 @@ def selected_mask(table: NodeTable, pod_class: PodClass) -> BoolArray:
     """``[rows]``: ``nodeSelector`` and at least one required term match."""
     passing = selector_mask(table, pod_class.node_selector)
     return passing if pod_class.affinity_terms is None else passing & terms_mask(table, pod_class.affinity_terms)
+
+
+def node_matches(name: str, labels: Mapping[str, str], terms: tuple[SelectorTerm, ...]) -> bool:
+    """Whether at least one term matches one node: what ``terms_mask`` says, without a table."""
+    return any(
+        (term.expressions or term.fields)
+        and all(_holds_of(requirement, labels) for requirement in term.expressions)
+        and all(_field_holds(requirement, name) for requirement in term.fields)
+        for term in terms
+    )
+
+
+def _holds_of(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    if value is None:
+        return requirement.operator in ("NotIn", "DoesNotExist")
+    return _holds(requirement, value)
+
+
+def _field_holds(requirement: Requirement, name: str) -> bool:
+    if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):
+        return False
+    return (name in requirement.values) == (requirement.operator == "In")
 
 
 def selector_mask(table: NodeTable, selector: tuple[tuple[str, str], ...]) -> BoolArray:

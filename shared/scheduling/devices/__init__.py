@@ -1,0 +1,1 @@
+"""Devices by claim: kube-scheduler's plugin DynamicResources as pure rules, a file per idea."""

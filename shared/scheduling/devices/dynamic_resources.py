@@ -1,0 +1,354 @@
+"""kube-scheduler's plugin DynamicResources for one pod: PreEnqueue, PreFilter, Filter, Score and PostFilter.
+
+    before_queueing(pod, inventory)        why the pod is not queued; None: it may be
+    Devices(inventory, selectors)
+      .prepare(pod, now)  -> None          it claims nothing: skipped
+                          -> Rejection     no node takes it (PreFilter)
+                          -> PodDevices    judges nodes one by one, as they come
+           .rejection(node)                why it does not get its devices there; None: it does
+           .allocations(node)              what its claims would be given there
+           .score(node)                    how early the alternatives come that it got
+           .unblock()                      what to take back when no node took it (PostFilter)
+
+Answers about equal claims on equal nodes (``inventory.py``: groups) are remembered by ``Devices``: they follow from the
+claims' requests, the classes' selectors and the group alone. One pod's searches share a budget of steps: where it ends
+the nodes that are left refuse with that reason, and nothing is remembered of it.
+
+Source: kube-scheduler 1.36 ``plugins/dynamicresources``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DevicePod, Request
+from shared.scheduling.devices import extended
+from shared.scheduling.devices.allocator import STEPS_PER_NODE, allocate
+from shared.scheduling.devices.claims import may_be_freed, pod_claims, usable
+from shared.scheduling.devices.extended import Mapped
+from shared.scheduling.devices.inventory import Inventory, Named
+from shared.scheduling.devices.outcomes import Failure, Found
+from shared.scheduling.devices.results import allocation_of
+from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.devices.wanted import NodeOffer
+from shared.scheduling.framework import Code, Rejection
+from shared.scheduling.matching.selectors import node_matches
+from shared.scheduling.state.node_table import BoolArray
+
+NAME = "DynamicResources"
+WEIGHT = 2
+NOT_AVAILABLE = "resourceclaim not available on the node"
+STALE = "cannot schedule extended resource claim"
+NO_RESOURCE = "cannot fit resource"
+OVER_BUDGET = "gave up the search for devices: the searches on other nodes used up the steps of this attempt"
+DEALLOCATED = "deallocation of ResourceClaim completed"
+DELETED = "deletion of ResourceClaim completed"
+NOTHING_TO_FREE = "still not schedulable"
+
+STEPS_PER_POD = 100_000
+"""Devices that are looked at again for one pod on all nodes together. To look at each once for every request is free,
+so that a large cluster without room is answered in full."""
+
+MOST_ALTERNATIVES = 8
+"""``FirstAvailableDeviceRequestMaxSize``: the first alternative scores so much, each further one less by one."""
+
+MOST_KINDS, MOST_ANSWERS = 256, 65_536
+"""Kinds of claims that are remembered, and answers about all of them; when full, all are forgotten."""
+
+
+class Offering(Named, Protocol):
+    """A node, with what device plugins offer on it."""
+
+    @property
+    def allocatable(self) -> Mapping[str, int]: ...
+
+
+class Unblock(NamedTuple):
+    """What PostFilter would do: ``deallocate`` any one of these claims, or ``delete`` that one. ``message`` says it."""
+
+    message: str
+    deallocate: tuple[DeviceClaim, ...] = ()
+    delete: DeviceClaim | None = None
+
+
+Answer = Found | Failure
+_Kind = tuple[object, ...]
+
+
+def before_queueing(pod: DevicePod, inventory: Inventory) -> Rejection | None:
+    """Why the pod is not tried at all (PreEnqueue): a claim is missing, going, or not its own."""
+    found = pod_claims(pod, inventory.claims)
+    return _refused(found) if isinstance(found, str) else None
+
+
+def _refused(reason: str, code: Code = Code.UNRESOLVABLE) -> Rejection:
+    return Rejection(NAME, code, (reason,))
+
+
+class Answers:
+    """About claims of one kind, by group of nodes. ``takes``: 1 where they are given what they ask for, 0 where not, -1
+    where nobody has asked yet."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, Answer] = {}
+        self.takes: npt.NDArray[np.int8] = np.full(64, -1, np.int8)
+
+    def get(self, group: int) -> Answer | None:
+        """The answer, if there is one."""
+        return self._found.get(group)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def put(self, group: int, answer: Answer) -> None:
+        """One more."""
+        self.grow(group + 1)
+        self._found[group] = answer
+        self.takes[group] = isinstance(answer, Found)
+
+    def grow(self, groups: int) -> None:
+        """Room for so many groups."""
+        if groups > len(self.takes):
+            more = np.full(2 * groups - len(self.takes), -1, np.int8)
+            self.takes = np.concatenate((self.takes, more))
+
+
+class Devices:
+    """What is remembered from pod to pod."""
+
+    def __init__(self, inventory: Inventory, selectors: Selectors) -> None:
+        self.inventory, self.selectors = inventory, selectors
+        self._answers: dict[_Kind, Answers] = {}
+        self._epoch = 0
+
+    def prepare(self, pod: DevicePod, now: float) -> PodDevices | Rejection | None:
+        """PreFilter. ``now``: seconds since the epoch, for claims whose devices take too long to bind."""
+        inventory = self.inventory
+        claims = pod_claims(pod, inventory.claims)
+        if isinstance(claims, str):
+            return _refused(claims)
+        backed = extended.backed(pod, inventory.classes)
+        special = None
+        if backed:
+            special = inventory.left_over.get(pod.uid) or extended.template(pod)
+        if not claims and special is None:
+            return None
+        for claim in claims:
+            problem = None if claim.allocation is not None else self._unknown_class(claim)
+            if problem is not None:
+                return problem
+        return PodDevices(self, pod, claims, special, backed, now)
+
+    def _unknown_class(self, claim: DeviceClaim) -> Rejection | None:
+        """A class that does not exist: no node is looked at, also where only an unused alternative names it."""
+        for request in claim.requests:
+            if not request.asks:
+                return _refused(f"resource claim {claim.key}, request {request.name}: unknown request type")
+            for ask in request.asks:
+                name = f"{request.name}/{ask.name}" if request.alternatives else request.name
+                if not ask.class_name:
+                    return _refused(f"request {name}: unsupported request type", Code.ERROR)
+                if ask.class_name not in self.inventory.classes:
+                    return _refused(f"request {name}: device class {ask.class_name} does not exist")
+        return None
+
+    def answers(self, claims: Sequence[DeviceClaim]) -> Answers:
+        """What is known about these claims; to be added to."""
+        if self._epoch != self.inventory.epoch or sum(map(len, self._answers.values())) >= MOST_ANSWERS:
+            self._answers.clear()
+            self._epoch = self.inventory.epoch
+        kind = tuple((claim.requests, claim.constraints, claim.problem) for claim in claims)
+        names = {ask.class_name for claim in claims for request in claim.requests for ask in request.asks}
+        classes = tuple(sorted((name, self._selectors_of(name)) for name in names))
+        key = (kind, classes)
+        found = self._answers.get(key)
+        if found is None:
+            if len(self._answers) >= MOST_KINDS:
+                self._answers.clear()
+            found = self._answers[key] = Answers()
+        return found
+
+    def _selectors_of(self, name: str) -> tuple[str, ...]:
+        class_ = self.inventory.classes.get(name)
+        return class_.selectors if class_ is not None else ()
+
+
+@dataclass(slots=True)
+class _Variant:
+    """The claims to allocate on nodes that offer the same of the pod's extended resources by device plugins."""
+
+    claims: tuple[DeviceClaim, ...]
+    mapped: tuple[Mapped, ...]
+    answers: Answers
+    epoch: int
+    """Of the inventory, for which the groups of ``answers`` mean what they say."""
+
+
+@dataclass(slots=True)
+class PodDevices:
+    """One pod in one cycle. Nothing of the inventory is changed; ``_unavailable`` grows as nodes are judged."""
+
+    of: Devices
+    pod: DevicePod
+    claims: tuple[DeviceClaim, ...]
+    special: DeviceClaim | None
+    """The claim for extended resources: one that was left over, or the template of the one to be made."""
+    backed: Mapping[str, DeviceClass]
+    now: float
+    _unavailable: set[int] = field(default_factory=set)
+    _variants: dict[frozenset[str] | None, _Variant] = field(default_factory=dict)
+    _usable: dict[int, bool] = field(default_factory=dict)
+    _steps: int = 0
+
+    @property
+    def searches(self) -> bool:
+        """Whether there is a claim to allocate."""
+        return self.special is not None or any(claim.allocation is None for claim in self.claims)
+
+    def delegated(self, node: Offering) -> frozenset[str]:
+        """The extended resources that are the classes' business on this node, and not NodeResourcesFit's."""
+        return frozenset(one for one in self.backed if not node.allocatable.get(one))
+
+    def rejection(self, node: Offering) -> Rejection | None:
+        """Filter, on a node that every filter before passes."""
+        if self.special is not None:
+            if self.special.requests:
+                return _refused(STALE)
+            extended_alike = (one for one, amount in self.pod.requests if amount and extended.is_extended(one))
+            if any(one not in self.backed and one not in node.allocatable for one in extended_alike):
+                return _refused(NO_RESOURCE)
+            if not self.claims and not self.delegated(node):
+                return None
+        unavailable = [index for index in range(len(self.claims)) if not self._available(index, node)]
+        if self.searches:
+            answer, variant = self._answer(node)
+            if isinstance(answer, Failure):
+                text = answer.say(variant.claims, self.of.inventory.of(node).pools)
+                return _refused(text, answer.code)
+        if unavailable:
+            self._unavailable.update(unavailable)
+            return _refused(NOT_AVAILABLE)
+        return None
+
+    def mask(self, nodes: Sequence[Offering]) -> BoolArray:
+        """``[len(nodes)]``: True where ``rejection`` has nothing to say. Where every claim is to be allocated, each
+        group of nodes is asked once."""
+        if self.special is not None or any(claim.allocation is not None for claim in self.claims):
+            return np.fromiter((self.rejection(node) is None for node in nodes), np.bool_, len(nodes))
+        groups = self.of.inventory.groups(nodes)
+        answers = self._variant(nodes[0]).answers if len(nodes) else Answers()
+        answers.grow(int(groups.max(initial=-1)) + 1)
+        found: BoolArray = answers.takes[groups] > 0
+        for i in np.flatnonzero(answers.takes[groups] < 0).tolist():
+            if answers.takes[groups[i]] >= 0:
+                found[i] = answers.takes[groups[i]] > 0
+            else:
+                found[i] = isinstance(self._answer(nodes[i])[0], Found)
+        return found
+
+    def allocations(self, node: Offering, new_share: Callable[[], str]) -> list[tuple[DeviceClaim, Allocation]]:
+        """What the claims that have nothing yet would be given on a node that takes the pod, in the pod's order."""
+        if not self.searches or (self.special is not None and not self.claims and not self.delegated(node)):
+            return []
+        answer, variant = self._answer(node)
+        if isinstance(answer, Failure):
+            return []
+        pools, classes = self.of.inventory.of(node).pools, self.of.inventory.classes
+        return [
+            (claim, allocation_of(claim, given, chosen, pools, classes, node.name, new_share))
+            for claim, given, chosen in zip(variant.claims, answer.given, answer.chosen, strict=True)
+        ]
+
+    def mapped(self, node: Offering) -> tuple[Mapped, ...]:
+        """Which container's extended resource is served by which request of the claim made for them."""
+        return self._variant(node).mapped if self.special is not None else ()
+
+    def score(self, node: Offering) -> int:
+        """Before normalisation: of each alternative that was taken, how early it came, over all claims."""
+        if not self.searches or (self.special is not None and not self.claims and not self.delegated(node)):
+            return 0
+        answer, variant = self._answer(node)
+        if isinstance(answer, Failure):
+            return 0
+        total = 0
+        for claim, chosen in zip(variant.claims, answer.chosen, strict=True):
+            for request, index in zip(claim.requests, chosen, strict=True):
+                total += MOST_ALTERNATIVES - index if request.alternatives else 0
+        for claim in self.claims:
+            if claim.allocation is not None:
+                taken = {result.request for result in claim.allocation.results}
+                total += sum(_position(request, taken) for request in claim.requests)
+        return total
+
+    def unblock(self) -> Unblock:
+        """PostFilter: an allocation that keeps the pod from every node, and that nobody else uses, is dropped."""
+        free = tuple(self.claims[i] for i in sorted(self._unavailable) if may_be_freed(self.claims[i], self.pod.uid))
+        if free:
+            return Unblock(DEALLOCATED, free)
+        if self.special is not None and self.special.name != extended.CLAIM_NAME:
+            return Unblock(DELETED, delete=self.special)
+        return Unblock(NOTHING_TO_FREE)
+
+    def _available(self, index: int, node: Offering) -> bool:
+        """Whether a claim that is allocated may be used there; one that is not, may."""
+        claim = self.claims[index]
+        if claim.allocation is None:
+            return True
+        terms = claim.allocation.terms
+        if terms is not None and not node_matches(node.name, node.labels, terms):
+            return False
+        if index not in self._usable:
+            self._usable[index] = usable(claim, self.now)
+        return self._usable[index]
+
+    def _variant(self, node: Offering) -> _Variant:
+        key = None if self.special is None else self.delegated(node)
+        found = self._variants.get(key)
+        if found is None:
+            claims = tuple(claim for claim in self.claims if claim.allocation is None)
+            mapped: tuple[Mapped, ...] = ()
+            if key is not None:
+                requests, mapped = extended.claimed(self.pod, {name: self.backed[name] for name in key})
+                claims = (*claims, extended.template(self.pod, requests))
+            found = self._variants[key] = _Variant(claims, mapped, self.of.answers(claims), self.of.inventory.epoch)
+        elif found.epoch != self.of.inventory.epoch:
+            found.answers, found.epoch = self.of.answers(found.claims), self.of.inventory.epoch
+        return found
+
+    def _answer(self, node: Offering) -> tuple[Answer, _Variant]:
+        devices = self.of.inventory.of(node)  # first: it may begin a new epoch
+        variant = self._variant(node)
+        answer = variant.answers.get(devices.group)
+        if answer is None:
+            left = STEPS_PER_POD - self._steps
+            if left <= 0:
+                return Failure(Code.UNRESOLVABLE, OVER_BUDGET), variant
+            inventory = self.of.inventory
+            offer = NodeOffer(
+                devices.pools, inventory.usage, self.of.selectors, inventory.classes, inventory.release, node.name,
+                node.labels,
+            )  # fmt: skip
+            answer = allocate(offer, variant.claims, min(left, STEPS_PER_NODE))
+            asks = sum(len(request.asks) for claim in variant.claims for request in claim.requests)
+            once = sum(len(pool.devices) for pool in devices.pools) * asks
+            self._steps += max(0, answer.steps - once)
+            if isinstance(answer, Failure) and answer.exhausted and left < STEPS_PER_NODE:
+                return Failure(Code.UNRESOLVABLE, OVER_BUDGET), variant
+            variant.answers.put(devices.group, answer)
+        return answer, variant
+
+
+def _position(request: Request, taken: set[str]) -> int:
+    names = (f"{request.name}/{ask.name}" for ask in request.alternatives)
+    return sum(MOST_ALTERNATIVES - index for index, name in enumerate(names) if name in taken)
+
+
+def normalised(scores: Sequence[int]) -> list[int]:
+    """0..100, the best node 100; all 0 where nobody scores."""
+    greatest = max(scores, default=0)
+    return [100 * one // greatest if greatest else 0 for one in scores]
