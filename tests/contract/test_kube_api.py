@@ -23,6 +23,7 @@ from shared.ports import BindRequest
 from tests.certificates import TestCa
 from tests.contract.scripted_client import PODS_PATH, client_of
 from tests.faults.scripted_api import Answer, ScriptedApi, StaticAccess, answer, drop_reply, failure, hang, page, pod
+from tests.patience import PATIENCE_S
 
 BIND_PATH = "/api/v1/namespaces/default/pods/a/binding"
 BOUND = {"kind": "Status", "status": "Success", "code": 201}
@@ -180,7 +181,7 @@ async def test_the_next_page_is_asked_for_while_the_last_one_is_taken_in():
         contextlib.aclosing(client.pages(PODS)) as pages,
     ):
         first = await anext(pages)
-        await asyncio.wait_for(asked.wait(), 5)  # nobody has asked ``pages`` for another one yet
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)  # nobody has asked ``pages`` for another one yet
         rest = [one async for one in pages]
     assert [item.metadata.name for listed in (first, *rest) for item in listed.items] == ["a", "b"]
 
@@ -188,7 +189,7 @@ async def test_the_next_page_is_asked_for_while_the_last_one_is_taken_in():
 async def test_pages_that_are_left_early_leave_no_request_behind():
     script = (answer(200, page([pod("a", 1)], 9, "t1")), hang())
     async with ScriptedApi().on("GET", PODS_PATH, *script) as api, client_of(api) as client:
-        async with asyncio.timeout(5), contextlib.aclosing(client.pages(PODS)) as pages:
+        async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(client.pages(PODS)) as pages:
             await anext(pages)
         assert not [task for task in asyncio.all_tasks() if "KubeClient._page" in repr(task.get_coro())]
 
@@ -224,7 +225,7 @@ async def test_a_list_that_is_cut_off_is_unknown_never_shorter():
 async def test_the_deadline_of_a_list_is_one_over_all_its_pages():
     script = (answer(200, page([pod("a", 1)], 9, "t1")), hang())
     async with ScriptedApi().on("GET", PODS_PATH, *script) as api, client_of(api) as client:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(KubeUnknown):
                 await client.list(PODS, timeout_s=0.3)
 

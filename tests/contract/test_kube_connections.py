@@ -26,6 +26,7 @@ from tests.certificates import TestCa
 from tests.faults.raw_server import BOUND, LISTED, RawServer
 from tests.faults.scripted_api import ScriptedApi, StaticAccess, answer
 from tests.faults.tcp_proxy import TcpProxy
+from tests.patience import PATIENCE_S
 
 BIND_PATH = "/api/v1/namespaces/default/pods/a/binding"
 REQUEST = BindRequest("default", "a", "uid-a", "7", "n1")
@@ -43,7 +44,7 @@ class Access(StaticAccess):
 async def client_to(url: str, **options: object) -> AsyncIterator[KubeClient]:
     client = KubeClient(Access(url, **options))  # type: ignore[arg-type]
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             yield client
     finally:
         await client.close()

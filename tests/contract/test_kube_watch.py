@@ -36,13 +36,14 @@ from tests.faults.scripted_api import (
     stream,
 )
 from tests.faults.tcp_proxy import TcpProxy
+from tests.patience import PATIENCE_S
 
 
 async def collect(client: KubeClient, resource_version: str, number: int) -> list[WatchEvent[Any]]:
     """The first ``number`` events of a pod watch."""
     found: list[WatchEvent[Any]] = []
     async with (
-        asyncio.timeout(120),
+        asyncio.timeout(PATIENCE_S),
         contextlib.aclosing(client.watch(PODS, resource_version=resource_version)) as watch,
     ):
         async for item in watch:
@@ -206,10 +207,10 @@ async def test_when_one_watch_was_blind_those_that_are_as_silent_are_opened_anew
     book = WatchSigns(most_s=3600, grace_s=1.0, silence_s=3600.0)
     async with api, client_of(api, signs=book) as client:
         of_nodes = asyncio.create_task(anext(client.watch(NODES, resource_version="4")))
-        await asyncio.wait_for(asked.wait(), 10.0)
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
         book.most_s = 1
         of_pods = asyncio.create_task(collect(client, "4", 2))
-        found = await asyncio.wait_for(of_nodes, 10.0)
+        found = await asyncio.wait_for(of_nodes, PATIENCE_S)
         of_pods.cancel()
     assert isinstance(found, Upserted)
     assert found.object.metadata.name == "n"

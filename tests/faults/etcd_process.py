@@ -13,6 +13,7 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
+from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class EtcdProcess:
         return EmbeddedEtcd(settings)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=PATIENCE_S)
 
     @property
     def endpoint(self) -> str:

@@ -15,7 +15,6 @@ import signal
 import socket
 import ssl
 import sys
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,13 +26,12 @@ import aiohttp
 
 from shared.hostport import join_host_port
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "twin-token-for-tests"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RESTART_S = 0.3
-START_S = 240.0
-"""Until everything runs and leads: a bound for a loaded machine, nothing that a test is about."""
 
 
 def _set() -> asyncio.Event:
@@ -200,7 +198,7 @@ class Mesh:
             process.send_signal(signal.SIGCONT)
             process.send_signal(number)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 await process.wait()
         except TimeoutError:
             process.kill()
@@ -218,7 +216,7 @@ class Mesh:
         command = [sys.executable, "-m", f"services.{service}", *arguments]
         running = self.services[name] = Running(name, command, self.folder / f"{name}.log", environ or {})
         self._keepers.append(asyncio.create_task(self._keep(running)))
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(PATIENCE_S):
             await running.ready.wait()
         return running
 
@@ -258,7 +256,7 @@ class Mesh:
 
     async def leader(self, service: str = "coordinator") -> str:
         """The name of the process that leads and has finished its takeover."""
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 for name, running in self.services.items():
                     if name.startswith(service) and running.ready.is_set():
@@ -327,14 +325,12 @@ class Mesh:
             items: list[dict[str, Any]] = (await response.json())["items"]
             return items
 
-    async def wait_bound(self, names: set[str], *, timeout_s: float) -> float:
-        """Seconds until all of these pods are bound."""
-        started = time.monotonic()
-        async with asyncio.timeout(timeout_s):
+    async def wait_bound(self, names: set[str]) -> None:
+        """Until all of these pods are bound."""
+        async with asyncio.timeout(PATIENCE_S):
             while True:
-                bound = {p["metadata"]["name"] for p in await self.pods() if p["spec"].get("nodeName")}
-                if names <= bound:
-                    return time.monotonic() - started
+                if names <= {p["metadata"]["name"] for p in await self.pods() if p["spec"].get("nodeName")}:
+                    return
                 await asyncio.sleep(0.02)
 
     def audit_entries(self) -> list[dict[str, Any]]:
@@ -346,7 +342,7 @@ class Mesh:
         this was asked. A namespace made now is the mark: lines are in order, so what is before it is whole."""
         name = f"audit-mark-{uuid.uuid4().hex}"
         await self.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 *lines, _ = self.audit.read_bytes().split(b"\n")  # the last one may be half a line
                 entries = [json.loads(line) for line in lines]

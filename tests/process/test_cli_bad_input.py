@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.process
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,1000,1024,0,\n"
@@ -22,7 +24,7 @@ def conclave(*arguments: str, cwd=None) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         cwd=cwd,
         env=environment,
         stdin=subprocess.DEVNULL,

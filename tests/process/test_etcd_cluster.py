@@ -16,10 +16,9 @@ from shared.errors import StoreUnknown
 from shared.ports import CreateRevisionIs, Put, WatchBatch
 from tests.faults.etcd_process import EtcdProcess
 from tests.faults.watch_checks import check_atomic, check_bookmarkable, check_ordered, check_reliable, check_unique
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
-
-PATIENCE_S = 60.0
 
 
 def free_ports(count: int) -> list[int]:

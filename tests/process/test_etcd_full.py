@@ -75,7 +75,7 @@ async def full(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         names = {f"before-{number}" for number in range(5)}
         for name in sorted(names):
             await mesh.add_pod(name)
-        await mesh.wait_bound(names, timeout_s=60)
+        await mesh.wait_bound(names)
         await fill(mesh.etcd.endpoint)
         yield mesh
 
@@ -107,7 +107,7 @@ async def test_a_full_etcd_is_told_and_the_runbook_word_by_word_brings_every_pod
     script = "set -eu\n" + "\n".join(steps()).replace("URL", full.etcd.endpoint)
     done = await asyncio.create_subprocess_exec("sh", "-c", script)
     assert await done.wait() == 0
-    await full.wait_bound(after, timeout_s=120)
+    await full.wait_bound(after)
     bound = bindings_per_uid(await full.audit_until_now())
     assert len(bound) == 10
     assert all(len(nodes) == 1 for nodes in bound.values())
@@ -123,5 +123,5 @@ async def test_a_mesh_makes_room_in_an_etcd_of_its_own_also_when_its_leader_is_k
     full.kill(await full.leader())
     for name in sorted(after):
         await full.add_pod(name)
-    await full.wait_bound(after, timeout_s=180)
+    await full.wait_bound(after)
     assert await until(lambda: well(full))

@@ -106,7 +106,7 @@ async def test_a_new_ca_and_new_certificates_under_load_lose_no_pod(tmp_path: Pa
         await mesh.leader()
         enough.set()
         await loading
-        await mesh.wait_bound(names, timeout_s=90)
+        await mesh.wait_bound(names)
         assert len(names) > 40
         given = bindings_per_uid(await mesh.audit_until_now())
         assert all(len(nodes) == 1 for nodes in given.values())

@@ -115,7 +115,7 @@ async def _operated(folder: Path, opened: AsyncExitStack) -> Operated:
     for name in ("web-0", "web-1"):
         await mesh.add_pod(name)
     await mesh.add_pod("big", cpu="9")
-    await mesh.wait_bound({"web-0", "web-1"}, timeout_s=60)
+    await mesh.wait_bound({"web-0", "web-1"})
     return Operated(mesh, folder, store, asyncio.get_running_loop())
 
 
@@ -171,14 +171,14 @@ def test_pausing_and_draining_stop_new_pods_until_resumed(operated: Operated) ->
     while not operated.found("pending-pods", "--place", "active"):
         pass
     assert operated.done("resume") == "scheduling is on\n"
-    operated.do(mesh.wait_bound({"later"}, timeout_s=30))
+    operated.do(mesh.wait_bound({"later"}))
 
     done = operated.found("drain", "node-0", "node-1", "--reason", "disk")
     assert [(node["name"], node["drained"]["reason"]) for node in done] == [("node-0", "disk"), ("node-1", "disk")]
     while len(operated.found("nodes", "--drained")) != 2:
         pass
     operated.do(mesh.add_pod("elsewhere"))
-    operated.do(mesh.wait_bound({"elsewhere"}, timeout_s=30))
+    operated.do(mesh.wait_bound({"elsewhere"}))
     (placed,) = (pod for pod in operated.do(mesh.pods()) if pod["metadata"]["name"] == "elsewhere")
     assert placed["spec"]["nodeName"] == "node-2"
     code, out, error = operated.conclave("resume", "node-0", "nowhere", "node-1")

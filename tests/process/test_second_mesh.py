@@ -44,13 +44,13 @@ async def test_a_second_mesh_stays_out_until_the_first_is_gone(tmp_path: Path) -
         first = {f"first-{number}" for number in range(6)}
         for name in sorted(first):
             await mesh.add_pod(name)
-        await mesh.wait_bound(first, timeout_s=20)
+        await mesh.wait_bound(first)
         # within the first mesh a hand-over does not wait for the Lease
         mesh.kill(await mesh.leader())
         second = {f"second-{number}" for number in range(6)}
         for name in sorted(second):
             await mesh.add_pod(name)
-        await mesh.wait_bound(second, timeout_s=20)
+        await mesh.wait_bound(second)
         assert not any("cluster_free" in line for line in lines_of(log))
         # the first mesh goes: its coordinators stay down
         for name in ("coordinator-0", "coordinator-1"):
@@ -59,7 +59,7 @@ async def test_a_second_mesh_stays_out_until_the_first_is_gone(tmp_path: Path) -
         third = {f"third-{number}" for number in range(6)}
         for name in sorted(third):
             await mesh.add_pod(name)
-        await mesh.wait_bound(third, timeout_s=30)
+        await mesh.wait_bound(third)
         assert any("cluster_free" in line for line in lines_of(log))
     bound = bindings_per_uid(mesh.audit_entries())
     assert len(bound) == 18

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.little_kubelet import FOR_EVER, MERGE, LittleKubelet
 from tests.process.mesh import ROOT, Mesh
 
@@ -31,7 +32,6 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 CRD = ROOT / "k8s/components/jobs/training-jobs-crd.yaml"
 SCRIPT = Path(__file__).with_name("torch_worker.py")
 JOBS = "/apis/conclave.io/v1alpha1/namespaces/default/trainingjobs"
-WITHIN_S = 120.0
 CONF = "last_call_timeout=3,join_timeout=60,keep_alive_interval=1,keep_alive_max_attempt=5,read_timeout=30"
 STEPS, RATE, POINTS = 60, 0.05, 32
 FAST = [
@@ -89,7 +89,7 @@ class Cluster:
     async def until(self, name: str, reached: Callable[[Json], Any], what: str) -> Json:
         """The job's status, once it is as ``reached`` wants it."""
         try:
-            async with asyncio.timeout(WITHIN_S), self.changed:
+            async with asyncio.timeout(PATIENCE_S), self.changed:
                 await self.changed.wait_for(lambda: reached(self.jobs.get(name, {}).get("status", {})))
         except TimeoutError:
             raise AssertionError(f"{name}: not {what}: {self.jobs.get(name, {}).get('status')}") from None
@@ -116,7 +116,7 @@ async def file_says(path: Path, wanted: str) -> None:
     def said() -> str:
         return path.read_text() if path.exists() else ""
 
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(PATIENCE_S):
         while said() != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

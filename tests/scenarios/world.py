@@ -25,6 +25,7 @@ from typing import Any
 import aiohttp
 
 from shared.audit.log import Entry, read_entries
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 from tests.scenarios.group_watch import GroupWatch
 from tests.scenarios.invariants import ALWAYS, Checker, node_of, scheduled_condition
@@ -131,7 +132,7 @@ class World:
     async def fault_met(self, count: int) -> None:
         """Until a request has met the first rule, which was given with ``count``. The server tells nobody: it is asked
         again and again."""
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 plan = await self.call("GET", "/twin/faults")
                 if plan["rules"][0]["count"] < count:

@@ -20,6 +20,7 @@ from shared.runtime.http.listener import Listener, listen
 from shared.runtime.http.peers import PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics
 from tests.certificates import TestCa
+from tests.patience import PATIENCE_S
 
 LIMIT_S = 0.15
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
@@ -50,14 +51,14 @@ async def connected(listener: Listener, **options: Any) -> AsyncIterator[Streams
 
 async def end_of(reader: asyncio.StreamReader) -> bytes:
     """Everything until the other side ends the connection, which it must."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         with contextlib.suppress(ConnectionError):
             return await reader.read()
         return b""
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         return await reader.readuntil(b"ok\n")
 
 

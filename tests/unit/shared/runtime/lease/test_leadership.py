@@ -21,11 +21,11 @@ from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S, LeaseThread
 from shared.runtime.records.prefix_watch import follow_prefix
 from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
+from tests.patience import PATIENCE_S
 
 KEY = "/c/coordinator/leader"
 FAST = LeaseSettings.for_ttl(1)
 SLOW = LeaseSettings.for_ttl(60)
-PATIENCE_S = 10.0
 
 
 class Faulty(MemoryStore):
