@@ -53,6 +53,16 @@ async def collect(client: KubeClient, resource_version: str, number: int) -> lis
     raise AssertionError
 
 
+async def asked_more_than(count: int, api: ScriptedApi, client: KubeClient) -> None:
+    """Return once a watch that tells nothing has asked so often."""
+    watching = asyncio.ensure_future(anext(client.watch(PODS, resource_version="4")))
+    async with asyncio.timeout(PATIENCE_S):
+        while len(api.seen) <= count:  # noqa: ASYNC110  the server counts, and tells nobody
+            await asyncio.sleep(0.01)
+    assert not watching.done()
+    watching.cancel()
+
+
 def soon() -> WatchSigns:
     """Streams end after a second."""
     return WatchSigns(most_s=1, grace_s=0.3)
@@ -172,7 +182,7 @@ async def test_a_silent_stream_is_left_and_resumed():
         assert client.signs.blind == 1
         (lost,) = client.signs.lost(asyncio.get_running_loop().time())
     assert (lost.plural, lost.over) == ("pods", True)
-    assert 1.0 <= lost.silent_s < 5.0
+    assert lost.silent_s >= 1.0
 
 
 async def test_without_the_silence_watchdog_a_half_open_watch_stays_blind():
@@ -214,7 +224,7 @@ async def test_when_one_watch_was_blind_those_that_are_as_silent_are_opened_anew
         of_pods.cancel()
     assert isinstance(found, Upserted)
     assert found.object.metadata.name == "n"
-    assert client.signs.blind == 1
+    assert client.signs.blind >= 1  # that of the pods; the next one may be blind by now
 
 
 async def test_after_a_blind_watch_no_idle_connection_is_trusted_either():
@@ -295,9 +305,7 @@ async def test_without_counting_stuck_streams_a_bad_line_is_fetched_for_ever(mon
     monkeypatch.setattr(kube_watch, "STUCK_STREAMS", 1_000_000)
     script = stream(b'{"type": nonsense}\n')
     async with ScriptedApi().on("WATCH", PODS_PATH, script) as api, client_of(api) as client:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(client.watch(PODS, resource_version="4")), 0.5)
-    assert len(api.seen) > 3
+        await asked_more_than(3, api, client)
 
 
 async def test_a_line_without_end_is_not_kept_without_bound():
@@ -360,6 +368,4 @@ async def test_without_the_spin_guard_it_would(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kube_watch, "SPIN_GUARD_S", 0.0)
     policy = WatchPolicy(backoff_s=0.2, max_backoff_s=10.0)
     async with ScriptedApi().on("WATCH", PODS_PATH, stream()) as api, client_of(api, policy=policy) as client:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(client.watch(PODS, resource_version="4")), 0.5)
-    assert len(api.seen) > 5
+        await asked_more_than(7, api, client)

@@ -77,7 +77,7 @@ async def test_a_definition_that_is_missing_is_told_once_and_so_is_its_coming(
     monkeypatch.setattr(KubeConfig, "load", load)
     monkeypatch.setattr(KubeClient, "lists", lists)
     monkeypatch.setattr(up_run, "UNSERVED_LOOK_S", 0.01)
-    await asyncio.wait_for(up_run.tell_unserved(settings_in(tmp_path)), 5.0)
+    await asyncio.wait_for(up_run.tell_unserved(settings_in(tmp_path)), PATIENCE_S)
     assert not answers
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
