@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import ssl
 import sys
 import uuid
@@ -27,6 +26,7 @@ import aiohttp
 from shared.hostport import join_host_port
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "twin-token-for-tests"
@@ -72,24 +72,19 @@ def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = (), host: str =
     if members == 1:
         scheme = "https" if flags else "http"
         settings = EmbeddedEtcdSettings(
-            data_dir=folder, host=host, fsync=False, client_scheme=scheme, extra_flags=flags
+            data_dir=folder, host=host, client_port=free_port(), fsync=False, client_scheme=scheme, extra_flags=flags
         )
         return [EmbeddedEtcd(settings)]
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(2 * members)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        ports = [int(probe.getsockname()[1]) for probe in probes]
-    peers = [f"http://127.0.0.1:{port}" for port in ports[:members]]
+    peers = [f"http://127.0.0.1:{free_port()}" for _ in range(members)]
     everyone = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
     found = []
-    for number, (peer, port) in enumerate(zip(peers, ports[members:], strict=True)):
+    for number, peer in enumerate(peers):
         flags = (
             f"--name=m{number}", f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster={everyone}", "--heartbeat-interval=100", "--election-timeout=1000",
         )  # fmt: skip
         settings = EmbeddedEtcdSettings(
-            data_dir=folder / f"m{number}", client_port=port, fsync=False, extra_flags=flags
+            data_dir=folder / f"m{number}", client_port=free_port(), fsync=False, extra_flags=flags
         )
         found.append(EmbeddedEtcd(settings))
     return found

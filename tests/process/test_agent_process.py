@@ -86,9 +86,9 @@ async def test_an_agent_registers_answers_and_leaves_at_once_when_told(etcd: Emb
         assert (found.id, found.url, found.node, found.protocol) == ("a1", url, "n1", VERSION)
         term = await lead(etcd)
         with pytest.raises(PeerRejected) as forged:
-            await client.call(url, "/v1/offers", offer(term + 1), timeout_s=5)
+            await client.call(url, "/v1/offers", offer(term + 1), timeout_s=PATIENCE_S)
         assert forged.value.code == "stale_term"
-        answer = decode(await client.call(url, "/v1/offers", offer(term), timeout_s=5), Decisions)
+        answer = decode(await client.call(url, "/v1/offers", offer(term), timeout_s=PATIENCE_S), Decisions)
         assert (answer.term, answer.revision) == (term, 0)
         rss_kb = int((Path("/proc") / str(process.pid) / "statm").read_text().split()[1]) * 4
         assert rss_kb < 80_000_000 / 1024, "an agent is to stay within 80 MB"
@@ -127,13 +127,13 @@ async def test_with_mutual_tls_only_a_coordinators_certificate_may_offer(etcd: E
             PeerClient(),
         )
         term = await lead(etcd)
-        answer = decode(await allowed.call(url, "/v1/offers", offer(term), timeout_s=5), Decisions)
+        answer = decode(await allowed.call(url, "/v1/offers", offer(term), timeout_s=PATIENCE_S), Decisions)
         assert answer.term == term
         with pytest.raises(PeerRejected) as refused:
-            await forbidden.call(url, "/v1/offers", offer(term), timeout_s=5)
+            await forbidden.call(url, "/v1/offers", offer(term), timeout_s=PATIENCE_S)
         assert refused.value.code == "forbidden"
         with pytest.raises(PeerError):
-            await nobody.call(url, "/v1/offers", offer(term), timeout_s=5)
+            await nobody.call(url, "/v1/offers", offer(term), timeout_s=PATIENCE_S)
         for client in (allowed, forbidden, nobody):
             await client.close()
 

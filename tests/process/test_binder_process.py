@@ -7,6 +7,7 @@ Binding, every pod ends bound exactly once, nothing is lost, and no intent is le
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -52,13 +53,12 @@ async def add_pods(mesh: Mesh, prefix: str, count: int = PODS) -> set[str]:
 
 async def intents_left(mesh: Mesh) -> int:
     """Intents in etcd once the last ones had time to be cleared."""
-    store = EtcdStore(EtcdSettings(endpoints=(mesh.etcd.endpoint,)))
+    store, left = EtcdStore(EtcdSettings(endpoints=(mesh.etcd.endpoint,))), 0
     try:
-        for _ in range(50):
-            left = len((await store.list_prefix(Keys().intents_prefix)).items)
-            if not left:
-                break
-            await asyncio.sleep(0.05)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                while left := len((await store.list_prefix(Keys().intents_prefix)).items):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
         return left
     finally:
         await store.close()

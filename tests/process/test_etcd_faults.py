@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import aclosing
@@ -19,6 +18,7 @@ from tests.faults.etcd_process import EtcdProcess
 from tests.faults.tcp_proxy import TcpProxy
 from tests.faults.watch_checks import check_atomic, check_ordered, check_reliable, check_unique
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
 
@@ -308,15 +308,9 @@ def forked_child() -> tuple[int, bytes]:
 # --- several endpoints ------------------------------------------------------------------------------------------
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def test_a_dead_first_endpoint_costs_one_attempt(etcd, monkeypatch):
     leave = EtcdConnection.leave
-    store = EtcdStore(EtcdSettings(endpoints=(f"127.0.0.1:{unused_port()}", etcd.endpoint)))
+    store = EtcdStore(EtcdSettings(endpoints=(f"127.0.0.1:{free_port()}", etcd.endpoint)))
     left: list[Member] = []
     monkeypatch.setattr(EtcdConnection, "leave", lambda self, member: (left.append(member), leave(self, member)))
     assert (await store.txn([CreateRevisionIs("/k", 0)], [Put("/k", b"")])).succeeded

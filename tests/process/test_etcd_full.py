@@ -19,6 +19,7 @@ from shared.adapters.etcd.store import EtcdStore
 from shared.errors import StoreFull
 from shared.ports import Put
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh, bindings_per_uid
 
 QUOTA = 4 << 20
@@ -41,16 +42,13 @@ async def fill(endpoint: str) -> None:
     raise AssertionError("etcd did not fill")
 
 
-async def until(look: Callable[[], Any], *, timeout_s: float = 60.0) -> Any:
+async def until(look: Callable[[], Any]) -> Any:
     """The first true answer of ``look``, a coroutine function."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
-    found = await look()
-    while not found and loop.time() < deadline:
-        await asyncio.sleep(0.2)
-        found = await look()
-    assert found
-    return found
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if found := await look():
+                return found
+            await asyncio.sleep(0.2)
 
 
 def steps() -> list[str]:

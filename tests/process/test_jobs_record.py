@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from shared.jobs.history import parse_history
+from tests.ports import free_port
 from tests.process.mesh import ROOT, Mesh
 
 pytest.importorskip("torch", reason="torch is not installed: nothing is trained")
 
 from tests.patience import PATIENCE_S
-from tests.process.test_training_jobs import CRD, FAST, JOBS, Cluster, free_port, training_job
+from tests.process.test_training_jobs import CRD, FAST, JOBS, Cluster, training_job
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 

@@ -9,11 +9,7 @@ coordinator and the binder are killed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
-import random
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 from tests.process.little_kubelet import FOR_EVER, MERGE, LittleKubelet
 from tests.process.mesh import ROOT, Mesh
 
@@ -38,22 +35,8 @@ FAST = [
     "--decide-every-s", "2", "--decide-least-s", "0.2", "--status-every-s", "1", "--retry-first-s", "1", "--validate",
     "true", "--report-listen", "127.0.0.1:{port}", "--report-url", "http://127.0.0.1:{port}",
 ]  # fmt: skip
-GIVEN: set[int] = set()
 
 Json = dict[str, Any]
-
-
-def free_port() -> int:
-    """Below the ports that the system gives to connections: a worker listens on it only much later, and again."""
-    ports = list(range(20_000, 32_000))
-    random.Random(os.getpid()).shuffle(ports)
-    for port in ports:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            if port not in GIVEN:
-                GIVEN.add(port)
-                return port
-    raise AssertionError("no port is free")
 
 
 def expected() -> list[float]:
