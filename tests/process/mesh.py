@@ -27,6 +27,7 @@ from shared.hostport import join_host_port
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
+from tests.process.fork_server import MODULES, Forked, fork_server
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "twin-token-for-tests"
@@ -49,7 +50,7 @@ class Running:
     log: Path
     environ: dict[str, str]
     """For it alone, from its next start on."""
-    process: asyncio.subprocess.Process | None = None
+    process: Forked | asyncio.subprocess.Process | None = None
     url: str = ""
     admin_url: str = ""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,6 +89,16 @@ def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = (), host: str =
         )
         found.append(EmbeddedEtcd(settings))
     return found
+
+
+async def started(command: Sequence[str], stderr: int, environ: dict[str, str]) -> Forked | asyncio.subprocess.Process:
+    """A process of this command. A service is forked from one that has imported it."""
+    interpreter, flag, module, *arguments = command
+    if (interpreter, flag) == (sys.executable, "-m") and module in MODULES:
+        return await fork_server().start(module, arguments, stderr=stderr, environ=environ)
+    return await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environ, cwd=ROOT
+    )
 
 
 class Mesh:
@@ -220,9 +231,7 @@ class Mesh:
             running.ready.clear()
             environ = {**os.environ, "PYTHONPATH": str(ROOT), **self._environ, **running.environ}
             with running.log.open("ab") as log:
-                running.process = await asyncio.create_subprocess_exec(
-                    *running.arguments, stdout=asyncio.subprocess.PIPE, stderr=log, env=environ, cwd=ROOT
-                )
+                running.process = await started(running.arguments, log.fileno(), environ)
             running.starts += 1
             assert running.process.stdout is not None
             async for line in running.process.stdout:
