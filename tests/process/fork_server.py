@@ -40,12 +40,14 @@ class Forked:
     def __init__(self, pid: int, stdout: asyncio.StreamReader, ended: asyncio.Future[int]) -> None:
         self.pid = pid
         self.stdout = stdout
-        self.returncode: int | None = None
         self._ended = ended
 
+    @property
+    def returncode(self) -> int | None:
+        return self._ended.result() if self._ended.done() else None
+
     async def wait(self) -> int:
-        self.returncode = await asyncio.shield(self._ended)
-        return self.returncode
+        return await asyncio.shield(self._ended)
 
     def send_signal(self, number: signal.Signals) -> None:
         if self._ended.done():

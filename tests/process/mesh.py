@@ -91,18 +91,11 @@ def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = (), host: str =
     return found
 
 
-async def started(command: Sequence[str], stderr: int, environ: dict[str, str]) -> Forked | asyncio.subprocess.Process:
-    """A process of this command. A service is forked from one that has imported it."""
-    interpreter, flag, module, *arguments = command
-    if (interpreter, flag) == (sys.executable, "-m") and module in MODULES:
-        return await fork_server().start(module, arguments, stderr=stderr, environ=environ)
-    return await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environ, cwd=ROOT
-    )
-
-
 class Mesh:
     """``async with Mesh(tmp_path) as mesh``: everything runs and is ready."""
+
+    forks = False
+    """Whether services are forked from a process that has imported them: so for tests, while benches measure starts."""
 
     def __init__(
         self,
@@ -231,7 +224,7 @@ class Mesh:
             running.ready.clear()
             environ = {**os.environ, "PYTHONPATH": str(ROOT), **self._environ, **running.environ}
             with running.log.open("ab") as log:
-                running.process = await started(running.arguments, log.fileno(), environ)
+                running.process = await self._process(running.arguments, log.fileno(), environ)
             running.starts += 1
             assert running.process.stdout is not None
             async for line in running.process.stdout:
@@ -246,6 +239,16 @@ class Mesh:
             if running.wanted:
                 await asyncio.sleep(RESTART_S)
                 await running.may_start.wait()
+
+    async def _process(
+        self, command: list[str], stderr: int, environ: dict[str, str]
+    ) -> Forked | asyncio.subprocess.Process:
+        interpreter, flag, module, *arguments = command
+        if self.forks and (interpreter, flag) == (sys.executable, "-m") and module in MODULES:
+            return await fork_server().start(module, arguments, stderr=stderr, environ=environ)
+        return await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environ, cwd=ROOT
+        )
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a service; it is started again when it ends."""
