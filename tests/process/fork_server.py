@@ -13,23 +13,31 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import gc
 import importlib
 import itertools
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-MODULES = tuple(
+from tests.patience import PATIENCE_S
+
+SERVICES = tuple(
     f"services.{name}" for name in ("coordinator", "binder", "agent", "single", "twin", "autoscaler", "jobs")
 )
+CLI = "services.cli"
+ROOT = Path(__file__).parents[2]
 MOST_BYTES = 1 << 18
 """Of a message, an environment in it."""
 
@@ -37,7 +45,7 @@ MOST_BYTES = 1 << 18
 class Forked:
     """A process, as far as a mesh needs what ``asyncio.subprocess.Process`` has."""
 
-    def __init__(self, pid: int, stdout: asyncio.StreamReader, ended: asyncio.Future[int]) -> None:
+    def __init__(self, pid: int, stdout: asyncio.StreamReader, ended: Future[int]) -> None:
         self.pid = pid
         self.stdout = stdout
         self._ended = ended
@@ -47,7 +55,7 @@ class Forked:
         return self._ended.result() if self._ended.done() else None
 
     async def wait(self) -> int:
-        return await asyncio.shield(self._ended)
+        return await asyncio.shield(asyncio.wrap_future(self._ended))
 
     def send_signal(self, number: signal.Signals) -> None:
         if self._ended.done():
@@ -59,19 +67,19 @@ class Forked:
 
 
 class ForkServer:
-    """The one of this test process. Its answers are read by a thread, since tests have a loop each."""
+    """The one of this test process. Its answers are read by a thread: tests have a loop each, or none."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
-            environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+            environ = {**os.environ, "PYTHONPATH": str(ROOT)}
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
             )
         self._numbers = itertools.count()
-        self._awaited: dict[tuple[str, int], asyncio.Future[int]] = {}
-        self._lock = threading.Lock()
+        self._started: dict[int, Future[tuple[int, Future[int]]]] = {}
+        self._ended: dict[int, Future[int]] = {}
         threading.Thread(target=self._read, name="fork server", daemon=True).start()
         atexit.register(self.close)
 
@@ -81,37 +89,53 @@ class ForkServer:
         self._process.wait()
 
     async def start(self, module: str, arguments: Sequence[str], *, stderr: int, environ: dict[str, str]) -> Forked:
-        """``python -m module arguments``."""
-        loop, number = asyncio.get_running_loop(), next(self._numbers)
-        started = self._await("started", number)
+        """``python -m module arguments``, a service."""
         ours, theirs = os.pipe()
-        asked = {"number": number, "module": module, "arguments": list(arguments), "environ": environ}
         try:
-            socket.send_fds(self._control, [json.dumps(asked).encode()], [theirs, stderr])
+            started = self._ask(module, arguments, (theirs, stderr), environ)
         finally:
             os.close(theirs)
         reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb"))
-        pid = await started
-        return Forked(pid, reader, self._await("ended", pid))
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
+        )
+        pid, ended = await asyncio.wrap_future(started)
+        return Forked(pid, reader, ended)
 
-    def _await(self, what: str, number: int) -> asyncio.Future[int]:
-        with self._lock:
-            return self._awaited.setdefault((what, number), asyncio.get_running_loop().create_future())
+    def run(
+        self, module: str, arguments: Sequence[str], *, environ: dict[str, str], cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """``python -m module arguments``, to its end."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            _, ended = self._ask(module, arguments, (out.fileno(), err.fileno()), environ, cwd).result(PATIENCE_S)
+            code = ended.result(PATIENCE_S)
+            for file in (out, err):
+                file.seek(0)
+            return subprocess.CompletedProcess([module, *arguments], code, out.read().decode(), err.read().decode())
+
+    def _ask(
+        self, module: str, arguments: Sequence[str], files: tuple[int, int], environ: dict[str, str],
+        cwd: Path | None = None,
+    ) -> Future[tuple[int, Future[int]]]:  # fmt: skip
+        """(process id, its end). ``files``: what it says, and what it complains of."""
+        number = next(self._numbers)
+        asked = {
+            "number": number, "module": module, "arguments": list(arguments), "environ": environ,
+            "cwd": str(cwd or ROOT),
+        }  # fmt: skip
+        started: Future[tuple[int, Future[int]]] = Future()
+        self._started[number] = started
+        socket.send_fds(self._control, [json.dumps(asked).encode()], files)
+        return started
 
     def _read(self) -> None:
         while said := self._control.recv(MOST_BYTES):
             what, number, value = json.loads(said)
-            with self._lock:
-                future = self._awaited.pop((what, number))
-                if what == "started":  # its end may be the next message
-                    self._awaited["ended", value] = future.get_loop().create_future()
-            future.get_loop().call_soon_threadsafe(_settle, future, value)
-
-
-def _settle(future: asyncio.Future[int], value: int) -> None:
-    if not future.done():
-        future.set_result(value)
+            if what == "started":
+                self._ended[value] = Future()
+                self._started.pop(number).set_result((value, self._ended[value]))
+            else:
+                self._ended.pop(number).set_result(value)
 
 
 @functools.cache
@@ -127,9 +151,14 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
     """Fork as asked, until the other side is gone: None. In each child: what it is asked to run."""
     import shared.runtime.process.lean  # noqa: F401
 
-    for module in MODULES:
+    for module in SERVICES:
         importlib.import_module(f"{module}.__main__")
         del sys.modules[f"{module}.__main__"]  # what is run begins it anew, as ``__main__``
+    for command in pkgutil.walk_packages(importlib.import_module(CLI).__path__, f"{CLI}."):
+        importlib.import_module(command.name)  # the command line itself imports only what it is asked for
+    sys.modules.pop(f"{CLI}.__main__")
+    gc.collect()
+    gc.freeze()  # else each child walks, and so copies, all of it when it ends
     children: set[int] = set()
 
     def reap(*_: object) -> None:
@@ -172,6 +201,7 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
 def run(asked: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(asked["environ"])
+    os.chdir(asked["cwd"])
     sys.argv = [asked["module"], *asked["arguments"]]
     runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
 

@@ -27,7 +27,7 @@ from shared.hostport import join_host_port
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
-from tests.process.fork_server import MODULES, Forked, fork_server
+from tests.process.fork_server import SERVICES, Forked, fork_server
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "twin-token-for-tests"
@@ -244,7 +244,7 @@ class Mesh:
         self, command: list[str], stderr: int, environ: dict[str, str]
     ) -> Forked | asyncio.subprocess.Process:
         interpreter, flag, module, *arguments = command
-        if self.forks and (interpreter, flag) == (sys.executable, "-m") and module in MODULES:
+        if self.forks and (interpreter, flag) == (sys.executable, "-m") and module in SERVICES:
             return await fork_server().start(module, arguments, stderr=stderr, environ=environ)
         return await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environ, cwd=ROOT
