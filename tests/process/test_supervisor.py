@@ -135,7 +135,7 @@ from services.cli.local.supervisor import Spec, Supervisor
 async def main():
     supervisor = Supervisor(Path(sys.argv[1]))
     child = supervisor.start(Spec("child", "s", (sys.executable, "-c", sys.argv[2])))
-    await supervisor.ready(child, timeout_s=PATIENCE_S)
+    await supervisor.ready(child, timeout_s=600)
     print(child.pid, flush=True)
     await asyncio.Event().wait()
 asyncio.run(main())
