@@ -40,10 +40,10 @@ lint: .venv/.learn
 audit: .venv/.installed
 	$(BIN)/python -m bench.audit
 
-# JOBS tests at a time: most of them wait for processes, leases and clocks.
+# JOBS tests at a time: most of them wait for processes, leases and clocks. Who has none left takes some of another's.
 JOBS ?= 3
 test: lint
-	$(BIN)/pytest -n $(JOBS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 # Against a real kube-apiserver, kube-controller-manager and kube-scheduler (1.36) in the folder KUBERNETES_BINARIES.
 test-real: .venv/.learn
@@ -61,7 +61,7 @@ screenshots: .venv/.installed
 LENGTH ?= full
 test-scenarios: .venv/.learn
 	@for run in $$(seq $(RUNS)); do echo "scenarios, run $$run of $(RUNS)"; \
-		SCENARIO_LENGTH=$(LENGTH) $(BIN)/pytest -q -n $(JOBS) tests/scenarios || exit 1; done
+		SCENARIO_LENGTH=$(LENGTH) $(BIN)/pytest -q -n $(JOBS) --dist worksteal tests/scenarios || exit 1; done
 
 # Figures: medians of RUNS runs each, with the machine's load beside them. TRACES holds the openb trace.
 RUNS ?= 5

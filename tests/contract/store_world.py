@@ -8,8 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from shared.ports import Delete, Put, Store, StoreEvent, WatchBatch
-
-PATIENCE_S = 90.0
+from tests.patience import PATIENCE_S
 
 
 @dataclass

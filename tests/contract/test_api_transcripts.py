@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import SHARED, TOKEN, RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
@@ -47,7 +48,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTwin]:
 
 def check(url: str, only: str, *flags: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(CHECKER), "--base", url, "--token", TOKEN, "--only", only, *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=os.environ, check=False)
 
 
 @pytest.mark.parametrize("group", GROUPS)

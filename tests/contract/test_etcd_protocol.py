@@ -14,6 +14,7 @@ import pytest
 
 from shared.adapters.etcd import protocol as etcd_protocol
 from shared.errors import ConfigError
+from tests.patience import PATIENCE_S
 
 PROBE = """
 import sys
@@ -48,7 +49,7 @@ def test_the_probe_passes_on_the_installed_protobuf():
         [sys.executable, "-c", PROBE],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         cwd=Path(__file__).parents[2],
     )

@@ -26,6 +26,7 @@ from tests.certificates import TestCa
 from tests.faults.raw_server import BOUND, LISTED, RawServer
 from tests.faults.scripted_api import ScriptedApi, StaticAccess, answer
 from tests.faults.tcp_proxy import TcpProxy
+from tests.patience import PATIENCE_S
 
 BIND_PATH = "/api/v1/namespaces/default/pods/a/binding"
 REQUEST = BindRequest("default", "a", "uid-a", "7", "n1")
@@ -43,7 +44,7 @@ class Access(StaticAccess):
 async def client_to(url: str, **options: object) -> AsyncIterator[KubeClient]:
     client = KubeClient(Access(url, **options))  # type: ignore[arg-type]
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             yield client
     finally:
         await client.close()
@@ -246,15 +247,15 @@ async def test_a_watch_that_nobody_reads_makes_the_server_wait():
                 await asyncio.wait_for(writer.drain(), 0.5)
             except TimeoutError:
                 blocked.set()
-                await reader.read()
+                await writer.drain()
 
-    async with RawServer(serve) as server, client_to(server.url) as client:
-        stream = await client._http.open_watch("/api/v1/pods", {"watch": "true"}, 10.0)
+    async with RawServer(serve) as server, client_to(server.url) as client, asyncio.timeout(PATIENCE_S):
+        stream = await client._http.open_watch("/api/v1/pods", {"watch": "true"}, PATIENCE_S)
         await blocked.wait()
         assert stream._connection._held < connections.MOST_HELD + (1 << 20)
         read = 0
         while read < 4 * connections.MOST_HELD:
-            read += len(await stream.read(10.0))
+            read += len(await stream.read(PATIENCE_S))
         stream.close()
 
 
@@ -428,5 +429,5 @@ async def test_when_one_connection_is_dead_those_that_are_as_old_are_not_tried_o
         balancer.lose_servers()
         with pytest.raises(KubeUnknown, match="no answer within"):
             await client.bind(REQUEST, timeout_s=0.2)
-        await client.bind(REQUEST, timeout_s=5.0)
+        await client.bind(REQUEST, timeout_s=PATIENCE_S)
         assert server.accepted == 5

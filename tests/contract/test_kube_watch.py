@@ -36,13 +36,14 @@ from tests.faults.scripted_api import (
     stream,
 )
 from tests.faults.tcp_proxy import TcpProxy
+from tests.patience import PATIENCE_S
 
 
 async def collect(client: KubeClient, resource_version: str, number: int) -> list[WatchEvent[Any]]:
     """The first ``number`` events of a pod watch."""
     found: list[WatchEvent[Any]] = []
     async with (
-        asyncio.timeout(120),
+        asyncio.timeout(PATIENCE_S),
         contextlib.aclosing(client.watch(PODS, resource_version=resource_version)) as watch,
     ):
         async for item in watch:
@@ -50,6 +51,16 @@ async def collect(client: KubeClient, resource_version: str, number: int) -> lis
             if len(found) == number:
                 return found
     raise AssertionError
+
+
+async def asked_more_than(count: int, api: ScriptedApi, client: KubeClient) -> None:
+    """Return once a watch that tells nothing has asked so often."""
+    watching = asyncio.ensure_future(anext(client.watch(PODS, resource_version="4")))
+    async with asyncio.timeout(PATIENCE_S):
+        while len(api.seen) <= count:  # noqa: ASYNC110  the server counts, and tells nobody
+            await asyncio.sleep(0.01)
+    assert not watching.done()
+    watching.cancel()
 
 
 def soon() -> WatchSigns:
@@ -171,7 +182,7 @@ async def test_a_silent_stream_is_left_and_resumed():
         assert client.signs.blind == 1
         (lost,) = client.signs.lost(asyncio.get_running_loop().time())
     assert (lost.plural, lost.over) == ("pods", True)
-    assert 1.0 <= lost.silent_s < 5.0
+    assert lost.silent_s >= 1.0
 
 
 async def test_without_the_silence_watchdog_a_half_open_watch_stays_blind():
@@ -206,14 +217,14 @@ async def test_when_one_watch_was_blind_those_that_are_as_silent_are_opened_anew
     book = WatchSigns(most_s=3600, grace_s=1.0, silence_s=3600.0)
     async with api, client_of(api, signs=book) as client:
         of_nodes = asyncio.create_task(anext(client.watch(NODES, resource_version="4")))
-        await asyncio.wait_for(asked.wait(), 10.0)
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
         book.most_s = 1
         of_pods = asyncio.create_task(collect(client, "4", 2))
-        found = await asyncio.wait_for(of_nodes, 10.0)
+        found = await asyncio.wait_for(of_nodes, PATIENCE_S)
         of_pods.cancel()
     assert isinstance(found, Upserted)
     assert found.object.metadata.name == "n"
-    assert client.signs.blind == 1
+    assert client.signs.blind >= 1  # that of the pods; the next one may be blind by now
 
 
 async def test_after_a_blind_watch_no_idle_connection_is_trusted_either():
@@ -294,9 +305,7 @@ async def test_without_counting_stuck_streams_a_bad_line_is_fetched_for_ever(mon
     monkeypatch.setattr(kube_watch, "STUCK_STREAMS", 1_000_000)
     script = stream(b'{"type": nonsense}\n')
     async with ScriptedApi().on("WATCH", PODS_PATH, script) as api, client_of(api) as client:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(client.watch(PODS, resource_version="4")), 0.5)
-    assert len(api.seen) > 3
+        await asked_more_than(3, api, client)
 
 
 async def test_a_line_without_end_is_not_kept_without_bound():
@@ -359,6 +368,4 @@ async def test_without_the_spin_guard_it_would(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kube_watch, "SPIN_GUARD_S", 0.0)
     policy = WatchPolicy(backoff_s=0.2, max_backoff_s=10.0)
     async with ScriptedApi().on("WATCH", PODS_PATH, stream()) as api, client_of(api, policy=policy) as client:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(client.watch(PODS, resource_version="4")), 0.5)
-    assert len(api.seen) > 5
+        await asked_more_than(7, api, client)

@@ -26,6 +26,7 @@ from shared.runtime.process.settings import load
 from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
+from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.scene import Scene
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "plugin"
@@ -41,7 +42,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     subprocess.run(
         [sys.executable, "-W", "ignore", "-c", build, "-q", "build", "--build-lib", str(target), "egg_info",
          "--egg-base", str(target)],
-        check=True, cwd=source, timeout=300,
+        check=True, cwd=source, timeout=PATIENCE_S,
     )  # fmt: skip
     before = dict(registry.HEURISTICS)
     sys.path.insert(0, str(target))

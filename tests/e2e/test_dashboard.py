@@ -49,7 +49,7 @@ async def pods_are_shown_and_explained(mesh: Mesh, tab: Any) -> None:
     page = tab.page
     await expect(page.locator(".map-under")).to_contain_text(f"{NODES} nodes")
     names = await add_pods(mesh, "web", 6)
-    await mesh.wait_bound(names, timeout_s=60)
+    await mesh.wait_bound(names)
     await page.get_by_role("link", name="default/web-3", exact=True).click()
     drawer = page.get_by_role("dialog", name="default/web-3")
     await expect(drawer).to_contain_text(re.compile("bound on node-\\d+"))
@@ -85,7 +85,7 @@ async def scheduling_is_paused_and_a_node_drained(mesh: Mesh, tab: Any) -> None:
     await expect(page.locator("[data-banner=paused]")).to_contain_text("firmware")
     waiting = await add_pods(mesh, "later", 1)
     await confirm(page, "Resume …", "Resume", "done")
-    await mesh.wait_bound(waiting, timeout_s=60)
+    await mesh.wait_bound(waiting)
     await expect(page.locator("[data-banner=paused]")).to_have_count(0)
     await tab.goto("#/nodes/node-4")
     await confirm(page, "Drain …", "Drain", "<b>disk</b>")
@@ -107,7 +107,7 @@ async def a_policy_is_compared_and_withdrawn(mesh: Mesh, tab: Any) -> None:
     # withdraw the candidate, and the comparison with it
     window = page.get_by_role("table", name="The last closed window")
     for round_number in range(20):
-        await mesh.wait_bound(await add_pods(mesh, f"batch{round_number}", WINDOW_PODS), timeout_s=60)
+        await mesh.wait_bound(await add_pods(mesh, f"batch{round_number}", WINDOW_PODS))
         for _ in range(2):  # the second answer was asked for after the window
             await page.wait_for_event("response", lambda answer: answer.url.endswith("/v1/policies"))
         if await window.count():
@@ -153,4 +153,4 @@ async def test_an_operator_explains_pauses_drains_switches_a_policy_and_watches_
             await expect(lost.page.locator("#banners")).to_contain_text("This coordinator does not answer.")
             link = lost.page.get_by_role("link", name=f"Open {standby}")
             await expect(link).to_have_attribute("href", f"{urls[standby]}/ui/")
-            await asyncio.wait_for(mesh.wait_bound(await add_pods(mesh, "after", 2), timeout_s=60), 60)
+            await asyncio.wait_for(mesh.wait_bound(await add_pods(mesh, "after", 2)), 60)

@@ -18,6 +18,7 @@ import structlog
 
 from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
+from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from shared.errors import StoreUnknown
 from shared.ports import CreateRevisionIs, Put
@@ -31,6 +32,7 @@ async def main() -> None:
     parser.add_argument("key")
     parser.add_argument("identity")
     parser.add_argument("--reckless", action="store_true")
+    parser.add_argument("--ttl", type=int, default=LeaseSettings().lease_ttl_s)
     options = parser.parse_args()
     settings = EtcdSettings(endpoints=(options.endpoint,))
     # Standard output is for the lines above.
@@ -45,6 +47,7 @@ async def main() -> None:
             thread,
             key=options.key,
             record=record,
+            settings=LeaseSettings.for_ttl(options.ttl),
             on_elected=lambda term: print("elected", term, flush=True),
             on_lost=lambda term, reason: print("lost", term, reason, flush=True),
             on_leader=lambda leader: print("sees", leader.term, flush=True) if leader is not None else None,

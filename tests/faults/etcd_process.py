@@ -13,8 +13,11 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
+from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 T = TypeVar("T")
+QUICK = {"fsync": False, "progress_interval_s": 0.2, "die_with_parent": True}
 
 
 class EtcdProcess:
@@ -28,7 +31,7 @@ class EtcdProcess:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="etcd", daemon=True)
         self._thread.start()
-        chosen = {"data_dir": data_dir, "fsync": False, "progress_interval_s": 0.2, "die_with_parent": True, **settings}
+        chosen = {"data_dir": data_dir, "client_port": free_port(), **QUICK, **settings}
         self._etcd = self._run(self._make(EmbeddedEtcdSettings(**chosen)))
 
     @staticmethod
@@ -36,7 +39,7 @@ class EtcdProcess:
         return EmbeddedEtcd(settings)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=PATIENCE_S)
 
     @property
     def endpoint(self) -> str:

@@ -12,10 +12,8 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import ssl
 import sys
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,13 +25,14 @@ import aiohttp
 
 from shared.hostport import join_host_port
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from tests.patience import PATIENCE_S
+from tests.ports import free_port
+from tests.process.fork_server import SERVICES, Forked, fork_server
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "twin-token-for-tests"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RESTART_S = 0.3
-START_S = 240.0
-"""Until everything runs and leads: a bound for a loaded machine, nothing that a test is about."""
 
 
 def _set() -> asyncio.Event:
@@ -51,7 +50,7 @@ class Running:
     log: Path
     environ: dict[str, str]
     """For it alone, from its next start on."""
-    process: asyncio.subprocess.Process | None = None
+    process: Forked | asyncio.subprocess.Process | None = None
     url: str = ""
     admin_url: str = ""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,24 +73,19 @@ def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = (), host: str =
     if members == 1:
         scheme = "https" if flags else "http"
         settings = EmbeddedEtcdSettings(
-            data_dir=folder, host=host, fsync=False, client_scheme=scheme, extra_flags=flags
+            data_dir=folder, host=host, client_port=free_port(), fsync=False, client_scheme=scheme, extra_flags=flags
         )
         return [EmbeddedEtcd(settings)]
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(2 * members)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        ports = [int(probe.getsockname()[1]) for probe in probes]
-    peers = [f"http://127.0.0.1:{port}" for port in ports[:members]]
+    peers = [f"http://127.0.0.1:{free_port()}" for _ in range(members)]
     everyone = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
     found = []
-    for number, (peer, port) in enumerate(zip(peers, ports[members:], strict=True)):
+    for number, peer in enumerate(peers):
         flags = (
             f"--name=m{number}", f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster={everyone}", "--heartbeat-interval=100", "--election-timeout=1000",
         )  # fmt: skip
         settings = EmbeddedEtcdSettings(
-            data_dir=folder / f"m{number}", client_port=port, fsync=False, extra_flags=flags
+            data_dir=folder / f"m{number}", client_port=free_port(), fsync=False, extra_flags=flags
         )
         found.append(EmbeddedEtcd(settings))
     return found
@@ -99,6 +93,9 @@ def etcd_of(folder: Path, members: int, flags: tuple[str, ...] = (), host: str =
 
 class Mesh:
     """``async with Mesh(tmp_path) as mesh``: everything runs and is ready."""
+
+    forks = False
+    """Whether services are forked from a process that has imported them: so for tests, while benches measure starts."""
 
     def __init__(
         self,
@@ -200,7 +197,7 @@ class Mesh:
             process.send_signal(signal.SIGCONT)
             process.send_signal(number)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 await process.wait()
         except TimeoutError:
             process.kill()
@@ -218,7 +215,7 @@ class Mesh:
         command = [sys.executable, "-m", f"services.{service}", *arguments]
         running = self.services[name] = Running(name, command, self.folder / f"{name}.log", environ or {})
         self._keepers.append(asyncio.create_task(self._keep(running)))
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(PATIENCE_S):
             await running.ready.wait()
         return running
 
@@ -227,9 +224,7 @@ class Mesh:
             running.ready.clear()
             environ = {**os.environ, "PYTHONPATH": str(ROOT), **self._environ, **running.environ}
             with running.log.open("ab") as log:
-                running.process = await asyncio.create_subprocess_exec(
-                    *running.arguments, stdout=asyncio.subprocess.PIPE, stderr=log, env=environ, cwd=ROOT
-                )
+                running.process = await self._process(running.arguments, log.fileno(), environ)
             running.starts += 1
             assert running.process.stdout is not None
             async for line in running.process.stdout:
@@ -245,6 +240,16 @@ class Mesh:
                 await asyncio.sleep(RESTART_S)
                 await running.may_start.wait()
 
+    async def _process(
+        self, command: list[str], stderr: int, environ: dict[str, str]
+    ) -> Forked | asyncio.subprocess.Process:
+        interpreter, flag, module, *arguments = command
+        if self.forks and (interpreter, flag) == (sys.executable, "-m") and module in SERVICES:
+            return await fork_server().start(module, arguments, stderr=stderr, environ=environ)
+        return await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environ, cwd=ROOT
+        )
+
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a service; it is started again when it ends."""
         os.kill(self.services[name].pid, number)
@@ -258,7 +263,7 @@ class Mesh:
 
     async def leader(self, service: str = "coordinator") -> str:
         """The name of the process that leads and has finished its takeover."""
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 for name, running in self.services.items():
                     if name.startswith(service) and running.ready.is_set():
@@ -327,14 +332,12 @@ class Mesh:
             items: list[dict[str, Any]] = (await response.json())["items"]
             return items
 
-    async def wait_bound(self, names: set[str], *, timeout_s: float) -> float:
-        """Seconds until all of these pods are bound."""
-        started = time.monotonic()
-        async with asyncio.timeout(timeout_s):
+    async def wait_bound(self, names: set[str]) -> None:
+        """Until all of these pods are bound."""
+        async with asyncio.timeout(PATIENCE_S):
             while True:
-                bound = {p["metadata"]["name"] for p in await self.pods() if p["spec"].get("nodeName")}
-                if names <= bound:
-                    return time.monotonic() - started
+                if names <= {p["metadata"]["name"] for p in await self.pods() if p["spec"].get("nodeName")}:
+                    return
                 await asyncio.sleep(0.02)
 
     def audit_entries(self) -> list[dict[str, Any]]:
@@ -346,7 +349,7 @@ class Mesh:
         this was asked. A namespace made now is the mark: lines are in order, so what is before it is whole."""
         name = f"audit-mark-{uuid.uuid4().hex}"
         await self.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 *lines, _ = self.audit.read_bytes().split(b"\n")  # the last one may be half a line
                 entries = [json.loads(line) for line in lines]

@@ -11,13 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 TOKENS = {role: f"{role}-token-0123456789" for role in ("viewer", "operator", "admin")}
-RECOVERY_S = 90.0
-"""A bound for a loaded machine; the figures are bench/chaos.py's."""
 
 
 class Asking:
@@ -35,7 +34,7 @@ class Asking:
 
     async def until(self, name: str, path: str, holds: Any) -> Any:
         """The first answer of ``name`` for which ``holds``; while it restarts or nobody leads, it is asked again."""
-        async with asyncio.timeout(RECOVERY_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     status, answer = await self.ask(name, "GET", path)
@@ -84,7 +83,7 @@ async def test_what_operators_said_holds_after_the_leader_is_killed(
 
         headers = {"Authorization": f"Bearer {TOKENS['viewer']}"}
         url = mesh.services[standby].admin_url + "/v1/decisions/stream"
-        async with mesh.session.get(url, headers=headers) as response, asyncio.timeout(RECOVERY_S):
+        async with mesh.session.get(url, headers=headers) as response, asyncio.timeout(PATIENCE_S):
             coming = events(response)
             kind, told = await anext(coming)
             assert (kind, told["id"]) == ("leader", leader)
@@ -108,10 +107,10 @@ async def test_what_operators_said_holds_after_the_leader_is_killed(
         # the one that was killed stands by now, and passes on
         await asking.until(leader, "/v1/leader", lambda answer: answer["id"] == standby)
         assert (await asking.ask(leader, "POST", "/v1/scheduling/resume", "operator"))[0] == 200
-        await mesh.wait_bound({"waits"}, timeout_s=RECOVERY_S)
+        await mesh.wait_bound({"waits"})
         for number in range(6):
             await mesh.add_pod(f"p{number}")
-        await mesh.wait_bound({f"p{number}" for number in range(6)}, timeout_s=RECOVERY_S)
+        await mesh.wait_bound({f"p{number}" for number in range(6)})
         assert {pod["spec"]["nodeName"] for pod in await mesh.pods()} == {"node-0", "node-2"}
         members = (await asking.ask(leader, "GET", "/v1/members"))[1]["items"]
         found = {(m["service"], m["id"]): m["leading"] for m in members if m["service"] == "coordinator"}

@@ -24,6 +24,7 @@ from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Decisions, Offer
 from shared.wire.records import AgentRecord, decode_record
 from tests.certificates import TestCa
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -58,7 +59,7 @@ async def agent(etcd: EmbeddedEtcd, *flags: str) -> AsyncIterator[tuple[asyncio.
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             line = (await process.stdout.readline()).decode().split()
         assert line[:3] == ["ready", "agent", "a1"]
         yield process, line[3]
@@ -85,9 +86,9 @@ async def test_an_agent_registers_answers_and_leaves_at_once_when_told(etcd: Emb
         assert (found.id, found.url, found.node, found.protocol) == ("a1", url, "n1", VERSION)
         term = await lead(etcd)
         with pytest.raises(PeerRejected) as forged:
-            await client.call(url, "/v1/offers", offer(term + 1), timeout_s=5)
+            await client.call(url, "/v1/offers", offer(term + 1), timeout_s=PATIENCE_S)
         assert forged.value.code == "stale_term"
-        answer = decode(await client.call(url, "/v1/offers", offer(term), timeout_s=5), Decisions)
+        answer = decode(await client.call(url, "/v1/offers", offer(term), timeout_s=PATIENCE_S), Decisions)
         assert (answer.term, answer.revision) == (term, 0)
         rss_kb = int((Path("/proc") / str(process.pid) / "statm").read_text().split()[1]) * 4
         assert rss_kb < 80_000_000 / 1024, "an agent is to stay within 80 MB"
@@ -99,7 +100,7 @@ async def test_an_agent_registers_answers_and_leaves_at_once_when_told(etcd: Emb
 
 async def test_a_second_agent_of_the_same_id_replaces_the_first_which_ends(etcd: EmbeddedEtcd) -> None:
     async with agent(etcd) as (first, _), agent(etcd) as (_, second_url):
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             _, error = await first.communicate()
         assert first.returncode == 2
         assert b"give each agent its own --id" in error
@@ -126,13 +127,13 @@ async def test_with_mutual_tls_only_a_coordinators_certificate_may_offer(etcd: E
             PeerClient(),
         )
         term = await lead(etcd)
-        answer = decode(await allowed.call(url, "/v1/offers", offer(term), timeout_s=5), Decisions)
+        answer = decode(await allowed.call(url, "/v1/offers", offer(term), timeout_s=PATIENCE_S), Decisions)
         assert answer.term == term
         with pytest.raises(PeerRejected) as refused:
-            await forbidden.call(url, "/v1/offers", offer(term), timeout_s=5)
+            await forbidden.call(url, "/v1/offers", offer(term), timeout_s=PATIENCE_S)
         assert refused.value.code == "forbidden"
         with pytest.raises(PeerError):
-            await nobody.call(url, "/v1/offers", offer(term), timeout_s=5)
+            await nobody.call(url, "/v1/offers", offer(term), timeout_s=PATIENCE_S)
         for client in (allowed, forbidden, nobody):
             await client.close()
 
@@ -152,7 +153,7 @@ async def test_bad_input_is_one_clear_line_and_exit_code_2(etcd: EmbeddedEtcd, f
         sys.executable, "-m", "services.agent", "--etcd", etcd.endpoint, *flags,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         _, error = await process.communicate()
     lines = [line for line in error.decode().splitlines() if not line.startswith("{")]
     assert process.returncode == 2

@@ -20,6 +20,7 @@ import yaml
 from shared.adapters.peers.credentials import TokenFile
 from shared.runtime.http.callers import check_role
 from tests.manifests.rendering import BUILDS, KUBECTL, NAMESPACE, ROOT, folder_of, rendered
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
@@ -62,7 +63,7 @@ def kubectl(twin: RunningTwin, tmp_path: Path) -> Kubectl:
     def call(*arguments: str, stdin: str | None = None) -> str:
         done = subprocess.run(
             [str(KUBECTL), "--kubeconfig", str(twin.kubeconfig), "--cache-dir", str(tmp_path / "cache"), *arguments],
-            input=stdin, capture_output=True, text=True, timeout=120, check=False,
+            input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
             env={**os.environ, "HOME": str(tmp_path)},
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

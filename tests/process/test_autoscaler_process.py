@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -19,7 +20,6 @@ Json = dict[str, Any]
 CRD = ROOT / "k8s/components/autoscaler/resilientautoscalers-crd.yaml"
 OBJECTS = "/apis/conclave.io/v1alpha1/namespaces/default/resilientautoscalers"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-PATIENCE_S = 60.0
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
 

@@ -8,12 +8,18 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 
 def bench(name: str, *arguments: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", f"bench.{name}", *arguments], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-m", f"bench.{name}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 
@@ -16,7 +18,7 @@ def test_every_gang_of_the_bench_is_whole_also_with_a_kill_in_the_middle(tmp_pat
     small = ("--nodes", "20", "--racks", "2", "--scale", "0.05", "--kill", "binder", "--json", str(out))
     done = subprocess.run(
         [sys.executable, "-m", "bench.gangs", "lone", "mixed", "750x4-racks", *small],
-        capture_output=True, text=True, timeout=200, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(out.read_text())["conclave"]

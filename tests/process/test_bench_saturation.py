@@ -14,21 +14,21 @@ from pathlib import Path
 import pytest
 
 from bench.stand.proc import descendants
-from tests.process.mesh import START_S
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 
 def mesh_below(pid: int) -> list[int]:
     """Everything that it started, once a process of each kind is there."""
-    until = time.monotonic() + START_S
+    until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         with contextlib.suppress(OSError, ValueError):  # one has just started, or ended
             found = descendants(pid)
             if {name.partition(" ")[0] for name in found.values()} >= {"services.cli", "etcd", "services.coordinator"}:
                 return [os.pidfd_open(one) for one in found]
         time.sleep(0.05)
-    raise AssertionError(f"within {START_S:g} s no mesh")
+    raise AssertionError(f"within {PATIENCE_S:g} s no mesh")
 
 
 SMALL = {
@@ -46,7 +46,7 @@ def test_a_bench_that_is_told_to_end_takes_its_cluster_and_its_mesh_along(tmp_pa
         try:
             started = mesh_below(bench.pid)
             bench.send_signal(signal.SIGTERM)
-            bench.wait(START_S)
+            bench.wait(PATIENCE_S)
             left = [one for one in started if not select.select([one], [], [], 0)[0]]
         finally:
             bench.kill()

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -48,7 +49,7 @@ async def told(*flags: str) -> str:
         sys.executable, "-m", "services.binder", *flags,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE_S):
         out, error = await process.communicate()
     lines = [line for line in error.decode().splitlines() if not line.startswith("{")]
     assert (process.returncode, out, len(lines)) == (2, b"", 1), error.decode()

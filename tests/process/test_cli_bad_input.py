@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 
 import pytest
+
+from tests.process.fork_server import CLI, fork_server
 
 pytestmark = pytest.mark.process
 
@@ -17,16 +18,7 @@ PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,100,1,0,0\n"
 
 def conclave(*arguments: str, cwd=None) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CONCLAVE_")}
-    return subprocess.run(
-        [sys.executable, "-m", "services.cli", *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-    )
+    return fork_server().run(CLI, arguments, environ=environment, cwd=cwd)
 
 
 def refused(*arguments: str, words: tuple[str, ...], cwd=None, code: int = 2) -> str:

@@ -19,12 +19,12 @@ from shared.runtime.records.admin import read_terms
 from shared.runtime.records.control import set_drained, set_paused
 from shared.runtime.records.settings import change_settings
 from shared.wire.keys import Keys
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh, bindings_per_uid
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 KEYS = Keys()
-PATIENCE_S = 120.0
 
 
 def now() -> dt.datetime:
@@ -81,7 +81,7 @@ async def test_a_pause_a_drain_and_settings_outlive_a_killed_leader(tmp_path: Pa
         first = await mesh.leader()
         await until_logged(mesh.services[first].log, '"node_drained"')
         await mesh.add_pod("before")
-        await mesh.wait_bound({"before"}, timeout_s=PATIENCE_S)
+        await mesh.wait_bound({"before"})
         await set_paused(store, KEYS, True, by="anna", reason="works", now=now())
         mesh.services[first].ended.clear()
         mesh.services[first].may_start.clear()  # else it may be back in time to win again
@@ -96,7 +96,7 @@ async def test_a_pause_a_drain_and_settings_outlive_a_killed_leader(tmp_path: Pa
         assert await mesh.leader() != first
         mesh.services[first].may_start.set()
         await set_paused(store, KEYS, False, by="anna", reason="", now=now())
-        await mesh.wait_bound(names, timeout_s=PATIENCE_S)
+        await mesh.wait_bound(names)
         assert set((await bound(mesh)).values()) == {"node-1"}, "the drained node got none"
         terms = await read_terms(store, KEYS)
         assert len({record.term for record in terms}) == len(terms) >= 2
@@ -143,7 +143,7 @@ async def test_a_rolling_restart_of_every_service_under_load_loses_no_pod(tmp_pa
         assert await mesh.leader() in services
         enough.set()
         await coming
-        await mesh.wait_bound(names, timeout_s=PATIENCE_S)
+        await mesh.wait_bound(names)
         given = bindings_per_uid(await mesh.audit_until_now())
         assert len(given) == len(names), "a pod was lost"
         assert all(len(nodes) == 1 for nodes in given.values()), "a pod was bound twice"

@@ -19,6 +19,7 @@ import pytest
 from shared.errors import ConfigError
 from shared.experiments.traces.workload import node_json, pod_json
 from shared.runtime.process.embedded_etcd import find_etcd
+from tests.patience import PATIENCE_S
 
 try:
     find_etcd()
@@ -38,7 +39,7 @@ def demo(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[s
         [*command, "--keep", str(tmp_path / "state"), *arguments],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PATIENCE_S,
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -48,7 +49,7 @@ def demo(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[s
 
 def audited(file: Path) -> dict:
     done = subprocess.run(
-        [*CONCLAVE, "audit", str(file), "--json"], capture_output=True, text=True, timeout=120, check=False
+        [*CONCLAVE, "audit", str(file), "--json"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     return json.loads(done.stdout)
 
@@ -115,7 +116,7 @@ def test_a_demo_of_latency_ends_clean_at_ctrl_c(tmp_path):
         children = children_of(run.pid)
         assert len(children) == 8  # etcd, the twin, 2 coordinators, 2 agents, 2 binders
         run.send_signal(signal.SIGINT)
-        assert run.wait(60) == 130
+        assert run.wait(PATIENCE_S) == 130
         assert "Traceback" not in run.stderr.read()
     finally:
         run.kill()
@@ -146,7 +147,7 @@ def test_a_demo_with_a_learned_policy_learns_while_it_runs(tmp_path):
 def test_a_demo_that_cannot_learn_says_so_before_it_starts(tmp_path, arguments, told):
     done = subprocess.run(
         [*CONCLAVE, "demo", "--json", str(tmp_path / "out.json"), *arguments],
-        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 2
     assert told in done.stderr
@@ -195,7 +196,7 @@ class Twin:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
     def unbound(self) -> int:
@@ -203,7 +204,7 @@ class Twin:
 
     def stop(self) -> None:
         self.process.terminate()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(PATIENCE_S) == 0
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -247,7 +248,11 @@ def test_up_says_ready_schedules_and_ends_with_nothing_left_behind(tmp_path, twi
         assert len(children) == 7  # etcd, 2 coordinators, 2 agents, 2 binders
         etcd = dict(part.split("=", 1) for part in ready.split()[1:])["etcd"]
         status = subprocess.run(
-            [*CONCLAVE, "status", "--etcd", etcd, "-o", "json"], capture_output=True, text=True, timeout=60, check=True
+            [*CONCLAVE, "status", "--etcd", etcd, "-o", "json"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
         )
         shown = json.loads(status.stdout)
         assert shown["coordinator"]["term"] > 0
@@ -258,13 +263,13 @@ def test_up_says_ready_schedules_and_ends_with_nothing_left_behind(tmp_path, twi
             twin.call("POST", "/api/v1/namespaces/default/pods", pod)
         other = pod_json("other", {"cpu": "100m"}, scheduler_name="somebody-else")
         twin.call("POST", "/api/v1/namespaces/default/pods", other)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while twin.unbound() > 1 and time.monotonic() < deadline:
             time.sleep(0.1)  # another process's state can only be polled
         assert twin.unbound() == 1
     finally:
         up.send_signal(signal.SIGTERM)
-        assert up.wait(30) == 0
+        assert up.wait(PATIENCE_S) == 0
         up.stdout.close()
         up.stderr.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)

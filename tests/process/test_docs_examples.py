@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import ROOT, RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
@@ -49,7 +50,7 @@ def kubectl(tmp_path: Path, twin: RunningTwin) -> Kubectl:
     def call(*arguments: str, stdin: str | None = None) -> str:
         done = subprocess.run(
             [str(KUBECTL), "--kubeconfig", str(twin.kubeconfig), "--cache-dir", str(tmp_path / "cache"), *arguments],
-            input=stdin, capture_output=True, text=True, timeout=60, env={**os.environ, "HOME": str(tmp_path)},
+            input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, "HOME": str(tmp_path)},
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -62,7 +63,7 @@ def test_every_example_is_accepted_with_strict_validation(kubectl: Kubectl) -> N
     for file in DEFINITIONS:
         kubectl("apply", "-f", str(file))
     for definition in ("podgroups.scheduling.x-k8s.io", "queues.conclave.io", "trainingjobs.conclave.io"):
-        kubectl("wait", f"crd/{definition}", "--for=condition=Established", "--timeout=20s")
+        kubectl("wait", f"crd/{definition}", "--for=condition=Established", f"--timeout={PATIENCE_S:.0f}s")
     for page in ACCEPTED:
         blocks = examples(page)
         assert blocks, page
@@ -89,7 +90,7 @@ def test_the_examples_are_scheduled_by_a_mesh(kubectl: Kubectl, twin: RunningTwi
     flags = ["--kubeconfig", str(twin.kubeconfig), "--keep", str(tmp_path / "mesh")]
     with running_mesh(*flags, "--coordinators", "1", "--binders", "1", "--agents", "1"):
         for job in jobs:
-            kubectl("wait", f"job/{job}", "--for=condition=complete", "--timeout=50s")
+            kubectl("wait", f"job/{job}", "--for=condition=complete", f"--timeout={PATIENCE_S:.0f}s")
     assert sorted(jobs) == ["sweep", "train", "transcribe"]
 
 
@@ -105,11 +106,11 @@ def running_mesh(*flags: str) -> Iterator[None]:
             assert line, "the mesh ended before it was ready"
         yield
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait(20)
+            process.wait(PATIENCE_S)
         process.stdout.close()
 
 

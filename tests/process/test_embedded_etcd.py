@@ -15,6 +15,7 @@ from shared.adapters.etcd.store import EtcdStore
 from shared.errors import ConfigError
 from shared.ports import Put
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings, find_etcd
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
 
@@ -82,7 +83,10 @@ async def test_an_idle_watch_is_told_the_revision_as_often_as_is_set(tmp_path: P
     async with EmbeddedEtcd(settings) as etcd:
         store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,)))
         written = await store.txn([], [Put("/elsewhere", b"")])
-        async with asyncio.timeout(120), aclosing(store.watch("/idle", start_revision=written.revision)) as batches:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            aclosing(store.watch("/idle", start_revision=written.revision)) as batches,
+        ):
             async for batch in batches:
                 if batch.revision >= written.revision:
                     break

@@ -159,7 +159,7 @@ async def test_a_mesh_with_a_user_per_service_binds_pods(tmp_path: Path, pki: Pk
         names = {f"p-{number}" for number in range(20)}
         for name in sorted(names):
             await mesh.add_pod(name)
-        await mesh.wait_bound(names, timeout_s=90)
+        await mesh.wait_bound(names)
         for running in mesh.services.values():
             assert "permission denied" not in running.log.read_text(), running.name
 

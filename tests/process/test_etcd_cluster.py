@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, aclosing
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -16,28 +15,20 @@ from shared.errors import StoreUnknown
 from shared.ports import CreateRevisionIs, Put, WatchBatch
 from tests.faults.etcd_process import EtcdProcess
 from tests.faults.watch_checks import check_atomic, check_bookmarkable, check_ordered, check_reliable, check_unique
+from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
-
-PATIENCE_S = 60.0
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 @pytest.fixture
 async def members(tmp_path: Path) -> AsyncIterator[list[EtcdProcess]]:
-    peers = [f"http://127.0.0.1:{port}" for port in free_ports(3)]
+    peers = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
     everyone = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
     made = [
         EtcdProcess(
             tmp_path / f"m{number}",
-            client_port=port,
+            client_port=free_port(),
             extra_flags=(
                 f"--name=m{number}",
                 f"--listen-peer-urls={peer}",
@@ -47,7 +38,7 @@ async def members(tmp_path: Path) -> AsyncIterator[list[EtcdProcess]]:
                 "--election-timeout=1000",
             ),
         )
-        for number, (peer, port) in enumerate(zip(peers, free_ports(3), strict=True))
+        for number, peer in enumerate(peers)
     ]
     # A member is healthy only once there is a quorum, so they start together.
     await asyncio.gather(*(asyncio.to_thread(member.start) for member in made))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -19,10 +17,10 @@ from shared.ports import CreateRevisionIs, Put, WatchBatch
 from tests.faults.etcd_process import EtcdProcess
 from tests.faults.tcp_proxy import TcpProxy
 from tests.faults.watch_checks import check_atomic, check_ordered, check_reliable, check_unique
+from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
-
-PATIENCE_S = 90.0
 
 
 @pytest.fixture
@@ -81,6 +79,13 @@ async def put_until_known(store: EtcdStore, key: str, value: bytes) -> int:
                 await asyncio.sleep(0.05)
 
 
+async def ends_unknown(call: Awaitable[object]) -> None:
+    """By its own deadline: nothing else would end it."""
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(StoreUnknown):
+            await call
+
+
 class Recorder:
     """Collects a watch in the background."""
 
@@ -133,10 +138,7 @@ async def test_calls_on_a_dead_etcd_end_by_their_deadline_as_unknown(etcd, store
     await store.get("/k")
     await asyncio.to_thread(etcd.kill)
     for call in (store.get("/k", timeout_s=0.5), store.txn([], [Put("/k", b"")], timeout_s=0.5)):
-        began = time.monotonic()
-        with pytest.raises(StoreUnknown):
-            await call
-        assert time.monotonic() - began < 1.5
+        await ends_unknown(call)
 
 
 async def test_calls_on_a_paused_etcd_end_by_their_deadline_as_unknown(etcd, store):
@@ -150,10 +152,7 @@ async def test_calls_on_a_paused_etcd_end_by_their_deadline_as_unknown(etcd, sto
         store.list_prefix("/", timeout_s=0.5),
     )
     for call in calls:
-        began = time.monotonic()
-        with pytest.raises(StoreUnknown):
-            await call
-        assert time.monotonic() - began < 1.5
+        await ends_unknown(call)
     etcd.resume()
     assert await store.keep_alive(7) == 0
 
@@ -173,11 +172,11 @@ async def test_a_watch_goes_on_after_a_paused_etcd_resumes(etcd, store, given_up
 
 
 async def test_leases_survive_a_restart_of_etcd_that_is_shorter_than_their_ttl(etcd, store):
-    grant = await store.grant_lease(10)
+    grant = await store.grant_lease(60)
     await store.txn([], [Put("/k", b"", grant.lease_id)])
     await asyncio.to_thread(etcd.kill)
     await asyncio.to_thread(etcd.start)
-    assert await store.keep_alive(grant.lease_id, timeout_s=5) == grant.ttl_s
+    assert await store.keep_alive(grant.lease_id, timeout_s=PATIENCE_S) == grant.ttl_s
     assert await store.get("/k") is not None
 
 
@@ -192,7 +191,7 @@ async def test_a_store_restored_from_the_past_is_refused(etcd, tmp_path, store):
     await asyncio.to_thread(other.start)
     try:
         with pytest.raises(StoreRolledBack):
-            await store.get("/w/1", timeout_s=5)
+            await store.get("/w/1", timeout_s=PATIENCE_S)
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(StoreRolledBack):
                 await recorder.task
@@ -233,7 +232,7 @@ async def test_no_write_is_repeated_by_the_adapter(store, proxy, proxied, monkey
         monkeypatch.setattr(EtcdConnection, "unary", repeating)
     before = (await store.list_prefix("/k")).revision
     proxy.drop_replies = True
-    writing = asyncio.create_task(proxied.txn([], [Put("/k", b"again")], timeout_s=5))
+    writing = asyncio.create_task(proxied.txn([], [Put("/k", b"again")], timeout_s=PATIENCE_S))
     async with asyncio.timeout(PATIENCE_S):
         while await store.get("/k") is None:
             continue
@@ -309,17 +308,13 @@ def forked_child() -> tuple[int, bytes]:
 # --- several endpoints ------------------------------------------------------------------------------------------
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-async def test_a_dead_first_endpoint_costs_one_attempt(etcd):
-    store = EtcdStore(EtcdSettings(endpoints=(f"127.0.0.1:{unused_port()}", etcd.endpoint)))
-    began = time.monotonic()
+async def test_a_dead_first_endpoint_costs_one_attempt(etcd, monkeypatch):
+    leave = EtcdConnection.leave
+    store = EtcdStore(EtcdSettings(endpoints=(f"127.0.0.1:{free_port()}", etcd.endpoint)))
+    left: list[Member] = []
+    monkeypatch.setattr(EtcdConnection, "leave", lambda self, member: (left.append(member), leave(self, member)))
     assert (await store.txn([CreateRevisionIs("/k", 0)], [Put("/k", b"")])).succeeded
-    assert time.monotonic() - began < 1.0
+    assert len(left) == 1
     await store.close()
 
 
@@ -331,7 +326,7 @@ async def test_a_silent_first_endpoint_is_left_within_a_reads_deadline(etcd, pro
     first = await put_until_known(store, "/w/1", b"")
     await recorder.reach(first)
     proxy.blackhole(True)
-    assert await store.get("/w/1", timeout_s=2) is not None
+    assert await store.get("/w/1", timeout_s=PATIENCE_S) is not None
     second = await put_until_known(store, "/w/2", b"")
     await recorder.reach(second)
     await recorder.stop()
@@ -351,14 +346,14 @@ async def test_a_closed_store_refuses(etcd):
 
 
 async def test_renewals_go_on_over_a_broken_stream_and_never_take_anothers_answer(proxy, proxied):
-    long, short = await proxied.grant_lease(60), await proxied.grant_lease(10)
+    long, short = await proxied.grant_lease(600), await proxied.grant_lease(60)
     for _ in range(3):
-        assert await proxied.keep_alive(long.lease_id) == 60
+        assert await proxied.keep_alive(long.lease_id) == 600
         proxy.reset()
-        assert await proxied.keep_alive(short.lease_id) == 10
+        assert await proxied.keep_alive(short.lease_id) == 60
         # An answer that comes too late for its own renewal must not be taken for the next one's.
         proxy.latency_s = 0.4
         with pytest.raises(StoreUnknown):
             await proxied.keep_alive(long.lease_id, timeout_s=0.3)
         proxy.latency_s = 0.0
-        assert await asyncio.gather(proxied.keep_alive(short.lease_id), proxied.keep_alive(long.lease_id)) == [10, 60]
+        assert await asyncio.gather(proxied.keep_alive(short.lease_id), proxied.keep_alive(long.lease_id)) == [60, 600]

@@ -19,6 +19,7 @@ from shared.adapters.etcd.store import EtcdStore
 from shared.errors import StoreFull
 from shared.ports import Put
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh, bindings_per_uid
 
 QUOTA = 4 << 20
@@ -41,16 +42,13 @@ async def fill(endpoint: str) -> None:
     raise AssertionError("etcd did not fill")
 
 
-async def until(look: Callable[[], Any], *, timeout_s: float = 60.0) -> Any:
+async def until(look: Callable[[], Any]) -> Any:
     """The first true answer of ``look``, a coroutine function."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
-    found = await look()
-    while not found and loop.time() < deadline:
-        await asyncio.sleep(0.2)
-        found = await look()
-    assert found
-    return found
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if found := await look():
+                return found
+            await asyncio.sleep(0.2)
 
 
 def steps() -> list[str]:
@@ -75,7 +73,7 @@ async def full(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         names = {f"before-{number}" for number in range(5)}
         for name in sorted(names):
             await mesh.add_pod(name)
-        await mesh.wait_bound(names, timeout_s=60)
+        await mesh.wait_bound(names)
         await fill(mesh.etcd.endpoint)
         yield mesh
 
@@ -107,7 +105,7 @@ async def test_a_full_etcd_is_told_and_the_runbook_word_by_word_brings_every_pod
     script = "set -eu\n" + "\n".join(steps()).replace("URL", full.etcd.endpoint)
     done = await asyncio.create_subprocess_exec("sh", "-c", script)
     assert await done.wait() == 0
-    await full.wait_bound(after, timeout_s=120)
+    await full.wait_bound(after)
     bound = bindings_per_uid(await full.audit_until_now())
     assert len(bound) == 10
     assert all(len(nodes) == 1 for nodes in bound.values())
@@ -123,5 +121,5 @@ async def test_a_mesh_makes_room_in_an_etcd_of_its_own_also_when_its_leader_is_k
     full.kill(await full.leader())
     for name in sorted(after):
         await full.add_pod(name)
-    await full.wait_bound(after, timeout_s=180)
+    await full.wait_bound(after)
     assert await until(lambda: well(full))

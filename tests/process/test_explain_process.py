@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 from tests.process.twin_process import TOKEN, RunningTwin, running_twin
 
@@ -25,7 +26,7 @@ async def explain(*arguments: str) -> tuple[int, str, str]:
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
@@ -41,7 +42,7 @@ def owned_pod(name: str) -> dict[str, Any]:
 def create_pod(twin: RunningTwin, pod: dict[str, Any]) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     url = f"{twin.url}/api/v1/namespaces/default/pods"
-    urllib.request.urlopen(urllib.request.Request(url, json.dumps(pod).encode(), headers), timeout=30).close()
+    urllib.request.urlopen(urllib.request.Request(url, json.dumps(pod).encode(), headers), timeout=PATIENCE_S).close()
 
 
 async def test_a_deployment_is_explained_by_the_pod_that_has_waited_longest_where_there_is_no_mesh(
@@ -70,11 +71,11 @@ async def test_the_mesh_says_why_and_so_do_the_rules_alone_where_there_is_none(t
         await mesh.add_nodes(2)
         await mesh.add_pod("fits")
         await mesh.add_pod("big", cpu="6")
-        await mesh.wait_bound({"fits"}, timeout_s=30)
+        await mesh.wait_bound({"fits"})
         asked = ["--server", mesh.services[await mesh.leader()].admin_url, "--token-file", str(token)]
 
         answer: dict[str, Any] = {}
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while (answer.get("queue") or {}).get("place") != "unschedulable":
                 code, out, err = await explain("default/big", *asked, "-o", "json")
                 assert code == 0, err

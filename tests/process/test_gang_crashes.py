@@ -20,13 +20,13 @@ from shared.runtime.process.failpoints import VARIABLE
 from shared.wire.codec import MEDIA_TYPE, decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Gang, Outcome, Placement, Plan, PlanResult
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh, bindings_per_uid
 from tests.process.test_binder_process import intents_left
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 MEMBERS = 8
-WAIT_S = 90.0
 
 
 async def take_the_lead(store: EtcdStore) -> int:
@@ -50,7 +50,7 @@ async def plan_for(mesh: Mesh, term: int) -> Plan:
 
 async def told(mesh: Mesh, plan: Plan) -> PlanResult:
     """The plan's answer, from whichever binder leads; asked until one gives it, as a coordinator does."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             for name in ("binder-0", "binder-1"):
                 url = mesh.services[name].url + "/v1/plans"
@@ -79,11 +79,11 @@ async def test_a_binder_killed_at_a_step_of_a_gang_is_succeeded_and_the_gang_bou
         try:
             plan = await plan_for(mesh, await take_the_lead(store))
             first = await told(mesh, plan)
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await mesh.services["binder-0"].ended.wait()
             assert mesh.services["binder-0"].codes == [-signal.SIGKILL]
             assert {result.outcome for result in first.results} <= {Outcome.BOUND, Outcome.UNRESOLVED}
-            await mesh.wait_bound({f"pod-{number}" for number in range(MEMBERS)}, timeout_s=WAIT_S)
+            await mesh.wait_bound({f"pod-{number}" for number in range(MEMBERS)})
             assert await mesh.leader("binder") == "binder-1"
             assert await intents_left(mesh) == 0
         finally:

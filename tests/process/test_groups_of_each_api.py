@@ -13,6 +13,7 @@ import pytest
 import yaml
 import yarl
 
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 from tests.scenarios.world import Json, World
 
@@ -40,10 +41,10 @@ async def cluster(folder: Path, release: str) -> AsyncIterator[World]:
             await asyncio.gather(watching, return_exceptions=True)
 
 
-async def shown(world: World, collection: str, reached: Callable[[Json], Any], *, within_s: float = 40) -> Json:
+async def shown(world: World, collection: str, reached: Callable[[Json], Any]) -> Json:
     """The first object that a watch shows as ``reached`` wants it."""
     url = f"{world.mesh.api_url}{collection}?watch=1"
-    async with asyncio.timeout(within_s), world.mesh.session.get(yarl.URL(url, encoded=True)) as stream:
+    async with asyncio.timeout(PATIENCE_S), world.mesh.session.get(yarl.URL(url, encoded=True)) as stream:
         async for line in stream.content:
             event = json.loads(line)
             if event["type"] in ("ADDED", "MODIFIED") and reached(event["object"]):
@@ -110,5 +111,5 @@ async def test_gangs_by_label_and_by_namespace_are_bound_and_a_group_of_groups_i
         told = await shown(world, groups, condition("PodGroupInitiallyScheduled", "False"))
         assert "CompositePodGroup is not supported" in told["status"]["conditions"][0]["message"]
         await shown(world, "/api/v1/namespaces/wants-gangs/pods", lambda pod: pod["spec"].get("nodeName"))
-        await shown(world, PLUGINS, lambda o: (o.get("status") or {}).get("phase") == "Scheduled", within_s=90)
+        await shown(world, PLUGINS, lambda o: (o.get("status") or {}).get("phase") == "Scheduled")
         await world.until(lambda c: all(c.bound(name) for name in names), within_s=20, what="the label counts")

@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from shared.model.pod import CAUSE_ANNOTATION
 from shared.runtime.observe.hops import PARENTS
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
 from tests.scenarios.world import World
 
@@ -65,7 +66,7 @@ async def test_one_cause_id_leads_through_logs_pod_event_and_trace(tmp_path: Pat
                 cause = pod["metadata"]["annotations"][CAUSE_ANNOTATION]
                 term, _, unit = cause.partition("-")
                 trace = f"{int(term, 16):016x}{int(unit, 16):016x}"
-                async with asyncio.timeout(120), collector.came:
+                async with asyncio.timeout(PATIENCE_S), collector.came:
                     await collector.came.wait_for(lambda: len(collector.spans.get(trace, ())) >= len(PARENTS))
                 events = await world.call("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
             finally:

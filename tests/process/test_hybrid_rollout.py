@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from shared.model.pod import POLICY_ANNOTATION
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT, Mesh, bindings_per_uid
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 SECRET = "a-token-for-this-test"
-PATIENCE_S = 60.0
 MIXTURE, OTHER = "kube-default=0.7,frag=0.3", "kube-default=0.4,frag=0.6"
 
 
@@ -58,7 +58,7 @@ class Operator:
         names = {f"{name}-{number}" for number in range(count)}
         for one in sorted(names):
             await self.mesh.add_pod(one)
-        await self.mesh.wait_bound(names, timeout_s=PATIENCE_S)
+        await self.mesh.wait_bound(names)
         self.pods |= names
         return {
             pod["metadata"]["annotations"][POLICY_ANNOTATION]

@@ -50,7 +50,7 @@ async def places_pods(mesh: Mesh, count: int = 12) -> None:
     await mesh.add_nodes(4)
     names = {f"p-{number}" for number in range(count)}
     await asyncio.gather(*(mesh.add_pod(name) for name in names))
-    await mesh.wait_bound(names, timeout_s=60)
+    await mesh.wait_bound(names)
     bound = bindings_per_uid(await mesh.audit_until_now())
     assert len(bound) == count
     assert all(len(nodes) == 1 for nodes in bound.values())

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from shared.jobs.history import parse_history
+from tests.ports import free_port
 from tests.process.mesh import ROOT, Mesh
 
 pytest.importorskip("torch", reason="torch is not installed: nothing is trained")
 
-from tests.process.test_training_jobs import CRD, FAST, JOBS, WITHIN_S, Cluster, free_port, training_job
+from tests.patience import PATIENCE_S
+from tests.process.test_training_jobs import CRD, FAST, JOBS, Cluster, training_job
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -36,7 +38,7 @@ async def lines(path: Path, count: int) -> None:
     def written() -> int:
         return path.read_text().count("\n") if path.exists() else 0
 
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(PATIENCE_S):
         while written() < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

@@ -27,6 +27,7 @@ from shared.ports import BindRequest
 from shared.runtime.kube.reflector import Reflector, Synced
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 from shared.runtime.process.service import boottime
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
@@ -43,14 +44,14 @@ def running_twin(file: Path, port: int = 0) -> Iterator[subprocess.Popen[str]]:
     )
     assert process.stdout is not None
     try:
-        ready, _, _ = select.select([process.stdout], [], [], 60)
+        ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
         assert ready, "the twin did not start within 60 s"
         line = process.stdout.readline()
         assert line.startswith("serving "), line
         yield process
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
         process.stdout.close()
 
 
@@ -210,7 +211,7 @@ async def test_the_reflector_sees_every_change_and_a_throttled_watch_loses_none(
     await inject(client, {"kind": "throttle", "method": "GET", "path": "/pods", "count": 2, "retry_after_s": 0})
     reflector = Reflector(client, PODS, backoff_s=0.01)
     seen: list[str] = []
-    async with asyncio.timeout(120), contextlib.aclosing(reflector.batches()) as batches:
+    async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
         async for batch in batches:
             for item in batch:
                 if isinstance(item, Synced):
@@ -238,7 +239,7 @@ async def test_a_server_killed_and_back_without_its_memory_is_told_as_deletions(
         for number in range(20):
             await create_pod(client, f"lost-{number}")
         reflector = Reflector(client, PODS, backoff_s=0.05)
-        async with asyncio.timeout(60), contextlib.aclosing(reflector.batches()) as batches:
+        async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
             async for batch in batches:
                 gone |= {item.object.metadata.name for item in batch if isinstance(item, Deleted)}
                 if any(isinstance(item, Synced) for item in batch):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.delayed_net import WORLD, DelayedNet, unavailable
 from tests.process.mesh import ROOT, TOKEN, Mesh, Running
-from tests.process.test_sensors import PATIENCE_S, TARGETS, pod, until
+from tests.process.test_sensors import TARGETS, pod, until
 
 pytestmark = [
     pytest.mark.process,
@@ -118,14 +118,14 @@ async def placed_by_latency(mesh: Mesh, net: DelayedNet) -> None:
     assert all(apart[name]["nodes"] >= 0.5 * APART_S * 1000 for name in AGENTS)
 
     await mesh.create("/api/v1/namespaces/default/pods", pod("before", hard_ms=LIMIT_MS))
-    await mesh.wait_bound({"before"}, timeout_s=PATIENCE_S)
+    await mesh.wait_bound({"before"})
     assert await node_of(mesh, "before") == "agent-0"
 
     net.between(AGENTS["agent-0"], SHOP, FAR_S)
     net.between(AGENTS["agent-1"], SHOP, NEAR_S)
     await until(measured, lambda found: is_near("agent-1", "agent-0", found))
     await mesh.create("/api/v1/namespaces/default/pods", pod("after", hard_ms=LIMIT_MS))
-    await mesh.wait_bound({"after"}, timeout_s=PATIENCE_S)
+    await mesh.wait_bound({"after"})
     assert await node_of(mesh, "after") == "agent-1", "the first decision after the change"
 
     assert "beyond the hard limit" in (await mesh.get("coordinator-0", "/v1/explain/default/before"))["summary"]

@@ -6,19 +6,19 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.etcd_process import EtcdProcess
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.etcd, pytest.mark.process]
 
 KEY = "/conclave/v1/coordinator/leader"
-PATIENCE_S = 90.0
-TTL_S = 3.0
+FOR_EVER = ("--ttl", "600")
+"""A lease that no test outlives: who waited for its end would wait in vain."""
 TURNS = 6
 """Of a candidate's loop, some 0.05 s each."""
 
@@ -95,39 +95,30 @@ async def candidates(etcd: EtcdProcess) -> AsyncIterator[Candidates]:
         await candidate.end()
 
 
-async def test_after_kill_9_a_successor_writes_within_the_ttl_and_a_second(candidates):
+async def test_after_kill_9_a_successor_writes_under_a_higher_term(candidates):
     leader = await candidates.start("a")
     term = await leader.wait("wrote")
     standby = await candidates.start("b")
     assert await standby.wait("sees") == term
-    began = time.monotonic()
     leader.send(signal.SIGKILL)
     assert await standby.wait("wrote") > term
-    took_s = time.monotonic() - began
-    print(f"recovery_s={took_s:.2f}")
-    assert took_s < TTL_S + 1.5
 
 
-async def test_after_sigterm_a_successor_writes_within_a_second(candidates):
-    leader = await candidates.start("a")
+async def test_after_sigterm_a_successor_writes_without_waiting_for_the_lease_to_end(candidates):
+    leader = await candidates.start("a", *FOR_EVER)
     term = await leader.wait("wrote")
-    standby = await candidates.start("b")
+    standby = await candidates.start("b", *FOR_EVER)
     assert await standby.wait("sees") == term
-    began = time.monotonic()
     leader.send(signal.SIGTERM)
-    await standby.wait("wrote")
-    took_s = time.monotonic() - began
-    print(f"recovery_s={took_s:.2f}")
-    assert took_s < 1.0
+    assert await standby.wait("wrote") > term
     assert await asyncio.wait_for(leader.process.wait(), PATIENCE_S) == 0
 
 
 async def test_a_killed_leader_that_restarts_in_its_place_leads_without_waiting(candidates):
-    leader = await candidates.start("a")
+    leader = await candidates.start("a", *FOR_EVER)
     term = await leader.wait("wrote")
     await leader.end()
-    again = await candidates.start("a")
-    # Python's start takes most of it; the former lease has seconds left.
+    again = await candidates.start("a", *FOR_EVER)
     assert await again.wait("wrote") > term
 
 
@@ -145,9 +136,8 @@ async def test_a_leader_paused_beyond_its_ttl_writes_nothing_under_its_old_term(
     assert await leader.wait("lost", after=0) == term
     # Turns that come after it heard: each one is a chance to do wrong.
     await leader.wait("fenced" if reckless else "idle", after=seen, times=TURNS)
-    # What was in flight when it was stopped had been answered before the successor was elected.
-    late = [line for line in leader.lines[seen + 1 :] if line == ("wrote", term)]
-    assert late == []
+    # What was in flight when it was stopped had been answered before the successor was elected; it is told only now.
+    assert leader.lines[seen:].count(("wrote", term)) <= 1
     assert ("lost", successor_term) not in standby.lines
 
 

@@ -18,6 +18,7 @@ from shared.ports import Put
 from shared.runtime.process.embedded_etcd import EmbeddedEtcd, EmbeddedEtcdSettings
 from shared.wire.keys import Keys
 from shared.wire.records import AgentRecord, encode_record
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -53,7 +54,7 @@ async def test_an_expired_certificate_is_one_line_in_the_log_and_in_status(tmp_p
         )  # fmt: skip
         try:
             assert process.stdout is not None
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await process.stdout.readline()).startswith(b"ready agent")
                 # the warning is written into the registration right after it
                 while "warning: agent a-0" not in (told := await status(etcd)):

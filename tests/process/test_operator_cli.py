@@ -25,6 +25,7 @@ from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
 from shared.runtime.records.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -44,9 +45,9 @@ class Operated:
     store: EtcdStore
     loop: asyncio.AbstractEventLoop
 
-    def do(self, work: Coroutine[Any, Any, T], *, timeout_s: float = 90) -> T:
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something of the mesh."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout_s)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     def conclave(self, *arguments: str) -> tuple[int, str, str]:
         """(exit code, stdout, stderr)."""
@@ -90,7 +91,7 @@ def operated(tmp_path_factory: pytest.TempPathFactory, loop: asyncio.AbstractEve
     """One mesh for all tests here: starting it takes longer than they do."""
     folder = tmp_path_factory.mktemp("operated")
     opened = AsyncExitStack()
-    found = asyncio.run_coroutine_threadsafe(_operated(folder, opened), loop).result(180)
+    found = asyncio.run_coroutine_threadsafe(_operated(folder, opened), loop).result(PATIENCE_S)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONCLAVE_CONTEXTS", str(folder / "contexts.toml"))
         for name in ("CONCLAVE_SERVER", "CONCLAVE_TOKEN_FILE"):
@@ -115,7 +116,7 @@ async def _operated(folder: Path, opened: AsyncExitStack) -> Operated:
     for name in ("web-0", "web-1"):
         await mesh.add_pod(name)
     await mesh.add_pod("big", cpu="9")
-    await mesh.wait_bound({"web-0", "web-1"}, timeout_s=60)
+    await mesh.wait_bound({"web-0", "web-1"})
     return Operated(mesh, folder, store, asyncio.get_running_loop())
 
 
@@ -171,14 +172,14 @@ def test_pausing_and_draining_stop_new_pods_until_resumed(operated: Operated) ->
     while not operated.found("pending-pods", "--place", "active"):
         pass
     assert operated.done("resume") == "scheduling is on\n"
-    operated.do(mesh.wait_bound({"later"}, timeout_s=30))
+    operated.do(mesh.wait_bound({"later"}))
 
     done = operated.found("drain", "node-0", "node-1", "--reason", "disk")
     assert [(node["name"], node["drained"]["reason"]) for node in done] == [("node-0", "disk"), ("node-1", "disk")]
     while len(operated.found("nodes", "--drained")) != 2:
         pass
     operated.do(mesh.add_pod("elsewhere"))
-    operated.do(mesh.wait_bound({"elsewhere"}, timeout_s=30))
+    operated.do(mesh.wait_bound({"elsewhere"}))
     (placed,) = (pod for pod in operated.do(mesh.pods()) if pod["metadata"]["name"] == "elsewhere")
     assert placed["spec"]["nodeName"] == "node-2"
     code, out, error = operated.conclave("resume", "node-0", "nowhere", "node-1")
@@ -261,7 +262,7 @@ def test_a_role_may_do_no_more_than_it_says(operated: Operated) -> None:
 
 def test_following_survives_the_leaders_death(operated: Operated) -> None:
     """``decisions --watch`` finds the next leader through the context, which is read again for each try."""
-    operated.do(_follow(operated), timeout_s=120)
+    operated.do(_follow(operated))
     assert len(operated.found("status")["terms"]) >= 2
 
 

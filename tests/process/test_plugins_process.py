@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -24,7 +25,9 @@ def installed(folder: Path) -> Path:
     build = "import setuptools; setuptools.setup()"
     command = ["build", "--build-lib", str(target), "egg_info", "--egg-base", str(target)]
     target.mkdir()
-    subprocess.run([sys.executable, "-W", "ignore", "-c", build, "-q", *command], check=True, cwd=source, timeout=300)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", build, "-q", *command], check=True, cwd=source, timeout=PATIENCE_S
+    )
     return target
 
 
@@ -40,13 +43,13 @@ async def test_a_mesh_places_by_a_users_policy_and_leaves_out_an_agent_without_h
         names = {f"p{number}" for number in range(6)}
         for name in names:
             await mesh.add_pod(name)
-        await mesh.wait_bound(names, timeout_s=60)
+        await mesh.wait_bound(names)
         pods = [pod for pod in await mesh.pods() if pod["metadata"]["name"] in names]
         assert {pod["metadata"]["annotations"]["conclave.io/policy"] for pod in pods} == {"example-fullest@1"}
         assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
 
         await mesh.start("bare", "agent", ["--etcd", mesh.etcd.endpoint, "--id", "bare"])
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             log = mesh.folder / "coordinator-0.log"
             while "agent_filters_differ" not in log.read_text():  # noqa: ASYNC110  the log of another process tells
                 await asyncio.sleep(0.1)

@@ -27,6 +27,7 @@ from shared.runtime.records.policies import (
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyRef
 from tests.marl_weights import weights
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -58,7 +59,7 @@ async def conclave(*arguments: str) -> tuple[int, str, str]:
         sys.executable, "-m", "services.cli", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         out, error = await process.communicate()
     return process.returncode or 0, out.decode(), error.decode()
 

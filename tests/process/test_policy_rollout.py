@@ -24,6 +24,7 @@ from shared.runtime.records.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 from tests.marl_weights import weights
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh, bindings_per_uid
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -31,7 +32,6 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 KEYS = Keys()
 QUICK = ["--rollout-window-s", "0.5", "--rollout-min-samples", "6", "--rollout-good-windows", "2"]
 AUTO = ["--rollout-promotion", "auto"]
-PATIENCE_S = 120.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -112,7 +112,7 @@ class Rollouts:
         }
 
     async def all_bound_once(self) -> None:
-        await self.mesh.wait_bound(self.names, timeout_s=PATIENCE_S)
+        await self.mesh.wait_bound(self.names)
         nodes = bindings_per_uid(await self.mesh.audit_until_now())
         assert all(len(given) == 1 for given in nodes.values())
 

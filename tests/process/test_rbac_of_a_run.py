@@ -23,6 +23,7 @@ import yarl
 from services.twin.kubeconfig import kubeconfig_text
 from tests.manifests.rbac_rules import grants, mismatches, words
 from tests.manifests.rendering import KUBECTL, NAMESPACE, ROOT, folder_of, rendered
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
 from tests.scenarios.world import MERGE, Json, World
 
@@ -93,12 +94,10 @@ async def volumes(world: World) -> None:
         )
 
 
-async def shown(
-    world: World, collection: str, name: str, reached: Callable[[Json], Any], *, within_s: float = 30
-) -> None:
+async def shown(world: World, collection: str, name: str, reached: Callable[[Json], Any]) -> None:
     """Until a watch shows the object as ``reached`` wants it."""
     url = f"{world.mesh.api_url}{collection}?watch=1&fieldSelector=metadata.name%3D{name}"
-    async with asyncio.timeout(within_s), world.mesh.session.get(yarl.URL(url, encoded=True)) as stream:
+    async with asyncio.timeout(PATIENCE_S), world.mesh.session.get(yarl.URL(url, encoded=True)) as stream:
         async for line in stream.content:
             event = json.loads(line)
             if event["type"] in ("ADDED", "MODIFIED") and reached(event["object"]):
@@ -141,7 +140,7 @@ async def training(world: World) -> None:
     await world.call("PATCH", "/api/v1/namespaces/default/pods/elastic-worker-0/status", failed, MERGE)
     await shown(world, path, "elastic", lambda o: o["status"]["phase"] == "Failed")
     groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while any(o["metadata"]["name"] == "elastic" for o in (await world.call("GET", groups))["items"]):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 

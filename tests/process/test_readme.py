@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -33,7 +34,7 @@ def test_every_line_of_more_of_it_works_in_a_fresh_clone(tmp_path: Path) -> None
     for _, *words in commands:
         done = subprocess.run(
             [sys.executable, "-m", "services.cli", *words], cwd=tmp_path, env=environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
     figures = json.loads((tmp_path / "out.json").read_text())

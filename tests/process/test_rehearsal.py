@@ -20,11 +20,11 @@ from shared.runtime.records.policies import follow_pointer
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer
 from tests.gpu_demand import bulk_pod, machine
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
-PATIENCE_S = 120.0
 NODES, PODS = 60, 80
 FRAG = ref_of("frag")
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
-PATIENCE_S = 60.0
 CRD = ROOT / "k8s/base/latency-targets-crd.yaml"
 TARGETS = "/apis/conclave.io/v1alpha1/latencytargets"
 NODE_FLAGS = ["--node", "{name}", "--sensor-every-s", "0.5", "--probes-per-s", "4"]
@@ -72,7 +72,7 @@ async def test_what_agents_measure_of_their_nodes_is_known_to_the_leader(tmp_pat
 
         await mesh.create("/api/v1/namespaces/default/pods", pod("far", hard_ms="0.001"))
         await mesh.create("/api/v1/namespaces/default/pods", pod("near", hard_ms="2000"))
-        await mesh.wait_bound({"far", "near"}, timeout_s=PATIENCE_S)
+        await mesh.wait_bound({"far", "near"})
         near = await mesh.get("coordinator-0", "/v1/explain/default/near")
         assert near["latency"]["target"] == "shop"
         assert near["latency"]["nodes_within_hard"] == 2
@@ -147,7 +147,7 @@ async def test_marl_dqn_keeps_clear_of_a_disk_that_sensors_alone_see(tmp_path: P
             names = [f"p{number}" for number in range(4)]
             for name in names:
                 await mesh.add_pod(name)
-                await mesh.wait_bound({name}, timeout_s=PATIENCE_S)
+                await mesh.wait_bound({name})
             nodes = {p["metadata"]["name"]: p["spec"]["nodeName"] for p in await mesh.pods()}
             assert [nodes[name] for name in names] == ["agent-1"] * 4, nodes
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -14,6 +13,8 @@ import msgspec
 import pytest
 
 from shared.runtime.process.service import EXIT_CONFIG, EXIT_FAILED, EXIT_LEADERSHIP, EXIT_OK
+from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -44,7 +45,7 @@ def start(code: str, **run: object) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, list[dict[str, object]]]:
     """Exit code, stdout, log lines."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, out, [msgspec.json.decode(line) for line in err.splitlines()]
 
 
@@ -123,7 +124,7 @@ def test_an_error_of_a_task_ends_the_service_with_its_code_and_one_line(error: s
 
 def test_a_config_error_is_one_plain_line_and_exit_2():
     process = start("async def main(service):\n    raise ConfigError('kubeconfig: no such file')")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (EXIT_CONFIG, "conclave: kubeconfig: no such file\n")
 
 
@@ -186,14 +187,14 @@ process.stdout.readline()
 print(process.pid, flush=True)
 """
     parent = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     pid = int(parent.stdout)
     descriptor = os.pidfd_open(pid)
     try:
         import select
 
-        assert select.select([descriptor], [], [], 10)[0], f"process {pid} outlived its parent"
+        assert select.select([descriptor], [], [], PATIENCE_S)[0], f"process {pid} outlived its parent"
     except BaseException:
         os.kill(pid, signal.SIGKILL)
         raise
@@ -226,19 +227,18 @@ def test_a_bare_service_stays_within_50_mb_and_idles():
     """
     rss, cpu_s, heavy = finish(start(code))[1].splitlines()
     assert int(rss) <= 50_000_000
-    assert float(cpu_s) <= 0.1, "a busy loop"
+    assert float(cpu_s) <= 0.4, "a busy loop"  # one has more on any machine, and idling a tenth
     assert heavy == "[]"
 
 
 def test_a_service_says_that_it_lives_while_its_loop_is_busy():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     code = """
     async def main(service):
         import threading, urllib.request
         seen = []
         def ask():
-            with urllib.request.urlopen("http://127.0.0.1:PORT/livez", timeout=1) as answer:
+            with urllib.request.urlopen("http://127.0.0.1:PORT/livez", timeout=60) as answer:
                 seen.append(answer.status)
         while service.heartbeat.worst_lag_s == 0.0:
             await asyncio.sleep(0.05)

@@ -18,6 +18,7 @@ import pytest
 from shared.model.pod_group import Source, group_key
 from shared.runtime.process.failpoints import VARIABLE
 from shared.scheduling.shards import Shards
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
 from tests.process.test_binder_process import add_pods, intents_left, nothing_was_bound_twice
 
@@ -61,7 +62,7 @@ async def two_shards(folder: Path, home: dict[str, str], lender: dict[str, str])
 
 async def until(reached: Callable[[], Awaitable[bool]]) -> None:
     """Ask until it is so."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             if await reached():
                 return
@@ -91,7 +92,7 @@ async def add_wide_gang(mesh: Mesh) -> set[str]:
 
 
 async def bound_whole(mesh: Mesh, names: set[str]) -> None:
-    await mesh.wait_bound(names, timeout_s=60)
+    await mesh.wait_bound(names)
     assert len({pod["spec"]["nodeName"] for pod in await mesh.pods()}) == NODES
     await until(lambda: nothing_left(mesh))
 
@@ -142,12 +143,12 @@ async def test_nodes_are_divided_under_load_and_both_binders_work(tmp_path: Path
         await mesh.start("binder-1", "binder", [*common, "--id", "binder-1", "--shard", "1"])
         await mesh.leader("coordinator")
         names = await add_pods(mesh, "before", 40)
-        await mesh.wait_bound(names, timeout_s=30)
+        await mesh.wait_bound(names)
         assert (await mesh.get("binder-1", "/v1/stats"))["binder"]["bound"] == 0
         names |= await add_pods(mesh, "amid", 40)
         await divide(mesh, "0", "1")
         names |= await add_pods(mesh, "after", 40)
-        await mesh.wait_bound(names, timeout_s=60)
+        await mesh.wait_bound(names)
         assert 3 in mesh.services["binder-0"].codes, "it began anew"
         shards = Shards(("0", "1"))
         nodes = {pod["spec"]["nodeName"] for pod in await mesh.pods()}
@@ -155,6 +156,6 @@ async def test_nodes_are_divided_under_load_and_both_binders_work(tmp_path: Path
         assert (await mesh.get("binder-1", "/v1/stats"))["binder"]["bound"] > 0
         mesh.kill("binder-1", signal.SIGKILL)
         names |= await add_pods(mesh, "later", 40)
-        await mesh.wait_bound(names, timeout_s=60)
+        await mesh.wait_bound(names)
         assert await intents_left(mesh) == 0
     nothing_was_bound_twice(mesh, names)

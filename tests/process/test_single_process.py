@@ -20,13 +20,13 @@ from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
 from shared.ports import Delete
 from shared.wire.keys import Keys
-from tests.process.mesh import START_S, Mesh
+from tests.patience import PATIENCE_S
+from tests.process.mesh import Mesh
 from tests.process.test_binder_process import add_pods, intents_left, nothing_was_bound_twice
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 ROLES = ("coordinator", "binder")
-WAIT_S = 90.0
 NODES, BURST = 8, 120
 
 
@@ -56,7 +56,7 @@ async def figures(mesh: Mesh, name: str) -> dict[str, Any]:
 
 async def leads(mesh: Mesh, name: str, roles: tuple[str, ...], wanted: bool = True) -> None:
     """Return once the process leads in every one of the roles, or in none."""
-    async with asyncio.timeout(START_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             told = await figures(mesh, name)
             if told and all(told[role]["leading"] == wanted for role in roles):
@@ -66,7 +66,7 @@ async def leads(mesh: Mesh, name: str, roles: tuple[str, ...], wanted: bool = Tr
 
 async def coordinating(mesh: Mesh, names: tuple[str, ...]) -> str:
     """Who leads as coordinator."""
-    async with asyncio.timeout(START_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             for name in names:
                 if (await figures(mesh, name)).get("coordinator", {}).get("leading"):
@@ -76,7 +76,7 @@ async def coordinating(mesh: Mesh, names: tuple[str, ...]) -> str:
 
 async def listed(store: EtcdStore, keys: set[str], prefix: str) -> None:
     """Return once these are all keys under the prefix."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             if {kv.key for kv in (await store.list_prefix(prefix)).items} == keys:
                 return
@@ -85,7 +85,7 @@ async def listed(store: EtcdStore, keys: set[str], prefix: str) -> None:
 
 async def ended(mesh: Mesh, name: str) -> int:
     """The exit code of its first life."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not mesh.services[name].codes:
             await mesh.services[name].ended.wait()
     return mesh.services[name].codes[0]
@@ -94,7 +94,7 @@ async def ended(mesh: Mesh, name: str) -> int:
 async def test_one_process_binds_pods_shows_both_roles_and_sends_itself_nothing(tmp_path: Path) -> None:
     async with meshes(tmp_path) as mesh:
         names = await add_pods(mesh, "pod", BURST)
-        await mesh.wait_bound(names, timeout_s=WAIT_S)
+        await mesh.wait_bound(names)
         status, told = await mesh.get("single-0", "/v1/status"), await figures(mesh, "single-0")
         assert status["leading"]
         assert status["synced"]
@@ -131,11 +131,11 @@ async def test_one_killed_amid_a_burst_is_succeeded_in_both_roles_and_nothing_is
 ) -> None:
     async with meshes(tmp_path) as mesh:
         creating = asyncio.create_task(add_pods(mesh, "pod", BURST))
-        await mesh.wait_bound({"pod-0"}, timeout_s=WAIT_S)
+        await mesh.wait_bound({"pod-0"})
         mesh.services["single-0"].may_start.clear()  # else it may be back in time to win one of the two keys
         mesh.kill("single-0")
         names = await creating
-        await mesh.wait_bound(names, timeout_s=WAIT_S)
+        await mesh.wait_bound(names)
         assert await ended(mesh, "single-0") == -signal.SIGKILL
         await leads(mesh, "single-1", ROLES)
         assert await intents_left(mesh) == 0
@@ -147,11 +147,11 @@ async def test_one_stopped_past_its_leases_is_fenced_and_ends_with_code_3(tmp_pa
         names = await add_pods(mesh, "before", BURST)
         mesh.kill("single-0", signal.SIGSTOP)
         names |= await add_pods(mesh, "during")
-        await mesh.wait_bound(names, timeout_s=WAIT_S)
+        await mesh.wait_bound(names)
         mesh.kill("single-0", signal.SIGCONT)
         assert await ended(mesh, "single-0") == 3
         names |= await add_pods(mesh, "after")
-        await mesh.wait_bound(names, timeout_s=WAIT_S)
+        await mesh.wait_bound(names)
         assert await intents_left(mesh) == 0
     nothing_was_bound_twice(mesh, names)
 
@@ -170,7 +170,7 @@ async def test_one_that_loses_either_role_ends_and_another_takes_both(tmp_path: 
         assert await ended(mesh, "single-0") == 3
         await leads(mesh, "single-1", ROLES)
         names |= await add_pods(mesh, "after")
-        await mesh.wait_bound(names, timeout_s=WAIT_S)
+        await mesh.wait_bound(names)
         assert await intents_left(mesh) == 0
     nothing_was_bound_twice(mesh, names)
 
@@ -181,7 +181,7 @@ async def test_one_told_to_stop_settles_what_is_on_its_way_and_is_succeeded(tmp_
         mesh.services["single-0"].may_start.clear()
         mesh.kill("single-0", signal.SIGTERM)
         names |= await add_pods(mesh, "after")
-        await mesh.wait_bound(names, timeout_s=WAIT_S)
+        await mesh.wait_bound(names)
         assert await ended(mesh, "single-0") == 0
         assert await intents_left(mesh) == 0
     nothing_was_bound_twice(mesh, names)
@@ -191,12 +191,12 @@ async def test_a_binder_elsewhere_is_sent_plans_and_succeeded_by_the_one_in_the_
     """Its binder begins while the coordinator follows already: it is given all that a list shows."""
     async with meshes(tmp_path, binder=True) as mesh:
         names = await add_pods(mesh, "before", BURST)
-        await mesh.wait_bound(names, timeout_s=WAIT_S)
+        await mesh.wait_bound(names)
         told = await figures(mesh, "single-0")
         assert told["coordinator"]["plan_bytes"] > 0
         mesh.kill("binder-0")
         names |= await add_pods(mesh, "after", BURST)
-        await mesh.wait_bound(names, timeout_s=WAIT_S)
+        await mesh.wait_bound(names)
         told, status = await figures(mesh, "single-0"), await mesh.get("single-0", "/v1/status")
         assert [told[role]["leading"] for role in ROLES] == [True, True]
         assert status["binder"]["accounts"] == len(names), "it knows the pods that were bound before it came"

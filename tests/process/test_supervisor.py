@@ -13,6 +13,7 @@ import pytest
 
 from services.cli.local.supervisor import Spec, Supervisor
 from shared.errors import ConfigError
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
@@ -39,7 +40,7 @@ class Recorder:
         self.news.set()
 
     async def until(self, event: str, count: int = 1) -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while self.seen.count(event) < count:
                 self.news.clear()
                 await self.news.wait()
@@ -56,7 +57,7 @@ async def supervised(tmp_path):
 async def test_a_child_is_ready_when_it_says_so_and_its_output_is_kept(supervised):
     supervisor, _ = supervised
     child = supervisor.start(spec(WAIT_READY))
-    await supervisor.ready(child, timeout_s=20)
+    await supervisor.ready(child, timeout_s=PATIENCE_S)
     assert child.ready_line == "ready"
     assert child.log_file.read_text() == "ready\n"
     assert child.usage().peak_rss_bytes > 1_000_000
@@ -65,7 +66,7 @@ async def test_a_child_is_ready_when_it_says_so_and_its_output_is_kept(supervise
 async def test_a_killed_child_is_started_again_and_its_cost_is_kept(supervised):
     supervisor, recorder = supervised
     child = supervisor.start(spec("sum(range(3_000_000))\n" + WAIT_READY))
-    await supervisor.ready(child, timeout_s=20)
+    await supervisor.ready(child, timeout_s=PATIENCE_S)
     first = child.pid
     assert supervisor.kill("child")
     await recorder.until("ready", 2)
@@ -87,17 +88,17 @@ async def test_a_configuration_error_is_raised_with_the_child_s_own_words(superv
     supervisor, recorder = supervised
     child = supervisor.start(spec("import sys; sys.stderr.write('--port: 1 is taken; give another\\n'); sys.exit(2)"))
     with pytest.raises(ConfigError, match="child: --port: 1 is taken; give another"):
-        await supervisor.ready(child, timeout_s=20)
+        await supervisor.ready(child, timeout_s=PATIENCE_S)
     assert "restart" not in recorder.seen
 
 
 async def test_a_child_that_must_not_be_restarted_ends_the_command(supervised):
     supervisor, _ = supervised
     child = supervisor.start(spec(WAIT_READY, restart=False))
-    await supervisor.ready(child, timeout_s=20)
+    await supervisor.ready(child, timeout_s=PATIENCE_S)
     supervisor.kill("child")
     with pytest.raises(ConfigError, match="ended with -9"):
-        await asyncio.wait_for(asyncio.shield(supervisor.failure), 20)
+        await asyncio.wait_for(asyncio.shield(supervisor.failure), PATIENCE_S)
 
 
 async def test_a_child_that_is_never_ready_is_named(supervised):
@@ -110,7 +111,7 @@ async def test_a_child_that_is_never_ready_is_named(supervised):
 async def test_stopped_children_stay_stopped(supervised):
     supervisor, recorder = supervised
     child = supervisor.start(spec(WAIT_READY))
-    await supervisor.ready(child, timeout_s=20)
+    await supervisor.ready(child, timeout_s=PATIENCE_S)
     await supervisor.stop("child")
     assert child.exit_code == -signal.SIGTERM
     assert child.pid == 0
@@ -122,7 +123,7 @@ async def test_a_child_that_ignores_sigterm_is_killed(supervised, monkeypatch):
     monkeypatch.setattr("services.cli.local.supervisor.STOP_S", 0.2)
     supervisor, _ = supervised
     child = supervisor.start(spec(STUBBORN))
-    await supervisor.ready(child, timeout_s=20)
+    await supervisor.ready(child, timeout_s=PATIENCE_S)
     await supervisor.stop("child")
     assert child.exit_code == -signal.SIGKILL
 
@@ -134,7 +135,7 @@ from services.cli.local.supervisor import Spec, Supervisor
 async def main():
     supervisor = Supervisor(Path(sys.argv[1]))
     child = supervisor.start(Spec("child", "s", (sys.executable, "-c", sys.argv[2])))
-    await supervisor.ready(child, timeout_s=20)
+    await supervisor.ready(child, timeout_s=600)
     print(child.pid, flush=True)
     await asyncio.Event().wait()
 asyncio.run(main())
@@ -153,6 +154,6 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path):
         parent.stdout.close()
     import select
 
-    ready, _, _ = select.select([child], [], [], 10)
+    ready, _, _ = select.select([child], [], [], PATIENCE_S)
     os.close(child)
     assert ready, "the child outlived its parent"

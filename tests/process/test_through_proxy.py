@@ -70,7 +70,7 @@ async def test_the_api_server_is_asked_through_the_proxy_and_peers_and_etcd_are_
             await mesh.add_nodes(3)
             names = {f"p-{number}" for number in range(9)}
             await asyncio.gather(*(mesh.add_pod(name) for name in names))
-            await mesh.wait_bound(names, timeout_s=60)
+            await mesh.wait_bound(names)
             port = mesh.api_url.rpartition(":")[2]
     assert set(asked) == {f"CONNECT {API}:{port} HTTP/1.1"}
     assert len(asked) >= 4  # coordinators and binders, watches and requests

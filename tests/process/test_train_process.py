@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from services.cli.train.command import EXIT_INTERRUPTED, run_child
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
@@ -42,7 +43,7 @@ def started(code: str, stop_s: float, *, interrupts: signal.Handlers = signal.SI
         preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),  # noqa: PLW1509  one system call
     )  # fmt: skip
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], 60)
+    ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
     assert ready
     assert process.stdout.readline() == "started\n"
     return process
@@ -60,7 +61,7 @@ def test_a_trainer_that_was_killed_is_no_success():
 def test_an_interrupt_lets_the_trainer_write_its_checkpoint(number):
     process = started(OBEDIENT, 60)
     os.kill(process.pid, number)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert out == "checkpoint\n"
     assert process.returncode == EXIT_INTERRUPTED
 
@@ -68,7 +69,7 @@ def test_an_interrupt_lets_the_trainer_write_its_checkpoint(number):
 def test_a_background_job_that_ignores_interrupts_still_ends_its_trainer_well():
     process = started(OBEDIENT, 60, interrupts=signal.SIG_IGN)
     os.kill(process.pid, signal.SIGTERM)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert out == "checkpoint\n"
     assert process.returncode == EXIT_INTERRUPTED
 
@@ -76,6 +77,6 @@ def test_a_background_job_that_ignores_interrupts_still_ends_its_trainer_well():
 def test_a_trainer_that_does_not_end_is_killed():
     process = started(STUBBORN, 0.1)
     os.kill(process.pid, signal.SIGINT)
-    out, _ = process.communicate(timeout=60)  # the pipe closes only when the trainer is gone too
+    out, _ = process.communicate(timeout=PATIENCE_S)  # the pipe closes only when the trainer is gone too
     assert out == ""
     assert process.returncode == EXIT_INTERRUPTED

@@ -9,11 +9,7 @@ coordinator and the binder are killed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
-import random
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+from tests.ports import free_port
 from tests.process.little_kubelet import FOR_EVER, MERGE, LittleKubelet
 from tests.process.mesh import ROOT, Mesh
 
@@ -31,29 +29,14 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 CRD = ROOT / "k8s/components/jobs/training-jobs-crd.yaml"
 SCRIPT = Path(__file__).with_name("torch_worker.py")
 JOBS = "/apis/conclave.io/v1alpha1/namespaces/default/trainingjobs"
-WITHIN_S = 120.0
 CONF = "last_call_timeout=3,join_timeout=60,keep_alive_interval=1,keep_alive_max_attempt=5,read_timeout=30"
 STEPS, RATE, POINTS = 60, 0.05, 32
 FAST = [
     "--decide-every-s", "2", "--decide-least-s", "0.2", "--status-every-s", "1", "--retry-first-s", "1", "--validate",
     "true", "--report-listen", "127.0.0.1:{port}", "--report-url", "http://127.0.0.1:{port}",
 ]  # fmt: skip
-GIVEN: set[int] = set()
 
 Json = dict[str, Any]
-
-
-def free_port() -> int:
-    """Below the ports that the system gives to connections: a worker listens on it only much later, and again."""
-    ports = list(range(20_000, 32_000))
-    random.Random(os.getpid()).shuffle(ports)
-    for port in ports:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            if port not in GIVEN:
-                GIVEN.add(port)
-                return port
-    raise AssertionError("no port is free")
 
 
 def expected() -> list[float]:
@@ -89,7 +72,7 @@ class Cluster:
     async def until(self, name: str, reached: Callable[[Json], Any], what: str) -> Json:
         """The job's status, once it is as ``reached`` wants it."""
         try:
-            async with asyncio.timeout(WITHIN_S), self.changed:
+            async with asyncio.timeout(PATIENCE_S), self.changed:
                 await self.changed.wait_for(lambda: reached(self.jobs.get(name, {}).get("status", {})))
         except TimeoutError:
             raise AssertionError(f"{name}: not {what}: {self.jobs.get(name, {}).get('status')}") from None
@@ -116,7 +99,7 @@ async def file_says(path: Path, wanted: str) -> None:
     def said() -> str:
         return path.read_text() if path.exists() else ""
 
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(PATIENCE_S):
         while said() != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

@@ -23,6 +23,7 @@ from shared.kube.resources import NODES, PODS, Upserted
 from shared.ports import BindRequest
 from shared.twin.capture import Capture, decode
 from tests.fake_prometheus import FakePrometheus
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
@@ -59,7 +60,7 @@ async def until(client: KubeClient, name: str, reached: Callable[[Pod], bool]) -
     if any(pod.metadata.name == name and reached(pod) for pod in listed.items):
         return
     async with (
-        asyncio.timeout(120),
+        asyncio.timeout(PATIENCE_S),
         contextlib.aclosing(client.watch(PODS, resource_version=listed.resource_version)) as events,
     ):
         async for event in events:
@@ -89,7 +90,7 @@ async def conclave(*arguments: str) -> tuple[int, str, str]:
         sys.executable, "-m", "services.cli", *arguments,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
@@ -146,7 +147,7 @@ async def test_what_happens_while_it_watches_is_captured_and_an_interrupt_keeps_
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert b"watching" in await process.stderr.readline()
         client = KubeClient(await KubeConfig.load(twin.kubeconfig))
         try:

@@ -19,6 +19,7 @@ from shared.experiments.traces.workload import thesis_nodes
 from shared.kube.resources import NODES, PODS, Resource, Upserted
 from shared.twin.learned.series import parse_series
 from tests.fake_prometheus import FakePrometheus
+from tests.patience import PATIENCE_S
 from tests.process.test_twin_capture import conclave
 from tests.process.twin_process import RunningTwin, running_twin
 
@@ -77,7 +78,7 @@ async def _fill(kubeconfig: Path) -> None:
         listed = await client.list(PODS)
         names = {pod.metadata.name for pod in listed.items}
         async with (
-            asyncio.timeout(120),
+            asyncio.timeout(PATIENCE_S),
             contextlib.aclosing(client.watch(PODS, resource_version=listed.resource_version)) as events,
         ):
             while len(names) < 2:
@@ -124,7 +125,7 @@ async def test_an_interrupt_ends_a_capture_and_keeps_what_was_seen(twin, prometh
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert b"1 moments of 1 services" in await process.stderr.readline()
         os.kill(process.pid, signal.SIGINT)
         told, err = await process.communicate()

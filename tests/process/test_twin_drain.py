@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shared.experiments.traces.workload import node_json, pod_json
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import running_twin
 
 pytestmark = pytest.mark.process
@@ -29,7 +30,7 @@ def test_a_drained_node_is_cordoned_and_its_pods_end(tmp_path):
                 input=None if body is None else json.dumps(body),
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=PATIENCE_S,
                 env={**os.environ, "HOME": str(tmp_path)},
                 check=False,
             )
@@ -38,13 +39,13 @@ def test_a_drained_node_is_cordoned_and_its_pods_end(tmp_path):
 
         for name in ("n1", "n2"):
             kubectl("create", "-f", "-", body=node_json(name, {"cpu": "4", "memory": "8Gi", "pods": "110"}))
-        kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=30s")
+        kubectl("wait", "--for=condition=Ready", "node", "--all", f"--timeout={PATIENCE_S:.0f}s")
         for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
             pod = pod_json(name, {"cpu": "100m"})
             pod["spec"]["nodeName"] = node
             kubectl("create", "-f", "-", body=pod)
-        kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=30s")
-        kubectl("drain", "n1", "--force", "--timeout=30s")
+        kubectl("wait", "--for=condition=Ready", "pod", "--all", f"--timeout={PATIENCE_S:.0f}s")
+        kubectl("drain", "n1", "--force", f"--timeout={PATIENCE_S:.0f}s")
         left = json.loads(kubectl("get", "pods", "-o", "json"))["items"]
         assert [pod["metadata"]["name"] for pod in left] == ["c"]
         assert left[0]["status"]["phase"] == "Running"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import TOKEN, RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
@@ -53,7 +54,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTwin]:
 def put_metrics(twin: RunningTwin, data: dict[str, Any]) -> None:
     request = urllib.request.Request(f"{twin.url}/twin/metrics", json.dumps(data).encode(), method="PUT")
     request.add_header("Authorization", f"Bearer {TOKEN}")
-    urllib.request.urlopen(request, timeout=30).close()
+    urllib.request.urlopen(request, timeout=PATIENCE_S).close()
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def kubectl(twin: RunningTwin, tmp_path: Any) -> Kubectl:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             env={**os.environ, "HOME": str(tmp_path)},
             check=False,
         )
@@ -162,7 +163,7 @@ def test_cordon_and_drain_evict_what_runs_there(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=POD % ("victim", "drained", "pause:1"))
     kubectl("cordon", "drained")
     assert "Ready,SchedulingDisabled" in kubectl("get", "node", "drained")
-    assert "node/drained drained" in kubectl("drain", "drained", "--force", "--timeout=30s")
+    assert "node/drained drained" in kubectl("drain", "drained", "--force", f"--timeout={PATIENCE_S:.0f}s")
     assert "not found" in kubectl("get", "pod", "victim", fails=True)
     kubectl("uncordon", "drained")
     assert "SchedulingDisabled" not in kubectl("get", "node", "drained")
@@ -179,7 +180,7 @@ def test_deployments_roll_out_and_jobs_end(played: RunningTwin, tmp_path: Any) -
     def kubectl(*arguments: str, stdin: str | None = None) -> str:
         base = [str(KUBECTL), "--kubeconfig", str(played.kubeconfig), "--cache-dir", str(tmp_path / "cache")]
         done = subprocess.run(
-            [*base, *arguments], input=stdin, capture_output=True, text=True, timeout=60,
+            [*base, *arguments], input=stdin, capture_output=True, text=True, timeout=PATIENCE_S,
             env={**os.environ, "HOME": str(tmp_path)}, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -197,14 +198,14 @@ def test_deployments_roll_out_and_jobs_end(played: RunningTwin, tmp_path: Any) -
     node = (NODE % ("played", "played")).replace("labels:", 'annotations: {conclave.io/twin-node: "true"}, labels:')
     kubectl("create", "-f", "-", stdin=node)
     kubectl("create", "deployment", "web", "--image=nginx:1", "--replicas=2")
-    kubectl("wait", "--for=jsonpath={.status.replicas}=2", "deployment/web", "--timeout=20s")
+    kubectl("wait", "--for=jsonpath={.status.replicas}=2", "deployment/web", f"--timeout={PATIENCE_S:.0f}s")
     bind("app=web")
-    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", f"--timeout={PATIENCE_S:.0f}s")
     kubectl("create", "job", "once", "--image=busybox")
-    kubectl("wait", "--for=jsonpath={.status.active}=1", "job/once", "--timeout=20s")
+    kubectl("wait", "--for=jsonpath={.status.active}=1", "job/once", f"--timeout={PATIENCE_S:.0f}s")
     bind("job-name=once")
-    assert "condition met" in kubectl("wait", "--for=condition=complete", "job/once", "--timeout=30s")
-    kubectl("delete", "deployment/web", "job/once", "--cascade=foreground", "--timeout=20s")
+    assert "condition met" in kubectl("wait", "--for=condition=complete", "job/once", f"--timeout={PATIENCE_S:.0f}s")
+    kubectl("delete", "deployment/web", "job/once", "--cascade=foreground", f"--timeout={PATIENCE_S:.0f}s")
     assert kubectl("get", "pods,replicasets", "-o", "name") == ""
 
 
@@ -222,7 +223,7 @@ def test_watch_prints_what_happens(kubectl: Kubectl, twin: RunningTwin, tmp_path
         lines = [watching.stdout.readline(), watching.stdout.readline()]
     finally:
         watching.kill()
-        watching.wait(10)
+        watching.wait(PATIENCE_S)
         watching.stdout.close()
     assert lines[0].startswith("NAME")
     assert lines[1].startswith("seen")

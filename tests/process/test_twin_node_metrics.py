@@ -17,11 +17,11 @@ from shared.kube.node_metrics import NodeMetric
 from shared.kube.resources import NODES, PODS
 from shared.ports import BindRequest
 from shared.twin.usage import USAGE_ANNOTATION
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import running_twin
 
 pytestmark = pytest.mark.process
 
-PATIENCE_S = 90.0
 CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 PROFILE = '{"u":[[0,300,41943040,0,0]]}'
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import ROOT, RunningTwin, running_twin
 
 pytestmark = [
@@ -68,7 +69,7 @@ def kubectl(tmp_path: Any) -> Kubectl:
     def call(twin: RunningTwin, *arguments: str, stdin: str | None = None, fails: bool = False) -> str:
         done = subprocess.run(
             [str(KUBECTL), "--kubeconfig", str(twin.kubeconfig), "--cache-dir", str(tmp_path / "cache"), *arguments],
-            input=stdin, capture_output=True, text=True, timeout=60, env={**os.environ, "HOME": str(tmp_path)},
+            input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, "HOME": str(tmp_path)},
             check=False,
         )  # fmt: skip
         assert (done.returncode != 0) is fails, done.stdout + done.stderr
@@ -146,11 +147,11 @@ def test_a_group_stays_until_no_pod_of_it_is_left(kubectl: Kubectl, old: Running
     kubectl(old, "apply", "-f", "-", stdin=GROUP % ("v1alpha2", "kept", 1))
     kubectl(old, "apply", "-f", "-", stdin=MEMBER % ("member", "kept"))
     finalizer = "jsonpath={.metadata.finalizers[0]}=scheduling.k8s.io/podgroup-protection"
-    kubectl(old, "wait", "podgroup/kept", f"--for={finalizer}", "--timeout=20s")
+    kubectl(old, "wait", "podgroup/kept", f"--for={finalizer}", f"--timeout={PATIENCE_S:.0f}s")
     kubectl(old, "delete", "podgroup", "kept", "--wait=false")
     assert json.loads(kubectl(old, "get", "podgroup", "kept", "-o", "json"))["metadata"]["deletionTimestamp"]
     kubectl(old, "delete", "pod", "member")
-    kubectl(old, "wait", "podgroup/kept", "--for=delete", "--timeout=20s")
+    kubectl(old, "wait", "podgroup/kept", "--for=delete", f"--timeout={PATIENCE_S:.0f}s")
 
 
 def test_the_definition_of_the_plug_ins_group_is_taken_and_refuses_a_group_without_a_minimum(

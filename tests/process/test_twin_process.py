@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import ROOT, TOKEN, RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
@@ -38,7 +39,7 @@ def call(
         headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": content},
     )
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read() or b"null")
@@ -52,7 +53,7 @@ def refused_start(*flags: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 2, done.stderr
@@ -87,7 +88,7 @@ def uids(folder: Path, seed: int) -> list[str]:
         return [one["metadata"]["uid"] for one in (created, *namespaces)]
     finally:
         process.terminate()
-        process.communicate(timeout=120)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def test_a_seed_repeats_uids_and_a_twin_that_plays_nothing_says_so(tmp_path: Path) -> None:
@@ -201,9 +202,9 @@ def test_audit_holds_every_change_in_order(tmp_path: Path) -> None:
 def test_audit_is_readable_while_the_server_runs(tmp_path: Path) -> None:
     with running_twin(tmp_path) as twin:
         call(twin, "POST", "/api/v1/namespaces/default/pods", POD)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while '"kind":"Pod"' not in twin.audit.read_text():
-            assert time.monotonic() < deadline, "not flushed within 10 s"
+            assert time.monotonic() < deadline, "not flushed while it runs"
 
 
 def test_kubeconfig_is_private_and_complete(tmp_path: Path) -> None:
@@ -220,8 +221,6 @@ def test_open_watches_do_not_hold_up_the_end(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         watch = urllib.request.urlopen(urllib.request.Request(f"{twin.url}/api/v1/namespaces?watch=1", headers=headers))
         assert watch.readline().startswith(b'{"type":"ADDED"')
-        started = time.monotonic()
         twin.process.terminate()
-        assert twin.process.wait(20) == 0
-        assert time.monotonic() - started < 10
+        assert twin.process.wait(PATIENCE_S) == 0
         watch.close()

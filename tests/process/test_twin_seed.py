@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.mesh import ROOT
 
 pytestmark = pytest.mark.process
@@ -30,7 +31,7 @@ def first_uid(*flags: str) -> str:
                 data=json.dumps({"metadata": {"generateName": "team-"}}).encode(),
                 headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
             )
-            with urllib.request.urlopen(request, timeout=120) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 meta = json.load(answer)["metadata"]
             return f"{meta['name']} {meta['uid']}"
         finally:

@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.process.twin_process import TOKEN, RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
@@ -26,7 +27,7 @@ def up(twin: RunningTwin, *arguments: str) -> str:
         [sys.executable, "-m", "services.cli", "up", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 2, done.stderr
@@ -53,7 +54,7 @@ def test_a_user_without_rights_is_told_which(twin, tmp_path):
 
     def post(url: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
         request = urllib.request.Request(url, json.dumps(body).encode(), admin)
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
     post(accounts, {"metadata": {"name": "nobody"}})

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from shared.runtime.kube.reflector import SMALL
-from tests.process.mesh import START_S, Mesh, bindings_per_uid
+from tests.patience import PATIENCE_S
+from tests.process.mesh import Mesh, bindings_per_uid
 from tests.process.test_binder_process import intents_left
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
-WAIT_S = 60.0
 STANDING = SMALL + 100
 NODE = "node-0"
 LATE = ("z", "m", "a")
@@ -54,7 +54,7 @@ async def standing(mesh: Mesh, part: int) -> None:
 
 async def until(mesh: Mesh, name: str, holds: Any) -> dict[str, Any]:
     """Its figures, once they are such."""
-    async with asyncio.timeout(START_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             told = await mesh.get(name, "/v1/stats")
             if holds(told):
@@ -105,7 +105,7 @@ async def test_a_warm_standby_takes_over_with_one_look_at_the_pods_and_keeps_the
             mesh.kill(f"{service}-0")
         for name in LATE:
             await mesh.add_pod(name, cpu="3")
-        await mesh.wait_bound({LATE[0]}, timeout_s=WAIT_S)
+        await mesh.wait_bound({LATE[0]})
         for heir in heirs:
             await leads(mesh, heir)
             told = await mesh.get(heir, "/v1/stats")
@@ -127,6 +127,6 @@ async def test_a_cold_standby_watches_nothing_and_lists_all_that_there_is(tmp_pa
             mesh.services[f"{service}-0"].may_start.clear()
             mesh.kill(f"{service}-0")
         await mesh.add_pod(LATE[0], cpu="3")
-        await mesh.wait_bound({LATE[0]}, timeout_s=WAIT_S)
+        await mesh.wait_bound({LATE[0]})
         for heir in ("coordinator-1", "binder-1"):
             assert (await mesh.get(heir, "/v1/stats"))["kube"]["read"]["pods"] >= STANDING

@@ -12,11 +12,11 @@ import pytest
 
 from shared.experiments.traces.workload import node_json, pod_json
 from shared.twin.usage import USAGE_ANNOTATION, Profile, Usage
+from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
-PATIENCE_S = 90.0
 NODES = 2
 USE = {"busy": 400, "idle": 20}
 LEARNS = ["--policy", "marl-dqn", "--workload-speed", "10"]
@@ -46,7 +46,7 @@ async def test_an_agents_estimates_of_equal_requests_drift_apart(tmp_path: Path)
             for number in itertools.count():
                 app = "idle" if number % 3 else "busy"
                 await mesh.create("/api/v1/namespaces/default/pods", pod(app, number))
-                await mesh.wait_bound({f"{app}-{number}"}, timeout_s=PATIENCE_S)
+                await mesh.wait_bound({f"{app}-{number}"})
                 use = (await mesh.get("agent-0", "/v1/stats"))["agent"]["workload_use"]
                 cpu = {app: use[digest(app)][0] * 4000 for app in USE if digest(app) in use}
                 if len(cpu) == len(USE) and cpu["busy"] > 300 and cpu["idle"] < 60:

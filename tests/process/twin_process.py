@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("CONCLAVE_SHARED", ROOT.parent / "shared"))
 TOKEN = "a-token-for-this-test-only"
@@ -41,15 +43,15 @@ def running_twin(folder: Path, *flags: str, scheme: str = "http") -> Iterator[Ru
     )  # fmt: skip
     assert process.stdout is not None
     try:
-        ready, _, _ = select.select([process.stdout], [], [], 60)
+        ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
         assert ready, "the twin did not start within 60 s"
         line = process.stdout.readline()
         assert line.startswith("serving "), line
         yield RunningTwin(process, line.split()[1], kubeconfig, audit)
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait(20)
+            process.wait(PATIENCE_S)
         process.stdout.close()

@@ -14,13 +14,14 @@ from typing import Any
 from shared.audit.audit import audit
 from shared.audit.log import Entry
 from shared.audit.rules import Amounts, NodeFacts, node_facts, pod_facts
+from tests.patience import PATIENCE
 
 Json = dict[str, Any]
 Checker = Callable[[Sequence[Entry]], list[str]]
 
 OURS = "conclave"
 FINISHED = ("Succeeded", "Failed")
-SEEN_AFTER_S = 0.5
+SEEN_AFTER_S = 0.5 * PATIENCE
 """A change so shortly before a bind may not have been seen by anybody: what separate processes cannot exclude."""
 TOLD_AFTER_S = 3.0
 """A pod that was created so shortly before the end may still be on its way to its first verdict."""
@@ -109,11 +110,11 @@ def pending_without_reason(entries: Sequence[Entry]) -> list[str]:
     end_s = entries[-1].time_s if entries else 0.0
     found = []
     for uid, pod in cluster.pods.items():
-        if not is_pending(pod) or pod["spec"].get("schedulingGates") or end_s - created_s[uid] < TOLD_AFTER_S:
+        if end_s - created_s[uid] < TOLD_AFTER_S:
             continue
-        condition = scheduled_condition(pod)
-        if condition.get("status") != "False" or not condition.get("reason") or not condition.get("message"):
-            found.append(f"pending without a reason: {pod['metadata']['name']}: {condition or 'no condition'}")
+        if not has_verdict(pod):
+            told = scheduled_condition(pod) or "no condition"
+            found.append(f"pending without a reason: {pod['metadata']['name']}: {told}")
     return found
 
 
@@ -347,6 +348,13 @@ def is_pending(pod: Json) -> bool:
         and phase_of(pod) not in FINISHED
         and not pod["metadata"].get("deletionTimestamp")
     )
+
+
+def has_verdict(pod: Json) -> bool:
+    """Whether nobody has to tell it anything: it has a node, is none of ours, is gated, or says why it waits."""
+    condition = scheduled_condition(pod)
+    told = condition.get("status") == "False" and condition.get("reason") and condition.get("message")
+    return bool(told or not is_pending(pod) or pod["spec"].get("schedulingGates"))
 
 
 def scheduled_condition(pod: Json) -> Json:

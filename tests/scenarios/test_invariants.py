@@ -110,16 +110,16 @@ BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
     "a node that never was": (bound_to_missing_node, History().pod("a").bind("a", "n")),
     "a node that is gone": (
         bound_to_missing_node,
-        History().node("n").pod("a").node("n", "delete").wait(1).bind("a", "n"),
+        History().node("n").pod("a").node("n", "delete").wait(10).bind("a", "n"),
     ),
     "a cordoned node": (
         bound_to_closed_node,
-        History().node("n").pod("a").node("n", "patch", unschedulable=True).wait(1).bind("a", "n"),
+        History().node("n").pod("a").node("n", "patch", unschedulable=True).wait(10).bind("a", "n"),
     ),
     "a tainted node": (
         bound_to_closed_node,
         History()
-        .node("n").pod("a").node("n", "patch", taints=[{"key": "k", "effect": "NoExecute"}]).wait(1).bind("a", "n"),
+        .node("n").pod("a").node("n", "patch", taints=[{"key": "k", "effect": "NoExecute"}]).wait(10).bind("a", "n"),
     ),
     "shared node": (lambda entries: sharing_a_node(entries, app="x"), two_on_a_node({"app": "x"})),
     "skew": (

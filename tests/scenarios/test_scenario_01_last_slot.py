@@ -40,8 +40,7 @@ async def test_the_last_slot_is_given_once_and_a_freed_one_exactly_once_again(tm
         )
 
         await cluster.delete_pod(min(cluster.bound_names()))
-        took_s = await cluster.until(lambda c: len(c.bound_names()) == ROOM, within_s=5, what="the freed place is used")
-        assert took_s < 5
+        await cluster.until(lambda c: len(c.bound_names()) == ROOM, within_s=5, what="the freed place is used")
         await cluster.never(
             lambda c: len(c.bound_names()) > ROOM, for_s=length(short=1.5, full=15), what="one too many"
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.scenarios.world import World, length, world
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
@@ -41,7 +42,7 @@ async def test_a_kill_costs_ten_seconds_at_most_and_no_pod(tmp_path: Path, servi
         cluster.mesh.kill(victim)
         await cluster.until(lambda c: c.bound(*names), within_s=RECOVERY_S, what=f"all after {victim}'s death")
         # it comes back by its supervisor, and joins without disturbing anybody
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             await cluster.mesh.services[victim].ready.wait()
         again = await cluster.add_pods((f"q-{number:03}" for number in range(20)), cpu="10m")
         await cluster.until(lambda c: c.bound(*again), within_s=RECOVERY_S, what="all after the return")

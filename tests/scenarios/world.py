@@ -15,8 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,18 +23,12 @@ from typing import Any
 import aiohttp
 
 from shared.audit.log import Entry, read_entries
+from tests.patience import FULL, PATIENCE, PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 from tests.scenarios.group_watch import GroupWatch
-from tests.scenarios.invariants import ALWAYS, Checker, node_of, scheduled_condition
+from tests.scenarios.invariants import ALWAYS, TOLD_AFTER_S, Checker, has_verdict, node_of, scheduled_condition
 
 Json = dict[str, Any]
-
-FULL = os.environ.get("SCENARIO_LENGTH") == "full"
-"""``full``: the waits of the scenarios as they are written; else each wait is as short as still proves the point."""
-
-PATIENCE = 1.0 if FULL else 6.0
-"""The full length has the cores to itself and holds each promise as it is written. The short one shares them with other
-tests, so it asks that the promise holds at all."""
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
@@ -131,7 +123,7 @@ class World:
     async def fault_met(self, count: int) -> None:
         """Until a request has met the first rule, which was given with ``count``. The server tells nobody: it is asked
         again and again."""
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 plan = await self.call("GET", "/twin/faults")
                 if plan["rules"][0]["count"] < count:
@@ -157,10 +149,9 @@ class World:
         condition = scheduled_condition(self.pods[name]) if name in self.pods else {}
         return str(condition.get("message") or "") if condition.get("status") == "False" else ""
 
-    async def until(self, holds: Callable[[World], bool], *, within_s: float, what: str = "") -> float:
-        """Wait for the watch to show it; seconds it took. ``AssertionError`` with what pends, when it does not within
-        ``PATIENCE`` times so long."""
-        started = time.monotonic()
+    async def until(self, holds: Callable[[World], bool], *, within_s: float, what: str = "") -> None:
+        """Wait for the watch to show it. ``AssertionError`` with what pends, when it does not within ``PATIENCE`` times
+        so long."""
         try:
             async with asyncio.timeout(within_s * PATIENCE):
                 await self.when(holds)
@@ -171,7 +162,6 @@ class World:
             raise AssertionError(
                 f"not within {patience_s:g} s: {what}; {bound} bound, {len(pending)} pending, as {say}"
             ) from None
-        return time.monotonic() - started
 
     async def when(self, holds: Callable[[World], bool]) -> None:
         """Wait for the watch to show it, however long it takes."""
@@ -260,6 +250,9 @@ async def world(folder: Path, *, but: Sequence[Checker] = (), **mesh: Any) -> As
             for event in listed.values():
                 await event.wait()
             yield cluster
+            with contextlib.suppress(TimeoutError):  # who is told nothing is found in the history
+                async with asyncio.timeout(TOLD_AFTER_S * PATIENCE):
+                    await cluster.when(lambda c: all(map(has_verdict, c.pods.values())))
             cluster.watch.passed()
         finally:
             for task in following:

@@ -193,15 +193,15 @@ def in_order_of_arrival(_: Turns, units: Iterable[Entry | QueuedGroup]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "instead"),
-    [(GangRouser, "line", lambda *_: ""), (Turns, "foremost", in_order_of_arrival)],
+    ("where", "name", "instead", "units"),
+    [(GangRouser, "line", lambda *_: "", UNITS), (Turns, "foremost", in_order_of_arrival, 300)],
     ids=["room", "nodes kept"],
 )
 def test_ablation_what_goes_to_gangs_in_order_of_arrival_goes_past_the_weights(
-    monkeypatch: pytest.MonkeyPatch, where: type, name: str, instead: Any
+    monkeypatch: pytest.MonkeyPatch, where: type, name: str, instead: Any, units: int
 ) -> None:
     monkeypatch.setattr(where, name, instead)
-    found, wanted = Gangs(*WEIGHTS).run(), exact(*WEIGHTS)
+    found, wanted = Gangs(*WEIGHTS, units=units).run(), exact(*WEIGHTS)
     assert any(abs(share - wanted[name]) > WITHIN for name, share in found.items()), (found, wanted)
 
 

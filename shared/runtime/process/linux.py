@@ -56,5 +56,7 @@ def forget_start() -> None:
             first, last = (int(part, 16) for part in words[0].split("-"))
             text = len(words) > 5 and words[1] in ("r-xp", "r--p") and words[5].startswith("/")
             begin, size = (first, last - first) if text else (0, 0)
+        elif words[0] == "Shared_Dirty:" and words[1] != "0":  # changed before a fork
+            size = 0
         elif words[0] == "Private_Dirty:" and size and words[1] == "0" and madvise is not None:
             madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), _MADV_DONTNEED)

@@ -153,9 +153,9 @@ class Corner:
                 return dict(one)
         return {}
 
-    async def until(self, holds: Callable[[], Any], what: str, within_s: float = TOGETHER_S) -> float:
+    async def until(self, holds: Callable[[], Any], what: str, within_s: float = TOGETHER_S) -> None:
         """As the world's; ``what`` is told with the corner's name."""
-        return await self.cluster.until(lambda _: bool(holds()), within_s=within_s, what=f"{self.name}: {what}")
+        await self.cluster.until(lambda _: bool(holds()), within_s=within_s, what=f"{self.name}: {what}")
 
     async def all_bound(
         self, names: Iterable[str], what: str = "all of it is bound", within_s: float = TOGETHER_S

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.mesh import START_S
+from tests.patience import PATIENCE_S
 from tests.scenarios.groups.corner import Corner, all_of, priority_classes, release
 from tests.scenarios.invariants import bound_not_ours, evicted, unjust_evictions
 from tests.scenarios.world import FULL, PODS, World, length, world
@@ -218,4 +218,4 @@ async def test_all_of_a_service_dead_takes_nothing_else_down(tmp_path: Path) -> 
             assert len(corner.bound(before)) == 3
             for running in services:
                 running.may_start.set()
-            await corner.all_bound(names, "the gang that came meanwhile runs", within_s=START_S)
+            await corner.all_bound(names, "the gang that came meanwhile runs", within_s=PATIENCE_S)

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.process.failpoints import VARIABLE
-from tests.process.mesh import START_S, Mesh, Running
+from tests.patience import PATIENCE_S
+from tests.process.mesh import Mesh, Running
 from tests.scenarios.groups.corner import Corner, priority_classes
 from tests.scenarios.invariants import evictions_above, unjust_evictions
 from tests.scenarios.world import FULL, World, world
@@ -58,7 +59,7 @@ async def deaths(
 
     async def succeeded(failpoint: str) -> None:
         try:
-            async with asyncio.timeout(START_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await armed.ended.wait()
         except TimeoutError:
             raise AssertionError(f"{name} did not reach {failpoint}") from None
@@ -68,7 +69,7 @@ async def deaths(
 
     await started_anew(armed, cluster.mesh, signal.SIGKILL, failpoints[0])
     for failpoint, following in zip(failpoints, (*failpoints[1:], ""), strict=True):
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(PATIENCE_S):
             await armed.ready.wait()
             armed.may_start.clear()
             armed.environ[VARIABLE] = f"{following}=kill" if following else ""

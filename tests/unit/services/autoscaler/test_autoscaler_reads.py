@@ -25,6 +25,7 @@ from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord
 from tests.fake_prometheus import FakePrometheus
 from tests.memory_store import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.unit.services.autoscaler.scaler_world import scaler_of, spec_of
 
 Json = dict[str, Any]
@@ -309,7 +310,7 @@ async def test_only_objects_of_ours_may_be_refused_and_count_as_none(kind: Resou
     api: Any = Refusing()
     watch = next(one for one in sources(api, lambda _: posted.set()) if one.kind is kind)
     task = asyncio.create_task(watch.follow())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await asked.wait()
     for _ in range(20):
         await asyncio.sleep(0)

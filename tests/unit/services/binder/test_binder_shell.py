@@ -28,6 +28,7 @@ from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube
 from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
+from tests.patience import PATIENCE_S
 
 KEYS = Keys()
 
@@ -135,7 +136,7 @@ S = TypeVar("S", bound=Stage)
 async def taking_over(stage: S) -> AsyncIterator[S]:
     task = asyncio.create_task(stage.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await stage.accepting()
             yield stage
     finally:

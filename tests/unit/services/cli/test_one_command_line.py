@@ -16,6 +16,7 @@ from services.cli.server.contexts import Contexts
 from services.cli.server.forward import _refusal
 from services.cli.server.target import Flags, ThroughKubectl, resolve
 from shared.errors import ConfigError
+from tests.patience import PATIENCE_S
 
 OF_BATCH = {"conclave explain", "conclave autoscale hpa"}
 """With --batch their -o is a file, in the format of conformance runs."""
@@ -95,7 +96,7 @@ def test_where_nothing_is_installed_the_ways_in_are_named() -> None:
 )  # fmt: skip
 def test_errors_of_services_and_of_training_begin_as_those_of_commands(arguments: list[str]) -> None:
     pytest.importorskip("torch")
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     (line,) = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (2, "")
     assert line.startswith("conclave: ")

@@ -36,6 +36,7 @@ from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube
 from tests.marl_weights import weights as made_weights
 from tests.memory_store import MemoryStore
+from tests.patience import PATIENCE_S
 
 KEYS = Keys.under("/conclave/v1/")
 
@@ -128,7 +129,7 @@ class World:
 
     async def until(self, holds: Any) -> None:
         """Wait until something holds; every change here comes from the loop's own turns."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not holds():
                 assert self.task is not None
                 if self.task.done():
@@ -137,7 +138,7 @@ class World:
 
     async def ended(self) -> BaseException:
         assert self.task is not None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.wait([self.task])
         error = self.task.exception()
         while isinstance(error, BaseExceptionGroup):

@@ -27,6 +27,7 @@ from shared.errors import ConfigError, PeerRejected
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Readings, ReadingsAck
 from shared.wire.readings import ProbePeer, ProbeTarget
+from tests.patience import PATIENCE_S
 
 KEY = b"k" * 32
 
@@ -38,7 +39,7 @@ def probing(seed: int) -> Probing:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not true():  # noqa: ASYNC110  sockets have no event for it
             await asyncio.sleep(0.01)
 
@@ -147,7 +148,7 @@ async def test_a_reading_is_told_with_its_age_and_the_answer_says_what_to_probe(
     telling, probes, times = reporter(leader)
     running = asyncio.create_task(telling.run())
     telling.read(Reading(10.5, cpu_millis=1500, memory_bytes=7, network=0.25, missing=("disk: sda vanished",)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await leader.came.wait()
     await until(lambda: telling.sent == 1)
     running.cancel()

@@ -15,6 +15,7 @@ from services.cli.local.supervisor import Supervisor
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError
+from tests.patience import PATIENCE_S
 
 OTHER = "another mesh (m1) schedules for conclave in this cluster: this one is a standby"
 
@@ -50,7 +51,7 @@ async def test_a_mesh_that_stands_by_waits_for_as_long_as_the_other_one_is_there
     assert not waiting.done()
     assert OTHER in told[-1]
     mesh.says = {"leading": True, "synced": True, "binders": {"0": {"url": "http://127.0.0.1:2"}}}
-    await asyncio.wait_for(waiting, 5.0)
+    await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 async def test_a_mesh_that_does_not_come_about_gives_up_and_says_what_is_wrong(mesh: Scripted) -> None:
@@ -76,7 +77,7 @@ async def test_a_definition_that_is_missing_is_told_once_and_so_is_its_coming(
     monkeypatch.setattr(KubeConfig, "load", load)
     monkeypatch.setattr(KubeClient, "lists", lists)
     monkeypatch.setattr(up_run, "UNSERVED_LOOK_S", 0.01)
-    await asyncio.wait_for(up_run.tell_unserved(settings_in(tmp_path)), 5.0)
+    await asyncio.wait_for(up_run.tell_unserved(settings_in(tmp_path)), PATIENCE_S)
     assert not answers
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2

@@ -16,6 +16,7 @@ import pytest
 
 from services.cli.__main__ import run
 from tests.admin_server import AdminServer
+from tests.patience import PATIENCE_S
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
@@ -50,7 +51,7 @@ def test_top_redraws_in_place_and_ctrl_c_leaves_the_terminal_as_it_was() -> None
         process.send_signal(signal.SIGINT)
         while not seen.endswith(LEAVE):
             seen += os.read(ours, 65536).decode()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
         process.stderr.close()
@@ -106,7 +107,7 @@ def test_keys_lead_into_a_node_and_out_of_top() -> None:
                 seen += os.read(ours, 65536).decode()
             seen = ""
             os.write(ours, keys)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
         after = termios.tcgetattr(theirs)
         assert process.stderr is not None
         assert process.stderr.read() == b""

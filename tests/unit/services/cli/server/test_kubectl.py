@@ -15,6 +15,7 @@ from services.cli.app import conclave
 from services.cli.completion import kubectl_completions
 from services.cli.server.options import KUBECTL
 from tests.admin_server import AdminServer
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[5]
 TOKEN = "an-admin-token-of-the-cluster"
@@ -152,7 +153,7 @@ def test_ctrl_c_ends_kubectl_too(fake: Path) -> None:
         taken, _ = silent.accept()
         taken.recv(1)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(PATIENCE_S) == 130
         taken.close()
     assert all(gone(int(pid)) for pid in (fake / "pids").read_text().split())
 

@@ -21,6 +21,7 @@ from services.coordinator.http.table import ROUTES
 from shared.runtime.http import admin, openapi
 from shared.runtime.http.limits import Rate
 from shared.runtime.http.routes import Route
+from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.http.api_world import ApiWorld, api_world
 
 DOCUMENT = openapi.document(ROUTES, version="0")
@@ -119,7 +120,7 @@ async def test_whatever_is_asked_is_answered_as_documented(
     world: ApiWorld, asked: list[tuple[Route, str, dict[str, Any]]]
 ) -> None:
     for number, (route, path, options) in enumerate(asked):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             answered = await world.ask(route.method, path, at=("c0", "c1")[number % 2], **options)
         told = (route.method, path, options, answered.status, answered.text[:300])
         assert answered.status < 500 or answered.status == 503, told

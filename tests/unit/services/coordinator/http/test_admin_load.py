@@ -17,6 +17,8 @@ from shared.runtime.http.caching import MOST_BYTES, MOST_KEPT, SETTLING_S, Answe
 from shared.runtime.http.callers import Role
 from shared.runtime.http.limits import INTERVAL_S, READS_WHILE_LATE, TARGET_S, Buckets, Lag, LoopLag, Rate
 from shared.runtime.http.routes import Answer, Because, Route
+from tests.loop_clock import LoopClock
+from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.http.api_world import api_world
 
 
@@ -270,12 +272,13 @@ def test_what_is_read_while_the_leader_is_late_takes_a_tenth_of_its_loop() -> No
 async def test_who_connects_to_the_admin_api_and_does_not_ask_is_cut_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "listen", partial(opening.listen, head_timeout_s=0.1))
+    monkeypatch.setattr(opening, "listen", partial(opening.listen, head_timeout_s=10.0))
     async with api_world(tmp_path, routes=Counting().routes()) as world:
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(world.listeners["c0"].url).port)
         writer.write(b"GET /v1/kept HTTP/1.1\r\nHost:")
+        await LoopClock().forward(11.0)
         with suppress(ConnectionError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await reader.read() == b""
         writer.transport.abort()
         assert world.metrics.registry.get_sample_value("conclave_http_late_heads_total", {"listener": "admin"}) == 1

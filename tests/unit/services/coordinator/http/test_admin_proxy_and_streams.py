@@ -20,6 +20,7 @@ from shared.runtime.http.callers import PROXIED, Role
 from shared.runtime.http.limits import MAX_STREAMS, STREAMS_OF_ONE
 from shared.runtime.http.routes import Route
 from tests.builders import make_pod
+from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.http.api_world import TOKENS, ApiWorld, Seen, api_world
 
 
@@ -42,7 +43,7 @@ async def test_a_target_that_names_another_host_is_still_asked_of_the_leader(wor
         token = f"Authorization: Bearer {TOKENS['viewer']}"
         lines = ("GET http://elsewhere.example/v1/leader HTTP/1.1", "Host: x", token, "Connection: close", "", "")
         writer.write("\r\n".join(lines).encode())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             answer = await reader.read()
         writer.close()
         assert b" 200 " in answer.split(b"\r\n")[0]
@@ -98,7 +99,7 @@ def stream(world: ApiWorld, at: str, query: str = "", *, role: str = "viewer") -
 
 @pytest.mark.parametrize("at", ["c0", "c1"])
 async def test_decisions_come_as_they_are_made(world: ApiWorld, at: str) -> None:
-    async with stream(world, at, "?events=leader,decision") as response, asyncio.timeout(10):
+    async with stream(world, at, "?events=leader,decision") as response, asyncio.timeout(PATIENCE_S):
         assert response.status == 200
         coming = events(response)
         kind, leader = await anext(coming)
@@ -110,7 +111,7 @@ async def test_decisions_come_as_they_are_made(world: ApiWorld, at: str) -> None
 
 
 async def test_an_overview_comes_with_the_stream(world: ApiWorld) -> None:
-    async with stream(world, "c0", "?events=overview") as response, asyncio.timeout(10):
+    async with stream(world, "c0", "?events=overview") as response, asyncio.timeout(PATIENCE_S):
         kind, overview = await anext(events(response))
         assert kind == "overview"
         assert overview["pods"]["bound"] == 3
@@ -120,7 +121,7 @@ async def test_an_overview_comes_with_the_stream(world: ApiWorld) -> None:
 async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed(world: ApiWorld) -> None:
     core = world.admin.core
     assert core is not None
-    async with stream(world, "c0", "?events=leader,decision") as response, asyncio.timeout(10):
+    async with stream(world, "c0", "?events=leader,decision") as response, asyncio.timeout(PATIENCE_S):
         coming = events(response)
         await anext(coming)
         for number in range(3000):  # in one turn of the loop: the reader cannot have taken any
@@ -143,7 +144,7 @@ async def test_a_reader_that_goes_leaves_nothing_behind(world: ApiWorld) -> None
 
 @pytest.mark.parametrize("at", ["c0", "c1"])
 async def test_streams_end_when_the_leader_does(world: ApiWorld, at: str) -> None:
-    async with stream(world, at) as response, asyncio.timeout(10):
+    async with stream(world, at) as response, asyncio.timeout(PATIENCE_S):
         await anext(events(response))
         world.leading.term = 0
         async for _ in events(response):
@@ -154,7 +155,7 @@ async def test_streams_end_when_the_leader_does(world: ApiWorld, at: str) -> Non
 
 @pytest.mark.parametrize("at", ["c0", "c1"])
 async def test_a_listener_that_closes_does_not_wait_for_readers(world: ApiWorld, at: str) -> None:
-    async with stream(world, at) as response, asyncio.timeout(10):
+    async with stream(world, at) as response, asyncio.timeout(PATIENCE_S):
         await anext(events(response))
         await world.listeners[at].close()
         async for _ in events(response):
@@ -175,7 +176,7 @@ async def test_a_stream_that_fails_half_way_does_not_look_complete(tmp_path: Pat
 
 
 async def test_streams_have_places_of_their_own(world: ApiWorld) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         open_streams = [await stream(world, "c0") for _ in range(STREAMS_OF_ONE)]
         try:
             late = await world.ask("GET", "/v1/decisions/stream", "viewer")
@@ -245,7 +246,7 @@ async def test_a_document_that_is_cut_by_an_ending_coordinator_does_not_look_com
             assert await response.content.readany()
             world.listeners[at].stop()
             with pytest.raises(aiohttp.ClientError):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     await response.read()
 
 

@@ -16,6 +16,7 @@ from shared.runtime.http.limits import LoopLag
 from shared.runtime.records.admin import read_audit
 from shared.wire.records import MemberRecord, TotalsRecord, decode_record, encode_record
 from tests.builders import make_node, make_pod
+from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.http.api_world import KEYS, TOKENS, ApiWorld, api_world
 
 
@@ -175,7 +176,7 @@ async def read_events(world: ApiWorld, until: int, *, last_seen: str = "", at: s
     headers = {"Authorization": f"Bearer {TOKENS['viewer']}"} | ({"Last-Event-ID": last_seen} if last_seen else {})
     url = world.listeners[at].url + "/v1/decisions/stream?events=decision,leader"
     events: list[dict[str, str]] = []
-    async with asyncio.timeout(5), world.session.get(url, headers=headers) as response:
+    async with asyncio.timeout(PATIENCE_S), world.session.get(url, headers=headers) as response:
         event: dict[str, str] = {}
         async for raw in response.content:
             line = raw.decode().rstrip("\n")

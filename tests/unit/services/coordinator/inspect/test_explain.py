@@ -14,6 +14,7 @@ from shared.model.pod import POLICY_ANNOTATION
 from shared.runtime.http.peers import build_app
 from shared.runtime.observe.metrics import Metrics
 from tests.builders import PodBuilder, make_node, make_pod
+from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.scene import Scene
 
 
@@ -115,7 +116,7 @@ async def test_only_so_many_questions_are_answered_at_once_and_each_result_is_co
     app = build_app(metrics, routes=admin.routes())
     async with TestClient(TestServer(app)) as client:
         waiting = [asyncio.create_task(client.get("/v1/explain/default/p")) for _ in range(MAX_EXPLAINING)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while asked < MAX_EXPLAINING:  # noqa: ASYNC110  # the requests are under way; each turn takes them on
                 await asyncio.sleep(0)
         refused = await client.get("/v1/explain/default/p")

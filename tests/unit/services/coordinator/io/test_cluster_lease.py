@@ -19,8 +19,7 @@ from shared.wire.keys import Keys
 from tests.fake_kube import AsyncKube, FakeKube
 from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
-
-PATIENCE_S = 20.0
+from tests.patience import PATIENCE_S
 
 
 class LeaseApi(AsyncKube):

@@ -21,6 +21,7 @@ from shared.wire.keys import Keys
 from shared.wire.records import RuntimeSettings, encode_record
 from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
+from tests.patience import PATIENCE_S
 
 KEYS = Keys()
 NOW = dt.datetime(2026, 11, 22, tzinfo=dt.UTC)
@@ -40,7 +41,7 @@ class Ear:
         self.heard.put_nowait(event)
 
     async def next(self) -> ControlSeen:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.heard.get()
 
     async def change(self, **values: int | float | str | None) -> None:

@@ -15,6 +15,7 @@ from shared.ports import Compare, CreateRevisionIs, Op, Put, TxnResult
 from shared.wire.keys import Keys
 from shared.wire.records import QueueHistoryRecord
 from tests.memory_store import MemoryStore
+from tests.patience import PATIENCE_S
 
 KEYS = Keys()
 TERM = 1
@@ -61,7 +62,7 @@ async def test_a_leader_goes_on_and_writes_it_when_there_is_room(what: str, monk
         "term": lambda: control.note_term(store, KEYS, term=term, id="c-0", url="http://c"),
     }[what]()  # fmt: skip
     task = asyncio.create_task(work)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await store.refused.wait()
         store.room = True
         await store.written.wait()

@@ -9,6 +9,7 @@ from typing import Any
 from services.coordinator.io.target_writes import REFUSED_S, keep
 from services.coordinator.usage.target_status import TellTarget
 from shared.errors import KubeRejected, KubeUnknown
+from tests.patience import PATIENCE_S
 
 
 class Api:
@@ -43,7 +44,7 @@ async def kept(api: Api, *, looks: int, clock: list[float], uids: tuple[str, ...
         return clock[0]
 
     task = asyncio.create_task(keep(api, due, clock=time, every_s=0.0))  # type: ignore[arg-type]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await enough.wait()
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -31,6 +31,7 @@ from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, Rehearsed
 from tests.gpu_demand import bulk_pod, machine
 from tests.memory_store import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.scene import Scene
 
 KEYS = Keys()
@@ -355,7 +356,7 @@ async def test_one_whose_leader_is_gone_before_it_could_tie_itself_to_it_ends_at
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert await child.stdout.read() == b""  # though nothing came on its input, which is open
         assert await child.wait() == 0
 

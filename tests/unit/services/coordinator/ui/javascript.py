@@ -10,10 +10,9 @@ from typing import Any
 import playwright
 
 from services.coordinator.http.ui_files import FOLDER
+from tests.patience import PATIENCE_S
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
-RUN_S = 60.0
-"""A bound for a loaded machine."""
 
 
 def run(script: str, **given: Any) -> Any:
@@ -26,7 +25,7 @@ def run(script: str, **given: Any) -> Any:
     """
     done = subprocess.run(
         [str(NODE), "--no-warnings", "--input-type=module", "--eval", program],
-        capture_output=True, text=True, timeout=RUN_S, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

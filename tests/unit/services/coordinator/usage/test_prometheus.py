@@ -14,6 +14,7 @@ from services.coordinator.usage.prometheus import AMOUNT_AGE_S, QUERIES, RATE_AG
 from shared.adapters.prometheus import PrometheusClient, Series
 from shared.errors import ConfigError
 from tests.fake_prometheus import FakePrometheus
+from tests.patience import PATIENCE_S
 
 ROWS = {
     "node_cpu_seconds_total": [({"node": "a"}, lambda _: 1.5), ({"node": "b:9100"}, lambda _: 0.25)],
@@ -33,7 +34,7 @@ async def asked_once(served: FakePrometheus, asked: Asked) -> tuple[Event, ...]:
 
     async with served.serving(), PrometheusClient(served.url, token="secret") as client:
         task = asyncio.create_task(follow(client, asked, every_s=lambda: 3600.0, wanted=lambda: True, post=post))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await heard.wait()
         task.cancel()
     return tuple(posted)

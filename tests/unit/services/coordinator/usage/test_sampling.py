@@ -17,6 +17,7 @@ from shared.policy.observation import Need
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
+from tests.patience import PATIENCE_S
 from tests.unit.services.coordinator.scene import Scene
 
 MARL = PolicyRef("marl-dqn", 1, "a" * 64)
@@ -103,7 +104,7 @@ async def run_until(api: Metrics, *, wanted: bool = True, events: int = 1) -> li
         follow(api, every_s=lambda: 0.001, retuned=asyncio.Event(), wanted=lambda: wanted, post=post)
     )
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await done.wait()
     finally:
         following.cancel()
@@ -134,7 +135,7 @@ async def test_a_shorter_interval_holds_before_the_longer_one_is_over() -> None:
     following = asyncio.create_task(
         follow(api, every_s=lambda: every[0], retuned=retuned, wanted=lambda: True, post=asked.put_nowait)
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await asked.get()
         every[0] = 0.001
         retuned.set()

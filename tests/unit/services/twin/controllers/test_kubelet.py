@@ -16,6 +16,7 @@ from services.twin.registry.changes import Accepted
 from shared.audit.rules import Json
 from shared.experiments.traces.workload import node_json, pod_json
 from shared.twin.usage import FOREVER, USAGE_ANNOTATION, Profile, Usage
+from tests.patience import PATIENCE_S
 
 
 class Cluster:
@@ -64,7 +65,7 @@ class Cluster:
         return node
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

@@ -14,6 +14,7 @@ from services.twin.controllers.volumes import CLAIMS, CLASSES, VOLUMES, VolumeCo
 from shared.audit.rules import Json
 from shared.experiments.traces.workload import node_json
 from shared.twin.volumes import BIND_COMPLETED, PROVISION_ANNOTATION, SELECTED_NODE, ZONE
+from tests.patience import PATIENCE_S
 
 DRIVER = "csi.example.com"
 
@@ -87,14 +88,14 @@ class Cluster:
         return [volume for volume in self.registry.list(VOLUMES) if volume["metadata"]["name"].startswith("pvc-")]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
 
     async def rest(self) -> None:
         """Everything that follows from what happened so far has been done."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while self.controller.busy:  # noqa: ASYNC110  # one turn of the loop is one batch; there is no event
                 await asyncio.sleep(0)
 

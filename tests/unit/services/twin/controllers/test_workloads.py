@@ -15,6 +15,7 @@ from services.twin.bootstrap import make_registry
 from services.twin.controllers.garbage_collector import GarbageCollector
 from services.twin.controllers.workloads import DEPLOYMENTS, JOBS, SETS, WorkloadController
 from services.twin.registry.status import ApiError
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
@@ -76,7 +77,7 @@ class Cluster:
             )
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not true():
                 self.changed.clear()
                 await self.changed.wait()

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from shared.adapters.http.sockets import bound_socket
+from tests.patience import PATIENCE_S
 
 needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this kernel has no IPv6")
 
@@ -15,7 +16,7 @@ def reached(listening: socket.socket, host: str) -> bool:
     listening.listen()
     listening.settimeout(5)
     try:
-        with socket.create_connection((host, listening.getsockname()[1]), timeout=5):
+        with socket.create_connection((host, listening.getsockname()[1]), timeout=PATIENCE_S):
             listening.accept()[0].close()
     except ConnectionRefusedError:
         return False

@@ -18,6 +18,7 @@ from shared.adapters.kube.config import KubeConfig
 from shared.errors import ConfigError
 from tests.certificates import TestCa
 from tests.faults.scripted_api import ScriptedApi, answer, failure
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[5]
 
@@ -392,7 +393,7 @@ async def test_keep_fresh_renews_what_expires_and_outlives_a_failing_plugin(
     monkeypatch.setattr(kube_config, "MIN_RENEW_GAP_S", 0.0)
     plugin(tmp_path, "raise SystemExit(1)")
     keeping = asyncio.create_task(access.keep_fresh())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len((tmp_path / "runs").read_text()) < 3:  # noqa: ASYNC110  the plugin is a process: its file is the event
             await asyncio.sleep(0.02)
     assert not keeping.done()

@@ -22,9 +22,9 @@ from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Transition, Transitions, TransitionsAck
 from shared.wire.records import LearnerRecord
+from tests.patience import PATIENCE_S
 
 ONE = Transition([0.5], 1, -1.0, [0.25])
-PATIENCE_S = 10.0
 
 
 class Learner:

@@ -15,6 +15,7 @@ from shared.kube.known import Listing
 from shared.kube.objects import ObjectMeta, Pod
 from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Resource, Upserted
 from shared.runtime.kube.reflector import BATCH, Reflector, Synced
+from tests.patience import PATIENCE_S
 
 
 def pod(name: str, version: int) -> Pod:
@@ -73,7 +74,7 @@ def reflector_of(port: ScriptedPort, **options: Any) -> Reflector[Pod]:
 async def take(reflector: Reflector[Pod], number: int) -> list[Any]:
     """The first ``number`` batches."""
     found: list[Any] = []
-    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+    async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
         async for batch in batches:
             found.append(list(batch))
             if len(found) == number:
@@ -177,7 +178,7 @@ async def test_a_bookmark_is_a_word_and_a_failed_list_is_none():
     port = ScriptedPort([KubeUnknown("down"), ObjectList((), "10"), ObjectList((), "20")], [[[Bookmark("12")]]])
     reflector = reflector_of(port, clock=lambda: float(next(times)))
     assert reflector.heard_at is None
-    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+    async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
         await anext(batches)
         listed_at = reflector.heard_at
         assert listed_at is not None
@@ -284,7 +285,7 @@ async def test_an_upgrade_tells_every_object_anew_and_deletes_only_what_is_gone(
     port = VersionedPort("v1")
     port.items.append(pod("b", 2))
     reflector = versioned(port)
-    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+    async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
         await anext(batches)
         await anext(batches)
         port.served, port.items = {"v2"}, [pod("a", 1)]
@@ -304,7 +305,7 @@ async def test_without_doubt_a_kept_object_would_be_known_by_its_old_version(mon
     monkeypatch.setattr(KnownObjects, "doubt", lambda self: None)
     port = VersionedPort("v1")
     reflector = versioned(port)
-    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+    async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
         await anext(batches)
         await anext(batches)
         port.served, port.items = {"v2"}, [pod("a", 1), pod("c", 3)]
@@ -315,7 +316,7 @@ async def test_without_doubt_a_kept_object_would_be_known_by_its_old_version(mon
 async def test_nothing_is_forgotten_while_no_version_is_served() -> None:
     port = VersionedPort("v1")
     reflector = versioned(port, unserved_retry_s=0.001)
-    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+    async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
         await anext(batches)
         await anext(batches)
         port.served = set()
@@ -330,7 +331,7 @@ async def test_nothing_is_forgotten_while_no_version_is_served() -> None:
 async def test_a_kind_that_is_not_served_counts_as_empty_and_is_picked_up_when_it_is() -> None:
     port = VersionedPort()
     reflector = versioned(port, unserved_retry_s=0.001)
-    async with asyncio.timeout(5), contextlib.aclosing(reflector.batches()) as batches:
+    async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
         assert await anext(batches) == [Synced("")]
         told = asyncio.ensure_future(anext(batches))
         await asyncio.sleep(0)

@@ -20,6 +20,7 @@ from shared.ports import KubeApi
 from shared.runtime.kube.reflector import BRIEF, Reflector, Synced
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.kube.watches import Watches
+from tests.patience import PATIENCE_S
 from tests.unit.shared.runtime.kube.test_reflector import ScriptedPort, pod
 
 
@@ -90,7 +91,7 @@ class Follower:
         return sum(isinstance(event, Synced) for event in self.heard)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not holds():
                 self.changed.clear()
                 await self.changed.wait()
@@ -321,7 +322,7 @@ async def test_each_follower_hears_what_watches_of_its_own_would_tell_it(late: b
             watches.follow_objects(CLAIMS, post),
         )
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 await synced.wait()
                 await done.wait()
         finally:

@@ -19,6 +19,7 @@ from shared.kube.objects import ObjectMeta, Pod
 from shared.kube.resources import PODS, Bookmark, Deleted, Malformed, MalformedObject, ObjectList, Upserted
 from shared.runtime.kube.reflector import Reflector, Synced
 from shared.runtime.kube.shared_watches import SharedWatch
+from tests.patience import PATIENCE_S
 
 STEPS = 60
 
@@ -178,7 +179,7 @@ async def walk(seed: int, way: Way) -> list[Follower]:
             come()
         server.fails = False
         server.change()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not all(one.at_synced and one.known == server.known() for one in followers):  # W2
                 assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
                 await asyncio.sleep(0.001)

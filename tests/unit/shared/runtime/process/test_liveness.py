@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 import urllib.error
 import urllib.request
 
@@ -11,7 +10,7 @@ import pytest
 
 from shared.errors import ConfigError
 from shared.runtime.process.liveness import Liveness
-from tests.unit.shared.runtime.lease.test_leadership import PATIENCE_S
+from tests.patience import PATIENCE_S
 
 
 def asked(port: int, path: str = "/livez") -> tuple[int, str]:
@@ -37,9 +36,7 @@ def test_it_answers_nothing_else_and_goes_on_after_callers_that_say_nothing() ->
         with socket.create_connection(("127.0.0.1", liveness.port)):
             pass
         with socket.create_connection(("127.0.0.1", liveness.port)) as silent:
-            began = time.monotonic()
             assert asked(liveness.port)[0] == 200
-            assert time.monotonic() - began < PATIENCE_S
             silent.close()
         port = liveness.port
     with pytest.raises(OSError, match="refused"):
