@@ -46,7 +46,7 @@ Figures = dict[str, Any]
 async def run(options: argparse.Namespace) -> list[Figures]:
     """Every round with everybody."""
     found: list[Figures] = []
-    everybody = contestants(options, limit=False)
+    everybody = contestants(options, limit=None)
     async with opened(options) as stand:
         async for contestant, turn in turns(options, stand, everybody):
             with busy(options.busy):

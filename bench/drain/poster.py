@@ -1,6 +1,8 @@
 """The limit of a drain: Bindings and no thinking. It lists pods and nodes once, then binds each pod to the next node.
 
-.venv/bin/python -m bench.drain.poster --kubeconfig FILE --namespace NAMESPACE [--connections 32]
+.venv/bin/python -m bench.drain.poster --kubeconfig FILE --namespace NAMESPACE [--connections 32] [--victims]
+
+``--victims``: a pod that stands is deleted for each that is bound, to its node.
 
 One request at a time on each of some kept connections, over the bare transport: what is left is what the API server
 takes. It asks no rule, checks nothing but the answer's status, and ends when all is posted.
@@ -25,7 +27,10 @@ import uvloop
 from bench.stand.cluster import NODE_LABEL
 from shared.adapters.kube.config import KubeConfig
 
+ANSWERED = re.compile(rb"HTTP/1.1 20[01] ")
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+CHUNKED, LAST_CHUNK = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE), b"\r\n0\r\n\r\n"
+"""How the answer to a DELETE, which is the whole object, may come."""
 BODY = (
     '{"apiVersion":"v1","kind":"Binding","metadata":{"name":"%s"},'
     '"target":{"apiVersion":"v1","kind":"Node","name":"%s"}}'
@@ -36,8 +41,13 @@ class _Metadata(msgspec.Struct):
     name: str
 
 
+class _Spec(msgspec.Struct):
+    nodeName: str = ""  # noqa: N815  the API's name
+
+
 class _Item(msgspec.Struct):
     metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
 class _List(msgspec.Struct):
@@ -45,7 +55,7 @@ class _List(msgspec.Struct):
 
 
 class Connection(asyncio.Protocol):
-    """Posts what ``requests`` gives, one after the other; ``done`` when there is no more, or an answer is not 201."""
+    """Posts what ``requests`` gives, one after the other; ``done`` when there is no more, or one is refused."""
 
     def __init__(self, requests: Iterator[bytes]) -> None:
         self._requests = requests
@@ -62,9 +72,10 @@ class Connection(asyncio.Protocol):
         if end < 0:
             return
         length = LENGTH.search(self._answer, 0, end)
-        if length is None or not self._answer.startswith(b"HTTP/1.1 201"):
+        chunked = CHUNKED.search(self._answer, 0, end) is not None
+        if (length is None and not chunked) or not ANSWERED.match(self._answer):
             self._fail(f"unexpected answer {self._answer[:300]!r}")
-        elif len(self._answer) >= end + 4 + int(length[1]):
+        elif self._answer.endswith(LAST_CHUNK) if length is None else len(self._answer) >= end + 4 + int(length[1]):
             self._answer = b""
             self._next()
 
@@ -85,31 +96,41 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-async def _names(session: aiohttp.ClientSession, access: KubeConfig, path: str) -> list[str]:
+async def _items(session: aiohttp.ClientSession, access: KubeConfig, path: str) -> list[_Item]:
     url, name = access.base_url + path, access.server_hostname
     async with session.get(url, headers=await access.headers(), server_hostname=name) as told:
         told.raise_for_status()
-        return [item.metadata.name for item in msgspec.json.decode(await told.read(), type=_List).items]
+        return msgspec.json.decode(await told.read(), type=_List).items
 
 
-async def post(kubeconfig: Path, namespace: str, connections: int) -> None:
-    """Everything that is pending. ``RuntimeError``: a Binding was refused."""
+async def post(kubeconfig: Path, namespace: str, connections: int, *, victims: bool) -> None:
+    """Everything that is pending. ``RuntimeError``: a call was refused."""
     access = await KubeConfig.load(kubeconfig)
     tls = access.tls()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls or True)) as session:
         path = f"/api/v1/namespaces/{namespace}/pods"
-        pods = await _names(session, access, f"{path}?fieldSelector=spec.nodeName%3D")
-        nodes = await _names(session, access, f"/api/v1/nodes?labelSelector={NODE_LABEL}%3Dtrue")
+        pods = await _items(session, access, f"{path}?fieldSelector=spec.nodeName%3D")
+        if victims:
+            standing = await _items(session, access, f"{path}?fieldSelector=spec.nodeName%21%3D")
+            places = [(one.spec.nodeName, one.metadata.name) for one in standing]
+        else:
+            nodes = await _items(session, access, f"/api/v1/nodes?labelSelector={NODE_LABEL}%3Dtrue")
+            places = [(one.metadata.name, "") for one in nodes]
     server = urlsplit(access.base_url)
     head = "".join(f"{name}: {value}\r\n" for name, value in (await access.headers()).items())
 
+    def request(verb: str, at: str, body: str) -> bytes:
+        return (
+            f"{verb} {server.path}{path}/{at} HTTP/1.1\r\nHost: {server.netloc}\r\n{head}"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        ).encode()
+
     def requests() -> Iterator[bytes]:
-        for pod, node in zip(pods, itertools.cycle(nodes), strict=False):
-            body = BODY % (pod, node)
-            yield (
-                f"POST {server.path}{path}/{pod}/binding HTTP/1.1\r\nHost: {server.netloc}\r\n{head}"
-                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
-            ).encode()
+        for pod, (node, victim) in zip(pods, itertools.cycle(places), strict=False):
+            name = pod.metadata.name
+            if victim:
+                yield request("DELETE", victim, "")
+            yield request("POST", f"{name}/binding", BODY % (name, node))
 
     left, loop = requests(), asyncio.get_running_loop()
     port = server.port or (443 if tls else 80)
@@ -129,9 +150,10 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--victims", action="store_true", help="delete a pod that stands for each that is bound")
     options = parser.parse_args()
     try:
-        uvloop.run(post(options.kubeconfig, options.namespace, options.connections))
+        uvloop.run(post(options.kubeconfig, options.namespace, options.connections, victims=options.victims))
     except (RuntimeError, aiohttp.ClientError) as error:
         sys.exit(f"bench.drain.poster: {error}")
 

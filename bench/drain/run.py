@@ -19,6 +19,7 @@ from bench.stand.contest import (
     KUBE,
     LIMIT,
     Contestant,
+    Poster,
     Stand,
     Turn,
     by_case,
@@ -41,7 +42,7 @@ Figures = dict[str, Any]
 async def run(options: argparse.Namespace) -> list[Figures]:
     """Every round of every case: of so many nodes, so many pods. Who begins changes with the round."""
     found: list[Figures] = []
-    everybody = contestants(options, limit=True)
+    everybody = contestants(options, limit=Poster)
     async with opened(options) as stand:
         async for contestant, turn in turns(options, stand, everybody):
             start = await drain(stand, contestant, 1, options.shapes)

@@ -38,9 +38,10 @@ class Poster:
 
     title = "bare Bindings"
 
-    def __init__(self, kubeconfig: Path, _folder: Path) -> None:
+    def __init__(self, kubeconfig: Path, _folder: Path, *further: str) -> None:
         self.started_at = self.ready_at = time.monotonic()
         words = [sys.executable, "-m", "bench.drain.poster", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
+        words += further
         self.process = subprocess.Popen(words, text=True)
         self.usage = Usage(self.process.pid, "poster")
 
@@ -92,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--coordinators", type=int, default=1, help="of the mesh, of which one leads (1)")
     parser.add_argument("--kube-scheduler", metavar="BINARY", help="measure this one too")
     parser.add_argument("--qps", type=int, default=5000, help="of that kube-scheduler's client (5000)")
+    parser.add_argument("--gates", default="", help="feature gates of that kube-scheduler (none)")
     parser.add_argument("--beside", type=Path, action="append", default=[], metavar="CHECKOUT",
                         help="the mesh of another checkout of Conclave, with its .venv; may repeat")  # fmt: skip
     parser.add_argument("--only", metavar="NAME", action="append", help=f"{LIMIT}, {KUBE} or {CONCLAVE}; may repeat")
@@ -101,11 +103,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", default="", help="the figures, also as JSON")
 
 
-def contestants(options: argparse.Namespace, *, limit: bool) -> list[Contestant]:
-    """Those that were asked for; ``limit``: with the poster of bare Bindings."""
-    found = [Contestant(LIMIT, Poster)] if limit else []
+def contestants(options: argparse.Namespace, *, limit: Callable[[Path, Path], Poster] | None) -> list[Contestant]:
+    """Those that were asked for; ``limit``: with this poster of bare calls."""
+    found = [Contestant(LIMIT, limit)] if limit is not None else []
     if options.kube_scheduler:
-        kube = partial(_kube_scheduler, options.kube_scheduler, options.qps)
+        kube = partial(_kube_scheduler, options)
         found.append(Contestant(KUBE, kube))
     meshes = [(agents, binders) for agents in options.agents for binders in options.binders]
     for agents, binders in meshes:
@@ -134,8 +136,8 @@ def _mesh(
     )  # fmt: skip
 
 
-def _kube_scheduler(binary: str, qps: int, kubeconfig: Path, folder: Path) -> KubeScheduler:
-    return KubeScheduler(binary, kubeconfig, folder, qps=qps)
+def _kube_scheduler(options: argparse.Namespace, kubeconfig: Path, folder: Path) -> KubeScheduler:
+    return KubeScheduler(options.kube_scheduler, kubeconfig, folder, qps=options.qps, gates=options.gates)
 
 
 def pods(prefix: str, count: int, shapes: int) -> Iterator[dict[str, Any]]:
@@ -149,12 +151,13 @@ def pods(prefix: str, count: int, shapes: int) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Stand:
-    """One API server with nodes. ``servers``: its processes, as far as they are known."""
+    """One API server with nodes. ``servers``: its processes, as far as they are known; ``node``: the body of one."""
 
     kubeconfig: Path
     cluster: Cluster
     servers: dict[str, int]
     writes: Writes
+    node: Callable[[int], dict[str, Any]] = load.node
     count: int = 0
     """Nodes so far."""
     _names: int = 0
@@ -165,8 +168,8 @@ class Stand:
         return f"pods-{self._names}"
 
     async def nodes(self, count: int) -> None:
-        """So many in all: more are added, as scheduler_perf has them."""
-        await self.cluster.add_nodes(load.node(number) for number in range(self.count, count))
+        """So many in all: more are added."""
+        await self.cluster.add_nodes(self.node(number) for number in range(self.count, count))
         self.count = max(self.count, count)
 
     def server_cpu_s(self) -> dict[str, float]:
@@ -175,8 +178,11 @@ class Stand:
 
 
 @contextlib.asynccontextmanager
-async def opened(options: argparse.Namespace) -> AsyncIterator[Stand]:
-    """The server, without nodes and pods of ours; what is left of them at the end is deleted."""
+async def opened(
+    options: argparse.Namespace, *, node: Callable[[int], dict[str, Any]] = load.node, grace_s: float = 0
+) -> AsyncIterator[Stand]:
+    """The server, without nodes and pods of ours; what is left of them at the end is deleted. ``node``: by its number,
+    scheduler_perf's where nobody says; ``grace_s``: what pods ask for, and take, to leave."""
     with tempfile.TemporaryDirectory() as folder:
         twin, kubeconfig, audit = None, options.kubeconfig, Path(folder, "audit.jsonl")
         if kubeconfig is None:
@@ -185,10 +191,10 @@ async def opened(options: argparse.Namespace) -> AsyncIterator[Stand]:
         if unknown := [pid for pid in servers.values() if not alive(pid)]:
             sys.exit(f"bench: --server-pid {unknown[0]}: there is no such process on this machine")
         try:
-            async with Cluster.open(kubeconfig.absolute(), grace_s=0) as cluster:
+            async with Cluster.open(kubeconfig.absolute(), grace_s=grace_s) as cluster:
                 writes: Writes = AuditWrites(audit) if twin is not None else MetricsWrites(cluster)
                 try:
-                    yield Stand(kubeconfig.absolute(), cluster, servers, writes)
+                    yield Stand(kubeconfig.absolute(), cluster, servers, writes, node)
                 finally:
                     if twin is None:  # whoever ends the bench does not want its nodes
                         await cluster.clear()

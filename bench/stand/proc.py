@@ -11,15 +11,22 @@ CALIBRATION_TURNS = 50_000
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """Pids below ``pid`` with the words that tell them apart."""
+    """Pids below ``pid`` with the words that tell them apart; without those that end meanwhile."""
     found: dict[int, str] = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+    for child in _read(f"/proc/{pid}/task/{pid}/children").split():
+        words = _read(f"/proc/{child}/cmdline").split("\0")
         module = words[words.index("-m") + 1] if "-m" in words else Path(words[0]).name
         identity = words[words.index("--id") + 1] if "--id" in words else ""
         found[int(child)] = f"{module} {identity}".strip()
         found |= descendants(int(child))
     return found
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
 
 
 def alive(pid: int) -> bool:

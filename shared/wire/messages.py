@@ -372,9 +372,13 @@ class EvictionOutcome(IntEnum):
 
 
 class EvictionResult(Struct, frozen=True, array_like=True, gc=False):
+    """``waits``: of UNKNOWN, that the binder has not sent it, or has no answer yet: a plan that asks for it again hears
+    the end."""
+
     uid: Text
     outcome: Annotated[int, Meta(ge=0, le=15)]
     reason: LongText = ""
+    waits: bool = False
 
 
 class PlanResult(Message, frozen=True, tag=6):

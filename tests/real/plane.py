@@ -92,6 +92,8 @@ class PlaneSettings:
     """Further flags of the API server."""
     scheduler_config: dict[str, Any] = field(default_factory=dict)
     """Further fields of kube-scheduler's configuration."""
+    server_only: bool = False
+    """No controller, no kubelet, no node, no audit: for benches, which bring their own nodes."""
 
 
 class Plane:
@@ -129,6 +131,12 @@ class Plane:
         """Of ``kube-apiserver`` and the others."""
         return self._processes[name].pid
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """Of all that runs, etcd too."""
+        assert self._etcd is not None
+        return {"etcd": self._etcd.pid} | {name: process.pid for name, process in self._processes.items()}
+
     async def __aenter__(self) -> Self:
         try:
             async with asyncio.timeout(START_S):
@@ -164,6 +172,8 @@ class Plane:
             timeout=aiohttp.ClientTimeout(total=60),
         )
         await self.start("kube-apiserver")
+        if self.settings.server_only:
+            return
         await self.start("kube-controller-manager")
         if self.settings.kube_scheduler:
             await self.start("kube-scheduler")
@@ -231,15 +241,16 @@ class Plane:
         listen = [f"--bind-address={made.host}"]
         if name == "kube-apiserver":
             assert self._etcd is not None
+            audit = (f"--audit-policy-file={at / 'audit.yaml'}", f"--audit-log-path={self.audit_log}")
             return [
                 *listen, *gates, f"--secure-port={self._port}", f"--etcd-servers={self._etcd.endpoint}",
+                *(() if made.server_only else audit),
                 f"--cert-dir={at / 'certs'}", f"--tls-cert-file={at / 'kube-apiserver.pem'}",
                 f"--tls-private-key-file={at / 'kube-apiserver.key'}", f"--token-auth-file={at / 'tokens.csv'}",
                 "--authorization-mode=Node,RBAC", "--allow-privileged=true",
                 f"--service-cluster-ip-range={'fd00:96::/112' if ':' in made.host else '10.96.0.0/16'}",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 f"--service-account-key-file={at / 'sa.pub'}", f"--service-account-signing-key-file={at / 'sa.key'}",
-                f"--audit-policy-file={at / 'audit.yaml'}", f"--audit-log-path={self.audit_log}",
                 f"--runtime-config={made.runtime_config}", f"--requestheader-client-ca-file={at / 'ca.pem'}",
                 "--requestheader-allowed-names=front-proxy", "--requestheader-username-headers=X-Remote-User",
                 "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
@@ -304,7 +315,7 @@ class Plane:
         """What a caller needs to use it."""
         return {
             "kubeconfig": str(self.kubeconfig), "url": self.url, "token": self.token, "ca": str(self.folder / "ca.pem"),
-            "audit_log": str(self.audit_log), "folder": str(self.folder),
+            "audit_log": str(self.audit_log), "folder": str(self.folder), "pids": self.pids,
         }  # fmt: skip
 
 
@@ -339,6 +350,7 @@ def main() -> None:
     parser.add_argument("--zones", type=int, default=3, help="dealt in turns (3; 0: none)")
     parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (127.0.0.1, or ::1)")
     parser.add_argument("--kube-scheduler", action="store_true", help="run one too, for pods that name no other")
+    parser.add_argument("--server-only", action="store_true", help="no controller, kubelet, node or audit: for benches")
     parser.add_argument("--feature-gates", default=GATES, help=f"({GATES})")
     parser.add_argument("--flag", action="append", default=[], help="a further flag of the API server, repeatable")
     given = parser.parse_args()
@@ -348,6 +360,7 @@ def main() -> None:
         settings = PlaneSettings(
             given.dir or Path(temporary), given.nodes, given.cpu, given.memory, given.pods, given.gpus, given.zones,
             given.kube_scheduler, given.feature_gates, host=given.host, extra=tuple(given.flag),
+            server_only=given.server_only,
         )  # fmt: skip
         asyncio.run(_run(settings))
 

@@ -163,7 +163,8 @@ class Plans:
         return [self._open[key] for key in self._by_uid.get(uid, ()) if key in self._open]
 
     def step(self) -> None:
-        """Answer what is due: UNRESOLVED for units still on their way; the watch will tell."""
+        """Answer what is due: UNRESOLVED for units still on their way, which the watch will tell; of victims, which are
+        not all asked yet, that they wait."""
         due = self._state.now - self._state.settings.answer_after_s
         for opened in [opened for opened in self._open.values() if opened.arrived <= due]:
             for uid, placement in opened.waiting.items():
@@ -176,7 +177,9 @@ class Plans:
                 self._forget(uid, opened.key)
             opened.waiting.clear()
             for uid, result in opened.evicting.items():
-                opened.evicting[uid] = result or EvictionResult(uid, EvictionOutcome.UNKNOWN, "no answer yet")
+                opened.evicting[uid] = result or EvictionResult(
+                    uid, EvictionOutcome.UNKNOWN, "no answer yet", waits=True
+                )
             self._close(opened)
         self._state.agenda.plans = self.wake_at()
 

@@ -1,9 +1,9 @@
 """Making one victim leave: marked first, then evicted or deleted, so that who looks at it reads why.
 
-    condition DisruptionTarget --no budget covers it--> DELETE with uid --2xx--> EVICTED | 404, 409 GONE
-        |--a budget does--> POST eviction --2xx--> marked again --> EVICTED | 404, 409 GONE
+    condition DisruptionTarget --no budget covers it--> DELETE with uid --2xx--> EVICTED | 404 GONE
+        |--a budget does--> POST eviction --2xx--> marked again --> EVICTED | 404 GONE
                               |429 (the budget forbids it) --forced--> DELETE with uid | else unmarked, REFUSED
-                 a write without an answer, 5xx --GET--> leaving: EVICTED | gone: GONE | stays: unmarked, UNKNOWN
+            a write without an answer, 5xx, 409 --GET--> leaving: EVICTED | gone: GONE | stays: unmarked, UNKNOWN
 
 kube-scheduler patches the condition and deletes, which asks no budget. The API server's eviction takes from the budget
 in the same step, but always puts its own reason, EvictionByEvictionAPI, in the place of ours
@@ -65,8 +65,10 @@ async def evict(
         else:
             await _evict(api, eviction, condition, may_act)
     except KubeRejected as error:
-        if error.status in (404, 409):
+        if error.status == 404:
             return EvictionResult(eviction.uid, EvictionOutcome.GONE, str(error)[:256])
+        if error.status == 409:  # another of its name, or somebody else was writing
+            return await _read_back(api, eviction, str(error)[:256])
         await _unmark(api, eviction)
         return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, str(error)[:256])
     except KubeError as error:

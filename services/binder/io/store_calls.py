@@ -58,6 +58,9 @@ class StoreCalls:
         self._failpoints = failpoints
         self._commit_ms = commit_ms
         self._log = log
+        self._looks: dict[tuple[int, int], asyncio.Task[bool]] = {}
+        """Looks at who leads that are not sent yet, by the terms that are asked about."""
+        self._looking = asyncio.Lock()
 
     async def commit(self, commit: Commit) -> None:
         """Answers ``Committed``, ``CommitRefused`` or ``CommitUnknown``."""
@@ -112,16 +115,26 @@ class StoreCalls:
         self._post((LookedUp(look_up.batch, terms[0], terms[1], wanted, fence, layout, lenders),))
 
     async def leads(self, term: int, coordinator_term: int) -> bool:
-        """Whether etcd names us and the coordinator of that term as leaders now; False too where it does not say."""
-        compares = (
-            CreateRevisionIs(self._keys.binder_leader(self._shard), term),
-            CreateRevisionIs(self._keys.coordinator_leader, coordinator_term),
-        )
-        try:
-            return (await self._store.txn(compares, ())).succeeded
-        except StoreError as error:
-            self._log.warning("terms_unconfirmed", error=error)
-            return False
+        """Whether etcd names us and the coordinator of that term as leaders now; False too where it does not say. Those
+        who ask while a look is out share the next one: what it says is never from before they asked."""
+        terms = term, coordinator_term
+        look = self._looks.get(terms)
+        if look is None:
+            look = self._looks[terms] = asyncio.create_task(self._look(terms))
+        return await asyncio.shield(look)
+
+    async def _look(self, terms: tuple[int, int]) -> bool:
+        async with self._looking:
+            del self._looks[terms]
+            compares = (
+                CreateRevisionIs(self._keys.binder_leader(self._shard), terms[0]),
+                CreateRevisionIs(self._keys.coordinator_leader, terms[1]),
+            )
+            try:
+                return (await self._store.txn(compares, ())).succeeded
+            except StoreError as error:
+                self._log.warning("terms_unconfirmed", error=error)
+                return False
 
     async def coordinator_term(self) -> int:
         """The coordinator's term as etcd has it now, 0 for none. Unknown: ``StoreUnknown``."""

@@ -274,7 +274,7 @@ class Requeuer:
         row = table.row_of.get(node_name)
         if change.left is None:
             for nominated in state.cluster.nominated_below(node_name, ABOVE_ALL):
-                if nominated.uid in state.queue.entries and self._preemptor.waited_in_vain(nominated):
+                if nominated.uid in state.queue.entries and self._preemptor.may_go(nominated):
                     state.stats.woken += state.queue.rouse(nominated.uid, state.now, change.event)
         if row is None:
             del self._nodes[node_name]

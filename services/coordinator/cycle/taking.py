@@ -259,8 +259,8 @@ class Taker:
             free = unnominated(pod) if judged.rows is not None else pod
             guidance = self._state.constraints.judge(free) if judged.guided else None
             if guidance is not None and judged.rows is not None:
-                mask = self._state.feasibility.of(pod.pod_class).mask if guidance.mask is None else guidance.mask
-                guidance = replace(guidance, mask=mask & judged.rows)
+                # where each goes was found for it there: nominated nowhere it would yield to those that come after it
+                guidance = replace(guidance, mask=judged.rows)
             offered = taken.classes[known.id] = OfferedClass(
                 pod.pod_class, known, guidance=guidance, candidate=judged.candidate,
                 workload=pod.workload if judged.looks else "",

@@ -96,7 +96,7 @@ def evicted_with_group(state: State, eviction: Eviction, result: EvictionResult)
         state.out.append(
             EmitEvent(eviction.uid, eviction.namespace, eviction.name, "", "Normal", "GangBroken", "Evicting", note)
         )
-    elif result.outcome != EvictionOutcome.GONE:
+    elif result.outcome != EvictionOutcome.GONE and not result.waits:
         facts = {"pod_uid": eviction.uid, "group": eviction.preemptor, "reason": result.reason}
         state.log("eviction_failed", level="warning", **facts)
     return True

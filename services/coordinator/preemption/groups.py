@@ -30,7 +30,8 @@ from services.coordinator.preemption.patience import Patience
 from services.coordinator.status.groups import GroupReporter
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, group_title
-from shared.scheduling.groups.preemption import GroupPreemption, search_group, still_helps
+from shared.scheduling.groups.preemption import search_group, still_helps
+from shared.scheduling.groups.steps import GroupPreemption
 from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.pod_groups import Members, Standing
@@ -319,6 +320,7 @@ class GroupPreemptor:
                 state.cluster, state.feasibility, group, pods, self._bound(key),
                 may_evict=lambda pod: pod.preemptible and pod.uid not in stuck,
                 leaving=self._nominations.leaves, ran=state.groups.ran,
+                spoken_for=lambda pod: pod.uid in self._nominations.leaving,
                 strict=state.settings.preemption_strict, patient=search.patient,
             )  # fmt: skip
         return next(search.steps)

@@ -248,10 +248,21 @@ class Nominations:
         self._asking += evictions
 
     def ask(self) -> None:
-        """Ask the victims of this turn to leave, in few plans: as many go at a time as the binder lets."""
-        asking, self._asking = self._asking, []
-        for at in range(0, len(asking), EVICTIONS_PER_PLAN):
-            self._ledger.evict(asking[at : at + EVICTIONS_PER_PLAN])
+        """Ask victims to leave, in few plans at a time: the more that wait, the more are in each. Not those for whose
+        leaving nobody waits any more."""
+        while self._asking and self._ledger.may_evict():
+            some, self._asking = self._asking[:EVICTIONS_PER_PLAN], self._asking[EVICTIONS_PER_PLAN:]
+            for eviction in some:
+                if not self._helps(eviction):
+                    self._state.evicted.became(eviction.uid, REFUSED)
+            if wanted := [eviction for eviction in some if self._helps(eviction)]:
+                self._ledger.evict(wanted)
+
+    def _helps(self, eviction: Eviction) -> bool:
+        if eviction.reason != EvictionReason.PREEMPTION:
+            return True
+        known = self.made.get(eviction.preemptor)
+        return known is not None and eviction.uid in known.victims
 
     @staticmethod
     def _leaves_for(known: Making, node: str) -> Pod:
@@ -276,6 +287,9 @@ class Nominations:
         """What became of one victim, by the binder; that it is gone only the watch says."""
         state, known = self._state, self.made.get(eviction.preemptor)
         current = known if known is not None and eviction.uid in known.victims else None
+        if result.waits and self._helps(eviction):
+            self._asking.append(eviction)  # it is in the binder's line: asked for once more, its end is heard of
+            return
         state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
         self._promises.settle(eviction.uid)
         match result.outcome:
@@ -334,6 +348,11 @@ class Nominations:
         if not node or self._hopeless(pod, node):
             return False
         return (known is not None and self._stands(known)) or self._leaves(pod, node)
+
+    def all_left(self, uid: str) -> bool:
+        """Whether everybody has left who was to leave for the pod and those that are nominated with it."""
+        known = self.made.get(uid)
+        return known is not None and known.evicting and not self._stands(known)
 
     def waits_together(self, pods: Sequence[Pod]) -> bool:
         """The same of the nominated members of a pod group that go together: whether somebody leaves for any of them,

@@ -102,7 +102,9 @@ class Preemptor:
         """Those under way, by group: while there are any, the loop is to turn at once."""
         self._order: list[tuple[int, int, Hashable]] = []
         self._begun = 0
-        self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[tuple[int, int, int], Tried]]] = OrderedDict()
+        self._full: ParkedGroup | None = None
+        """The group for whose members there was no room in this turn."""
+        self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[tuple[int, ...], Tried]]] = OrderedDict()
 
     # --- a pod is parked ----------------------------------------------------------------------------------------
 
@@ -174,15 +176,22 @@ class Preemptor:
         search.add(sorted(found.rows[start:] + found.rows[:start], key=price.__getitem__))
         return KNOWN_PER_DRY_RUN + len(found.rows) // 64
 
-    def _finds_room(self, pod: Pod) -> bool:
-        """Whether some node takes the pod by now: nobody has to leave for it."""
-        return self._state.constraints.finds_room(pod)
+    def _finds_room(self, group: ParkedGroup, pod: Pod) -> bool:
+        """Whether some node takes the pod by now: nobody has to leave for it. Room does not come while others of its
+        group are nominated, so it is looked for once a turn."""
+        own = bool(pod.nominated_node or pod.group)
+        if group is self._full and not own:
+            return False
+        found = self._state.constraints.finds_room(pod)
+        if not found and not own:
+            self._full = group
+        return found
 
     # --- the search ---------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         """Try some nodes more, for the highest priority first."""
-        left = self._state.work * KNOWN_PER_WORK
+        left, self._full = self._state.work * KNOWN_PER_WORK, None
         while self.searches and left > 0:
             key = self._order[0][2]
             search, group = self.searches[key], self._state.queue.waiting.groups.get(key)
@@ -205,10 +214,11 @@ class Preemptor:
         """Whether there is anybody of lower priority whom the pod might evict."""
         return not pod.never_preempts and min(self._state.cluster.index.priorities, default=pod.priority) < pod.priority
 
-    def waited_in_vain(self, pod: Pod) -> bool:
-        """Whether nobody leaves any more for a pod that is nominated, and parked all the same: it is to be tried once
-        more, and nominated elsewhere or nowhere. Until then others would yield to it."""
-        return not self.nominations.waits(pod)
+    def may_go(self, pod: Pod) -> bool:
+        """Whether a pod that is nominated, and parked, is to be tried once more, and nominated elsewhere or nowhere if
+        that is in vain: nobody leaves for it any more, and until then others would yield to it. A gang goes as soon as
+        all have left whom it was to cost, whoever leaves the same nodes for others."""
+        return not self.nominations.waits(pod) or (bool(pod.group) and self.nominations.all_left(pod.uid))
 
     def _try(self, pod: Pod, search: _Search, row: int) -> int:
         """Ask one node; returns the work it was."""
@@ -224,11 +234,13 @@ class Preemptor:
         return work
 
     def _known_or_tried(self, pod: Pod, row: int) -> tuple[Tried, int]:
-        """A dry run's result, remembered where nothing changed on the node and nothing but the node decides."""
+        """A dry run's result, remembered where nothing changed on the node, nor who is nominated there, and nothing but
+        the node decides."""
         state = self._state
-        table = state.cache.table
+        table, cluster = state.cache.table, state.cluster
         node = table.names[row]
-        if state.constraints.prefiltered(pod).rules or node in state.cluster.nominated or self._holds_groups(node):
+        own = (pod.nominated_node or pod.group) and node in cluster.nominated  # it does not yield to all of them
+        if own or state.constraints.prefiltered(pod).rules or self._holds_groups(node):
             return self._candidate(pod, row), KNOWN_PER_DRY_RUN
         kind = pod.pod_class, pod.priority
         tries = self._tries.get(kind)
@@ -238,7 +250,9 @@ class Preemptor:
                 self._tries.popitem(last=False)
         else:
             self._tries.move_to_end(kind)
-        known, stamp = tries.get(row), (int(table.stamp[row]), state.budgets_version, self.nominations.given_up)
+        known, stamp = tries.get(row), (
+            int(table.stamp[row]), cluster.renominated_at(node), state.budgets_version, self.nominations.given_up
+        )  # fmt: skip
         if known is not None and known[0] == stamp:
             return known[1], 1
         tried = self._candidate(pod, row)
@@ -280,7 +294,7 @@ class Preemptor:
             self._end(group, search)
             return
         pod = state.queue.entries[uid].pod
-        if self._finds_room(pod):
+        if self._finds_room(group, pod):
             message = search.untold.pop(uid, "")
             if message:
                 self._reporter.tell(pod, UNSCHEDULABLE, message)
@@ -289,7 +303,7 @@ class Preemptor:
         while search.found:
             chosen = self._chosen(pod, search)
             row = state.cache.table.row_of.get(chosen.node_name)
-            again = self._candidate(pod, row)[0] if row is not None else None
+            again = self._known_or_tried(pod, row)[0][0] if row is not None else None
             if again is not None and again.violations > chosen.violations and not state.settings.preemption_strict:
                 search.found.add(again)  # its budget was used up meanwhile: another node may do better
             elif row is not None and again is not None and again.violations <= chosen.violations:

@@ -6,6 +6,10 @@ stay untouched. Filters are the same ones that judge the cluster.
 
 from __future__ import annotations
 
+from copy import copy
+
+import numpy as np
+
 from shared.model.constraints import gpu_milli_of
 from shared.model.pod import Pod
 from shared.scheduling.cycle.conflicts import fits
@@ -24,19 +28,17 @@ class DryRun:
         self._state = state
         self._row = row
         self._pod = prefiltered.pod
-        node = state.table.nodes[row]
-        assert node is not None
-        self.node_name = node.name
+        self.node_name = state.table.names[row]
         self._rules = tuple(rule.copy() for rule in prefiltered.rules)
         self._static = _static_rejection(feasibility, prefiltered.pod, row)
-        self._table = NodeTable(1)
-        self._table.upsert(node)
-        self._devices: dict[str, tuple[int, ...]] = {}
-        for uid in sorted(state.cache.pods_on(node.name)):
-            account = state.cache.accounts[uid]
-            self._devices[uid] = account.devices
-            self._table.add_usage(0, account.pod_class, account.devices)
+        self._table = _alone(state.table, row)
+        accounts = state.cache.accounts
+        self._devices = {uid: accounts[uid].devices for uid in state.cache.pods_on(self.node_name)}
         self._local = FeasibilityCache(self._table, profile=feasibility.profile.dynamic)
+        self._nominated: list[Pod] = []
+        """Those that are counted here now."""
+        # but for rules that others satisfy, and filters of the user's own, what fits beside more pods fits beside fewer
+        self._monotone = not self._rules and not feasibility.profile.brought
 
     def holds(self, pod: Pod) -> bool:
         """Whether the pod stands on the node now."""
@@ -59,6 +61,7 @@ class DryRun:
 
     def rejection(self) -> Rejection | None:
         """Why the node would not take the pod; None when it would."""
+        self._without_nominated()
         if self._static is not None and self._static.plugin != LAST:
             return self._static
         local = self._local.rejection(self._pod.pod_class, 0)
@@ -70,24 +73,28 @@ class DryRun:
                 return Rejection(rule.name, *verdict)
         return self._static
 
-    def takes(self) -> bool:
-        """Whether every filter passes; the same as no rejection, cheaper."""
+    def takes_beside_nominated(self) -> bool:
+        """Whether every filter passes, both with and without the nominated pods that the pod must yield to."""
+        if not self._nominated:
+            self._nominated = self._state.nominated_on(self.node_name, self._pod)
+            for pod in self._nominated:
+                self.add(pod)
+        if self._monotone or not self._nominated:
+            return self._takes()
+        beside = self._takes()
+        self._without_nominated()
+        return beside and self._takes()
+
+    def _takes(self) -> bool:
+        """The same as no rejection, cheaper."""
         if self._static is not None or not fits(self._local, self._pod.pod_class, 0):
             return False
         return all(rule.verdict(self._row) is None for rule in self._rules)
 
-    def takes_beside_nominated(self) -> bool:
-        """Whether it would, both with and without the nominated pods that the pod must yield to."""
-        nominated = self._state.nominated_on(self.node_name, self._pod)
+    def _without_nominated(self) -> None:
+        nominated, self._nominated = self._nominated, []
         for pod in nominated:
-            self.add(pod)
-        try:
-            if nominated and not self.takes():
-                return False
-        finally:
-            for pod in nominated:
-                self.remove(pod)
-        return self.takes()
+            self.remove(pod)
 
 
 def _static_rejection(feasibility: FeasibilityCache, pod: Pod, row: int) -> Rejection | None:
@@ -95,3 +102,23 @@ def _static_rejection(feasibility: FeasibilityCache, pod: Pod, row: int) -> Reje
     if feasibility.static_verdict(pod.pod_class).mask[row]:
         return None
     return feasibility.rejection(pod.pod_class, row, static_only=True)
+
+
+def _alone(table: NodeTable, row: int) -> NodeTable:
+    """A table of one row of another, with accounting of its own; all else is as there, for reading."""
+    one, here = copy(table), slice(row, row + 1)
+    name = table.names[row]
+    one.rows = one.capacity = 1
+    one.names, one.row_of, one.nodes = [name], {name: 0}, [table.nodes[row]]
+    one.column_of, one.resource_names = dict(table.column_of), list(table.resource_names)
+    one.allocatable, one.requested = table.allocatable[:, here], table.requested[:, here].copy()
+    one.score_requested = table.score_requested[:, here].copy()
+    one.generation, one.stamp = table.generation[here].copy(), table.stamp[here].copy()
+    one.present, one.unschedulable, one.drained = table.present[here], table.unschedulable[here], table.drained[here]
+    one.taint_set, one.feature_set = table.taint_set[here], table.feature_set[here]
+    one.label_codes = {key: codes[here] for key, codes in table.label_codes.items()}
+    one.ports, one.device_free = [table.ports[row]], [table.device_free[row]]
+    one.device_max_free, one.device_whole = table.device_max_free[here].copy(), table.device_whole[here].copy()
+    one.latency_us = table.latency_us[here]
+    one.latencies = table.latencies.of_rows(np.array((row,)))
+    return one

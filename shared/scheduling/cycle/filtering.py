@@ -48,7 +48,7 @@ def run_filters(
         named: BoolArray = np.zeros(table.rows, np.bool_)
         named[[table.row_of[name] for name in prefiltered.named if name in table.row_of]] = True
         mask &= named
-    if not state.nominated:
+    if not state.nominated or not (explain or mask.any()):
         return Filtered(mask, Contested.none(table.rows))
     if not prefiltered.rules:
         found = yielding(state, feasibility).contested(pod, None if explain else mask)

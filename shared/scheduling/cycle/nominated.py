@@ -159,7 +159,7 @@ class Yielding:
             verdicts.known[rows] = True
         found = verdicts.contested
         if pod.nominated_node or pod.group:
-            own = self._own_rows(pod)
+            own = self._own_rows(pod, wanted)
             if own:
                 found = found.other_on(own)
         return found if wanted is None else found.within(wanted[: table.rows])
@@ -207,14 +207,15 @@ class Yielding:
             known.seen = state.nominations
         return known
 
-    def _own_rows(self, pod: Pod) -> dict[int, Rejection | None]:
-        """Rows that are judged otherwise for this pod than for others like it: it does not yield to itself, nor to
-        fellow members of its group."""
+    def _own_rows(self, pod: Pod, wanted: BoolArray | None) -> dict[int, Rejection | None]:
+        """Rows, of those that are asked about, that are judged otherwise for this pod than for others like it: it does
+        not yield to itself, nor to fellow members of its group."""
         state = self.state
         nodes = {pod.nominated_node} if pod.nominated_node else set[str]()
         if pod.group:
             nodes |= state.nominated_members.get(pod.group, {}).keys()
-        rows = [row for name in nodes if (row := state.table.row_of.get(name)) is not None]
+        known = (state.table.row_of.get(name) for name in nodes)
+        rows = [row for row in known if row is not None and (wanted is None or wanted[row])]
         if not rows:
             return {}
         found: dict[int, Rejection | None] = dict.fromkeys(rows)

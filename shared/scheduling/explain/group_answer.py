@@ -20,7 +20,8 @@ from shared.scheduling.explain.group_helps import MIN_COUNT, GroupHelp, Lacking,
 from shared.scheduling.explain.words import CHANGES
 from shared.scheduling.groups.crew import Crew
 from shared.scheduling.groups.placing import Attempt, explore, runs
-from shared.scheduling.groups.preemption import GroupPreemption, search_group
+from shared.scheduling.groups.preemption import search_group
+from shared.scheduling.groups.steps import GroupPreemption
 from shared.scheduling.groups.topology import domains
 from shared.scheduling.groups.trial import Trial
 from shared.scheduling.state.cluster_state import ClusterState

@@ -39,7 +39,8 @@ class Template:
 
 class Crew:
     """``template_of`` by the member's uid; ``ruled``: templates that have rules; ``held``: what pods hold that are
-    nominated to nodes and that some member must yield to, ``own``: members among them; None: nobody is nominated."""
+    nominated to nodes and that some member must yield to; None: nobody is nominated. ``own``: to whom none yields of
+    those: members, and, where all members are nominated, who comes after them."""
 
     def __init__(self, cluster: ClusterState, members: Sequence[Pod]) -> None:
         self.cluster = cluster
@@ -64,6 +65,8 @@ class Crew:
             self.held = cluster.held_for(least)
             nominated = ((pod, cluster.nominated_to.get(pod.uid, "")) for pod in members)
             self.own = [cluster.nominated[node][pod.uid] for pod, node in nominated if node]
+            if len(self.own) == len(members):  # nobody of the group might take what is kept for those after it
+                self.own += cluster.behind(self.own)
 
     def _key(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Hashable:
         """Of labels only what some rule makes of them: members of one Job differ in their index alone."""

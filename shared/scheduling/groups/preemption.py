@@ -15,7 +15,6 @@ between two.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,17 +24,11 @@ from shared.model.resources import PODS
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.placing import orders, runs
+from shared.scheduling.groups.steps import ABOVE_ALL, LOOKED_UP, GroupPreemption, Step, Steps, standing
 from shared.scheduling.groups.topology import domains
-from shared.scheduling.groups.trial import Standing, Trial
-from shared.scheduling.preemption.budgets import by_budget
+from shared.scheduling.groups.trial import Trial
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE
-from shared.scheduling.preemption.units import (
-    NOT_STARTED,
-    VictimUnit,
-    importance,
-    preempting_priority,
-    victim_units,
-)
+from shared.scheduling.preemption.units import VictimUnit, preempting_priority, victim_units
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.removable import FloatArray
@@ -46,43 +39,15 @@ ROWS_AT_ONCE = 64
 FEWEST_ROWS = 128
 """Nodes from which victims are taken: at least so many where there are, and twice what the missing members need."""
 
-DOMAINS_TRIED = 8
+FIRST_ROWS = 16
+"""Nodes that are looked at before so many: they do where all who would leave are as little important as anybody is."""
 
-ABOVE_ALL = 2**31
-"""Above every priority."""
+DOMAINS_TRIED = 8
 
 NOMINATED_PRICE = -1.0
 """Of nodes that members are nominated to already: below all others, so that a new leader goes on where one ended."""
 
-LOOKED_UP = 20
-"""Work of one pod that is looked at."""
-
-PART = 5_000
-"""Work after which a search lets others go on."""
-
 Work = Generator[int, None, "GroupPreemption | None"]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPreemption:
-    """``nodes``: by uid where members are to go, as many as make the minimum; ``victims``: who has to leave before, the
-    most important first; ``violating``: uids of those whose budget that breaks; ``broken``: keys of gangs that fall
-    below their minimum. ``reason``: why preemption does not help, in kube-scheduler's words; then all else is empty."""
-
-    nodes: dict[str, str] = field(default_factory=dict)
-    victims: tuple[Pod, ...] = ()
-    violating: frozenset[str] = frozenset()
-    broken: tuple[str, ...] = ()
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Step:
-    """Units that leave together. ``rank``: in which order steps are taken; ``breaks``: the gang that is broken."""
-
-    rank: tuple[bool, int, bool, int]
-    units: list[VictimUnit]
-    breaks: str = ""
 
 
 def search_group(
@@ -94,17 +59,19 @@ def search_group(
     *,
     may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible,
     leaving: Callable[[Pod], bool] = lambda _: False,
+    spoken_for: Callable[[Pod], bool] = lambda _: False,
     ran: Callable[[str], int] = lambda _: 0,
     strict: bool = False,
     patient: bool = False,
 ) -> Generator[int, None, GroupPreemption]:
     """The search; nothing is changed. It yields its work after each part, and reads the cluster as it is then: what it
-    returns is to be checked again (``still_helps``). ``leaving``: who leaves for somebody already; ``ran``:
-    how many members of a group count that have ended. ``strict``: no budget may be broken. ``patient``: nobody will be
-    asked to leave: whoever ends by itself is waited for, also those as important as the group."""
+    returns is to be checked again (``still_helps``). ``leaving``: who leaves for somebody already; ``spoken_for``: and
+    whether the room is kept for that one; ``ran``: how many members of a group count that have ended. ``strict``: no
+    budget may be broken. ``patient``: nobody will be asked to leave: whoever ends by itself is waited for, also who is
+    as important as the group."""
     hunt = _Hunt(cluster, feasibility, group, members, bound, patient)
     hunt.may_evict = lambda pod: pod.group != group.key and may_evict(pod) and (pod.ends or not patient)
-    hunt.leaving, hunt.ran = leaving, ran
+    hunt.leaving, hunt.spoken_for, hunt.ran = leaving, spoken_for, ran
     hunt.strict = strict and not patient
     return hunt.search()
 
@@ -131,7 +98,7 @@ def still_helps(
         if pod is not None:
             if pod.priority >= below or not pod.preemptible or (patient and not pod.ends):
                 return False
-            trial.leave(_standing(cluster, (pod,)))
+            trial.leave(standing(cluster, (pod,)))
     for pod in there:
         row = cluster.table.row_of.get(found.nodes[pod.uid])
         template = crew.template_of[pod.uid]
@@ -177,6 +144,7 @@ class _Hunt:
         self.patient = patient
         self.may_evict: Callable[[Pod], bool] = lambda pod: pod.preemptible
         self.leaving: Callable[[Pod], bool] = lambda _: False
+        self.spoken_for: Callable[[Pod], bool] = lambda _: False
         self.ran: Callable[[str], int] = lambda _: 0
         self.strict = False
 
@@ -244,10 +212,29 @@ class _Hunt:
         """The victims among these nodes; None where all that may leave do not make room."""
         now = base.fork()
         self._place(now, self.members, allowed)
-        rows, price = self._rows(base, allowed, self.needed - len(now.nodes))
+        rows, few, price = self._rows(base, allowed, self.needed - len(now.nodes))
         yield now.work
         if len(now.nodes) >= self.needed:
             return GroupPreemption(dict(now.nodes))
+        now.prefer(price)
+        for some in (rows[:few], rows) if few < len(rows) and not self._leaves_room(rows[few:]) else (rows,):
+            found = yield from self._from(base, now, price, some, allowed)
+            if found is not None and (len(some) == len(rows) or self._least(found)):
+                return found
+        return None
+
+    def _leaves_room(self, rows: Sequence[int]) -> bool:
+        """Whether somebody leaves there whose room is kept for nobody, as after a change of leader."""
+        names, index = self.cluster.table.names, self.cluster.index
+        return any(pod.preempted and not self.spoken_for(pod) for row in rows for pod in index.pods_on(names[row]))
+
+    def _least(self, found: GroupPreemption) -> bool:
+        """Whether nobody could be spared elsewhere: nothing breaks, and no victim is more important than anybody is."""
+        least = min(self.cluster.index.priorities, default=self.below)
+        return not (found.violating or found.broken) and all(pod.priority <= least for pod in found.victims)
+
+    def _from(self, base: Trial, now: Trial, price: FloatArray, rows: Sequence[int], allowed: BoolArray | None) -> Work:
+        """The victims on these rows. ``now``: with those placed who need nobody to leave."""
         units: list[VictimUnit] = []
         seen: set[str] = set()
         for start in range(0, len(rows), ROWS_AT_ONCE):
@@ -257,11 +244,11 @@ class _Hunt:
             more = victim_units(self.cluster, pods, self.below, self.may_evict)
             seen.update(pod.uid for unit in more for pod in unit.pods)
             units += more
-            yield ROWS_AT_ONCE + LOOKED_UP * len(more)
-        steps, violating = self._steps(units)
+            yield len(part) + LOOKED_UP * len(more)
+        leave = Steps(self.cluster, self.leaving, self.ran, strict=self.strict)
+        steps, violating = leave.of(units)
         if not steps:
             return None
-        now.prefer(price)
         for begun, order in self._beginnings(base, now, price, steps, allowed):
             whole = self._after(begun, steps, order, allowed)
             yield whole.work
@@ -276,12 +263,12 @@ class _Hunt:
                     enough, whole = middle, trial
                 else:
                     too_few = middle
-            return (yield from self._reprieved(whole, steps[:enough], violating))
+            return (yield from leave.spared(whole, steps[:enough], violating))
         return None
 
-    def _rows(self, base: Trial, allowed: BoolArray | None, missing: int) -> tuple[list[int], FloatArray]:
-        """Nodes to take victims from, the cheapest first, and what each costs ``[rows]``: enough for twice the
-        missing."""
+    def _rows(self, base: Trial, allowed: BoolArray | None, missing: int) -> tuple[list[int], int, FloatArray]:
+        """Nodes to take victims from, the cheapest first; how many of them to look at first; and what each costs
+        ``[rows]``. Either way enough for twice the missing."""
         templates = base.crew.templates
         most = np.max([self._most_emptied(base, template) for template in templates], axis=0)
         if allowed is not None:
@@ -295,12 +282,13 @@ class _Hunt:
         rows = np.flatnonzero((most > 0) & (self.cluster.index.removable.below(self.below, PODS) > 0))
         rows = rows[np.argsort(price[rows], kind="stable")]
         if base.crew.ruled:
-            return rows.tolist(), price
-        wanted = max(FEWEST_ROWS, int(np.searchsorted(np.cumsum(most[rows]), 2 * max(1, missing))) + 1)
-        return rows[:wanted].tolist(), price
+            return rows.tolist(), len(rows), price
+        enough = int(np.searchsorted(np.cumsum(most[rows]), 2 * max(1, missing))) + 1
+        few = len(rows) if self.patient else max(FIRST_ROWS, enough)
+        return rows[: max(FEWEST_ROWS, enough)].tolist(), few, price
 
     def _beginnings(
-        self, base: Trial, now: Trial, price: FloatArray, steps: list[_Step], allowed: BoolArray | None
+        self, base: Trial, now: Trial, price: FloatArray, steps: list[Step], allowed: BoolArray | None
     ) -> Iterable[tuple[Trial, Sequence[Pod]]]:
         """What to go on from, and in which order: first with those placed who need nobody to leave, then from none."""
         yield now, [pod for pod in self.members if pod.uid not in now.nodes]
@@ -312,10 +300,10 @@ class _Hunt:
             for order in orders(base.crew, emptied, self.needed, allowed):
                 yield fresh, order
 
-    def _after(self, start: Trial, steps: Iterable[_Step], order: Sequence[Pod], allowed: BoolArray | None) -> Trial:
+    def _after(self, start: Trial, steps: Iterable[Step], order: Sequence[Pod], allowed: BoolArray | None) -> Trial:
         """What fits once the units of these steps have left."""
         trial = start.fork()
-        trial.leave(gone for step in steps for unit in step.units for gone in _standing(self.cluster, unit.pods))
+        trial.leave(gone for step in steps for unit in step.units for gone in standing(self.cluster, unit.pods))
         self._place(trial, order, allowed)
         return trial
 
@@ -323,97 +311,3 @@ class _Hunt:
         """Members in order, no more than make the minimum."""
         for template, pods in runs(order, trial.crew):
             trial.place(template, pods[: self.needed - len(trial.nodes)], allowed)
-
-    def _steps(self, units: list[VictimUnit]) -> tuple[list[_Step], set[str]]:
-        """The units in the order in which they leave, and the uids of pods whose budget that breaks."""
-        going = [unit for unit in units if self._goes(unit)]
-        units = [unit for unit in units if not self._goes(unit)]
-        ordered = sorted(units, key=lambda unit: unit.importance)
-        violating = {pod.uid for pod in by_budget((p for u in ordered for p in u.pods), self.cluster)[0]}
-        if self.strict:
-            units = [unit for unit in units if not any(pod.uid in violating for pod in unit.pods)]
-        spare: dict[str, int] = {}
-        for unit in going:
-            if key := unit.pods[0].group:
-                spare[key] = spare.get(key, self._spare(key)) - _running(unit.pods)
-        age: dict[str, str] = {}
-        steps: dict[tuple[bool, int, bool, str], list[VictimUnit]] = {}
-        for unit in units:
-            key = unit.pods[0].group
-            if key and key not in spare:
-                spare[key] = self._spare(key)
-            breaks = unit.whole or (bool(key) and spare[key] <= 0)
-            if key:
-                spare[key] -= _running(unit.pods)
-                age[key] = min(age.get(key, NOT_STARTED), unit.importance[2])
-            forced = any(pod.uid in violating for pod in unit.pods)
-            steps.setdefault((forced, unit.priority, breaks, key if breaks else ""), []).append(unit)
-        youngest = {key: at for at, key in enumerate(sorted(age, key=lambda one: (age[one], one), reverse=True))}
-        found = [
-            _Step((forced, priority, breaks, youngest.get(key, 0)), there, key)
-            for (forced, priority, breaks, key), there in steps.items()
-        ]
-        first = [_Step((False, -ABOVE_ALL, False, 0), going)] if going else []
-        return first + sorted(found, key=lambda step: step.rank), violating
-
-    def _goes(self, unit: VictimUnit) -> bool:
-        return all(self.leaving(pod) for pod in unit.pods)
-
-    def _spare(self, key: str) -> int:
-        """How many members of a group may leave before it is broken: all of one that is no gang, or broken already."""
-        group, standing = self.cluster.pod_groups.get(key), self.cluster.members.get(key, ())
-        pods = [self.cluster.index.get(uid) for uid in standing]
-        running = _running(pod for pod in pods if pod is not None)
-        needed = max(0, group.min_count - self.ran(key)) if group is not None and group.gang else 0
-        return running - needed if running >= needed else len(pods)
-
-    def _reprieved(self, trial: Trial, steps: Sequence[_Step], violating: set[str]) -> Work:
-        """Everybody who is not in the way stays: who breaks a budget first, then by importance, gangs before pods."""
-        leaving = [(step, unit) for step in steps for unit in step.units]
-        leaving.sort(
-            key=lambda one: (
-                self._goes(one[1]),
-                all(pod.uid not in violating for pod in one[1].pods),
-                -one[1].priority,
-                not one[0].breaks,
-                -one[0].rank[3],
-                one[1].importance,
-                one[1].pods[0].uid,
-            )
-        )
-        victims: list[Pod] = []
-        before = trial.work - LOOKED_UP * len(leaving)
-        for _, unit in leaving:
-            if not trial.put_back(_standing(self.cluster, unit.pods)):
-                victims += unit.pods
-            if trial.work > before + PART:
-                yield trial.work - before
-                before = trial.work
-        yield trial.work - before
-        lost: dict[str, int] = {}
-        for pod in victims:
-            if pod.group and not pod.terminating:
-                lost[pod.group] = lost.get(pod.group, 0) + 1
-        broken = sorted(key for key, count in lost.items() if count > self._spare(key))
-        return GroupPreemption(
-            dict(trial.nodes),
-            tuple(sorted(victims, key=importance)),
-            frozenset(pod.uid for pod in victims if pod.uid in violating),
-            tuple(broken),
-        )
-
-
-def _running(pods: Iterable[Pod]) -> int:
-    """How many of them count for their group: those that are not on their way out."""
-    return sum(not pod.terminating for pod in pods)
-
-
-def _standing(cluster: ClusterState, pods: Iterable[Pod]) -> list[Standing]:
-    """Each pod with its row and devices; those on nodes that are gone are left out."""
-    found: list[Standing] = []
-    for pod in pods:
-        account = cluster.cache.accounts.get(pod.uid)
-        row = cluster.table.row_of.get(account.node_name) if account is not None else None
-        if account is not None and row is not None:
-            found.append((pod, row, account.devices))
-    return found

@@ -27,7 +27,10 @@ class VictimUnit:
     @property
     def importance(self) -> tuple[int, bool, str]:
         """Sorts most important first: by priority, groups before single pods, then by who runs longest."""
-        return -self.priority, not self.whole, min(pod.start_time or NOT_STARTED for pod in self.pods)
+        pods = self.pods
+        first = pods[0].start_time or NOT_STARTED
+        started = first if len(pods) == 1 else min(pod.start_time or NOT_STARTED for pod in pods)
+        return -self.priority, not self.whole, started
 
 
 def victim_unit(cluster: ClusterState, pod: Pod, below: int, may_evict: Callable[[Pod], bool]) -> VictimUnit | None:
@@ -53,6 +56,10 @@ def victim_units(
     units, seen = [], set[str]()
     for pod in pods:
         if pod.uid in seen or pod.priority >= below:
+            continue
+        if not pod.group:  # as nearly all are
+            if may_evict(pod):
+                units.append(VictimUnit((pod,), pod.priority))
             continue
         unit = victim_unit(cluster, pod, below, may_evict)
         if unit is not None:

@@ -7,7 +7,7 @@ as nominated. It keeps ``ClusterCache`` (amounts) and ``PodIndex`` (who stands w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass
@@ -186,22 +186,44 @@ class ClusterState:
                 return
             yield node_name
 
+    def renominated_at(self, node_name: str) -> int:
+        """Where ``nominations`` stood when somebody was last nominated to the node, or was not any more."""
+        return self._renominated_at.get(node_name, 0)
+
     def nominated_on(self, node_name: str, pod: Pod) -> list[Pod]:
         """Pods nominated to a node that ``pod`` must yield to: of equal or higher priority, but not itself, and no
         fellow member of its group, with which it is placed together.
 
-        Of those that are nominated there and equal the first come is first, so that each is placed as its room comes:
-        kube-scheduler has all of them yield to each other until the last victim has left.
+        Of those that are nominated there and equal the first come is first, so that each is placed as its room comes,
+        and gangs one after the other: kube-scheduler has all yield to each other until the last victim has left.
         """
+        there = self.nominated.get(node_name)
+        if there is None:
+            return []
         in_turn = pod.nominated_node == node_name and self.release is not Release.V1_36
-        return [
-            other
-            for other in self.nominated.get(node_name, {}).values()
-            if other.priority >= pod.priority
-            and other.uid != pod.uid
-            and not (pod.group and other.group == pod.group)
-            and not (in_turn and other.priority == pod.priority and _turn(pod) < _turn(other))
-        ]
+        found, later = list[Pod](), False
+        for uid, other in there.items():
+            if uid == pod.uid:
+                later = in_turn
+            elif other.priority < pod.priority or (pod.group and other.group == pod.group):
+                continue
+            elif not (later and other.priority == pod.priority):
+                found.append(other)
+        return found
+
+    def behind(self, pods: Sequence[Pod]) -> list[Pod]:
+        """Those nominated to the nodes of these pods, which go together, that come after all of them there."""
+        uids, priorities = {pod.uid for pod in pods}, {pod.priority for pod in pods}
+        found = list[Pod]()
+        if self.release is Release.V1_36 or len(priorities) > 1:
+            return found
+        for node_name in dict.fromkeys(pod.nominated_node for pod in pods):
+            for uid, other in reversed(self.nominated[node_name].items()):
+                if uid in uids:
+                    break
+                if other.priority in priorities:
+                    found.append(other)
+        return found
 
     def held_for(self, priority: int) -> Held:
         """What nominated pods of that priority and above would take where they are nominated. For reading."""
@@ -223,11 +245,6 @@ class ClusterState:
                 pod = self.index.get(uid)
                 if pod is None or pod.group != key:
                     yield f"members: {uid} is counted to {key}, and stands nowhere or for another"
-
-
-def _turn(pod: Pod) -> tuple[str, str]:
-    """Sorts pods by who came first."""
-    return pod.created, pod.uid
 
 
 def _weighs_as(known: Pod, pod: Pod) -> bool:

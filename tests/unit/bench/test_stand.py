@@ -11,7 +11,7 @@ import pytest
 
 from bench.arrival import times_ms
 from bench.drain.run import further, report
-from bench.stand.contest import CONCLAVE, KUBE, LIMIT, add_arguments, contestants, numbers, pods
+from bench.stand.contest import CONCLAVE, KUBE, LIMIT, Poster, add_arguments, contestants, numbers, pods
 from bench.stand.figures import spread, table
 from bench.stand.writes import AuditWrites, MetricsWrites, of_pods, per_pod, requests_in, write_column
 
@@ -33,7 +33,7 @@ def options(*arguments: str) -> argparse.Namespace:
 
 
 def names(*arguments: str, limit: bool = True) -> list[str]:
-    return [one.name for one in contestants(options(*arguments), limit=limit)]
+    return [one.name for one in contestants(options(*arguments), limit=Poster if limit else None)]
 
 
 def test_the_limit_and_every_mesh_take_turns_and_kube_scheduler_where_there_is_one():

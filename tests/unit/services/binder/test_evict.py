@@ -136,6 +136,10 @@ async def test_a_victim_that_stays_after_an_unanswered_write_is_no_disruption_ta
     assert api.told[-1]["status"] == "False"
 
 
+async def test_a_victim_that_others_were_writing_is_not_taken_to_be_gone() -> None:
+    assert await run(Standing(delete=rejected(409)), unprotected=True) is EvictionOutcome.UNKNOWN
+
+
 async def test_a_victim_that_begins_to_leave_after_it_was_read_keeps_its_reason() -> None:
     api = Standing(late=True, delete=KubeUnknown("cut"))
     assert await run(api, unprotected=True) is EvictionOutcome.UNKNOWN
@@ -236,6 +240,7 @@ def test_a_plan_without_an_end_is_answered_in_time() -> None:
     (answer,) = core.handle_all((), 2.2)
     assert isinstance(answer, Answer)
     assert answer.result.evictions[0].outcome == EvictionOutcome.UNKNOWN
+    assert answer.result.evictions[0].waits, "its end can still be heard of"
 
 
 def test_a_thousand_victims_are_asked_to_leave_some_at_a_time_and_each_plans_in_turn() -> None:

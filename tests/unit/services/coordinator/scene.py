@@ -111,6 +111,7 @@ class Scene:
         self.evicted: list[str] = []
         self.keep_victims = False
         self.unknown_evictions = 0
+        self.waiting_evictions = 0
         self.refuse_holds = False
         self.budget_forbids: set[str] = set()
         self.held_plans: list[Plan] = []
@@ -363,6 +364,9 @@ class Scene:
             return EvictionResult(eviction.uid, EvictionOutcome.GONE)
         if eviction.uid in self.budget_forbids and not eviction.force:
             return EvictionResult(eviction.uid, EvictionOutcome.REFUSED, "429")
+        if self.waiting_evictions:
+            self.waiting_evictions -= 1
+            return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, "no answer yet", waits=True)
         if self.unknown_evictions:
             self.unknown_evictions -= 1
             return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, "leadership may be lost")

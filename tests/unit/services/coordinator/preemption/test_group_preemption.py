@@ -412,3 +412,29 @@ def test_room_that_a_queue_takes_back_for_a_gang_is_given_up_with_its_time() -> 
     scene.run(batch=100, until_s=12)
     assert given_up(scene) == 1
     assert making not in scene.core.nominations.made.values()
+
+
+def test_gangs_nominated_to_the_same_nodes_are_placed_in_turn_as_their_room_comes() -> None:
+    """A member that is to go to a node yields to none of those who come after it there."""
+    scene = Scene(agents=1)
+    for node in range(2):
+        scene.add_node(make_node(f"n{node}").allocatable(cpu="4").node())
+        for place in range(4):
+            scene.add_pod(make_pod(f"low-{node}-{place}").cpu("1").priority(0).on(f"n{node}").pod())
+    scene.begin()
+    scene.run(batch=100)
+    scene.keep_victims = True
+    for name in "abcd":
+        key = tell_group(scene, 2, name)
+        for number in range(2):
+            scene.add_pod(replace(make_pod(f"{name}{number}").cpu("1").priority(100).pod(), group=key))
+    scene.run(batch=100, until_s=0.5)
+    nominated = dict(scene.core.state.cluster.nominated_to)
+    assert len(nominated) == len(scene.evicted) == 8
+    first = {uid: node for uid, node in nominated.items() if "-a" in uid}
+    for victim in scene.core.nominations.made["uid-a0"].victims:
+        scene.delete_pod(victim)  # the others' stay
+    scene.run(batch=100, until_s=0.5)
+    assert dict(scene.bindings) == first
+    assert scene.core.state.stats.losses == 0
+    assert not check_overcommit(scene)

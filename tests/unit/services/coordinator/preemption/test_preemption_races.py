@@ -87,6 +87,21 @@ def test_a_victim_of_which_nobody_ever_knows_is_asked_some_times_before_another_
     assert [uid for uid, _ in scene.bindings] == ["uid-high"]
 
 
+def test_victims_in_the_binders_line_are_waited_for_however_long_it_is() -> None:
+    """Thousands take longer than a plan may: nobody is asked in their place, tried meanwhile, or told anything."""
+    scene = full(6)
+    scene.waiting_evictions = 5 * MOST_UNKNOWN
+    for number in range(2):
+        scene.add_pod(high(f"high{number}").pod())
+    scene.run(until_s=60)
+    assert not scene.waiting_evictions
+    asked = {eviction.uid for plan in scene.plans for eviction in plan.evictions}
+    assert len(asked) == len(scene.evicted) == 2
+    assert len(scene.bindings) == 2
+    patches = [patch for patch in scene.of(PatchCondition) if patch.name.startswith("high")]
+    assert len(patches) == 2
+
+
 def gone_elsewhere(*, asked: bool) -> Scene:
     """A preemptor's victim leaves, or (``asked``) was asked to, when the preemptor finds another node; then comes a
     further preemptor."""

@@ -15,8 +15,9 @@ from shared.model.pod_group import PodGroup, Source, group_key
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import prefilter
-from shared.scheduling.groups import preemption
-from shared.scheduling.groups.preemption import GroupPreemption, search_group, still_helps
+from shared.scheduling.groups import preemption, steps
+from shared.scheduling.groups.preemption import search_group, still_helps
+from shared.scheduling.groups.steps import GroupPreemption
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, Preemption, plan_preemption
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.unit.shared.scheduling.groups.gangs import attempt, cluster, cpus, gang, member, members, stand
@@ -51,12 +52,14 @@ def lone(state: ClusterState, name: str, node: str, cpu: int = 1000, **fields: o
 def whole_search(
     state: ClusterState, group: PodGroup, pods: list[Pod], bound: list[Pod] | None = None, *, strict: bool = False,
     patient: bool = False, leaving: Callable[[Pod], bool] = lambda _: False, ran: Callable[[str], int] = lambda _: 0,
+    spoken_for: Callable[[Pod], bool] = lambda _: False,
 ) -> GroupPreemption:  # fmt: skip
     """What the search comes to, in one go."""
     feasibility = FeasibilityCache(state.table)
     search = search_group(
-        state, feasibility, group, pods, bound or (), strict=strict, patient=patient, leaving=leaving, ran=ran
-    )
+        state, feasibility, group, pods, bound or (), strict=strict, patient=patient, leaving=leaving, ran=ran,
+        spoken_for=spoken_for,
+    )  # fmt: skip
     while True:
         try:
             next(search)
@@ -262,9 +265,24 @@ def test_who_leaves_already_is_counted_on_before_others_are_asked() -> None:
     assert victims(found) == ["a", "c"]
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_who_leaves_for_nobody_any_more_is_counted_on_wherever_it_stands(kept: bool) -> None:
+    """As one that a leader before has marked; not where the room is kept for somebody."""
+    nodes = [f"n{number:02}" for number in range(preemption.FIRST_ROWS + 4)]
+    state = cpus(**dict.fromkeys(nodes, 1000))
+    for node in nodes:
+        lone(state, node, node, priority=0)
+    last = next(iter(state.index.pods_on(nodes[-1])))
+    state.index.place(replace(last, preempted=True), nodes[-1])
+    found = whole_search(
+        state, gang(1), members(1, 1000, priority=9), leaving=lambda pod: pod.preempted, spoken_for=lambda _: kept
+    )
+    assert (victims(found) == [nodes[-1]]) is not kept
+
+
 def test_without_that_order_a_second_gang_would_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation: no member is known to be one too many."""
-    monkeypatch.setattr(preemption._Hunt, "_spare", lambda self, name: 99)
+    monkeypatch.setattr(steps.Steps, "_spare", lambda self, name: 99)
     state = cpus(a=1000, b=1000)
     running(state, "v", 1, "a", priority=0)
     lone(state, "x", "b", start_time="0")

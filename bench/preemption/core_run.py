@@ -1,10 +1,8 @@
-"""Preemptors onto full nodes, by the cores alone, in this process and virtual time: what one more of them costs.
+"""``core``: preemptors onto full nodes, by the cores alone, in this process and virtual time: what one more costs.
 
-    .venv/bin/python -m bench.preemption [--preemptors 100 400 1000 4000] [--nodes 500] [--grace-s 0] [--profile FILE]
-
-Lone pods of one GPU and high priority, all created at once, onto nodes of eight GPUs that are full of pods of low
-priority. The cores of coordinator, agents and binder run; etcd, the API server and the way between services take fixed
-times (``gangs/world.py``), so a rate here is no rate of a cluster; CPU, victims and searches are.
+Pods of one GPU and high priority, lone or in gangs of four, all created at once, onto nodes of eight GPUs that are full
+of pods of low priority. The cores of coordinator, agents and binder run; etcd, the API server and the way between
+services take fixed times (``gangs/world.py``), so a rate here is no rate of a cluster; CPU, victims and searches are.
 """
 
 from __future__ import annotations
@@ -17,21 +15,22 @@ import pstats
 from pathlib import Path
 from typing import Any
 
-from bench.gangs import load
 from bench.gangs.world import GangWorld
+from bench.preemption import load
+from bench.preemption.load import GANGS, MEMBERS, PLAIN
 from bench.saturation.core_run import figures
 from bench.stand.figures import lines
+from shared.model.pod_group import PodGroup, Source, group_key
 from shared.runtime.process.garbage import keep_pauses_short
 
-GPU, GPUS = "nvidia.com/gpu", 8
-URGENT = 1000
 LONGEST_S = 600.0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    made = argparse.ArgumentParser(prog="python -m bench.preemption", description=__doc__)
+    made = argparse.ArgumentParser(prog="python -m bench.preemption core", description=__doc__)
     made.add_argument("--preemptors", type=int, nargs="+", default=[100, 400, 1000, 4000])
+    made.add_argument("--scene", choices=[PLAIN, GANGS], default=PLAIN)
     made.add_argument("--nodes", type=int, default=500)
     made.add_argument("--agents", type=int, default=1)
     made.add_argument("--grace-s", type=float, default=0.0, help="virtual seconds that victims take")
@@ -46,20 +45,20 @@ def preempt(options: argparse.Namespace, count: int) -> dict[str, Any]:
     world = GangWorld(agents=options.agents, seed=options.seed, grace_s=options.grace_s)
     world.phase = "fill"
     for number in range(options.nodes):
-        node = load.node(number)
-        node["status"]["allocatable"][GPU] = node["status"]["capacity"][GPU] = str(GPUS)
-        world.add_node(node)
-        for place in range(GPUS):
-            standing = _pod(f"low-{number:05}-{place}", priority=0)
-            standing["spec"]["nodeName"] = f"node-{number:05}"
-            world.add_pod(standing)
+        world.add_node(load.node(number))
+    for body in load.standing(options.nodes):
+        _add(world, body)
+    wanting = list(load.wanting(options.scene, "urgent", count))
+    for gang in dict.fromkeys(gang for gang, _ in wanting if gang):
+        key = group_key(Source.NATIVE, "default", gang)
+        world.add_group(PodGroup(key, Source.NATIVE, "default", gang, gang=True, min_count=MEMBERS))
     world.begin()
     world.run(world.now + 30)
     world.phase = "load"
     keep_pauses_short()  # as a service does once it is ready
     world.profile = cProfile.Profile() if options.profile else None
     began, before = world.now, world.core.state.stats.preemption_searches
-    uids = [world.add_pod(_pod(f"urgent-{number:05}", priority=URGENT)) for number in range(count)]
+    uids = [_add(world, body) for _, body in wanting]
     while world.now < began + LONGEST_S and not all(uid in world.bound for uid in uids):
         world.run(world.now + 0.2)
     if world.profile is not None:
@@ -78,25 +77,18 @@ def preempt(options: argparse.Namespace, count: int) -> dict[str, Any]:
     return found
 
 
-def _pod(name: str, *, priority: int) -> dict[str, Any]:
-    body = load.pod(name, app="urgent" if priority else "low")
+def _add(world: GangWorld, body: load.Json) -> str:
     body["metadata"]["namespace"] = "default"
-    body["spec"]["priority"] = priority
-    amounts = {"cpu": "100m", "memory": "128Mi", GPU: "1"}
-    body["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": {GPU: "1"}}
-    return body
+    body["metadata"]["labels"].pop(load.QUEUE_LABEL, "")  # there are no Queues here
+    return world.add_pod(body)
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Run it and print it."""
-    options = parser().parse_args()
+    options = parser().parse_args(arguments)
     found: dict[str, Any] = {"machine_load": round(os.getloadavg()[0], 2), "nodes": options.nodes}
     for count in options.preemptors:
         found[str(count)] = preempt(options, count)
         print(f"{count} preemptors\n  " + "\n  ".join(lines(found[str(count)])), flush=True)
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
