@@ -27,7 +27,9 @@ LIMIT_MS = "40"
 
 
 class SpreadMesh(Mesh):
-    """Its agents are each in a namespace of their own; the rest is in this one."""
+    """Its agents are each in a namespace of their own; the rest is in this one, where the fork server is not."""
+
+    forks = False
 
     def __init__(self, folder: Path, net: DelayedNet, **options: Any) -> None:
         super().__init__(folder, **options)
