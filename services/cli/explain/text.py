@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from services.cli.terminal.tables import place_word
-from shared.model.resources import amount_text
+from shared.model.resources import at_least_text, at_most_text
 from shared.scheduling.reasons import QUOTA, UNUSABLE
 
 Json = dict[str, Any]
@@ -258,7 +258,8 @@ def _decision(decision: Json) -> Iterator[str]:
 
 
 def _amount(shortage: Json, field: str) -> str:
-    return amount_text(shortage["resource"], shortage[field])
+    text = at_least_text if field in ("requested", "short_by") else at_most_text
+    return text(shortage["resource"], shortage[field])
 
 
 def seconds(value: float) -> str:

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from services.coordinator.core.instructions import TellQueue
 from services.coordinator.core.state import State
 from shared.model.queue import QueueCondition, QueueStatus
-from shared.model.resources import amount_text
+from shared.model.resources import at_least_text, at_most_text, quantity_text
 from shared.scheduling.queues.nodes import Line, Node, lines_of
 from shared.scheduling.queues.tree import QueueTree
 
@@ -77,8 +77,8 @@ def warnings_of(node: Node, tree: QueueTree) -> list[tuple[str, str]]:
     if node.parent is not None and not node.parent.name:
         for name, amount in sorted(node.guaranteed.items()):
             if amount > tree.capacity.get(name, 0):
-                has = amount_text(name, tree.capacity.get(name, 0))
-                text = f"spec.guaranteed[{name}]: {amount_text(name, amount)} is more than the cluster has, {has}"
+                has = at_most_text(name, tree.capacity.get(name, 0))
+                text = f"spec.guaranteed[{name}]: {at_least_text(name, amount)} is more than the cluster has, {has}"
                 found.append(("MoreThanThereIs", f"{text}; guarantee less, or add nodes"))
     return found
 
@@ -110,7 +110,7 @@ def status_of(node: Node, warnings: list[tuple[str, str]], generation: int) -> Q
     if warnings:
         text = "; ".join(message for _, message in warnings)
         sound = QueueCondition("Consistent", "False", warnings[0][0], text)
-    used = {name: amount_text(name, amount) for name, amount in sorted(node.used.items()) if amount}
+    used = {name: quantity_text(name, amount) for name, amount in sorted(node.used.items()) if amount}
     return QueueStatus((ready, sound), used, node.pending, sum(map(held_in, lines_of(node))), generation)
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.model.resources import amount_text
+from shared.model.resources import at_least_text, at_most_text
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
@@ -263,12 +263,12 @@ def _change(table: NodeTable, found: Failing, rejection: Rejection, rows: Sequen
 def _more_room(table: NodeTable, found: Failing, code: Code, nearest: NodeNumbers) -> str:
     steps, alone = [], found.only("NodeResourcesFit")
     for shortage in nearest.shortages:
-        missing = amount_text(shortage.resource, shortage.short_by)
+        missing = at_least_text(shortage.resource, shortage.short_by)
         if shortage.requested > shortage.allocatable and shortage.resource != "pods":
             most = fewer(table, found.prefiltered.pod, alone, shortage.resource)[0] if len(alone) else 0
             most = most or max(0, shortage.free)
             if most:
-                less = f"{amount_text(shortage.resource, most)} {shortage.resource}"
+                less = f"{at_most_text(shortage.resource, most)} {shortage.resource}"
                 steps.append(f"ask for at most {less} or add a node with {missing} more")
             else:
                 steps.append(

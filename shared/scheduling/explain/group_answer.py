@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
-from shared.model.resources import amount_text
+from shared.model.resources import at_least_text
 from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_message
 from shared.scheduling.explain.group_helps import MIN_COUNT, GroupHelp, Lacking, Question, group_helps
 from shared.scheduling.explain.words import CHANGES
@@ -146,7 +146,7 @@ def _failed(asked: Question, one: Lacking, lacking: int) -> FailedMembers:
     near: tuple[NearNode, ...] = ()
     if not one.diagnosis.prefiltered:
         near = tuple(
-            NearNode(node, {name: amount_text(name, amount) for name, amount in lacks.items()})
+            NearNode(node, {name: at_least_text(name, amount) for name, amount in lacks.items()})
             for node, lacks in asked.trial.nearest(one.template, NODES_SHOWN, asked.allowed)
         )
     helps = group_helps(asked, [one], min(lacking or len(one.pods), len(one.pods)))

@@ -16,7 +16,7 @@ import numpy as np
 from shared.model.constraints import PodClass
 from shared.model.labels import selects
 from shared.model.pod import Pod
-from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, amount_text
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, amount_text, at_least_text, at_most_text
 from shared.scheduling.explain.failing import Failing
 from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of, unasked
 from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, taint_text, volume_change
@@ -159,14 +159,14 @@ def _room(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
         if name in table.column_of
     }
     if all(has.get(name, 0) >= wanted[name] for name in missing):
-        steps = ", ".join(f"{amount_text(name, amount)} more {name}" for name, amount in missing.items())
+        steps = ", ".join(f"{at_least_text(name, amount)} more {name}" for name, amount in missing.items())
         name = table.names[rows[nearest]]
         yield Help("free", name, f"free {steps} on {name}: pods that run there would have to go", 1)
     if len(missing) == 1 and "pods" not in missing:
         ((name, _),) = missing.items()
         most, takes = fewer(table, pod, rows, name)
         if most > 0:
-            text = f"ask for at most {amount_text(name, most)} {name}"
+            text = f"ask for at most {at_most_text(name, most)} {name}"
             yield Help("fewer_requests", name, text, takes)
 
 

@@ -22,7 +22,7 @@ PENDING: dict[str, Any] = {
         "groups": [
             {
                 "plugin": "NodeResourcesFit", "code": "Unschedulable", "stage": "Filter", "count": 2,
-                "reasons": ["Insufficient cpu"], "change": "n0 is the nearest: free 500m more cpu",
+                "reasons": ["Insufficient cpu"], "change": "n0 is the nearest: free 0.5 more cpu",
                 "nodes": [{
                     "name": "n0",
                     "shortages": [
@@ -44,12 +44,12 @@ def test_a_pending_pod_is_told_with_numbers_place_and_remedy() -> None:
         "  now 1 of 3 nodes take it; 2 agents decide",
         "  1 node has no agent",
         "  2 x NodeResourcesFit: Insufficient cpu",
-        "      n0: cpu: asked 3, free 2500m of 4, short by 500m",
+        "      n0: cpu: asked 3, free 2.5 of 4, short by 0.5",
         "      and 1 more",
         "  n2 takes it: 310 (NodeResourcesFit 10, TaintToleration 300)",
     ]
     nowhere = PENDING | {"nodes": PENDING["nodes"] | {"feasible": 0, "candidates": []}}
-    assert "      would help: n0 is the nearest: free 500m more cpu" in list(lines_of(nowhere))
+    assert "      would help: n0 is the nearest: free 0.5 more cpu" in list(lines_of(nowhere))
 
 
 def test_who_places_in_the_stead_of_the_policy_is_told_with_the_reason() -> None:

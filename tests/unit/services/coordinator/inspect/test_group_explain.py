@@ -22,7 +22,7 @@ def test_a_gang_that_lacks_room_names_who_fails_why_and_what_would_help() -> Non
     [failed] = found.now.failed
     assert (failed.pods, failed.count) == (("default/m2", "default/m3"), 2)
     assert failed.why == "0/1 nodes are available: 1 Insufficient cpu."
-    assert found.now.change.startswith("add a node like n0 (4 cpu, 8Gi memory); or ask for at most 1333m cpu each")
+    assert found.now.change.startswith("add a node like n0 (4 cpu, 8Gi memory); or ask for at most 1.333 cpu each")
 
 
 def test_the_answer_is_about_now_and_changes_nothing() -> None:

@@ -72,8 +72,8 @@ def test_what_a_queue_does_not_lend_nobody_takes():
     [last] = world.wait("b", cpu=2)
     assert len(world.all()) == 6
     assert why(world, last) == (
-        "cluster: cpu 6m of 10m is used and 4m is kept for queues that do not lend it; "
-        "it asks for 2m and waits until pods there end or nodes are added"
+        "cluster: cpu 0.006 of 0.01 is used and 0.004 is kept for queues that do not lend it; "
+        "it asks for 0.002 and waits until pods there end or nodes are added"
     )
     keys = world.wait("a", 4, cpu=1)
     assert world.all()[:4] == keys  # from then on nothing is kept: the nodes decide
