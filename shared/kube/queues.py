@@ -15,7 +15,7 @@ from msgspec import field
 from shared.kube.objects import Json, ObjectMeta
 from shared.kube.resources import Resource
 from shared.model.queue import Order, Queue, QueueCondition, QueueStatus, ReclaimUpTo, Strategy
-from shared.model.resources import quantity_text, parse_amount
+from shared.model.resources import parse_amount, quantity_text
 
 E = TypeVar("E", bound=Enum)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PAGE = "docs/faq-pending.md"
+PAGE = "/ui/reasons.html"
+"""Where every coordinator serves docs/faq-pending.md, to everybody: a link for who knows the server's address."""
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 """Reasons of the condition PodScheduled, as kube-scheduler sets them. Autoscalers buy nodes for ``Unschedulable``: it

@@ -42,10 +42,14 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield "  which nodes were considered, and their scores, only the leading coordinator remembers"
     elif answer["state"] == "bound":
         yield "  this leader does not remember the decision: it is an older one, or another leader's"
-    for missing in answer.get("missing") or ():
-        yield f"  not looked at: {missing}"
+    yield from _unseen(answer)
     if answer.get("reasons"):
         yield from _reasons(answer["reasons"])
+
+
+def _unseen(answer: Json) -> Iterator[str]:
+    for missing in answer.get("missing") or ():
+        yield f"  not looked at: {missing}"
 
 
 STATES = {
@@ -96,6 +100,7 @@ def group_lines(answer: Json) -> Iterator[str]:
         yield f"  why        {answer['reason']}: {answer['message']}"
     if answer.get("blocked") and answer["blocked"] != answer.get("message"):
         yield f"  quota      {answer['blocked']}"
+    yield from _unseen(answer)
     now = answer.get("now") or {}
     if not now.get("pending"):
         return

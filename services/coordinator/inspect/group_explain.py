@@ -14,10 +14,11 @@ from msgspec import Struct
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.group_facts import find_group
 from services.coordinator.inspect.queue_facts import tree_of
-from services.coordinator.inspect.units import PLACING, GroupFacts, phase_of, why
+from services.coordinator.inspect.units import GroupFacts, phase_of, why
 from shared.model.pod import Pod
 from shared.scheduling.explain.group_answer import GroupAnswer
 from shared.scheduling.explain.group_answer import explain_group as answer_of
+from shared.scheduling.groups.phase import PLACING
 from shared.scheduling.reasons import GROUP_INVALID
 
 

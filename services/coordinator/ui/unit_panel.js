@@ -9,7 +9,7 @@ import { quotaBar } from "./quota.js";
 import { resourceWord } from "./resources.js";
 import { pairs, plainTable } from "./table.js";
 import { unitExplained } from "./unit_explain.js";
-import { placeWords } from "./waiting.js";
+import { heldWords, placeWords } from "./waiting.js";
 
 const PHASES = { waiting: "is-warn", placing: "", running: "is-good", broken: "is-bad" };
 const SOURCES = { pod: "a lone pod", podgroup: "PodGroup", "x-podgroup": "PodGroup (scheduling.x-k8s.io)", job: "Job" };
@@ -106,7 +106,7 @@ function queueParts(queue) {
     units.length ? h("section", { "aria-label": "Units in turn" }, h("h3", {}, "Units in turn"),
       plainTable("Units in turn", [{ title: "Place", number: true }, "Unit", { title: "Pods", number: true }, { title: "Priority", number: true }, { title: "Waiting for", number: true }, "Why"], units.slice(0, SHOWN).map((one) => [
         one.position, unitLink(one), count(one.members), one.priority, seconds(one.waiting_s),
-        one.blocked ? [h("span", { class: "tag is-warn" }, "held by quota"), h("div", { class: "soft small breakable" }, one.blocked)] : one.reason || "–"])))
+        one.blocked ? [h("span", { class: "tag is-warn" }, heldWords(one.reason)), h("div", { class: "soft small breakable" }, one.blocked)] : one.reason || "–"])))
       : h("p", { class: "soft" }, "Nothing waits in it."),
   ];
 }

@@ -7,7 +7,7 @@ import { fill, h, setText } from "../dom.js";
 import { amount, count, plural, seconds } from "../format.js";
 import { Reading, together } from "../reading.js";
 import { sheet, Table } from "../table.js";
-import { placeWords } from "../waiting.js";
+import { placeWords, reasonWords } from "../waiting.js";
 
 const PAGE = 100;
 const FACETS = [["reason", "Reason", "by_reason"], ["namespace", "Namespace", "by_namespace"], ["priority", "Priority", "by_priority"]];
@@ -114,7 +114,7 @@ function facet(name, word, rows, choose) {
 }
 
 function reasonOf(one) {
-  return [h("span", { class: "breakable" }, one.reason.replaceAll("+", " + ")), one.means ? h("span", { class: "soft" }, `: ${one.means}`) : null,
+  return [reasonWords(one),
     one.message ? h("div", { class: "soft small" }, one.message) : null];
 }
 

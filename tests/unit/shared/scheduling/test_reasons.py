@@ -62,7 +62,7 @@ def test_several_rules_are_told_together_and_an_unknown_word_says_nothing() -> N
     words = f"{REASONS['NodeResourcesFit'].words}; {REASONS['NodeUnschedulable'].words}"
     assert means(both) == f"each node for one of these: {words}"
     assert remedy(both).startswith(REASONS["NodeResourcesFit"].helps + "; and ")
-    assert page(both) == "docs/faq-pending.md#noderesourcesfit"
+    assert page(both) == "/ui/reasons.html#noderesourcesfit"
     assert (means("Later"), remedy("Later"), page("Later")) == ("", "", "")
 
 

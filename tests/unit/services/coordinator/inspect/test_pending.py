@@ -416,7 +416,7 @@ def test_one_gang_has_one_reason_in_units_pending_and_its_condition() -> None:
     facts = find_group(scene.core, "default", "train")
     assert facts is not None
     assert [group.reason, why(facts)[0], scene.pods["uid-m0"].condition[1]] == ["Unschedulable"] * 3
-    assert (group.means, group.page) == (REASONS["Unschedulable"].words, "docs/faq-pending.md#unschedulable")
+    assert (group.means, group.page) == (REASONS["Unschedulable"].words, "/ui/reasons.html#unschedulable")
 
 
 def test_a_gang_that_lacks_members_has_one_reason_too() -> None:

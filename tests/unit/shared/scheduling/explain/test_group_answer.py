@@ -29,9 +29,7 @@ def test_the_member_that_fails_is_named_with_the_nearest_nodes_and_what_they_lac
     assert failed["pods"] == ["d/m3"]
     assert failed["why"] == "0/2 nodes are available: 2 Insufficient cpu."
     assert failed["nearest"][0] == {"node": "a", "lacks": {"cpu": "0.5"}}
-    assert found["change"] == (
-        "add a node like a (2.5 cpu); or ask for at most 0.833 cpu each; or lower minCount to 3"
-    )
+    assert found["change"] == ("add a node like a (2.5 cpu); or ask for at most 0.833 cpu each; or lower minCount to 3")
     assert found["preemption"] == {
         "helps": False, "summary": "no preemption candidate", "victims": [], "count": 0, "violations": 0, "broken": [],
     }  # fmt: skip
