@@ -82,7 +82,7 @@ export function pendingView() {
   }
   function draw(data) {
     for (const one of data.items) if (one.means) said.set(one.reason, one.means);
-    const gated = data.gated ? ` · ${count(data.gated)} behind scheduling gates are not listed` : "";
+    const gated = data.gated ? ` · ${count(data.gated)} behind scheduling gates` : "";
     setText(counts, `${count(data.pods + data.gated)} waiting · ${count(data.classes)} ${data.classes === 1 ? "class" : "classes"}${gated}${data.age_s > 5 ? ` · grouped ${seconds(data.age_s)} ago` : ""}`);
     pick(data);
     fill(helps, data.helps?.length ? [h("p", { class: "soft small" }, "Each counted by itself over all groups, the pods of highest priority first."), helpList(data.helps)] : h("p", { class: "soft" }, data.pods ? "Nothing that this leader could name." : "Nothing waits."));
