@@ -89,7 +89,7 @@ def _latency(found: Json) -> str:
 def _group(group: Json) -> str:
     """The pod group that it is a member of, and what that does."""
     text = f"  member of pod group {group['unit']}: {group['phase']}, {group['bound']} of {group['members']} bound"
-    text += f", at least {group['min_count']} or none"
+    text += f", at least {group['min_count']} or none" if group.get("gang", True) else ""
     return f"{text}; {group['reason']}: {group['message']}" if group.get("message") else text
 
 
@@ -197,8 +197,10 @@ def _queue(queue: Json, priority: int) -> Iterator[str]:
     yield text
     if queue.get("means"):
         yield f"  reason: {queue['reason']}: {queue['means']} ({queue['page']})"
-    if queue.get("rejected_by"):
-        yield f"  waits for events about: {', '.join(queue['rejected_by'])}"
+    if queue.get("rejected_by") and "+".join(queue["rejected_by"]) != queue.get("reason"):
+        yield f"  refused by: {', '.join(queue['rejected_by'])}"
+    if place == "gated" and queue.get("remedy"):
+        yield f"      would help: {queue['remedy']}"
 
 
 def _nodes(nodes: Json) -> Iterator[str]:
@@ -212,6 +214,8 @@ def _nodes(nodes: Json) -> Iterator[str]:
         stage = "" if group["stage"] == "Filter" else f" ({group['stage']})"
         yield f"  {group['count']} x {group['plugin']}{stage}: {', '.join(group['reasons'])}"
         yield from _members(group)
+        if group.get("also") and not takes:
+            yield f"      refused by {' and '.join(group['also'])} too"
         if group.get("change") and not takes:  # where nodes take it, it waits for something else
             yield f"      would help: {group['change']}"
     for candidate in nodes["candidates"][:NODES_SHOWN]:

@@ -232,11 +232,11 @@ def queue_lines(queue: Json) -> list[str]:
     if queue.get("deleting"):
         lines.append("  deleting   it is being deleted; its units wait")
     waiting, held = queue.get("pending_units", 0), queue.get("blocked_units", 0)
-    parked = f"{_counted(queue)} had a turn, and no node takes them"
+    parked = f"for {_counted(queue)} no node has room"
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
         f"  weight     {queue.get('weight')}; {_of_cluster(queue)}",
-        f"  waiting    {count(waiting, 'unit')} for a turn, {held} of them held back; {parked}",
+        f"  waiting    {count(waiting, 'unit')}, {held} of them held back; {parked}",
         f"  running    {count(queue.get('pods', 0), 'pod')}",
     ]
     if queue.get("namespaces"):
@@ -264,7 +264,7 @@ def queue_lines(queue: Json) -> list[str]:
 
 def _counted(queue: Json) -> str:
     pods = count(queue.get("parked_pods", 0), "pod")
-    return pods if queue.get("parked_units") is None else f"{count(queue['parked_units'], 'unit')} of {pods}"
+    return pods if queue.get("parked_units") is None else f"{count(queue['parked_units'], 'unit')} ({pods})"
 
 
 def _of_cluster(queue: Json) -> str:
@@ -286,7 +286,7 @@ RESOURCES = Kind(
         number("USED", "used", _of("used")),
         number("GUARANTEED", "guaranteed", _of("guaranteed")),
         number("MAXIMUM", "maximum", _of("maximum")),
-        number("BORROWED", "borrowed", _of("borrowed")),
+        number("BORROWED", "borrowed", lambda one: _of("borrowed")(one) if one.get("guaranteed") is not None else NONE),
         number("OF-CLUSTER", "share", lambda one: NONE if one.get("share") is None else f"{one['share']:.1%}"),
     ),
 )

@@ -56,6 +56,10 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
         add_verdicts(answer, core.state.cluster, core.state.feasibility, pod, strict_budgets=strict)
         answer["nodes"]["unowned"] = len(core.registry.ownership.unowned)
         answer["nodes"]["agents"] = len(core.registry.views)
+        if entry is not None and entry.place is Place.GATED:  # no node lets in what its queue or its group holds
+            for group in answer["nodes"]["groups"]:
+                group["change"] = ""
+            answer["preemption"] = None
     return answer
 
 

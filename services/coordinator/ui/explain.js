@@ -54,7 +54,8 @@ function queue(seen) {
     ["Failed attempts", seen.attempts],
     ["Pending for", seconds(seen.waiting_s)],
     ["Tried again", seen.next_retry_s === null ? null : `in ${seconds(seen.next_retry_s)}${seen.place === "unschedulable" ? ", or when something helps" : ""}`],
-    ["Waits for events about", seen.rejected_by?.join(", ")],
+    ["Refused by", seen.rejected_by?.join("+") === seen.reason ? null : seen.rejected_by?.join(", ")],
+    ["Would help", seen.place === "gated" ? seen.remedy : null],
   ]));
 }
 

@@ -4,11 +4,11 @@
 import { keep, state } from "./address.js";
 import { get } from "./api.js";
 import { fill, h, setText } from "./dom.js";
-import { count, percent, plural } from "./format.js";
+import { count, plural } from "./format.js";
 import { learn } from "./names.js";
 import { NodeMap, NOT_READY, PRESSURE, shades, UNOWNED } from "./node_map.js";
 import { Reading } from "./reading.js";
-import { FULLEST, mean, opensOn } from "./resources.js";
+import { FULLEST, opensOn } from "./resources.js";
 import { sheet } from "./table.js";
 import { onTheme } from "./theme.js";
 
@@ -70,10 +70,8 @@ export function mapSheet(go) {
     if (!found) return;
     const total = found.names.length;
     const flagged = (bit) => found.flags.filter((flags) => flags & bit).length;
-    const device = found.shares?.[chosen()];
-    const requested = [["CPU", found.cpu], ["memory", found.memory], ...(device ? [[chosen(), device.filter(Number.isFinite)]] : [])];
     const also = [[NOT_READY, "not ready"], [PRESSURE, "under pressure"], [UNOWNED, "without an agent"]].map(([bit, words]) => [flagged(bit), words]).filter(([number]) => number);
-    setText(told, total ? [plural(total, "node"), `requested on average: ${requested.map(([name, list]) => `${name} ${percent(mean(list))}`).join(", ")}`, ...also.map(([number, words]) => `${count(number)} ${words}`)].join(" · ") : "The cluster has no nodes.");
+    setText(told, total ? [plural(total, "node"), ...also.map(([number, words]) => `${count(number)} ${words}`)].join(" · ") : "The cluster has no nodes.");
   }
   choices(null);
   return {

@@ -226,7 +226,7 @@ def _fewer(asked: Question, kinds: Sequence[Lacking], wanted: int) -> Iterator[G
         while most - least > 1:  # the greatest that fits lies in [least, most)
             middle = (least + most) // 2
             least, most = (middle, most) if fits(name, middle * step) else (least, middle)
-        text = f"ask for at most {at_most_text(name, least * step)} {name} each"
+        text = f"ask for at most {at_most_text(name, least * step)} {name} each{asked.within}"
         yield GroupHelp("fewer_requests", text, wanted, wanted)
 
 
@@ -278,7 +278,7 @@ def _freed(asked: Question, kinds: Sequence[Lacking], wanted: int) -> Iterator[G
     if freed:
         steps = [f"{_amounts(lack)} on {node}" for node, lack in list(freed.items())[:3]]
         more = f" and on {len(freed) - 3} more nodes" if len(freed) > 3 else ""
-        text = f"free {' and '.join(steps)}{more}: pods that run there would have to go"
+        text = f"free {' and '.join(steps)}{more}{asked.within}: pods that run there would have to go"
         yield GroupHelp("free", text, count, wanted, disturbs=True)
 
 

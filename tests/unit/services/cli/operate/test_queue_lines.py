@@ -70,9 +70,7 @@ def test_one_queue_is_told_with_its_units_in_turn() -> None:
     lines = queue_lines(VISION)
     assert lines[0] == "research / vision"
     assert "  weight     2; uses 25.0% of the cluster's cpu" in lines
-    assert (
-        "  waiting    3 units for a turn, 1 of them held back; 2 units of 20 pods had a turn, and no node takes them"
-    ) in lines
+    assert ("  waiting    3 units, 1 of them held back; for 2 units (20 pods) no node has room") in lines
     assert "  borrowing  at most cpu 8" in lines
     assert "  reclaim    what it lent is taken back after 60s" in lines
     assert "  protected  what it borrows runs for 5m at least" in lines

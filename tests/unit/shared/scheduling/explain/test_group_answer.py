@@ -69,7 +69,7 @@ def test_victims_that_would_help_are_named() -> None:
     stand(state, member("old", 1000, group=""), "a")
     found = ask(state, gang(2), members(2, 1000, priority=9))
     assert found["preemption"]["victims"] == ["d/old"]
-    assert found["change"].endswith("preemption would evict d/old")
+    assert (found["preemption"]["helps"], found["preemption"]["summary"]) == (True, "evict d/old")
 
 
 def test_domains_are_told_with_how_many_members_each_takes() -> None:
