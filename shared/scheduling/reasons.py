@@ -54,7 +54,7 @@ _ALL = (
     Reason("ConclaveGpuDevices", "no single GPU device has the share free",
            "end pods that share a device, or ask for a smaller conclave.io/gpu-milli"),
     Reason("NodeAffinity", "the labels, or the node, that the pod selects are not there",
-           "add nodes that have them, label nodes, or change nodeSelector or nodeAffinity"),
+           "add nodes that have them, or change nodeSelector or nodeAffinity"),
     Reason("NodeName", "it is not the node that the pod names",
            "add the node that spec.nodeName names, or leave it out"),
     Reason("TaintToleration", "taints that the pod does not tolerate",
@@ -118,14 +118,18 @@ def means(word: str) -> str:
 
 
 def remedy(word: str) -> str:
-    """What helps in general: of the first of several rules, since all must be met."""
-    return "; and ".join(REASONS[one].helps for one in word.split("+") if one in REASONS)
+    """What helps in general; of several rules, each of which is that of some nodes, any."""
+    return "; or ".join(REASONS[one].helps for one in word.split("+") if one in REASONS)
 
 
 def page(word: str) -> str:
     """Where the reason, or the first of several, is explained."""
     first = word.partition("+")[0]
     return REASONS[first].page if first in REASONS else ""
+
+
+ASK_LESS = "ask for less, or raise the limit"
+"""What helps a unit that alone asks for more than a limit of its queue: nobody's end does."""
 
 
 def of_limit(problem: str) -> str:

@@ -215,7 +215,7 @@ def _nodes(nodes: Json) -> Iterator[str]:
         yield f"  {group['count']} x {group['plugin']}{stage}: {', '.join(group['reasons'])}"
         yield from _members(group)
         if group.get("also") and not takes:
-            yield f"      refused by {' and '.join(group['also'])} too"
+            yield f"      each is refused by another rule too: {', '.join(group['also'])}"
         if group.get("change") and not takes:  # where nodes take it, it waits for something else
             yield f"      would help: {group['change']}"
     for candidate in nodes["candidates"][:NODES_SHOWN]:

@@ -29,6 +29,7 @@ from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection
 from shared.scheduling.explain.words import (
     CHANGES,
     affinity_change,
+    ports_text,
     refusing_taints,
     selection_text,
     taint_text,
@@ -43,6 +44,9 @@ NAMES_SHOWN = 20
 """Nodes named per group, the nearest to taking the pod first; ``count`` tells of the others."""
 
 CANDIDATES_SHOWN = 10
+
+ONE_SHORTAGE = {"NodeResourcesFit", "ConclaveGpuDevices"}
+"""Both refuse a node that has too few thousandths of GPUs: one change cures both."""
 
 
 class Shortage(Struct, frozen=True):
@@ -205,7 +209,8 @@ def _group(
     opened = alone or rows
     nearest = _nearest(table, pod_class, rejection, opened)[0]
     short = tuple(_shortages(table, pod_class, rejection, nearest))
-    also = () if alone else tuple(found.beside(rejection.plugin, np.array(rows, np.int64)))
+    beside = () if alone else found.beside(rejection.plugin, np.array(rows, np.int64))
+    also = tuple(rule for rule in beside if {rule, rejection.plugin} != ONE_SHORTAGE)
     change = "" if also else _change(table, found, rejection, opened, NodeNumbers(table.names[nearest], short))
     return NodeGroup(
         rejection.plugin,
@@ -265,8 +270,7 @@ def _change(table: NodeTable, found: Failing, rejection: Rejection, rows: Sequen
                 return f"label a node so that it matches {wanted}, or change what the pod selects"
             return f"add a node that has {wanted}, or change what the pod selects"
         case "NodePorts":
-            ports = ", ".join(f"{port.protocol} {port.port}" for port in pod_class.host_ports)
-            return f"free host port {ports} on one of them, or ask for another one"
+            return f"free host port {ports_text(pod_class)} on one of them, or ask for another one"
         case "VolumeBinding" | "VolumeZone" | "VolumeRestrictions":
             return volume_change(rejection.reasons)
         case "InterPodAffinity":

@@ -22,6 +22,7 @@ from shared.scheduling.explain.reserved import Remedy, labellable_mask, names_no
 from shared.scheduling.explain.words import (
     CHANGES,
     affinity_change,
+    ports_text,
     refusing_taints,
     selection_text,
     taint_text,
@@ -94,6 +95,10 @@ def _helps(state: ClusterState, found: Failing, pod: Pod, reasons: tuple[str, ..
         if plugin == "InterPodAffinity":
             text = affinity_change(reasons)
             yield Help("other", f"{plugin}: {text}", text, None)
+        elif plugin == "NodePorts":
+            ports = ports_text(pod.pod_class)
+            text = f"free host port {ports} on {_named(table, found.only(plugin))}, or ask for another one"
+            yield Help("other", f"{plugin}: {ports}", text, None)
         elif plugin in CHANGES:
             yield Help("other", plugin, CHANGES[plugin], None)
         elif plugin.startswith("Volume"):
@@ -203,9 +208,20 @@ def _new_node(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
         name = table.names[row]
         yield Help("add_node", name, f"add a node like {name} ({size_text(table, row)})", fitting)
     elif not names_nodes(pod.pod_class):
-        text = too_large(table, pod.pod_class, found.only("NodeResourcesFit"))
+        text = too_large(table, pod.pod_class, of_amounts(found))
         if text:
             yield Help("other", f"NodeResourcesFit: {text}", text, None)
+
+
+def of_amounts(found: Failing) -> IntArray:
+    """Rows that are refused for amounts, and for nothing else."""
+    if found.prefiltered.rejection is not None or "NodeResourcesFit" not in found.fails:
+        return found.rows[:0]
+    others: BoolArray = np.zeros(len(found.rows), np.bool_)
+    for plugin, fails in found.fails.items():
+        if plugin not in AMOUNTS:
+            others |= fails
+    return found.rows[found.fails["NodeResourcesFit"] & ~others]
 
 
 def too_large(table: NodeTable, pod_class: PodClass, rows: IntArray) -> str:

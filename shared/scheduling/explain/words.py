@@ -36,6 +36,11 @@ VOLUME_CHANGES = (
 """What would help by a part of the reason; else a node that reaches the volume."""
 
 
+def ports_text(pod_class: PodClass) -> str:
+    """The host ports that the class asks for: ``TCP 80, UDP 53``."""
+    return ", ".join(f"{port.protocol} {port.port}" for port in pod_class.host_ports)
+
+
 def affinity_change(reasons: Sequence[str]) -> str:
     """What would help a pod that other pods keep away for these reasons."""
     text = "; ".join(reasons)

@@ -61,7 +61,7 @@ def test_several_rules_are_told_together_and_an_unknown_word_says_nothing() -> N
     both = "NodeResourcesFit+NodeUnschedulable"
     words = f"{REASONS['NodeResourcesFit'].words}; {REASONS['NodeUnschedulable'].words}"
     assert means(both) == f"each node refuses it for one of these: {words}"
-    assert remedy(both).startswith(REASONS["NodeResourcesFit"].helps + "; and ")
+    assert remedy(both).startswith(REASONS["NodeResourcesFit"].helps + "; or ")
     assert page(both) == "/ui/reasons.html#noderesourcesfit"
     assert (means("Later"), remedy("Later"), page("Later")) == ("", "", "")
 

@@ -198,4 +198,4 @@ def test_nodes_that_several_rules_refuse_each_get_no_advice_that_opens_none() ->
     }
     nodes = {"nodes": 1, "feasible": 0, "groups": [group], "candidates": []}
     lines = list(lines_of({"pod": "d/p", "state": "pending", "summary": "s", "nodes": nodes}))
-    assert lines[-1] == "      refused by NodeAffinity too"
+    assert lines[-1] == "      each is refused by another rule too: NodeAffinity"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_explain import explain_group, member_of
+from services.coordinator.inspect.pending import painted
 from shared.model.queue import Queue
+from shared.scheduling.parts import in_one_go
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group
 
@@ -106,13 +108,16 @@ def test_a_gang_that_its_queue_holds_is_told_of_its_queue_before_any_node_and_of
     assert found is not None
     assert found.now is not None
     assert found.reason == "QueueQuota"
-    assert found.now.change.startswith("its queue first: wait until pods there end, or raise the limit")
-    assert "; and then: add a node like n0" in found.now.change
+    assert found.now.change.startswith(
+        "its queue first: ask for less, or raise the limit; and then: add a node like n0"
+    )
     assert (found.now.preemption, [one.change for one in found.now.failed]) == (None, [""])
     member = explain(scene.core, scene.pods["uid-m0"], {}, scene.now)
     assert {group["change"] for group in member["nodes"]["groups"]} <= {""}
     assert member["preemption"] is None
-    assert member["queue"]["remedy"].startswith("wait until pods there end, or raise the limit")
+    assert member["queue"]["remedy"] == "ask for less, or raise the limit"
+    [shown] = in_one_go(painted(scene.core, scene.now)).groups
+    assert (shown.reason, shown.remedy) == ("QueueQuota", "ask for less, or raise the limit")
 
 
 def test_a_missing_group_has_no_minimum_to_tell() -> None:

@@ -85,6 +85,7 @@ def test_nodes_with_devices_are_added_only_for_pods_that_ask_for_them() -> None:
     [
         ({"google.com/tpu": "4"}, "add a node with 4 google.com/tpu: none here has any"),
         ({"cpu": "60500m"}, "add a node with 60.5 cpu: none that is open to it is so large"),
+        ({"conclave.io/gpu-milli": "5000"}, "add a node with 5000 conclave.io/gpu-milli: none here has any"),
     ],
 )
 def test_what_no_node_can_hold_is_told_with_the_node_to_add(requests: dict[str, str], text: str) -> None:
@@ -101,6 +102,12 @@ def test_a_smaller_request_is_told_once_and_of_a_node_that_has_so_much() -> None
     found = groups(cluster([gpu, make_node("c"), make_node("d")], standing), pod)
     assert found["g"].change == "g is the nearest: free 2 more nvidia.com/gpu"
     assert {found[name].change for name in ("c", "d")} == {"add a node with 3 nvidia.com/gpu"}
+
+
+def test_a_host_port_in_use_is_told_with_its_node_and_not_with_rules_of_other_nodes() -> None:
+    state = cluster([make_node("n"), make_node("t").taint("gpu", "NoSchedule")], [make_pod("a").port(9100).on("n")])
+    texts = [one.text for one in helps(state, make_pod().port(9100))]
+    assert "free host port TCP 9100 on n, or ask for another one" in texts
 
 
 def test_a_share_of_devices_that_is_advised_is_a_valid_one() -> None:
