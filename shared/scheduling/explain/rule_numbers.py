@@ -124,8 +124,8 @@ def _interpod(state: ClusterState, prefiltered: Prefiltered, rejection: Rejectio
                 yield RuleNumbers(f"no label {key}", {"key": key})
             elif not counts[code]:
                 value = _label(state, row, key)
-                there = int(counts.sum())
-                near = f"none of the {there} pods that it must be near" if there else "no pod that it must be near runs"
+                running = int(counts.sum())
+                near = f"none of the {running} pods that it must be near" if running else "no pod that it must be near runs"
                 text = f"{key}={value}: {near}"
                 yield RuleNumbers(text, {"key": key, "value": value, "count": 0, "elsewhere": int(counts.sum())})
         return

@@ -131,7 +131,7 @@ function podsLink(one) {
     where ? h("div", { class: "soft small" }, where) : null];
 }
 
-const LINKED = new Set(["add_node", "free", "uncordon", "resume_node", "label_nodes"]);
+const LINKED = new Set(["add_node", "free", "uncordon", "resume_node"]);
 
 /** What would help, the best first, and how many pods each would let in. */
 export function helpList(list) {
