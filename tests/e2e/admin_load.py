@@ -64,7 +64,8 @@ def _group(number: int, nodes: int, text: str) -> Json:
         "requests": {"cpu_millis": 500 + number, "memory_bytes": 1 << 30, "nvidia.com/gpu": 1},
         "message": f"0/{nodes} nodes are available: {nodes} Insufficient cpu.{text}" if judged else "",
         "reasons": {f"Insufficient cpu{text}": nodes} if judged else {},
-        "means": f"{MEANS.get(reason, '')}{text}", "remedy": "", "page": f"/ui/reasons.html#{reason.partition('+')[0].lower()}",
+        "means": f"{MEANS.get(reason, '')}{text}", "remedy": "",
+        "page": f"/ui/reasons.html#{reason.partition('+')[0].lower()}",
         "helps": [
             {**help_, "text": f"add a node like node-0001 (8 cpu, 32Gi memory){text}"},
             {"kind": "other", "target": "", "text": f"ask its owner{text}", "lets_in": None, "of": pods},
