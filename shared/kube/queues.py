@@ -15,7 +15,7 @@ from msgspec import field
 from shared.kube.objects import Json, ObjectMeta
 from shared.kube.resources import Resource
 from shared.model.queue import Order, Queue, QueueCondition, QueueStatus, ReclaimUpTo, Strategy
-from shared.model.resources import amount_text, parse_amount
+from shared.model.resources import parse_amount, quantity_text
 
 E = TypeVar("E", bound=Enum)
 
@@ -143,9 +143,9 @@ def queue_from_api(item: QueueObject) -> Queue:
     parent = read.text("parent", spec.parent)
     for name in guaranteed.keys() & maximum.keys():
         if guaranteed[name] > maximum[name]:
-            most = amount_text(name, maximum[name])
+            most = quantity_text(name, maximum[name])
             read.refuse(
-                f"guaranteed[{name}]", amount_text(name, guaranteed[name]),
+                f"guaranteed[{name}]", quantity_text(name, guaranteed[name]),
                 f"is more than spec.maximum[{name}], {most}; lower the one or raise the other",
             )  # fmt: skip
     for name in lending or ():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from functools import lru_cache
 
 CPU = "cpu"
@@ -25,6 +26,7 @@ _QUANTITY = re.compile(
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
 )
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
+_UNITS = tuple(reversed(_BINARY.items()))
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 
@@ -97,12 +99,48 @@ def total(parts: Iterable[Mapping[str, int]]) -> Resources:
     return result
 
 
-def amount_text(resource: str, amount: int) -> str:
-    """As people write quantities: ``1500m``, ``2``, ``64Mi``; exact."""
-    if resource == "cpu":
+def quantity_text(resource: str, amount: int) -> str:
+    """As objects of the API carry a quantity: ``1500m``, ``2``, ``64Mi``; exact."""
+    if resource == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+    if of_bytes(resource):
         for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
             if amount and amount % size == 0:
                 return f"{amount // size}{unit}"
     return str(amount)
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """As people read an amount, everywhere: cores, exact (``0.75``, ``1353.3``), bytes to a hundredth of their unit
+    (``64Mi``, ``58.42Gi``), else the number. A Kubernetes quantity too."""
+    return _text(resource, amount, ROUND_HALF_UP)
+
+
+def at_most_text(resource: str, amount: int) -> str:
+    """The same, never more than the amount: what one may ask for."""
+    return _text(resource, amount, ROUND_FLOOR)
+
+
+def at_least_text(resource: str, amount: int) -> str:
+    """The same, never less: what is to be freed or added."""
+    return _text(resource, amount, ROUND_CEILING)
+
+
+def of_bytes(resource: str) -> bool:
+    """Whether its amounts are bytes."""
+    return resource in (MEMORY, EPHEMERAL_STORAGE) or resource.startswith("hugepages-")
+
+
+def _text(resource: str, amount: int, rounding: str) -> str:
+    if resource == CPU:
+        return _plain(Decimal(amount) / 1000)
+    if not of_bytes(resource):
+        return str(amount)
+    unit, size = next(((name, of) for name, of in _UNITS if abs(amount) >= of), ("", 1))
+    return _plain((Decimal(amount) / size).quantize(Decimal("0.01"), rounding)) + unit
+
+
+def _plain(value: Decimal) -> str:
+    """Without trailing zeros, and without an exponent."""
+    text = f"{value:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PAGE = "docs/faq-pending.md"
+PAGE = "/ui/reasons.html"
+"""Where every coordinator serves docs/faq-pending.md, to everybody: a link for who knows the server's address."""
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 """Reasons of the condition PodScheduled, as kube-scheduler sets them. Autoscalers buy nodes for ``Unschedulable``: it
@@ -48,34 +49,34 @@ class Reason:
 
 
 _ALL = (
-    Reason("NodeResourcesFit", "no node has enough free of what the pod requests",
+    Reason("NodeResourcesFit", "too little is free of what the pod requests",
            "ask for less, add a node, or end pods on the node that is nearest"),
     Reason("ConclaveGpuDevices", "no single GPU device has the share free",
            "end pods that share a device, or ask for a smaller conclave.io/gpu-milli"),
-    Reason("NodeAffinity", "no node has the labels that the pod selects",
-           "add nodes that have them, label nodes, or change nodeSelector or nodeAffinity"),
-    Reason("NodeName", "the node that the pod names is not there",
+    Reason("NodeAffinity", "the labels, or the node, that the pod selects are not there",
+           "add nodes that have them, or change nodeSelector or nodeAffinity"),
+    Reason("NodeName", "it is not the node that the pod names",
            "add the node that spec.nodeName names, or leave it out"),
-    Reason("TaintToleration", "the nodes have taints that the pod does not tolerate",
+    Reason("TaintToleration", "taints that the pod does not tolerate",
            "a toleration, or take the taint away; a node that is not ready is tainted until it is"),
-    Reason("NodeDeclaredFeatures", "the nodes' kubelets lack a feature that the pod needs",
+    Reason("NodeDeclaredFeatures", "the kubelet lacks a feature that the pod needs",
            "newer nodes, or a spec without the feature"),
-    Reason("NodeUnschedulable", "the nodes are cordoned, or drained from scheduling",
+    Reason("NodeUnschedulable", "cordoned, or drained from scheduling",
            "kubectl uncordon NODE; conclave resume NODE for one that was drained from scheduling"),
-    Reason("NodePorts", "the host ports are taken on the nodes", "another host port, or none"),
-    Reason("InterPodAffinity", "pods that it must be near, or not be near, decide against the nodes",
-           "start the pod that it must be near, delete the one that it must not be near, or prefer instead of require"),
-    Reason("PodTopologySpread", "its spread constraints would be broken on every node that has room",
+    Reason("NodePorts", "a host port that it asks for is taken", "another host port, or none"),
+    Reason("InterPodAffinity", "a pod that it must be near is not there, or one that it must not be near is",
+           "start the one or move the other, or prefer instead of require"),
+    Reason("PodTopologySpread", "its spread constraints would be broken",
            "a node in the emptiest domain, a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway"),
-    Reason("PodGroupTopology", "the nodes are outside the domain in which its group must be",
+    Reason("PodGroupTopology", "outside the domain in which its group must be",
            "room in one domain of its group's topology label"),
-    Reason("VolumeBinding", "no volume that suits its claims is reached from the nodes",
+    Reason("VolumeBinding", "no volume that suits its claims is reached from there",
            "a volume that suits, a class that provisions one, or room where the volume is"),
     Reason("VolumeZone", "its volume is in another zone", "room in the volume's zone"),
-    Reason("NodeVolumeLimits", "the CSI driver attaches no more volumes to the nodes",
+    Reason("NodeVolumeLimits", "the CSI driver attaches no more volumes",
            "detach volumes of the driver, or add a node"),
-    Reason("VolumeRestrictions", "another pod uses the disk or the ReadWriteOncePod claim",
-           "delete that pod, or claim another volume"),
+    Reason("VolumeRestrictions", "a claim that it names is not there, or another pod uses the disk or the claim",
+           "create the claim; or delete that pod, or claim another volume"),
     Reason("GangScheduling", "the pod group's members cannot be placed together as they are written",
            "give them one template, or make the group smaller", NOT_READY),
     Reason(UNSCHEDULABLE, "the pod group finds no room for its minimum: so many fit and not more",
@@ -113,18 +114,22 @@ def means(word: str) -> str:
     """What a reason means, or several joined by ``+``, each of which is that of some nodes; "" for one that another
     version told."""
     found = [REASONS[one].words for one in word.split("+") if one in REASONS]
-    return "; ".join(found) if len(found) < 2 else f"each node for one of these: {'; '.join(found)}"
+    return "; ".join(found) if len(found) < 2 else f"each node refuses it for one of these: {'; '.join(found)}"
 
 
 def remedy(word: str) -> str:
-    """What helps in general: of the first of several rules, since all must be met."""
-    return "; and ".join(REASONS[one].helps for one in word.split("+") if one in REASONS)
+    """What helps in general; of several rules, each of which is that of some nodes, any."""
+    return "; or ".join(REASONS[one].helps for one in word.split("+") if one in REASONS)
 
 
 def page(word: str) -> str:
     """Where the reason, or the first of several, is explained."""
     first = word.partition("+")[0]
     return REASONS[first].page if first in REASONS else ""
+
+
+ASK_LESS = "ask for less, or raise the limit"
+"""What helps a unit that alone asks for more than a limit of its queue: nobody's end does."""
 
 
 def of_limit(problem: str) -> str:

@@ -324,7 +324,7 @@ class Figures:
                 },
                 "groups": [{
                     "plugin": "NodeResourcesFit", "code": "Unschedulable", "stage": "Filter", "count": 110,
-                    "reasons": [f"Insufficient cpu{text}"], "change": f"free 62500m more cpu{text}", "count_only": 90,
+                    "reasons": [f"Insufficient cpu{text}"], "change": f"free 62.5 more cpu{text}", "count_only": 90,
                     "nodes": [{
                         "name": nodes[6], "shortages": [short], "numbers": [{"text": f"one{text}"}],
                         "failing": [

@@ -16,7 +16,7 @@ SERIES = (
     "round_p99_ms", "turn_longest_ms", "turn_busy_share", "events_waiting", "writes_queued", "nodes", "nodes_not_ready",
     "agents", "agents_suspect", "health",
 )  # fmt: skip
-MEANS = {"NodeResourcesFit": "no node has enough free of what the pod requests", "InTurn": "waits to be tried"}
+MEANS = {"NodeResourcesFit": "too little is free of what the pod requests", "InTurn": "waits to be tried"}
 RULES = ("NodeResourcesFit", "NodeResourcesFit+TaintToleration", "NodeAffinity", "InTurn", "Backoff")
 
 
@@ -64,7 +64,8 @@ def _group(number: int, nodes: int, text: str) -> Json:
         "requests": {"cpu_millis": 500 + number, "memory_bytes": 1 << 30, "nvidia.com/gpu": 1},
         "message": f"0/{nodes} nodes are available: {nodes} Insufficient cpu.{text}" if judged else "",
         "reasons": {f"Insufficient cpu{text}": nodes} if judged else {},
-        "means": f"{MEANS.get(reason, '')}{text}", "remedy": "", "page": f"docs/faq-pending.md#{reason.lower()}",
+        "means": f"{MEANS.get(reason, '')}{text}", "remedy": "",
+        "page": f"/ui/reasons.html#{reason.partition('+')[0].lower()}",
         "helps": [
             {**help_, "text": f"add a node like node-0001 (8 cpu, 32Gi memory){text}"},
             {"kind": "other", "target": "", "text": f"ask its owner{text}", "lets_in": None, "of": pods},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.async_api import Page, Route, expect
@@ -274,6 +274,38 @@ async def test_a_column_that_holds_nothing_is_not_shown_and_the_reason_has_room(
         assert dict(widths)["Reason"] >= 300
 
 
+@pytest.mark.parametrize(("width", "media"), [(1000, "screen"), (760, "print")])
+async def test_what_would_help_is_seen_at_a_thousand_pixels_and_on_paper(
+    width: int, media: Literal["screen", "print"]
+) -> None:
+    stub = Stub()
+    stub.figures.waiting = 12
+    async with page_of(stub, viewport={"width": width, "height": 900}) as tab:
+        await tab.page.emulate_media(media=media)
+        await show(tab, "#/pending")
+        cell = (
+            tab.page.get_by_role("table", name="Groups of pending pods").locator("tbody td", has_text="lets in").first
+        )
+        await expect(cell).to_be_visible()
+        box = await cell.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width
+
+
+async def test_a_reason_leads_to_what_it_means_without_a_token() -> None:
+    stub = Stub()
+    stub.figures.waiting = 12
+    async with page_of(stub) as tab:
+        await show(tab, "#/pending")
+        reason = tab.page.get_by_role("link", name="NodeResourcesFit").first
+        await expect(reason).to_have_attribute("href", "reasons.html#noderesourcesfit")
+    async with Stub() as other, chromium() as browser, opened(browser, other.url) as tab:
+        await tab.page.goto(f"{other.url}/ui/reasons.html#queuequota")
+        await expect(tab.page.locator("#queuequota")).to_be_in_viewport()
+        assert await low_contrast(tab.page) == []
+        assert await overflow(tab.page) == []
+
+
 async def test_sign_in_says_where_the_token_is() -> None:
     async with Stub() as stub, chromium() as browser, opened(browser, stub.url) as tab:
         places = tab.page.get_by_role("region", name="Where the token is")
@@ -295,7 +327,7 @@ async def test_the_map_of_a_gpu_cluster_opens_on_gpus() -> None:
     async with page_of(Stub()) as tab:
         await show(tab, "#/")
         await expect(tab.page.get_by_label("Colour")).to_have_value("nvidia.com/gpu")
-        await expect(tab.page.locator(".map-under")).to_contain_text("nvidia.com/gpu")
+        await expect(tab.page.locator(".map-under")).to_contain_text("100 % requested of nvidia.com/gpu")
         await tab.page.get_by_label("Colour").select_option("fullest")
         assert "colour=fullest" in tab.page.url
 

@@ -112,3 +112,35 @@ async def test_the_mesh_says_why_and_so_do_the_rules_alone_where_there_is_none(t
         code, _, err = await explain("default/fits", *asked[:2])
         assert code == 2
         assert "--token-file" in err
+
+
+async def test_a_gang_is_told_the_same_by_the_mesh_and_by_the_rules_alone(tmp_path: Path) -> None:
+    token = tmp_path / "admin-token"
+    token.touch(mode=0o600)
+    token.write_text("a-token-for-this-test viewer ann\n")
+    flags = {"coordinator": ["--admin-listen", "127.0.0.1:0", "--admin-token-file", str(token)]}
+    async with Mesh(tmp_path, coordinators=1, binders=1, flags=flags) as mesh:
+        await mesh.add_nodes(2)
+        groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+        for name, least in (("large", 3), ("short", 4)):
+            spec = {"schedulingPolicy": {"gang": {"minCount": least}}}
+            await mesh.create(groups, {"kind": "PodGroup", "metadata": {"name": name}, "spec": spec})
+            for member in range(3):
+                await mesh.add_pod(f"{name}-{member}", cpu="3", schedulingGroup={"podGroupName": name})
+        asked = ["--server", mesh.services[await mesh.leader()].admin_url, "--token-file", str(token)]
+        cluster = ["--kubeconfig", str(mesh.kubeconfig)]
+        for name, reason in (("large", "Unschedulable"), ("short", "Incomplete")):
+            answer: dict[str, Any] = {}
+            async with asyncio.timeout(120):
+                while answer.get("reason") != reason:
+                    code, out, _ = await explain(f"podgroup/{name}", *asked, "-o", "json")
+                    answer = json.loads(out) if code == 0 else {}
+            code, out, err = await explain(f"podgroup/{name}", *cluster, "-o", "json")
+            assert code == 0, err
+            offline = json.loads(out)
+            assert (offline["source"], offline["missing"]) == ("api", [])
+            for part in ("unit", "phase", "summary", "reason", "message", "now"):
+                assert offline[part] == answer[part], part
+        code, out, err = await explain("podgroup/none", *cluster)
+        assert (code, out) == (1, "")
+        assert err == "conclave: there is no pod group default/none, and no pod names it\n"

@@ -119,10 +119,19 @@ def explain(
 
     kind, _, group = str(pod).partition("/")
     if kind in GROUP_WORDS and group and "/" not in group:
-        if story or kubeconfig is not None:
-            why = "only a mesh answers about a pod group; leave --story and --kubeconfig out, or name a pod of it"
-            raise ConfigError(f"{pod}: {why}")
-        found = _ask(server, namespace or DEFAULT_NAMESPACE, group, kind="units")
+        if story:
+            raise ConfigError(f"{pod}: a pod group has no story; leave --story out, or name a pod of it")
+        namespace = namespace or DEFAULT_NAMESPACE
+        if kubeconfig is None:
+            found = _ask(server, namespace, group, kind="units")
+        else:
+            from services.cli.explain.offline_groups import explain_group
+
+            there = asyncio.run(explain_group(kubeconfig, _cluster(here), namespace, group))
+            if there is None:
+                click.echo(f"conclave: there is no pod group {namespace}/{group}, and no pod names it", err=True)
+                return 1
+            found = there
         tell(output, found, list(group_lines(found)))
         return 0
     if (workload := workload_kind(kind)) and group and "/" not in group:
@@ -131,8 +140,12 @@ def explain(
             count, answered = _ask_workload(server, workload, namespace, group)
         else:
             from services.cli.explain.offline import explain_workload
+            from services.cli.explain.offline_groups import explain_group
 
-            count, answered = asyncio.run(explain_workload(kubeconfig, _cluster(here), workload, namespace, group))
+            where, count = (kubeconfig, _cluster(here)), 0
+            answered = asyncio.run(explain_group(*where, namespace, group, job=True)) if workload == "job" else None
+            if answered is None:
+                count, answered = asyncio.run(explain_workload(*where, workload, namespace, group))
         return _tell_workload(f"{workload} {namespace}/{group}", namespace, count, answered, output, story=story)
     namespace, name = named_pod(str(pod), namespace)
     try:

@@ -60,7 +60,7 @@ NODES_TRIED = 100_000
 
 async def explain_pod(kubeconfig: Path, context: str, namespace: str, name: str) -> dict[str, Any]:
     """The answer about one pod. ``PodUnknown``: there is none. ``ConfigError``: the cluster cannot be read."""
-    async with _cluster(kubeconfig, context) as api:
+    async with opened_cluster(kubeconfig, context) as api:
         return await answer_from(api, namespace, name)
 
 
@@ -71,12 +71,12 @@ async def explain_workload(
 
     ``ConfigError``: the cluster cannot be read.
     """
-    async with _cluster(kubeconfig, context) as api:
+    async with opened_cluster(kubeconfig, context) as api:
         return await workload_answer(api, kind, namespace, name)
 
 
 @asynccontextmanager
-async def _cluster(kubeconfig: Path, context: str) -> AsyncIterator[KubeApi]:
+async def opened_cluster(kubeconfig: Path, context: str) -> AsyncIterator[KubeApi]:
     from shared.adapters.kube.api import KubeClient
     from shared.adapters.kube.config import KubeConfig
 
@@ -113,11 +113,26 @@ async def answer_from(api: KubeApi, namespace: str, name: str) -> dict[str, Any]
     """``explain_pod`` from what ``api`` shows now."""
     try:
         found = await api.get(PODS, namespace=namespace, name=name, timeout_s=CHECK_S)
-        if found is None:
-            raise PodUnknown(f"there is no pod {namespace}/{name}: it is gone, or was never created")
-        nodes, pods = await asyncio.gather(api.list(NODES, timeout_s=LIST_S), api.list(PODS, timeout_s=LIST_S))
     except KubeError as error:
         raise ConfigError(f"the API server does not say what {namespace}/{name} is: {error}") from error
+    if found is None:
+        raise PodUnknown(f"there is no pod {namespace}/{name}: it is gone, or was never created")
+    state, _, missing = await read_cluster(api)
+    pod = replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
+    settled = settled_state(pod, None)
+    summary = settled or ("pending", pod.condition[2] or "nobody has said why")
+    answer = pod_answer(pod, found.metadata.annotations or {}, *summary)
+    if settled is None:
+        add_verdicts(answer, state, FeasibilityCache(state.table), pod, nodes_tried=NODES_TRIED)
+    return {**answer, "source": OFFLINE, "missing": missing}
+
+
+async def read_cluster(api: KubeApi) -> tuple[ClusterState, list[Any], list[str]]:
+    """(everything that scheduling rules read, the pods as they are, what could not be looked at)."""
+    try:
+        nodes, pods = await asyncio.gather(api.list(NODES, timeout_s=LIST_S), api.list(PODS, timeout_s=LIST_S))
+    except KubeError as error:
+        raise ConfigError(f"the API server does not list nodes and pods: {error}") from error
     lists = await asyncio.gather(*(_list(api, kind) for kind in SCHEDULING_KINDS))
     state = ClusterState()
     missing = [f"{bad.kind} {bad.namespace}/{bad.name} ({bad.error})" for bad in (*nodes.malformed, *pods.malformed)]
@@ -128,15 +143,9 @@ async def answer_from(api: KubeApi, namespace: str, name: str) -> dict[str, Any]
             missing.append(f"node {node.metadata.name} ({error})")
     for raw in pods.items:
         state.observe(pod_from_api(raw))
-    for kind, listed in zip(SCHEDULING_KINDS, lists, strict=True):
-        missing += _take(state, kind, listed)
-    pod = replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
-    settled = settled_state(pod, None)
-    summary = settled or ("pending", pod.condition[2] or "nobody has said why")
-    answer = pod_answer(pod, found.metadata.annotations or {}, *summary)
-    if settled is None:
-        add_verdicts(answer, state, FeasibilityCache(state.table), pod, nodes_tried=NODES_TRIED)
-    return {**answer, "source": OFFLINE, "missing": missing}
+    for kind, there in zip(SCHEDULING_KINDS, lists, strict=True):
+        missing += _take(state, kind, there)
+    return state, list(pods.items), missing
 
 
 async def _list(api: KubeApi, kind: SchedulingKind) -> ObjectList[Any] | str:
@@ -151,12 +160,12 @@ async def _list(api: KubeApi, kind: SchedulingKind) -> ObjectList[Any] | str:
         raise ConfigError(f"{kind.name}: the API server does not list them: {error}; ask again") from error
 
 
-def _take(state: ClusterState, kind: SchedulingKind, listed: ObjectList[Any] | str) -> Sequence[str]:
+def _take(state: ClusterState, kind: SchedulingKind, found: ObjectList[Any] | str) -> Sequence[str]:
     """Put the objects into the state; what could not be looked at."""
-    if isinstance(listed, str):
-        return (listed,)
-    missing = [f"{kind.name} {bad.namespace}/{bad.name} ({bad.error})" for bad in listed.malformed]
-    for item in listed.items:
+    if isinstance(found, str):
+        return (found,)
+    missing = [f"{kind.name} {bad.namespace}/{bad.name} ({bad.error})" for bad in found.malformed]
+    for item in found.items:
         key = kind.key(item.metadata)
         try:
             put_object(state, kind.name, key, kind.convert(item))

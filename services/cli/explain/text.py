@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from services.cli.terminal.tables import place_word
-from shared.model.resources import amount_text
+from shared.model.resources import at_least_text, at_most_text
 from shared.scheduling.reasons import QUOTA, UNUSABLE
 
 Json = dict[str, Any]
@@ -42,10 +42,14 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield "  which nodes were considered, and their scores, only the leading coordinator remembers"
     elif answer["state"] == "bound":
         yield "  this leader does not remember the decision: it is an older one, or another leader's"
-    for missing in answer.get("missing") or ():
-        yield f"  not looked at: {missing}"
+    yield from _unseen(answer)
     if answer.get("reasons"):
         yield from _reasons(answer["reasons"])
+
+
+def _unseen(answer: Json) -> Iterator[str]:
+    for missing in answer.get("missing") or ():
+        yield f"  not looked at: {missing}"
 
 
 STATES = {
@@ -85,7 +89,7 @@ def _latency(found: Json) -> str:
 def _group(group: Json) -> str:
     """The pod group that it is a member of, and what that does."""
     text = f"  member of pod group {group['unit']}: {group['phase']}, {group['bound']} of {group['members']} bound"
-    text += f", at least {group['min_count']} or none"
+    text += f", at least {group['min_count']} or none" if group.get("gang", True) else ""
     return f"{text}; {group['reason']}: {group['message']}" if group.get("message") else text
 
 
@@ -96,6 +100,7 @@ def group_lines(answer: Json) -> Iterator[str]:
         yield f"  why        {answer['reason']}: {answer['message']}"
     if answer.get("blocked") and answer["blocked"] != answer.get("message"):
         yield f"  quota      {answer['blocked']}"
+    yield from _unseen(answer)
     now = answer.get("now") or {}
     if not now.get("pending"):
         return
@@ -192,8 +197,10 @@ def _queue(queue: Json, priority: int) -> Iterator[str]:
     yield text
     if queue.get("means"):
         yield f"  reason: {queue['reason']}: {queue['means']} ({queue['page']})"
-    if queue.get("rejected_by"):
-        yield f"  waits for events about: {', '.join(queue['rejected_by'])}"
+    if queue.get("rejected_by") and "+".join(queue["rejected_by"]) != queue.get("reason"):
+        yield f"  refused by: {', '.join(queue['rejected_by'])}"
+    if place == "gated" and queue.get("remedy"):
+        yield f"      would help: {queue['remedy']}"
 
 
 def _nodes(nodes: Json) -> Iterator[str]:
@@ -207,6 +214,8 @@ def _nodes(nodes: Json) -> Iterator[str]:
         stage = "" if group["stage"] == "Filter" else f" ({group['stage']})"
         yield f"  {group['count']} x {group['plugin']}{stage}: {', '.join(group['reasons'])}"
         yield from _members(group)
+        if group.get("also") and not takes:
+            yield f"      each is refused by another rule too: {', '.join(group['also'])}"
         if group.get("change") and not takes:  # where nodes take it, it waits for something else
             yield f"      would help: {group['change']}"
     for candidate in nodes["candidates"][:NODES_SHOWN]:
@@ -258,7 +267,8 @@ def _decision(decision: Json) -> Iterator[str]:
 
 
 def _amount(shortage: Json, field: str) -> str:
-    return amount_text(shortage["resource"], shortage[field])
+    text = at_least_text if field in ("requested", "short_by") else at_most_text
+    return text(shortage["resource"], shortage[field])
 
 
 def seconds(value: float) -> str:

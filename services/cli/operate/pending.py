@@ -32,7 +32,8 @@ QUEUED_PODS = Kind(
         number("TRIED", lambda item: item.get("attempts", 0)),
         number("WAITING", "waiting_s", shown(age, "waiting_s")),
         number("RETRY-IN", "retry_in_s", shown(age, "retry_in_s")),
-        text("REFUSED-BY", lambda item: ", ".join(item.get("plugins") or ()), cut=True),
+        text("REASON", lambda item: item.get("reason") or "+".join(item.get("plugins") or ()), cut=True),
+        text("REFUSED-BY", lambda item: ", ".join(item.get("plugins") or ()), wide=True),
         text("NOMINATED", "nominated_node", wide=True),
         text("UID", "uid", wide=True),
     ),
@@ -45,7 +46,7 @@ QUEUED_PODS = Kind(
 @watch_option
 @list_options(QUEUED_PODS)
 def pending_pods(place: str | None, watch: bool, wanted: Wanted, **server: Any) -> None:
-    """List the pods that wait: their place in the scheduling queue, how long, how often tried, who refused them."""
+    """List the pods that wait: their place in the scheduling queue, how long, how often tried, and why."""
 
     async def look(client: AdminClient) -> Found:
         found = await client.list_document(

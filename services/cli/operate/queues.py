@@ -18,9 +18,9 @@ from services.cli.operate.job_file import job_of
 from services.cli.server.completion_names import complete_queues
 from services.cli.server.options import connector, list_server_options, removed_options
 from services.cli.server.watching import output_option, show, watch_option
-from services.cli.terminal.tables import NONE, age, count, cpu, place_word, printable, size
+from services.cli.terminal.tables import NONE, age, count, place_word, printable
 from shared.errors import ConfigError
-from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.model.resources import GPU_MILLI, amount_text
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
@@ -42,13 +42,7 @@ def amount(name: str, value: float | None) -> str:
     """An amount of a resource as people write it."""
     if value is None:
         return NONE
-    if name == CPU:
-        return cpu(value)
-    if name == MEMORY or name.endswith("-storage") or name.startswith("hugepages-"):
-        return size(value)
-    if name == GPU_MILLI:
-        return f"{value / MILLI_PER_DEVICE:g}"
-    return f"{value:g}"
+    return amount_text(resource_word(name), round(value))
 
 
 def resource_word(name: str | None) -> str:
@@ -104,7 +98,7 @@ QUEUES = Kind(
         number("CPU", _used(CPU), _quota(CPU)),
         number("MEMORY", _used(MEMORY), _quota(MEMORY)),
         number("NVIDIA.COM/GPU", _used(NVIDIA_GPU), _quota_or_none(NVIDIA_GPU), where_any=True),
-        number("CONCLAVE.IO/GPU", _used(GPU_MILLI), _quota_or_none(GPU_MILLI), where_any=True),
+        number("CONCLAVE.IO/GPU-MILLI", _used(GPU_MILLI), _quota_or_none(GPU_MILLI), where_any=True),
         text("PROBLEM", problem_of, where_any=True, cut=True),
         text("ORDER", "order", wide=True),
         text("STRATEGY", "strategy", wide=True),
@@ -238,11 +232,11 @@ def queue_lines(queue: Json) -> list[str]:
     if queue.get("deleting"):
         lines.append("  deleting   it is being deleted; its units wait")
     waiting, held = queue.get("pending_units", 0), queue.get("blocked_units", 0)
-    parked = f"{_counted(queue)} had a turn, and no node takes them"
+    parked = f"for {_counted(queue)} no node has room"
     lines += [
         f"  order      {queue.get('order')} within it, {queue.get('strategy')} between those below it",
         f"  weight     {queue.get('weight')}; {_of_cluster(queue)}",
-        f"  waiting    {count(waiting, 'unit')} for a turn, {held} of them held back; {parked}",
+        f"  waiting    {count(waiting, 'unit')}, {held} of them held back; {parked}",
         f"  running    {count(queue.get('pods', 0), 'pod')}",
     ]
     if queue.get("namespaces"):
@@ -270,7 +264,7 @@ def queue_lines(queue: Json) -> list[str]:
 
 def _counted(queue: Json) -> str:
     pods = count(queue.get("parked_pods", 0), "pod")
-    return pods if queue.get("parked_units") is None else f"{count(queue['parked_units'], 'unit')} of {pods}"
+    return pods if queue.get("parked_units") is None else f"{count(queue['parked_units'], 'unit')} ({pods})"
 
 
 def _of_cluster(queue: Json) -> str:
@@ -292,7 +286,7 @@ RESOURCES = Kind(
         number("USED", "used", _of("used")),
         number("GUARANTEED", "guaranteed", _of("guaranteed")),
         number("MAXIMUM", "maximum", _of("maximum")),
-        number("BORROWED", "borrowed", _of("borrowed")),
+        number("BORROWED", "borrowed", lambda one: _of("borrowed")(one) if one.get("guaranteed") is not None else NONE),
         number("OF-CLUSTER", "share", lambda one: NONE if one.get("share") is None else f"{one['share']:.1%}"),
     ),
 )

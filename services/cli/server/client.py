@@ -31,6 +31,8 @@ MAX_ANSWER_BYTES = 32 << 20
 PAGE = 500
 """Items per page: what the API gives at most."""
 READ_BUFFER = 1 << 20
+LINKED = frozenset({"page", "runbook"})
+"""Fields of answers that name a page of the server itself."""
 
 Json = dict[str, Any]
 
@@ -39,12 +41,20 @@ _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
 
 
 class AdminClient:
-    """One server for one command: the first of ``urls`` that answers, which then is kept."""
+    """One server for one command: the first of ``urls`` that answers, which then is kept. ``pages``: where people read
+    its pages, if not there."""
 
     def __init__(
-        self, urls: Sequence[str], *, token: str = "", tls: ssl.SSLContext | None = None, timeout_s: float = TIMEOUT_S
+        self,
+        urls: Sequence[str],
+        *,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = TIMEOUT_S,
+        pages: str = "",
     ) -> None:
         self._urls = list(urls)
+        self._pages = pages
         self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._tls = tls
         self._timeout_s = timeout_s
@@ -207,7 +217,7 @@ class AdminClient:
 
     def _answer(self, method: str, path: str, status: int, body: bytes) -> Json:
         try:
-            found = json.loads(body)
+            found = decoded(body, self._pages or self.url)
         except (ValueError, RecursionError):
             found = None
         if status == 200 and isinstance(found, dict):
@@ -217,6 +227,20 @@ class AdminClient:
                 f"{self.url}{path}: {status} and no JSON; is this a coordinator's admin address?{_maybe(method)}"
             )
         raise refusal(self.url, status, str(found.get("code", "")), str(found.get("message", "")))
+
+
+def decoded(body: bytes, pages: str) -> Any:
+    """The document, with links where it names pages of the server. ``ValueError``: it is no JSON."""
+    if b'"/ui/' not in body:
+        return json.loads(body)
+
+    def linked(fields: Json) -> Json:
+        for name in LINKED & fields.keys():
+            if isinstance(address := fields[name], str) and address.startswith("/ui/"):
+                fields[name] = pages + address
+        return fields
+
+    return json.loads(body, object_hook=linked)
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

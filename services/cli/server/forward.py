@@ -23,6 +23,8 @@ from shared.errors import ConfigError
 from shared.runtime.process.linux import die_with_parent
 
 SERVICE, PORT = "conclave-admin", 8701
+FORWARDED = f"http://127.0.0.1:{PORT}"
+"""The dashboard behind a port-forward of one's own, as the alerts name it too."""
 TOKEN_SECRET = "conclave-admin-token"  # noqa: S105  the name of a Secret
 KEYS = ("admin", "operator", "viewer", "tokens")
 """Keys of the Secret, the mightiest first: whoever may read the Secret at all may read all of it."""

@@ -153,7 +153,7 @@ def target_of(flags: Flags, here: click.Context | None = None) -> Target:
 async def opened(target: Target, *, timeout_s: float | None = None) -> AsyncIterator[AdminClient]:
     """A client of ``target``. ``ConfigError``: a token, certificate or kubectl that cannot be used."""
     from services.cli.server.client import TIMEOUT_S, AdminClient, tls_context
-    from services.cli.server.forward import forwarded, read_token
+    from services.cli.server.forward import FORWARDED, forwarded, read_token
     from shared.adapters.peers.credentials import TokenFile
 
     credentials = target.credentials
@@ -163,14 +163,17 @@ async def opened(target: Target, *, timeout_s: float | None = None) -> AsyncIter
     tls = tls_context(credentials.ca, credentials.cert, credentials.key) if secure else None
     async with contextlib.AsyncExitStack() as stack:
         urls: Sequence[str]
+        pages = ""
         if isinstance(target, Direct):
             urls = target.urls
         else:
             port = await stack.enter_async_context(forwarded(target))
             urls = [f"{'https' if secure else 'http'}://127.0.0.1:{port}"]
+            pages = FORWARDED  # this port ends with the command
             if not token and credentials.cert is None:
                 token = await read_token(target)
-        client = AdminClient(urls, token=token, tls=tls, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s)
+        patience_s = TIMEOUT_S if timeout_s is None else timeout_s
+        client = AdminClient(urls, token=token, tls=tls, timeout_s=patience_s, pages=pages)
         stack.push_async_callback(client.close)
         yield client
 

@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from shared.model.resources import CPU, MEMORY, amount_text
+
 GAP = "  "
 NONE = "-"
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36", "reverse": "7"}
@@ -63,21 +65,13 @@ def number(value: float) -> str:
 
 
 def cpu(millis: float | None) -> str:
-    """Millicores as cores: ``250m``, ``1.5``, ``64``."""
-    if millis is None:
-        return NONE
-    return f"{millis / 1000:g}" if millis >= 1000 else f"{millis:g}m" if millis else "0"
+    """Millicores as cores: ``0.25``, ``1.5``, ``64``."""
+    return NONE if millis is None else amount_text(CPU, round(millis))
 
 
 def size(count: float | None) -> str:
     """Bytes: ``512Mi``, ``3.5Gi``, ``12Gi``."""
-    if count is None:
-        return NONE
-    for unit in ("", "Ki", "Mi", "Gi"):
-        if count < 1024:
-            return f"{count:.1f}{unit}" if unit and count < 10 and count != int(count) else f"{count:.0f}{unit}"
-        count /= 1024
-    return f"{count:.1f}Ti" if count < 10 else f"{count:.0f}Ti"
+    return NONE if count is None else amount_text(MEMORY, round(count))
 
 
 def count(number: int, word: str) -> str:

@@ -20,7 +20,8 @@ NEVER = float("inf")
 OK, DEGRADED, BAD = "ok", "degraded", "bad"
 LEVELS = {OK: 0, DEGRADED: 1, BAD: 2}
 
-RUNBOOKS = "docs/operations/runbooks.md"
+RUNBOOKS = "/ui/runbooks.html"
+"""Where every coordinator serves docs/operations/runbooks.md: a link for who knows the server's address."""
 NAMES_TOLD = 5
 
 ROLLED_BACK_TOLD_S = 3600.0

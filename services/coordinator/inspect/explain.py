@@ -15,13 +15,13 @@ from services.coordinator.core.core import Core
 from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
 from services.coordinator.inspect.latency import latency_of
-from services.coordinator.inspect.pending import reason_of, why_gated
+from services.coordinator.inspect.pending import reason_of, remedy_of, why_gated
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
-from shared.scheduling.reasons import means, page, remedy
+from shared.scheduling.reasons import means, page
 
 NAMES_TOLD = 3
 
@@ -51,11 +51,16 @@ def explain(core: Core, pod: Pod, annotations: dict[str, str], now: float) -> di
     entry = core.state.queue.entries.get(pod.uid)
     if entry is not None:
         answer["queue"] = _queue(core.state, entry, now) | _reason(reason_of(core, entry))
+        answer["queue"]["remedy"] = remedy_of(core, entry)
     if state in ("pending", "placing"):
         strict = core.state.settings.preemption_strict
         add_verdicts(answer, core.state.cluster, core.state.feasibility, pod, strict_budgets=strict)
         answer["nodes"]["unowned"] = len(core.registry.ownership.unowned)
         answer["nodes"]["agents"] = len(core.registry.views)
+        if entry is not None and entry.place is Place.GATED:  # no node lets in what its queue or its group holds
+            for group in answer["nodes"]["groups"]:
+                group["change"] = ""
+            answer["preemption"] = None
     return answer
 
 
@@ -160,7 +165,7 @@ def _queue(state: State, entry: Entry, now: float) -> dict[str, Any]:
 
 
 def _reason(word: str) -> dict[str, str]:
-    return {"reason": word, "means": means(word), "remedy": remedy(word), "page": page(word)}
+    return {"reason": word, "means": means(word), "page": page(word)}
 
 
 def retry_in_s(state: State, entry: Entry, now: float) -> float | None:

@@ -10,15 +10,17 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.group_facts import find_group
 from services.coordinator.inspect.queue_facts import tree_of
-from services.coordinator.inspect.units import PLACING, GroupFacts, phase_of, why
+from services.coordinator.inspect.units import GroupFacts, phase_of, why
 from shared.model.pod import Pod
 from shared.scheduling.explain.group_answer import GroupAnswer
 from shared.scheduling.explain.group_answer import explain_group as answer_of
-from shared.scheduling.reasons import GROUP_INVALID
+from shared.scheduling.groups.phase import PLACING
+from shared.scheduling.reasons import ASK_LESS, GROUP_INVALID, of_limit, remedy
 
 
 class GroupExplained(Struct, frozen=True, kw_only=True):
@@ -42,6 +44,8 @@ def explain_group(core: Core, namespace: str, name: str) -> GroupExplained | Non
         return None
     now, held, (reason, message) = _now(core, facts), tree_of(core).held(facts.key), why(facts)
     phase = phase_of(facts)
+    if now is not None and held is not None:
+        now = after_its_queue(now, ASK_LESS if held.never else remedy(of_limit(held.problem)))
     if now is None or reason == GROUP_INVALID:
         summary = message
     else:
@@ -50,6 +54,14 @@ def explain_group(core: Core, namespace: str, name: str) -> GroupExplained | Non
         unit=f"{facts.namespace}/{facts.name}", phase=phase, summary=summary, reason=reason, message=message,
         queue=facts.queue, blocked=held.text() if held is not None else "", now=now,
     )  # fmt: skip
+
+
+def after_its_queue(now: GroupAnswer, remedy: str) -> GroupAnswer:
+    """The answer about a group that its queue holds back: no node lets it in, and nobody is evicted for it, before that
+    is settled."""
+    change = f"its queue first: {remedy}" + (f"; and then: {now.change}" if now.lacking and now.change else "")
+    failed = tuple(replace(one, change="") for one in now.failed)
+    return replace(now, change=change, preemption=None, failed=failed)
 
 
 def member_of(core: Core, pod: Pod) -> dict[str, Any] | None:
@@ -63,7 +75,8 @@ def member_of(core: Core, pod: Pod) -> dict[str, Any] | None:
     reason, message = why(facts)
     return {
         "unit": title, "phase": phase_of(facts), "members": len(facts.members), "bound": facts.bound,
-        "min_count": facts.min_count, "queue": facts.queue, "reason": reason, "message": message,
+        "gang": facts.group is not None and facts.group.gang, "min_count": facts.min_count,
+        "queue": facts.queue, "reason": reason, "message": message,
     }  # fmt: skip
 
 

@@ -24,11 +24,11 @@ from services.coordinator.inspect.units import (
     VictimFacts,
     WallOf,
     lone,
-    phase,
 )
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key, group_name
+from shared.scheduling.groups.phase import phase
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 

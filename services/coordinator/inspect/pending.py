@@ -30,6 +30,7 @@ from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queues.nodes import Blocked
 from shared.scheduling.reasons import (
+    ASK_LESS,
     BACKING_OFF,
     GATED,
     GROUP_INVALID,
@@ -169,6 +170,8 @@ class _Group:
     oldest: str
     message: str = ""
     """Of pods that are never tried, and of members of a group that must not be."""
+    remedy: str = ""
+    """Where it is another than the reason's own."""
     places: Counter[str] = field(default_factory=Counter)
     others: list[_Group] = field(default_factory=list)
     """Groups that were merged into it."""
@@ -255,7 +258,7 @@ class _Grouping:
         if entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
             group.plugins = entry.plugins
         if entry.place is Place.GATED:
-            group.message = why_gated(self._core, entry)
+            group.message, group.remedy = why_gated(self._core, entry), remedy_of(self._core, entry)
         elif group.reason == UNSCHEDULABLE:
             group.message = entry.pod.condition[2] or "its pod group finds no room for its minimum"
         group.of.refused += group.reason not in UNJUDGED
@@ -323,6 +326,12 @@ def held_back(core: Core, entry: Entry) -> Blocked | None:
     return tree.held(entry.pod.uid) or (tree.held(group) if group else None)
 
 
+def remedy_of(core: Core, entry: Entry) -> str:
+    """What helps a pod that waits; where its queue holds it, by what it asks for there."""
+    blocked = held_back(core, entry)
+    return ASK_LESS if blocked is not None and blocked.never else remedy(reason_of(core, entry))
+
+
 def why_gated(core: Core, entry: Entry) -> str:
     """What a pod that must not be tried waits for, in words: a quota, or its pod group."""
     blocked = held_back(core, entry)
@@ -381,7 +390,7 @@ def _shown(group: _Group, now: float) -> PendingGroup:
         reasons=judged.reasons if judged is not None else {},
         helps=helps,
         means=means(group.reason),
-        remedy=remedy(group.reason),
+        remedy=group.remedy or remedy(group.reason),
         page=page(group.reason),
     )
 

@@ -8,6 +8,7 @@ Pure: it reads the core and changes nothing. One queue costs as its own units; t
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
@@ -62,7 +63,8 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
         past=dict(node.past),
         children=list(node.children),
         pods=sum(len(line.charges) for line in lines_below(node)),
-        pending_units=node.pending,
+        pending_units=node.pending + len(parked),
+        missing=name not in tree.queues,
         blocked_units=sum(held),
         parked_units=len(parked),
         parked_pods=sum(_pods(core, key) for key in parked),
@@ -215,15 +217,29 @@ def simulated(core: Core, job: Job, now: float) -> Parts[Simulated]:
     fits = places_for(state.cluster, state.feasibility, pod, job.members)
     found = yield from simulation(tree_of(core), question, now=now, ends_at={})
     displaced = [_displaced(core, charge) for charge in found.victims]
+    lets = _lets(core, found.queue, job)
     summary = summary_of(
-        job, found.starts_in_s, fits=fits, ahead=found.ahead, displaced=len(displaced), reason=found.reason,
+        job, found.starts_in_s, fits=fits, lets=lets, ahead=found.ahead, displaced=len(displaced), reason=found.reason,
         never=found.never,
     )  # fmt: skip
     return Simulated(
         queue=found.queue, starts_in_s=found.starts_in_s, summary=summary, members=job.members,
-        min_count=job.min_count, fits=fits, ahead=found.ahead, reason=found.reason, blocked=found.blocked,
+        min_count=job.min_count, fits=fits, lets=lets, ahead=found.ahead, reason=found.reason, blocked=found.blocked,
         displaced=displaced,
     )  # fmt: skip
+
+
+def _lets(core: Core, queue: str, job: Job) -> int:
+    """How many members the limits of the queue leave room for now."""
+    tree = tree_of(core)
+    node = tree.structure.nodes.get(queue)
+    if node is None or not job.each:
+        return job.members
+
+    def held(members: int) -> bool:
+        return tree.blocked(node.own, tuple((name, amount * members) for name, amount in job.each)) is not None
+
+    return bisect_left(range(1, job.members + 1), x=True, key=held)
 
 
 def _displaced(core: Core, charge: Charge) -> Displaced:

@@ -59,6 +59,7 @@ class QueueFacts:
     parked_pods: int = 0
     problem: str = ""
     warnings: Sequence[str] = ()
+    missing: bool = False
     pending: Sequence[UnitFacts] = ()
 
 
@@ -76,9 +77,10 @@ class ResourceUse(Struct, frozen=True, kw_only=True):
 
 class QueueShown(Struct, frozen=True, kw_only=True):
     """One queue. ``path``: its parents from the top, and itself; ``share``: the largest of its resources' shares of the
-    cluster, ``dominant``: of which; ``pending_units`` wait for their turn, ``blocked_units`` of them held by a
-    quota; ``parked_units``, ``parked_pods``: those that had their turn and no node took; ``problem``: why it cannot be
-    used as it is written, and what to do; ``warnings``: what should be corrected, though it is used."""
+    cluster, ``dominant``: of which; ``pending_units`` wait, ``blocked_units`` of them held back; ``parked_units``, with
+    ``parked_pods``: those of them that had their turn and no node took; ``missing``: it is named, and there is no such
+    object; ``problem``: why it cannot be used as it is written, and what to do; ``warnings``: what should be corrected,
+    though it is used."""
 
     name: str
     parent: str
@@ -97,6 +99,7 @@ class QueueShown(Struct, frozen=True, kw_only=True):
     parked_pods: int
     problem: str
     warnings: list[str]
+    missing: bool
     deleting: bool
 
 
@@ -211,6 +214,7 @@ def _row(facts: QueueFacts, capacity: Mapping[str, int]) -> dict[str, Any]:
         "parked_pods": facts.parked_pods,
         "problem": facts.problem or queue.problem,
         "warnings": list(facts.warnings),
+        "missing": facts.missing,
         "deleting": queue.deleting,
     }
 

@@ -27,9 +27,14 @@ class Job:
     priority: int = 0
 
     @property
+    def each(self) -> Amounts:
+        """What one member asks for, its place among pods included."""
+        return tuple(sorted((*self.requests, (PODS, 1))))
+
+    @property
     def asks(self) -> Amounts:
         """What must be free at once for it to start."""
-        return tuple(sorted((name, amount * self.min_count) for name, amount in (*self.requests, (PODS, 1))))
+        return tuple((name, amount * self.min_count) for name, amount in self.each)
 
 
 class Displaced(Struct, frozen=True, kw_only=True):
@@ -43,7 +48,8 @@ class Displaced(Struct, frozen=True, kw_only=True):
 
 class Simulated(Struct, frozen=True, kw_only=True):
     """``starts_in_s``: 0: at once; None: nobody knows, ``reason`` says why. ``ahead``: units that go before it;
-    ``fits``: members that the nodes would take as they are; ``blocked``: the limit that holds it back now;
+    ``fits``: members that the nodes would take as they are; ``lets``: those that the queue's limits have room for now;
+    ``blocked``: the limit that holds it back now;
     ``displaced``: who would be evicted for it. As things stand: what is free may be taken a moment later."""
 
     queue: str
@@ -52,6 +58,7 @@ class Simulated(Struct, frozen=True, kw_only=True):
     members: int
     min_count: int
     fits: int
+    lets: int
     ahead: int
     reason: str
     blocked: str
@@ -76,7 +83,15 @@ def requests_of(text: str) -> Amounts:
 
 
 def summary_of(
-    job: Job, starts_in_s: float | None, *, fits: int, ahead: int, displaced: int, reason: str, never: bool = False
+    job: Job,
+    starts_in_s: float | None,
+    *,
+    fits: int,
+    lets: int,
+    ahead: int,
+    displaced: int,
+    reason: str,
+    never: bool = False,
 ) -> str:
     """One sentence. ``never``: waiting alone does not help."""
     others = f", after {ahead} unit{'s' if ahead != 1 else ''} ahead of it" if ahead else ""
@@ -91,4 +106,7 @@ def summary_of(
         return f"it would start in {starts_in_s:g} s{others}"
     if fits < job.min_count:
         return f"its queue lets it go{others}, but {fits} of {job.min_count} members fit on the nodes as they are"
+    if lets < job.members:
+        of = f"{lets} of its {job.members} members; the limits of its queue have no room for more now"
+        return f"it would start at once{others}, with {of}"
     return f"it would start at once{others}"

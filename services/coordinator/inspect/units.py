@@ -16,12 +16,11 @@ from msgspec import Struct
 
 from services.coordinator.inspect.overview import UnitInFlight, UnitPod
 from shared.model.pod_group import PodGroup
+from shared.scheduling.groups.phase import BROKEN, ENDED, PLACING, RUNNING, WAITING, no_object_text, phase, too_few_text
 from shared.scheduling.reasons import GROUP_INVALID, GROUP_MISSING, INCOMPLETE
 
 WallOf = Callable[[float], str]
 """Seconds of the core's clock to RFC 3339 in UTC."""
-
-WAITING, PLACING, RUNNING, BROKEN, ENDED = "waiting", "placing", "running", "broken", "ended"
 
 BOUND, LEAVING = "bound", "leaving"
 ON_THEIR_WAY = frozenset({"in_flight", "offered", "planned", "placed", "intent"})
@@ -210,21 +209,6 @@ def phase_of(facts: GroupFacts) -> str:
     return phase(facts.group, away=away, bound=facts.bound, waiting=waiting, done=facts.done)
 
 
-def phase(group: PodGroup | None, *, away: bool, bound: int, waiting: int, done: int) -> str:
-    """The same from numbers: whether members are on their way, how many stand, wait and have succeeded. A gang whose
-    members finish one by one is not broken."""
-    if away:
-        return PLACING
-    if not bound:
-        return ENDED if not waiting and (done or has_run(group)) else WAITING
-    return RUNNING if bound + done >= (group.min_count if group is not None else 1) else BROKEN
-
-
-def has_run(group: PodGroup | None) -> bool:
-    """Whether its condition says that it was scheduled once."""
-    return group is not None and group.condition[1] == "True"
-
-
 def shown(facts: GroupFacts, now: float, wall_of: WallOf) -> UnitShown:
     """A group as a row of a list."""
     return UnitShown(**_row(facts, now, wall_of))
@@ -277,14 +261,13 @@ def why(facts: GroupFacts) -> tuple[str, str]:
     if phase_of(facts) in (PLACING, RUNNING, ENDED):
         return "", ""
     if group is None:
-        return GROUP_MISSING, f"there is no {_noun(facts.source)} {facts.name} in {facts.namespace}; create it"
+        return GROUP_MISSING, no_object_text(facts.key)
     if group.problem:
         return GROUP_INVALID, group.problem
     if facts.foreign:
         return (facts.reason, facts.message) if facts.message else (GROUP_INVALID, "its pods name another scheduler")
     if facts.missing:
-        there = len(facts.members)
-        return INCOMPLETE, f"{there} of at least {group.min_count} members exist; {facts.missing} more must be created"
+        return INCOMPLETE, too_few_text(len(facts.members), group.min_count, facts.missing)
     return facts.reason, facts.message
 
 
@@ -351,9 +334,3 @@ def _ago(at: float | None, now: float) -> float | None:
 def _natural(name: str) -> tuple[int, str]:
     """worker-2 before worker-10, where only the number differs."""
     return len(name), name
-
-
-def _noun(source: str) -> str:
-    return {"podgroup": "PodGroup", "x-podgroup": "PodGroup (scheduling.x-k8s.io)", "job": "Job"}.get(
-        source, "PodGroup"
-    )

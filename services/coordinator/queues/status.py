@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from services.coordinator.core.instructions import TellQueue
 from services.coordinator.core.state import State
 from shared.model.queue import QueueCondition, QueueStatus
-from shared.model.resources import amount_text
+from shared.model.resources import at_least_text, at_most_text, quantity_text
 from shared.scheduling.queues.nodes import Line, Node, lines_of
 from shared.scheduling.queues.tree import QueueTree
 
@@ -32,7 +32,7 @@ class QueueReporter:
     def __init__(self, state: State) -> None:
         self._state = state
         self._at = 0.0
-        self._version = -1
+        self._version = (-1, -1)
         self._left: deque[str] = deque()
         self._asked: dict[str, tuple[QueueStatus, float]] = {}
 
@@ -41,8 +41,8 @@ class QueueReporter:
         state, tree = self._state, self._state.queues
         if not self._left and state.now >= self._at + EVERY_S:
             self._at = state.now
-            if tree.version != self._version or self._asked:
-                self._version = tree.version
+            if self._seen() != self._version or self._asked:
+                self._version = self._seen()
                 self._left.extend({**tree.queues, **self._asked})  # also of one that is gone
         for _ in range(min(QUEUES_PER_TURN, len(self._left))):
             self._look(self._left.popleft())
@@ -51,8 +51,12 @@ class QueueReporter:
         """When there is something to compare."""
         if self._left:
             return self._state.now
-        changed = self._state.queues.version != self._version or self._asked
+        changed = self._seen() != self._version or self._asked
         return self._at + EVERY_S if changed else None
+
+    def _seen(self) -> tuple[int, int]:
+        turns = self._state.queue.turns
+        return self._state.queues.version, turns.parkings if turns is not None else 0
 
     def _look(self, name: str) -> None:
         state = self._state
@@ -60,7 +64,9 @@ class QueueReporter:
         if queue is None or node is None:
             self._asked.pop(name, None)
             return
-        status = status_of(node, warnings_of(node, self._state.queues), queue.generation)
+        status = status_of(
+            node, warnings_of(node, self._state.queues), queue.generation, parked_below(self._state, node)
+        )
         if status == queue.written:
             self._asked.pop(name, None)
             return
@@ -77,8 +83,8 @@ def warnings_of(node: Node, tree: QueueTree) -> list[tuple[str, str]]:
     if node.parent is not None and not node.parent.name:
         for name, amount in sorted(node.guaranteed.items()):
             if amount > tree.capacity.get(name, 0):
-                has = amount_text(name, tree.capacity.get(name, 0))
-                text = f"spec.guaranteed[{name}]: {amount_text(name, amount)} is more than the cluster has, {has}"
+                has = at_most_text(name, tree.capacity.get(name, 0))
+                text = f"spec.guaranteed[{name}]: {at_least_text(name, amount)} is more than the cluster has, {has}"
                 found.append(("MoreThanThereIs", f"{text}; guarantee less, or add nodes"))
     return found
 
@@ -95,8 +101,14 @@ def _unknown_resources(node: Node, tree: QueueTree) -> Iterator[tuple[str, str]]
             yield "UnknownResource", f"spec.{field}[{name}]: no node has this resource, so it limits nothing; {meant}"
 
 
-def status_of(node: Node, warnings: list[tuple[str, str]], generation: int) -> QueueStatus:
-    """What a queue's status should say."""
+def parked_below(state: State, node: Node) -> int:
+    """How many units of the queue, and of those below it, no node took when it was their turn."""
+    turns = state.queue.turns
+    return sum(len(turns.parked.get(line.name, ())) for line in lines_of(node)) if turns is not None else 0
+
+
+def status_of(node: Node, warnings: list[tuple[str, str]], generation: int, parked: int = 0) -> QueueStatus:
+    """What a queue's status should say. ``parked``: of its units, those that no node took."""
     above, problem = node.parent, node.problem
     reason = "CannotBeUsed"
     while not problem and above is not None:
@@ -110,8 +122,8 @@ def status_of(node: Node, warnings: list[tuple[str, str]], generation: int) -> Q
     if warnings:
         text = "; ".join(message for _, message in warnings)
         sound = QueueCondition("Consistent", "False", warnings[0][0], text)
-    used = {name: amount_text(name, amount) for name, amount in sorted(node.used.items()) if amount}
-    return QueueStatus((ready, sound), used, node.pending, sum(map(held_in, lines_of(node))), generation)
+    used = {name: quantity_text(name, amount) for name, amount in sorted(node.used.items()) if amount}
+    return QueueStatus((ready, sound), used, node.pending + parked, sum(map(held_in, lines_of(node))), generation)
 
 
 def held_in(line: Line) -> int:

@@ -45,6 +45,13 @@ export function to(name, values = {}) {
   return `#/${name}${query.size ? `?${query}` : ""}`;
 }
 
+/** Where a document says it: the address that the leader tells, or that section of the page beside this one. */
+export function documentAt(address) {
+  if (/^https?:\/\//i.test(address)) return address;
+  const page = /reasons\.html|faq-pending/.test(address) ? "reasons" : "runbooks";
+  return `${page}.html#${address.slice(address.indexOf("#") + 1)}`;
+}
+
 function addressOf(query) {
   return `${shown.path}${query.size ? `?${query}` : ""}`;
 }

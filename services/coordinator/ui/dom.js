@@ -25,10 +25,10 @@ function append(element, children) {
   }
 }
 
-/** Only places inside this page, the runbooks beside it and plain web addresses; anything else (`javascript:`) stays text
+/** Only places inside this page, the documents beside it and plain web addresses; anything else (`javascript:`) stays text
  * without a link. */
 function setLink(element, address) {
-  if (/^(#|runbooks\.html#|https?:\/\/)/i.test(address)) element.setAttribute("href", address);
+  if (/^(#|(runbooks|reasons)\.html#|https?:\/\/)/i.test(address)) element.setAttribute("href", address);
 }
 
 /** Puts the children in place of what was there. */

@@ -7,6 +7,7 @@ import { h } from "./dom.js";
 import { amount, count, figure, plural, score, seconds } from "./format.js";
 import { nodeLink } from "./names.js";
 import { meter, pairs, plainTable } from "./table.js";
+import { placeWords, reasonWords, stateWords } from "./waiting.js";
 
 const STATES = { bound: "is-good", pending: "is-warn", placing: "is-warn", invalid: "is-bad", evicted: "is-bad", gone: "" };
 const OUTCOMES = { asked: "asked to leave", evicted: "evicted", refused: "its eviction was refused", gone: "has left" };
@@ -19,7 +20,7 @@ export function explainInto(place, namespace, name) {
 
 function parts(answer) {
   return [
-    h("div", {}, h("span", { class: `tag ${STATES[answer.state] ?? ""}` }, answer.state), " ", answer.summary),
+    h("div", {}, h("span", { class: `tag ${STATES[answer.state] ?? ""}` }, stateWords(answer)), " ", answer.summary),
     pairs([
       ["Node", answer.node && nodeLink(answer.node)],
       ["Nominated to", answer.nominated_node && nodeLink(answer.nominated_node)],
@@ -47,12 +48,14 @@ function part(title, ...children) {
 
 function queue(seen) {
   return part("In the queue", pairs([
-    ["Place", seen.place],
+    ["Reason", seen.reason ? reasonWords(seen) : null],
+    ["Place", placeWords(seen.place)],
     ["Ahead of it", seen.ahead],
     ["Failed attempts", seen.attempts],
     ["Pending for", seconds(seen.waiting_s)],
     ["Tried again", seen.next_retry_s === null ? null : `in ${seconds(seen.next_retry_s)}${seen.place === "unschedulable" ? ", or when something helps" : ""}`],
-    ["Waits for events about", seen.rejected_by?.join(", ")],
+    ["Refused by", seen.rejected_by?.join("+") === seen.reason ? null : seen.rejected_by?.join(", ")],
+    ["Would help", seen.place === "gated" ? seen.remedy : null],
   ]));
 }
 

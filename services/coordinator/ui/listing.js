@@ -55,7 +55,7 @@ export class Listing {
     });
     const sortable = columns.filter((column) => column.sort);
     this.order = sortable.length ? h("select", { id: name("order"), class: "only-small", "aria-label": `Order of ${caption}`, onchange: () => this.#set({ sort: this.order.value, page: "" }) },
-      sortable.flatMap((column) => [[column.title, keyOfColumn(column)], [`${column.title}, greatest first`, `-${keyOfColumn(column)}`]]).map(([words, value]) => h("option", { value }, words))) : null;
+      [...(order ? [] : [["As they are told", ""]]), ...sortable.flatMap((column) => [[column.title, keyOfColumn(column)], [`${column.title}, greatest first`, `-${keyOfColumn(column)}`]])].map(([words, value]) => h("option", { value }, words))) : null;
     this.clear = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => this.reset() }, "Clear");
     this.tools = [this.find, ...selects, this.order, this.clear].filter(Boolean);
     this.position = h("span", { class: "soft small", role: "status" });

@@ -4,21 +4,23 @@
 import { keep, state } from "./address.js";
 import { get } from "./api.js";
 import { fill, h, setText } from "./dom.js";
-import { count, percent, plural } from "./format.js";
+import { count, plural } from "./format.js";
 import { learn } from "./names.js";
 import { NodeMap, NOT_READY, PRESSURE, shades, UNOWNED } from "./node_map.js";
 import { Reading } from "./reading.js";
-import { FULLEST, mean, opensOn } from "./resources.js";
+import { FULLEST, opensOn } from "./resources.js";
 import { sheet } from "./table.js";
 import { onTheme } from "./theme.js";
 
 const HINT = "Point at a node, or walk the map with the arrow keys; Enter opens one.";
 const METRICS = [[FULLEST, "The fullest"], ["cpu", "CPU"], ["memory", "Memory"]];
+const OF = { [FULLEST]: "the fullest resource", cpu: "CPU", memory: "memory" };
 const GROUPS = { zone: "zone", region: "region", pool: "pool" };
 
 export function mapSheet(go) {
   const pointed = h("span", { class: "pointed", role: "status" }, HINT);
   const told = h("span", {});
+  const of = h("span", {});
   const canvas = h("canvas", { tabindex: "0", role: "application", "aria-roledescription": "map of nodes", "aria-label": "Nodes: arrow keys walk, Enter opens one" });
   const holder = h("div", { class: "map-holder" }, canvas);
   const map = new NodeMap(canvas, { holder, say: (text) => setText(pointed, text || HINT), open: (name) => go(`#/nodes/${encodeURIComponent(name)}`) });
@@ -43,10 +45,11 @@ export function mapSheet(go) {
   const legend = h("span", { class: "legend" }, h("span", {}, "╱ cordoned"), h("span", {}, "╳ drained"), h("span", {}, h("i", { class: "cell-key not-ready", "aria-hidden": "true" }), "not ready"), h("span", {}, h("i", { class: "cell-key pressure", "aria-hidden": "true" }), "pressure"), h("span", {}, h("i", { class: "cell-key alone", "aria-hidden": "true" }), "no agent"));
   const element = sheet("Nodes", { tools: [h("span", { class: "choice" }, h("label", { for: "map-metric" }, "Colour"), metric), h("span", { class: "choice" }, h("label", { for: "map-group" }, "Group"), groupBy), h("a", { class: "small", href: "#/nodes" }, "As a table")] },
     h("div", { class: "body" }, reading.note, holder,
-      h("div", { class: "map-under" }, pointed, told, h("span", { class: "ramp" }, "0", ramp, "100 % requested"), legend)));
+      h("div", { class: "map-under" }, pointed, told, h("span", { class: "ramp" }, "0", ramp, "100 % requested ", of), legend)));
 
   function paint() {
     map.setMetric(chosen());
+    setText(of, `of ${OF[chosen()] ?? chosen()}`);
   }
   function choices(found) {
     const more = Object.keys(found?.shares ?? {});
@@ -70,10 +73,8 @@ export function mapSheet(go) {
     if (!found) return;
     const total = found.names.length;
     const flagged = (bit) => found.flags.filter((flags) => flags & bit).length;
-    const device = found.shares?.[chosen()];
-    const requested = [["CPU", found.cpu], ["memory", found.memory], ...(device ? [[chosen(), device.filter(Number.isFinite)]] : [])];
     const also = [[NOT_READY, "not ready"], [PRESSURE, "under pressure"], [UNOWNED, "without an agent"]].map(([bit, words]) => [flagged(bit), words]).filter(([number]) => number);
-    setText(told, total ? [plural(total, "node"), `requested on average: ${requested.map(([name, list]) => `${name} ${percent(mean(list))}`).join(", ")}`, ...also.map(([number, words]) => `${count(number)} ${words}`)].join(" · ") : "The cluster has no nodes.");
+    setText(told, total ? [plural(total, "node"), ...also.map(([number, words]) => `${count(number)} ${words}`)].join(" · ") : "The cluster has no nodes.");
   }
   choices(null);
   return {

@@ -21,7 +21,7 @@ function parts({ summary, message, blocked, now }) {
   return [
     h("p", {}, summary),
     blocked && blocked !== message ? said("Held by quota", blocked) : null,
-    now?.failed.map(failed),
+    now?.failed.map((one) => failed(one, now.change)),
     now?.domains.length ? said(`Members that each ${now.topology} takes`, now.domains.map((one) => `${one.value} ${count(one.members)}`).join(", ")) : null,
     now?.preemption ? said("Preemption", preemption(now.preemption)) : null,
     now?.change ? said("Would help the group", now.change) : null,
@@ -33,14 +33,14 @@ function said(title, text) {
 }
 
 /** Members that fail alike: why, where the least is lacking, what would help. */
-function failed(one) {
+function failed(one, ofGroup) {
   const rest = one.count - Math.min(SHOWN, one.pods.length);
   return h("div", { class: "group" },
     h("p", { class: "breakable" }, h("span", { class: "tag is-warn" }, `${plural(one.count, "member")} without a node`), " ",
       one.pods.slice(0, SHOWN).map((pod, number) => [number ? ", " : "", podLink(pod)]), rest > 0 ? ` and ${count(rest)} more` : "", ": ", one.why),
     one.nearest.length ? h("ul", { class: "small soft" }, one.nearest.map((near) =>
       h("li", {}, nodeLink(near.node), " lacks ", Object.entries(near.lacks).map(([resource, lacking]) => `${lacking} ${resource}`).join(", ")))) : null,
-    one.change ? said("Would help", one.change) : null);
+    one.change && one.change !== ofGroup ? said("Would help", one.change) : null);
 }
 
 function preemption(seen) {

@@ -9,7 +9,7 @@ import { quotaBar } from "./quota.js";
 import { resourceWord } from "./resources.js";
 import { pairs, plainTable } from "./table.js";
 import { unitExplained } from "./unit_explain.js";
-import { placeWords } from "./waiting.js";
+import { heldWords, placeWords } from "./waiting.js";
 
 const PHASES = { waiting: "is-warn", placing: "", running: "is-good", broken: "is-bad" };
 const SOURCES = { pod: "a lone pod", podgroup: "PodGroup", "x-podgroup": "PodGroup (scheduling.x-k8s.io)", job: "Job" };
@@ -93,9 +93,9 @@ function queueParts(queue) {
       ["Path", queue.path?.length > 1 ? queue.path.join(" / ") : null],
       ["Order", `${queue.order} within it, ${queue.strategy} between those below it`],
       ["Weight", queue.weight],
-      ["Share", `${percent(queue.share)}${queue.dominant ? ` by ${resourceWord(queue.dominant)}` : ""}`],
+      ["Of cluster", `${percent(queue.share)}${queue.dominant ? ` by ${resourceWord(queue.dominant)}` : ""}`],
       ["Running", plural(queue.pods, "pod")],
-      ["Waiting", `${plural(queue.pending_units, "unit")}, ${count(queue.blocked_units)} held by quota; ${plural(queue.parked_pods, "pod")} had a turn, and no node took them`],
+      ["Waiting", `${plural(queue.pending_units, "unit")}, ${count(queue.blocked_units)} of them held back; for ${plural(queue.parked_units, "unit")} (${plural(queue.parked_pods, "pod")}) no node has room`],
       ["Namespaces", queue.namespaces?.length ? queue.namespaces.join(", ") : null],
       ["Below it", queue.children?.length ? queue.children.map((name, number) => [number ? ", " : "", h("a", { href: `#/queues/${segment(name)}` }, name)]) : null],
       ["Borrows at most", limits(queue.borrowing)],
@@ -103,10 +103,10 @@ function queueParts(queue) {
       ["Reclaim", queue.reclaim ? `what it lent is taken back after ${seconds(queue.reclaim_after_s)}, from pods that have run for ${seconds(queue.min_run_s)}` : null],
       ["Past use", queue.half_life_s ? `halved every ${seconds(queue.half_life_s)}: ${limits(queue.past)}` : null],
     ]),
-    units.length ? h("section", { "aria-label": "Units in turn" }, h("h3", {}, "Units in turn"),
+    units.length ? h("section", { "aria-label": "Units in turn" }, h("h3", {}, "Units in turn, then those that are not"),
       plainTable("Units in turn", [{ title: "Place", number: true }, "Unit", { title: "Pods", number: true }, { title: "Priority", number: true }, { title: "Waiting for", number: true }, "Why"], units.slice(0, SHOWN).map((one) => [
         one.position, unitLink(one), count(one.members), one.priority, seconds(one.waiting_s),
-        one.blocked ? [h("span", { class: "tag is-warn" }, "held by quota"), h("div", { class: "soft small breakable" }, one.blocked)] : one.reason || "–"])))
+        one.blocked ? [h("span", { class: "tag is-warn" }, heldWords(one.reason)), h("div", { class: "soft small breakable" }, one.blocked)] : one.reason || "–"])))
       : h("p", { class: "soft" }, "Nothing waits in it."),
   ];
 }

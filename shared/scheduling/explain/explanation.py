@@ -16,17 +16,25 @@ from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
-from shared.model.resources import amount_text
+from shared.model.resources import GPU_MILLI, at_least_text, at_most_text
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
 from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.explain.failing import Failing, Refused, failing_rules, in_person, refused_by
 from shared.scheduling.explain.helping import fewer
-from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of, unasked
+from shared.scheduling.explain.reserved import Remedy, labellable_mask, names_nodes, remedy_of, unasked
 from shared.scheduling.explain.rule_numbers import RuleNumbers, numbers_of
 from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection
-from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, taint_text, volume_change
+from shared.scheduling.explain.words import (
+    CHANGES,
+    affinity_change,
+    ports_text,
+    refusing_taints,
+    selection_text,
+    taint_text,
+    volume_change,
+)
 from shared.scheduling.framework import Code, Rejection, Score
 from shared.scheduling.scores import MAX_SCORE, WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState
@@ -36,6 +44,9 @@ NAMES_SHOWN = 20
 """Nodes named per group, the nearest to taking the pod first; ``count`` tells of the others."""
 
 CANDIDATES_SHOWN = 10
+
+ONE_SHORTAGE = {"NodeResourcesFit", "ConclaveGpuDevices"}
+"""Both refuse a node that has too few thousandths of GPUs: one change cures both."""
 
 
 class Shortage(Struct, frozen=True):
@@ -61,7 +72,8 @@ class NodeNumbers(Struct, frozen=True):
 class NodeGroup(Struct, frozen=True):
     """Nodes that reject the pod by the same rule for the same reasons, ``count_only`` of them by this rule alone.
 
-    ``change``: what would help, in words; where no node is refused by this rule alone it says what else does."""
+    ``change``: what would help, in words; empty where it would open none of them, since other rules, ``also``, refuse
+    each too."""
 
     plugin: str
     code: str
@@ -71,6 +83,7 @@ class NodeGroup(Struct, frozen=True):
     nodes: tuple[NodeNumbers, ...]
     change: str
     count_only: int = 0
+    also: tuple[str, ...] = ()
 
 
 class Scored(Struct, frozen=True):
@@ -196,9 +209,9 @@ def _group(
     opened = alone or rows
     nearest = _nearest(table, pod_class, rejection, opened)[0]
     short = tuple(_shortages(table, pod_class, rejection, nearest))
-    change = _change(table, found, rejection, opened, NodeNumbers(table.names[nearest], short))
-    if change and not alone and (others := found.beside(rejection.plugin, np.array(rows, np.int64))):
-        change = f"{change}; that alone opens none of them, also refused by {' and '.join(others)}"
+    beside = () if alone else found.beside(rejection.plugin, np.array(rows, np.int64))
+    also = tuple(rule for rule in beside if {rule, rejection.plugin} != ONE_SHORTAGE)
+    change = "" if also else _change(table, found, rejection, opened, NodeNumbers(table.names[nearest], short))
     return NodeGroup(
         rejection.plugin,
         rejection.code.value,
@@ -208,6 +221,7 @@ def _group(
         tuple(numbers),
         change,
         len(alone),
+        also,
     )
 
 
@@ -243,40 +257,53 @@ def _change(table: NodeTable, found: Failing, rejection: Rejection, rows: Sequen
     pod_class = found.prefiltered.pod.pod_class
     match rejection.plugin:
         case "NodeResourcesFit":
-            return _more_room(table, found, rejection.code, nearest)
+            return _more_room(table, found, rejection.code, rows, nearest)
         case "TaintToleration" | "NodeUnschedulable":
             return _open_nodes(table, pod_class, rejection, rows)
         case "NodeAffinity":
             wanted = selection_text(pod_class)
+            if not found.fails["NodeAffinity"].all():
+                return ""  # some have it: those are the nodes to look at
+            if names_nodes(pod_class):
+                return f"add the node that it names, {wanted}, or change what the pod selects"
             if labellable_mask(table, pod_class)[np.array(rows, np.int64)].any():
                 return f"label a node so that it matches {wanted}, or change what the pod selects"
             return f"add a node that has {wanted}, or change what the pod selects"
         case "NodePorts":
-            ports = ", ".join(f"{port.protocol} {port.port}" for port in pod_class.host_ports)
-            return f"free host port {ports} on one of them, or ask for another one"
+            return f"free host port {ports_text(pod_class)} on one of them, or ask for another one"
         case "VolumeBinding" | "VolumeZone" | "VolumeRestrictions":
             return volume_change(rejection.reasons)
+        case "InterPodAffinity":
+            return affinity_change(rejection.reasons)
         case plugin:
             return CHANGES.get(plugin, "")
 
 
-def _more_room(table: NodeTable, found: Failing, code: Code, nearest: NodeNumbers) -> str:
-    steps, alone = [], found.only("NodeResourcesFit")
-    for shortage in nearest.shortages:
-        missing = amount_text(shortage.resource, shortage.short_by)
-        if shortage.requested > shortage.allocatable and shortage.resource != "pods":
-            most = fewer(table, found.prefiltered.pod, alone, shortage.resource)[0] if len(alone) else 0
-            most = most or max(0, shortage.free)
-            if most:
-                less = f"{amount_text(shortage.resource, most)} {shortage.resource}"
-                steps.append(f"ask for at most {less} or add a node with {missing} more")
-            else:
-                steps.append(
-                    f"add a node that has {missing} {'more ' if shortage.allocatable else ''}{shortage.resource}"
-                )
-        else:
-            steps.append(f"free {missing} more {shortage.resource}")
-    nearly = f"{nearest.name} is the nearest: " + ", and ".join(steps)
+def _more_room(table: NodeTable, found: Failing, code: Code, rows: Sequence[int], nearest: NodeNumbers) -> str:
+    """What is short on the nearest of these nodes; what the pod may ask for at most is told where that is the most of
+    all nodes, so that it is told once, and true of the node that is named."""
+    pod, short = found.prefiltered.pod, nearest.shortages
+    if not short:
+        return f"wait: what is free on {nearest.name} is held for pods that are nominated to it"
+    large = [one for one in short if one.requested > one.allocatable and one.resource != "pods"]
+    if not large:
+        steps = (f"free {at_least_text(one.resource, one.short_by)} more {one.resource}" for one in short)
+        return f"{nearest.name} is the nearest: {', and '.join(steps)}"
+    less = {one.resource: one.free for one in short}
+    if len(short) == 1:
+        here, alone = np.array(rows, np.int64), found.only("NodeResourcesFit")
+        most = fewer(table, pod, here, short[0].resource)[0]
+        less = {short[0].resource: most if most == fewer(table, pod, alone, short[0].resource)[0] else 0}
+    asks = ", ".join(f"{at_least_text(one.resource, one.requested)} {one.resource}" for one in large)
+    change = f"add a node with {asks}"
+    if not any(one.allocatable for one in large):
+        has = [table.column_of.get(one.resource) for one in large]
+        none = not any(at is not None and table.allocatable[at, table.live_rows()].any() for at in has)
+        return change + (": none here has any" if none else "")
+    if all(amount > 0 for amount in less.values()) and GPU_MILLI not in less.keys() - {short[0].resource}:
+        most_text = " and ".join(f"{at_most_text(name, amount)} {name}" for name, amount in less.items())
+        change = f"ask for at most {most_text}, or {change}"
+    nearly = f"{nearest.name} is the nearest: {change}"
     return nearly if code is not Code.UNRESOLVABLE else f"{nearly}; deleting pods there does not help"
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
-from shared.model.resources import amount_text
+from shared.model.resources import at_least_text
 from shared.scheduling.cycle.feasibility import FeasibilityCache, failure_message
 from shared.scheduling.explain.group_helps import MIN_COUNT, GroupHelp, Lacking, Question, group_helps
 from shared.scheduling.explain.words import CHANGES
@@ -116,11 +116,11 @@ def explain_group(
     kinds = _kinds(trial, attempt, pending)
     failed = tuple(_failed(asked, one, lacking) for one in kinds)
     preemption = None
-    if lacking and group.gang:
+    if lacking and group.gang and kinds:
         preemption = _victims(state, feasibility, group, pending, bound, strict=strict_budgets)
     unlabelled = _unlabelled(state, group)
     helps = _helps(asked, kinds, lacking, minimum) if lacking and not unlabelled else ()
-    change = unlabelled or _change(asked, failed, helps, lacking, preemption)
+    change = unlabelled or _change(asked, failed, helps, lacking)
     answer = GroupAnswer(
         group.title, group.gang, minimum, len(bound), len(pending), len(attempt.nodes), lacking, attempt.reached,
         attempt.reordered, group.topology.key if group.topology is not None else "", attempt.domain,
@@ -147,7 +147,7 @@ def _failed(asked: Question, one: Lacking, lacking: int) -> FailedMembers:
     near: tuple[NearNode, ...] = ()
     if not one.diagnosis.prefiltered:
         near = tuple(
-            NearNode(node, {name: amount_text(name, amount) for name, amount in lacks.items()})
+            NearNode(node, {name: at_least_text(name, amount) for name, amount in lacks.items()})
             for node, lacks in asked.trial.nearest(one.template, NODES_SHOWN, asked.allowed)
         )
     helps = group_helps(asked, [one], min(lacking or len(one.pods), len(one.pods)))
@@ -198,16 +198,13 @@ def _change(
     failed: Sequence[FailedMembers],
     helps: Sequence[GroupHelp],
     lacking: int,
-    preemption: GroupVictims | None,
 ) -> str:
     """What would help the group."""
     if not lacking:
         return ""
     missing = max(0, asked.group.min_count - len(asked.pending) - len(asked.bound)) if asked.group.gang else 0
     created = f"create the {missing} member(s) that are missing" if missing else ""
-    told = "; and ".join(filter(None, (created, _text(helps)))) or (failed[0].change if failed else created)
-    helped = f"; preemption would {preemption.summary}" if preemption is not None and preemption.helps else ""
-    return f"{told}{helped}"
+    return "; and ".join(filter(None, (created, _text(helps)))) or (failed[0].change if failed else created)
 
 
 def _summary(group: PodGroup, attempt: Attempt, pending: Sequence[Pod], bound: Sequence[Pod], minimum: int) -> str:
@@ -230,7 +227,8 @@ def _domains(
     pending: Sequence[Pod],
     bound: Sequence[Pod],
 ) -> tuple[DomainFit, ...]:
-    """How many members each domain would take, by trying each of the first that could be asked about alone."""
+    """How many members each domain would take that takes any, by trying each of the first that could be asked about
+    alone."""
     if group.topology is None or not pending:
         return ()
     accounts = state.cache.accounts
@@ -242,7 +240,8 @@ def _domains(
         for template, pods in runs(pending, crew):
             trial.place(template, pods, offered.mask(at))
         found.append(DomainFit(value, len(trial.nodes)))
-    return tuple(sorted(found, key=lambda one: (-one.members, one.value))[:DOMAINS_SHOWN])
+    taking = [one for one in found if one.members]
+    return tuple(sorted(taking, key=lambda one: (-one.members, one.value))[:DOMAINS_SHOWN])
 
 
 def _victims(

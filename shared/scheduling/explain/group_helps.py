@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.model.relations import NO_RELATIONS
-from shared.model.resources import GPU_MILLI, MEMORY, PODS, amount_text
+from shared.model.resources import GPU_MILLI, MEMORY, PODS, at_least_text, at_most_text
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.explain.failing import Failing, failing_rules
 from shared.scheduling.explain.helping import best_new, names_text, openings, size_text
@@ -185,7 +185,7 @@ def _added(asked: Question, kinds: Sequence[tuple[Lacking, Failing]], wanted: in
             words.append(f"add {many} like {table.names[row]} ({size_text(table, row)})")
         elif ResourceFit.name in one.diagnosis.plugins:
             many = "a node" if count == 1 else f"{count} nodes"
-            asks = ", ".join(f"{amount_text(name, amount)} {name}" for name, amount in pod.pod_class.requests)
+            asks = ", ".join(f"{at_least_text(name, amount)} {name}" for name, amount in pod.pod_class.requests)
             words.append(f"add {many} with {asks}: none that is open to it is so large")
         else:
             continue
@@ -226,7 +226,7 @@ def _fewer(asked: Question, kinds: Sequence[Lacking], wanted: int) -> Iterator[G
         while most - least > 1:  # the greatest that fits lies in [least, most)
             middle = (least + most) // 2
             least, most = (middle, most) if fits(name, middle * step) else (least, middle)
-        text = f"ask for at most {amount_text(name, least * step)} {name} each"
+        text = f"ask for at most {at_most_text(name, least * step)} {name} each{asked.within}"
         yield GroupHelp("fewer_requests", text, wanted, wanted)
 
 
@@ -278,12 +278,12 @@ def _freed(asked: Question, kinds: Sequence[Lacking], wanted: int) -> Iterator[G
     if freed:
         steps = [f"{_amounts(lack)} on {node}" for node, lack in list(freed.items())[:3]]
         more = f" and on {len(freed) - 3} more nodes" if len(freed) > 3 else ""
-        text = f"free {' and '.join(steps)}{more}: pods that run there would have to go"
+        text = f"free {' and '.join(steps)}{more}{asked.within}: pods that run there would have to go"
         yield GroupHelp("free", text, count, wanted, disturbs=True)
 
 
 def _amounts(lack: Counter[str]) -> str:
     return ", ".join(
-        f"{amount_text(name, amount)} {name}" if name != PODS else f"room for {amount} pod{'s' if amount > 1 else ''}"
+        f"{at_least_text(name, amount)} {name}" if name != PODS else f"room for {amount} pod{'s' if amount > 1 else ''}"
         for name, amount in lack.items()
     )

@@ -16,10 +16,18 @@ import numpy as np
 from shared.model.constraints import PodClass
 from shared.model.labels import selects
 from shared.model.pod import Pod
-from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, amount_text
+from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, amount_text, at_least_text, at_most_text
 from shared.scheduling.explain.failing import Failing
-from shared.scheduling.explain.reserved import Remedy, labellable_mask, remedy_of, unasked
-from shared.scheduling.explain.words import CHANGES, refusing_taints, selection_text, taint_text, volume_change
+from shared.scheduling.explain.reserved import Remedy, labellable_mask, names_nodes, remedy_of, unasked
+from shared.scheduling.explain.words import (
+    CHANGES,
+    affinity_change,
+    ports_text,
+    refusing_taints,
+    selection_text,
+    taint_text,
+    volume_change,
+)
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray, NodeTable
 
@@ -84,7 +92,14 @@ def _helps(state: ClusterState, found: Failing, pod: Pod, reasons: tuple[str, ..
     for plugin in found.fails:
         if not len(found.only(plugin)):
             continue  # elsewhere others refuse it too: this change alone would let nobody in
-        if plugin in CHANGES:
+        if plugin == "InterPodAffinity":
+            text = affinity_change(reasons)
+            yield Help("other", f"{plugin}: {text}", text, None)
+        elif plugin == "NodePorts":
+            ports = ports_text(pod.pod_class)
+            text = f"free host port {ports} on {_named(table, found.only(plugin))}, or ask for another one"
+            yield Help("other", f"{plugin}: {ports}", text, None)
+        elif plugin in CHANGES:
             yield Help("other", plugin, CHANGES[plugin], None)
         elif plugin.startswith("Volume"):
             yield Help("other", plugin, volume_change(reasons), None)
@@ -98,14 +113,15 @@ def openings(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Opening]:
 
 
 def _labels(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Opening]:
-    """Labels that people give."""
-    pod_class, rows = pod.pod_class, found.only("NodeAffinity")
-    if not len(rows) or pod_class.node_name:
+    """Labels that people give, where no node has what is asked for: else they tell nodes of one kind from others."""
+    pod_class, rows, fails = pod.pod_class, found.only("NodeAffinity"), found.fails.get("NodeAffinity")
+    if not len(rows) or fails is None or not fails.all() or pod_class.node_name:
         return
     rows = rows[labellable_mask(table, pod_class)[rows]]
     if len(rows):
-        wanted = selection_text(pod_class).replace("{", "{{").replace("}", "}}")
-        yield Opening("label_nodes", "", f"label nodes so that they match {wanted}: {{}}", rows)
+        wanted = selection_text(pod_class)
+        words = wanted.replace("{", "{{").replace("}", "}}")
+        yield Opening("label_nodes", wanted, f"label nodes so that they match {words}: {{}}", rows)
 
 
 def _missing_label(found: Failing, table: NodeTable, pod: Pod) -> Iterator[Help]:
@@ -114,7 +130,10 @@ def _missing_label(found: Failing, table: NodeTable, pod: Pod) -> Iterator[Help]
     if fails is None or pod_class.node_name or labellable_mask(table, pod_class)[rows].any() or not fails.all():
         return
     wanted = selection_text(pod_class)
-    yield Help("other", f"NodeAffinity: {wanted}", f"add nodes that have {wanted}: none here has it", None)
+    text = f"add the node that it names, {wanted}, or change what the pod selects"
+    if not names_nodes(pod_class):
+        text = f"add nodes that have {wanted}: none here has it"
+    yield Help("other", f"NodeAffinity: {wanted}", text, None)
 
 
 def _taints(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Opening]:
@@ -159,14 +178,14 @@ def _room(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
         if name in table.column_of
     }
     if all(has.get(name, 0) >= wanted[name] for name in missing):
-        steps = ", ".join(f"{amount_text(name, amount)} more {name}" for name, amount in missing.items())
+        steps = ", ".join(f"{at_least_text(name, amount)} more {name}" for name, amount in missing.items())
         name = table.names[rows[nearest]]
         yield Help("free", name, f"free {steps} on {name}: pods that run there would have to go", 1)
     if len(missing) == 1 and "pods" not in missing:
         ((name, _),) = missing.items()
         most, takes = fewer(table, pod, rows, name)
         if most > 0:
-            text = f"ask for at most {amount_text(name, most)} {name}"
+            text = f"ask for at most {at_most_text(name, most)} {name}"
             yield Help("fewer_requests", name, text, takes)
 
 
@@ -176,6 +195,9 @@ def fewer(table: NodeTable, pod: Pod, rows: IntArray, name: str) -> tuple[int, i
     short = {other: amount - free for other, amount, free in _free(table, pod.pod_class, rows)}
     alone = np.all([by <= 0 for other, by in short.items() if other != name], axis=0)
     left = (dict(pod.pod_class.requests)[name] - short[name])[alone]
+    if name == GPU_MILLI:  # whole devices, or a share of one
+        whole, share = table.device_whole[rows][alone], table.device_max_free[rows][alone]
+        left = np.where(whole > 0, whole * MILLI_PER_DEVICE, share)
     most = int(left.max()) if len(left) else 0
     return (most, int((left >= most).sum())) if most > 0 else (0, 0)
 
@@ -185,18 +207,51 @@ def _new_node(table: NodeTable, found: Failing, pod: Pod) -> Iterator[Help]:
     if fitting:
         name = table.names[row]
         yield Help("add_node", name, f"add a node like {name} ({size_text(table, row)})", fitting)
+    elif not names_nodes(pod.pod_class):
+        text = too_large(table, pod.pod_class, of_amounts(found))
+        if text:
+            yield Help("other", f"NodeResourcesFit: {text}", text, None)
+
+
+def of_amounts(found: Failing) -> IntArray:
+    """Rows that are refused for amounts, and for nothing else."""
+    if found.prefiltered.rejection is not None or "NodeResourcesFit" not in found.fails:
+        return found.rows[:0]
+    others: BoolArray = np.zeros(len(found.rows), np.bool_)
+    for plugin, fails in found.fails.items():
+        if plugin not in AMOUNTS:
+            others |= fails
+    return found.rows[found.fails["NodeResourcesFit"] & ~others]
+
+
+def too_large(table: NodeTable, pod_class: PodClass, rows: IntArray) -> str:
+    """Which node to add where none of ``rows`` is large enough; "" where one is."""
+    if not len(rows):
+        return ""
+    has = {name: table.column_of.get(name) for name, _ in pod_class.requests}
+    most = {name: 0 if at is None else int(table.allocatable[at, rows].max()) for name, at in has.items()}
+    large = {name: amount for name, amount in pod_class.requests if amount > most[name]}
+    if not large:
+        return ""
+    asks = ", ".join(f"{at_least_text(name, amount)} {name}" for name, amount in large.items())
+    why = "none here has any" if not any(most[name] for name in large) else "none that is open to it is so large"
+    return f"add a node with {asks}: {why}"
 
 
 def best_new(table: NodeTable, found: Failing, pod: Pod, allowed: BoolArray | None = None) -> tuple[int, int]:
     """(row of the node that would take most of the class if it were empty and open, how many); -1, 0: none would."""
-    if found.prefiltered.rejection is not None:
-        return -1, 0  # what is missing is no node: a claim that is not there, say
+    if found.prefiltered.rejection is not None or names_nodes(pod.pod_class):
+        return -1, 0  # what is missing is no node: a claim that is not there, say; or the one node that it names
     others: BoolArray = np.zeros(len(found.rows), np.bool_) if allowed is None else ~allowed[found.rows]
     for plugin, fails in found.fails.items():
         if plugin not in AMOUNTS and plugin != CORDONS:
             others |= fails
     rows = found.rows[~others]
     fitting = copies(table, pod, rows, empty=True) if len(rows) else rows
+    # a node with devices that it does not ask for only where no other would do
+    columns = [table.column_of[name] for name in unasked(table, pod.pod_class) if "/" in name]
+    plain = (table.allocatable[columns][:, rows] == 0).all(axis=0) if len(rows) else rows
+    fitting = np.where(plain, fitting, 0) if (plain & (fitting > 0)).any() else fitting
     best = int(np.argmax(fitting)) if len(rows) else -1
     return (int(rows[best]), int(fitting[best])) if len(rows) and fitting[best] > 0 else (-1, 0)
 

@@ -12,6 +12,7 @@ from enum import Enum
 from shared.model.constraints import PodClass, SelectorTerm, Taint
 from shared.model.resources import GPU_MILLI
 from shared.scheduling.matching.selectors import selector_mask, terms_mask
+from shared.scheduling.matching.spread_domains import HOSTNAME
 from shared.scheduling.state.node_table import BoolArray, NodeTable
 
 RESERVED_DOMAINS = (
@@ -87,6 +88,16 @@ def labellable_mask(table: NodeTable, pod_class: PodClass) -> BoolArray:
     if any(not term.expressions and not term.fields for term in fixed):
         return passing  # one way asks for nothing but labels of people's own
     return passing & terms_mask(table, tuple(fixed))
+
+
+def names_nodes(pod_class: PodClass) -> bool:
+    """Whether the class names single nodes: another node like one of them would not do."""
+    if pod_class.node_name or any(key == HOSTNAME for key, _ in pod_class.node_selector):
+        return True
+    terms = [term for term in pod_class.affinity_terms or () if term.expressions or term.fields]
+    return bool(terms) and all(
+        term.fields or any(one.key == HOSTNAME and one.operator == "In" for one in term.expressions) for term in terms
+    )
 
 
 def _fixed(term: SelectorTerm) -> SelectorTerm:

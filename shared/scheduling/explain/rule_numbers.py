@@ -124,8 +124,11 @@ def _interpod(state: ClusterState, prefiltered: Prefiltered, rejection: Rejectio
                 yield RuleNumbers(f"no label {key}", {"key": key})
             elif not counts[code]:
                 value = _label(state, row, key)
-                text = f"{key}={value}: none of the {int(counts.sum())} pods that it must be near"
-                yield RuleNumbers(text, {"key": key, "value": value, "count": 0, "elsewhere": int(counts.sum())})
+                elsewhere, near = int(counts.sum()), "no pod that it must be near runs"
+                if elsewhere:
+                    near = f"none of the {elsewhere} pods that it must be near"
+                numbers: dict[str, int | str] = {"key": key, "value": value, "count": 0, "elsewhere": elsewhere}
+                yield RuleNumbers(f"{key}={value}: {near}", numbers)
         return
     labels = state.namespaces.get(pod.namespace, {})
     for term in (pod.relations or NO_RELATIONS).anti_affinity:

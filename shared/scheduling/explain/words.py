@@ -13,7 +13,7 @@ CHANGES = {
     "ConclaveGpuDevices": "free GPU devices on one of them, or ask for less of conclave.io/gpu-milli",
     "PodTopologySpread": "take pods that its constraints select from a fuller domain, add a node to an emptier one, "
     "raise maxSkew, or set whenUnsatisfiable to ScheduleAnyway",
-    "InterPodAffinity": "start the pod that it must be near, delete the one that it must not be near, "
+    "InterPodAffinity": "start the pod that it must be near, or move the one that it must not be near; "
     "or prefer instead of require",
     "NodeVolumeLimits": "detach volumes of the driver from one of them, or add a node",
     "SchedulingGates": "remove its scheduling gates",
@@ -34,6 +34,24 @@ VOLUME_CHANGES = (
     ("ReadWriteOncePod", "delete the pod that uses the claim, or wait for it to end"),
 )
 """What would help by a part of the reason; else a node that reaches the volume."""
+
+
+def ports_text(pod_class: PodClass) -> str:
+    """The host ports that the class asks for: ``TCP 80, UDP 53``."""
+    return ", ".join(f"{port.protocol} {port.port}" for port in pod_class.host_ports)
+
+
+def affinity_change(reasons: Sequence[str]) -> str:
+    """What would help a pod that other pods keep away for these reasons."""
+    text = "; ".join(reasons)
+    if "existing pods anti-affinity" in text:
+        return "move the pods that must not have it near, or add a node in a topology domain without them"
+    if "anti-affinity" in text:
+        return (
+            "move the pods that it must not be near, add a node in a topology domain without them, or prefer instead "
+            "of require"
+        )
+    return "start the pod that it must be near where there is room for both, or prefer instead of require"
 
 
 def volume_change(reasons: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from shared.model.pod_group import MAX_MEMBERS, PodGroup, group_name
 from shared.model.queue import QUEUE_LABEL
-from shared.model.resources import amount_text
+from shared.model.resources import at_least_text, at_most_text
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.reasons import GROUP_INVALID, GROUP_MISSING, INCOMPLETE, UNSCHEDULABLE
 
@@ -87,6 +87,6 @@ def short_of(group: PodGroup, totals: Mapping[str, int]) -> str:
     for name, amount in group.min_resources:
         total = totals.get(name, 0)
         if total < amount:
-            asked, has = amount_text(name, amount), amount_text(name, total)
+            asked, has = at_least_text(name, amount), at_most_text(name, total)
             return f"spec.minResources[{name}]: {asked} is more than the cluster has, {has}; add nodes or ask for less"
     return ""

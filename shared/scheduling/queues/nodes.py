@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from shared.model.queue import Order, Queue, Strategy
@@ -39,7 +39,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Why a unit is held back: the queue that does it; a resource and its limit there, or a ``problem`` in words."""
+    """Why a unit is held back: the queue that does it; a resource and its limit there, or a ``problem`` in words.
+    ``behind``: it is not the unit that asks for so much, but the first of its FIFO queue."""
 
     node: Node
     resource: str = ""
@@ -49,6 +50,7 @@ class Blocked:
     limit: int = 0
     kind: str = ""
     problem: str = ""
+    behind: bool = False
 
     @property
     def queue(self) -> str:
@@ -61,9 +63,9 @@ class Blocked:
         return bool(self.resource) and self.asked > self.limit
 
     @property
-    def why(self) -> tuple[str, str, str, str, bool, bool]:
+    def why(self) -> tuple[str, str, str, str, bool, bool, bool]:
         """What of it is the reason; the rest is figures."""
-        return self.queue, self.resource, self.kind, self.problem, self.never, bool(self.reserved)
+        return self.queue, self.resource, self.kind, self.problem, self.never, bool(self.reserved), self.behind
 
     def text(self) -> str:
         """For people: what is used of what, what the unit asks for, and what would help."""
@@ -77,7 +79,8 @@ class Blocked:
             where, remedy = f"cluster: {name} {used} of {of} is used", "nodes are added"
         if self.reserved:
             where += f" and {amount_text(name, self.reserved)} is kept for queues that do not lend it"
-        asks = f"it asks for {amount_text(name, self.asked)}"
+        asker = "it goes after the first of its queue (order FIFO), which" if self.behind else "it"
+        asks = f"{asker} asks for {amount_text(name, self.asked)}"
         if self.never:
             return f"{where}; {asks}, which never fits unless it asks for less or {remedy}"
         return f"{where}; {asks} and waits until pods there end or {remedy}"
@@ -293,7 +296,8 @@ class Line(Contender):
         """What holds the shape back, as last found; behind the first of a FIFO line that is what holds the first."""
         found = self.held.get(shape)
         if found is None and self.order is Order.FIFO and (first := self.fifo_head()) is not None:
-            found = self.held.get(first)
+            behind = self.held.get(first)
+            found = replace(behind, behind=True) if behind is not None and not behind.problem else behind
         return found
 
     def free(self, shape: Shape) -> None:

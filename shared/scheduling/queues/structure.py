@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shared.model.queue import MAX_DEPTH, Queue, Strategy
-from shared.model.resources import amount_text
+from shared.model.resources import at_least_text, at_most_text
 from shared.scheduling.queues.nodes import Limit, Line, Node
 from shared.scheduling.queues.share import Scale
 
@@ -131,12 +131,12 @@ def _promises(found: Structure) -> None:
             has = node.guaranteed.get(name, 0)
             if given > has:
                 children = sorted(child.name for child in node.children.values() if child.guaranteed.get(name))
-                promised = amount_text(name, given) + " together" * (len(children) > 1)
+                promised = at_least_text(name, given) + " together" * (len(children) > 1)
                 found.warn(
                     node.name,
                     "PromisesTooMuch",
                     f"spec.guaranteed[{name}]: {', '.join(children)} {'are' if len(children) > 1 else 'is'} guaranteed "
-                    f"{promised}, the queue itself {amount_text(name, has)}; guarantee the queue more, or them less",
+                    f"{promised}, the queue itself {at_most_text(name, has)}; guarantee the queue more, or them less",
                 )
 
 

@@ -43,6 +43,8 @@ class Turns:
         """Uids of pods that may have begun, or ceased, to count."""
         self.nominated: dict[str, None] = {}
         """Uids of pods that may have been nominated, or are not any more."""
+        self.parkings = 0
+        """Counts up with each unit that is parked, or not any more."""
         self.parked: dict[str, dict[str, float]] = {}
         """By queue: units that no node takes, in the order in which reclaim looks at them; since when."""
         self._parked_in: dict[str, str] = {}
@@ -152,11 +154,13 @@ class Turns:
         self.unpark(key)
         name = self._parked_in[key] = self.queue_of(pod)
         self.parked.setdefault(name, {})[key] = now
+        self.parkings += 1
 
     def unpark(self, key: str) -> None:
         """The unit is tried again, or gone; an unknown one is fine."""
         name = self._parked_in.pop(key, None)
         if name is not None:
+            self.parkings += 1
             del self.parked[name][key]
             if not self.parked[name]:
                 del self.parked[name]

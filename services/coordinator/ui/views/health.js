@@ -1,5 +1,6 @@
 // Health: the leader's verdict on itself with each finding, what to do about it, and the figures that it rests on.
 
+import { documentAt } from "../address.js";
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
 import { fill, h, setText } from "../dom.js";
@@ -62,14 +63,9 @@ export function finding(one) {
       pairs([
         ["Since", one.since ? `${clock(one.since)}, ${since(one.since)} ago` : null],
         ["Measured", Number.isFinite(one.value) ? `${measured(one.value, one.unit)}${Number.isFinite(one.threshold) ? ` (threshold ${measured(one.threshold, one.unit)})` : ""}` : null],
-        ["Runbook", one.runbook ? h("a", { href: runbookAt(one.runbook), target: "_blank", rel: "noopener" }, one.alert || one.runbook) : null],
+        ["Runbook", one.runbook ? h("a", { href: documentAt(one.runbook), target: "_blank", rel: "noopener" }, one.alert || one.runbook) : null],
         ["Alert", one.alert ? h("code", {}, one.alert) : null],
       ])));
-}
-
-/** Where a finding's runbook is: the address that the leader tells, or its section on the page beside this one. */
-export function runbookAt(address) {
-  return /^https?:\/\//i.test(address) ? address : `runbooks.html#${address.slice(address.indexOf("#") + 1)}`;
 }
 
 function measures(of) {

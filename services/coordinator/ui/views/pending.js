@@ -7,7 +7,7 @@ import { fill, h, setText } from "../dom.js";
 import { amount, count, plural, seconds } from "../format.js";
 import { Reading, together } from "../reading.js";
 import { sheet, Table } from "../table.js";
-import { placeWords } from "../waiting.js";
+import { placeWords, reasonWords } from "../waiting.js";
 
 const PAGE = 100;
 const FACETS = [["reason", "Reason", "by_reason"], ["namespace", "Namespace", "by_namespace"], ["priority", "Priority", "by_priority"]];
@@ -82,7 +82,7 @@ export function pendingView() {
   }
   function draw(data) {
     for (const one of data.items) if (one.means) said.set(one.reason, one.means);
-    const gated = data.gated ? ` · ${count(data.gated)} behind scheduling gates are not listed` : "";
+    const gated = data.gated ? ` · ${count(data.gated)} behind scheduling gates` : "";
     setText(counts, `${count(data.pods + data.gated)} waiting · ${count(data.classes)} ${data.classes === 1 ? "class" : "classes"}${gated}${data.age_s > 5 ? ` · grouped ${seconds(data.age_s)} ago` : ""}`);
     pick(data);
     fill(helps, data.helps?.length ? [h("p", { class: "soft small" }, "Each counted by itself over all groups, the pods of highest priority first."), helpList(data.helps)] : h("p", { class: "soft" }, data.pods ? "Nothing that this leader could name." : "Nothing waits."));
@@ -114,7 +114,7 @@ function facet(name, word, rows, choose) {
 }
 
 function reasonOf(one) {
-  return [h("span", { class: "breakable" }, one.reason.replaceAll("+", " + ")), one.means ? h("span", { class: "soft" }, `: ${one.means}`) : null,
+  return [reasonWords(one),
     one.message ? h("div", { class: "soft small" }, one.message) : null];
 }
 
@@ -131,7 +131,7 @@ function podsLink(one) {
     where ? h("div", { class: "soft small" }, where) : null];
 }
 
-const LINKED = new Set(["add_node", "free", "uncordon", "resume_node", "label_nodes"]);
+const LINKED = new Set(["add_node", "free", "uncordon", "resume_node"]);
 
 /** What would help, the best first, and how many pods each would let in. */
 export function helpList(list) {

@@ -37,7 +37,7 @@ export function queueView() {
       { title: "Attempts", number: true, cell: (one) => count(one.attempts), sort: (one) => one.attempts },
       { title: "Tried again in", key: "retry", number: true, cell: (one) => (one.retry_in_s === null || one.retry_in_s === undefined ? "–" : seconds(one.retry_in_s)), sort: (one) => one.retry_in_s },
       { title: "Priority", number: true, cell: (one) => one.priority, sort: (one) => one.priority },
-      { title: "Reason", wide: true, cell: (one) => (one.plugins?.length ? one.plugins.join(", ") : reasonOf(one)) || "–", sort: reasonOf },
+      { title: "Reason", wide: true, cell: (one) => h("span", { class: "breakable", title: one.plugins?.join(", ") }, reasonOf(one).replaceAll("+", " + ") || "–"), sort: reasonOf },
       { title: "Nominated to", key: "nominated", cell: (one) => (one.nominated_node ? nodeLink(one.nominated_node) : "–"), sort: (one) => one.nominated_node || null },
     ],
     keyOf: (one) => one.uid,

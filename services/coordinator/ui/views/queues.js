@@ -11,10 +11,10 @@ import { phaseTag, unitLink, whyWaits } from "../unit_panel.js";
 
 const PHASES = ["waiting", "placing", "broken", "running", "ended"];
 const SOURCES = [["podgroup", "PodGroup"], ["x-podgroup", "PodGroup of the plug-ins"], ["job", "Job"], ["pod", "lone pod"]];
-const STATES = [["waiting", "with units that wait"], ["held", "held by quota"], ["borrowing", "borrowing"], ["problem", "with a problem"]];
+const STATES = [["waiting", "with units that wait"], ["held", "with units held back"], ["borrowing", "borrowing"], ["problem", "with a problem"]];
 const IS = {
   waiting: (queue) => queue.pending_units > 0, held: (queue) => queue.blocked_units > 0, problem: (queue) => Boolean(queue.problem || queue.warnings?.length),
-  borrowing: (queue) => queue.resources.some((one) => one.borrowed > 0),
+  borrowing: (queue) => queue.resources.some((one) => one.guaranteed && one.borrowed > 0),
 };
 
 /** Units that wait, or run, alike. */
@@ -34,11 +34,11 @@ export function queuesView() {
     columns: [
       { title: "Queue", head: true, cell: queueName, sort: (queue) => queue.path.join("\u0000") },
       { title: "Used of what it may", wide: true, cell: quotaBars },
-      { title: "Share", key: "share", number: true, sort: (queue) => queue.share, cell: (queue) => h("span", { title: queue.dominant }, percent(queue.share)) },
+      { title: "Of cluster", key: "share", number: true, sort: (queue) => queue.share, cell: (queue) => h("span", { title: queue.dominant }, percent(queue.share)) },
       { title: "Pods", number: true, cell: (queue) => count(queue.pods), sort: (queue) => queue.pods },
-      { title: "Units waiting", key: "pending", number: true, cell: (queue) => count(queue.pending_units), sort: (queue) => queue.pending_units },
-      { title: "Parked pods", key: "parked", number: true, cell: (queue) => count(queue.parked_pods), sort: (queue) => queue.parked_pods },
-      { title: "Held by quota", key: "held", number: true, cell: (queue) => count(queue.blocked_units), sort: (queue) => queue.blocked_units },
+      { title: "Units pending", key: "pending", number: true, cell: (queue) => count(queue.pending_units), sort: (queue) => queue.pending_units },
+      { title: "No room", key: "parked", number: true, cell: (queue) => count(queue.parked_units), sort: (queue) => queue.parked_units },
+      { title: "Held back", key: "held", number: true, cell: (queue) => count(queue.blocked_units), sort: (queue) => queue.blocked_units },
     ],
     keyOf: (queue) => queue.name,
     search: (queue) => `${queue.path.join(" ")} ${queue.problem}`,
@@ -79,7 +79,8 @@ export function queuesView() {
     show({ items, more }) {
       list.show(items, { more });
       const problems = items.filter(IS.problem).length;
-      setText(counts, [plural(items.length, "queue"), `${count(items.filter(IS.held).length)} held by quota`, problems ? `${count(problems)} with a problem` : null].filter(Boolean).join(" · "));
+      const missing = items.filter((one) => one.missing).length;
+      setText(counts, [plural(items.length - missing, "queue"), missing ? `${count(missing)} named and not there` : null, problems ? `${count(problems)} with a problem` : null].filter(Boolean).join(" · "));
     },
   });
   const groups = new Reading(() => getAll("/v1/units"), {

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.model.resources import MAX_INT64, Resources, parse_amount, parse_quantity
+from shared.model.resources import (
+    MAX_INT64,
+    Resources,
+    at_least_text,
+    at_most_text,
+    parse_amount,
+    parse_quantity,
+    quantity_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +60,14 @@ def test_whole_numbers_round_away_from_zero(number: int, suffix: str) -> None:
 def test_only_amounts_above_zero_need_room() -> None:
     assert Resources(cpu=0, memory=5).fits_into({"memory": 5})
     assert not Resources(cpu=1).fits_into({"memory": 5})
+
+
+@given(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, 10**14), st.integers(1, 10**9))
+def test_what_is_too_much_never_reads_as_what_there_is(name: str, has: int, more: int) -> None:
+    assert at_least_text(name, has + more) != at_most_text(name, has)
+    assert parse_amount(name, at_least_text(name, has)) >= has >= parse_amount(name, at_most_text(name, has)) - 1
+
+
+def test_objects_carry_quantities_as_kubernetes_writes_them() -> None:
+    assert [quantity_text("cpu", amount) for amount in (750, 2000)] == ["750m", "2"]
+    assert [quantity_text("memory", amount) for amount in (1536 * 2**20, 1000)] == ["1536Mi", "1000"]

@@ -60,9 +60,9 @@ def test_autoscalers_buy_nodes_for_what_a_node_helps_alone() -> None:
 def test_several_rules_are_told_together_and_an_unknown_word_says_nothing() -> None:
     both = "NodeResourcesFit+NodeUnschedulable"
     words = f"{REASONS['NodeResourcesFit'].words}; {REASONS['NodeUnschedulable'].words}"
-    assert means(both) == f"each node for one of these: {words}"
-    assert remedy(both).startswith(REASONS["NodeResourcesFit"].helps + "; and ")
-    assert page(both) == "docs/faq-pending.md#noderesourcesfit"
+    assert means(both) == f"each node refuses it for one of these: {words}"
+    assert remedy(both).startswith(REASONS["NodeResourcesFit"].helps + "; or ")
+    assert page(both) == "/ui/reasons.html#noderesourcesfit"
     assert (means("Later"), remedy("Later"), page("Later")) == ("", "", "")
 
 

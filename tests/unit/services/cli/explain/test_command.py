@@ -22,7 +22,7 @@ PENDING: dict[str, Any] = {
         "groups": [
             {
                 "plugin": "NodeResourcesFit", "code": "Unschedulable", "stage": "Filter", "count": 2,
-                "reasons": ["Insufficient cpu"], "change": "n0 is the nearest: free 500m more cpu",
+                "reasons": ["Insufficient cpu"], "change": "n0 is the nearest: free 0.5 more cpu",
                 "nodes": [{
                     "name": "n0",
                     "shortages": [
@@ -40,16 +40,16 @@ def test_a_pending_pod_is_told_with_numbers_place_and_remedy() -> None:
     assert list(lines_of(PENDING)) == [
         "default/big: pending, 0/3 nodes are available: 3 Insufficient cpu.",
         "  queue: backoff; priority 5, 3 failed attempts, pending for 12 s; tried again in 3.5 s",
-        "  waits for events about: NodeResourcesFit",
+        "  refused by: NodeResourcesFit",
         "  now 1 of 3 nodes take it; 2 agents decide",
         "  1 node has no agent",
         "  2 x NodeResourcesFit: Insufficient cpu",
-        "      n0: cpu: asked 3, free 2500m of 4, short by 500m",
+        "      n0: cpu: asked 3, free 2.5 of 4, short by 0.5",
         "      and 1 more",
         "  n2 takes it: 310 (NodeResourcesFit 10, TaintToleration 300)",
     ]
     nowhere = PENDING | {"nodes": PENDING["nodes"] | {"feasible": 0, "candidates": []}}
-    assert "      would help: n0 is the nearest: free 500m more cpu" in list(lines_of(nowhere))
+    assert "      would help: n0 is the nearest: free 0.5 more cpu" in list(lines_of(nowhere))
 
 
 def test_who_places_in_the_stead_of_the_policy_is_told_with_the_reason() -> None:
@@ -163,3 +163,39 @@ def test_what_cannot_be_asked_is_one_line_and_exit_code_2(
 )
 def test_a_pod_is_named_as_kubectl_names_it(pod: str, namespace: str, found: tuple[str, str]) -> None:
     assert named_pod(pod, namespace) == found
+
+
+@pytest.mark.parametrize(("gang", "told"), [(True, ", at least 3 or none"), (False, "")])
+def test_only_a_gang_has_a_minimum(gang: bool, told: str) -> None:
+    group = {"unit": "d/g", "phase": "waiting", "bound": 0, "members": 2, "min_count": 3, "gang": gang}
+    answer = {"pod": "d/p", "state": "pending", "summary": "s", "group": group}
+    assert list(lines_of(answer))[1] == f"  member of pod group d/g: waiting, 0 of 2 bound{told}"
+
+
+def test_a_pod_that_its_queue_or_group_holds_is_told_what_helps_there() -> None:
+    queue = {
+        "place": "gated",
+        "attempts": 0,
+        "waiting_s": 3.0,
+        "reason": "QueueQuota",
+        "means": "m",
+        "page": "u",
+        "remedy": "raise it",
+    }
+    lines = list(lines_of({"pod": "d/p", "state": "pending", "summary": "s", "queue": queue}))
+    assert lines[-1] == "      would help: raise it"
+
+
+def test_nodes_that_several_rules_refuse_each_get_no_advice_that_opens_none() -> None:
+    group = {
+        "plugin": "NodeUnschedulable",
+        "stage": "Filter",
+        "reasons": ["r"],
+        "count": 1,
+        "nodes": [],
+        "change": "",
+        "also": ["NodeAffinity"],
+    }
+    nodes = {"nodes": 1, "feasible": 0, "groups": [group], "candidates": []}
+    lines = list(lines_of({"pod": "d/p", "state": "pending", "summary": "s", "nodes": nodes}))
+    assert lines[-1] == "      each is refused by another rule too: NodeAffinity"

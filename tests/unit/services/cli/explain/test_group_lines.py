@@ -68,4 +68,4 @@ def test_a_group_is_asked_for_as_kubectl_names_it(
         assert run(["explain", name, "-n", "a", "--server", server.url]) == 0
         assert capsys.readouterr().out.startswith("a/train: waiting")
         assert run(["explain", name, "-n", "a", "--story", "--server", server.url]) == 2
-        assert "only a mesh answers about a pod group; leave" in capsys.readouterr().err
+        assert "a pod group has no story; leave" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_a_node_is_told_with_its_pods_and_other_resources() -> None:
     assert "  pods       1 of 110" in lines
     assert "  nvidia.com/gpu 1 of 2 requested" in lines
     assert lines[-1].split() == ["d", "p", "5", "yes"]
-    assert "  used       cpu 500m, memory 1Gi, measured 4.0s ago" in node_lines(NODE)
+    assert "  used       cpu 0.5, memory 1Gi, measured 4.0s ago" in node_lines(NODE)
 
 
 def test_the_queue_shows_counts_then_who_waits_for_what() -> None:
@@ -225,7 +225,7 @@ def test_a_node_shows_what_its_sensors_measure_and_what_is_not_measured() -> Non
 
 
 SENSED = [
-    "  used       cpu 500m, memory 1Gi, disk 25%, measured 0.8s ago by agent",
+    "  used       cpu 0.5, memory 1Gi, disk 25%, measured 0.8s ago by agent",
     "  pressure   cpu 50%, 2 processes killed for memory",
     "  delay      1.25 ms to other nodes (median)",
     "  latency    9.00 ms to shop (spread 0.05 ms)",

@@ -24,9 +24,10 @@ def test_control_characters_never_reach_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (cpu(None), "-"), (cpu(0), "0"), (cpu(250), "250m"), (cpu(1500), "1.5"), (cpu(64_000), "64"),
+        (cpu(None), "-"), (cpu(0), "0"), (cpu(250), "0.25"), (cpu(1500), "1.5"), (cpu(64_000), "64"),
         (size(None), "-"), (size(0), "0"), (size(1023), "1023"), (size(512 << 20), "512Mi"),
-        (size(int(3.5 * 2**30)), "3.5Gi"), (size(2 << 30), "2Gi"), (size(5 << 40), "5.0Ti"),
+        (size(int(3.5 * 2**30)), "3.5Gi"), (size(2 << 30), "2Gi"), (size(5 << 40), "5Ti"),
+        (size(58.4171 * 2**30), "58.42Gi"),
         (share(1, 3), "33%"), (share(1, 0), "-"), (share(None, 4), "-"),
         (age(None), "-"), (age(-1), "0.0s"), (age(0.44), "0.4s"), (age(119), "119s"), (age(300), "5m"),
         (age(3 * 3600), "3h"), (age(86_400 * 4), "4d"),

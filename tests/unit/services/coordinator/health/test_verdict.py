@@ -260,7 +260,7 @@ def test_a_candidate_that_is_withdrawn_is_told_for_an_hour_and_one_that_wins_is_
 def test_findings_lead_to_the_runbooks_of_the_setting(url: str) -> None:
     settings = CoordinatorSettings(runbooks_url=url)
     found = lasting(Signals(agents=2, nodes=3, paused_by="ann"), Verdicts(settings.runbooks_url or RUNBOOKS)).findings
-    assert [one.runbook for one in found] == [f"{url or 'docs/operations/runbooks.md'}#conclaveschedulingpaused"]
+    assert [one.runbook for one in found] == [f"{url or '/ui/runbooks.html'}#conclaveschedulingpaused"]
 
 
 @pytest.mark.parametrize(

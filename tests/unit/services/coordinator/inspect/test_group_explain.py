@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_explain import explain_group, member_of
+from services.coordinator.inspect.pending import painted
 from shared.model.queue import Queue
+from shared.scheduling.parts import in_one_go
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group
 
@@ -22,7 +24,7 @@ def test_a_gang_that_lacks_room_names_who_fails_why_and_what_would_help() -> Non
     [failed] = found.now.failed
     assert (failed.pods, failed.count) == (("default/m2", "default/m3"), 2)
     assert failed.why == "0/1 nodes are available: 1 Insufficient cpu."
-    assert found.now.change.startswith("add a node like n0 (4 cpu, 8Gi memory); or ask for at most 1333m cpu each")
+    assert found.now.change.startswith("add a node like n0 (4 cpu, 8Gi memory); or ask for at most 1.333 cpu each")
 
 
 def test_the_answer_is_about_now_and_changes_nothing() -> None:
@@ -74,8 +76,8 @@ def test_a_member_names_its_groups_state() -> None:
     pod = scene.pods["uid-m0"]
     answer = explain(scene.core, pod, {}, scene.now)
     assert member_of(scene.core, pod) == {
-        "unit": "default/train", "phase": "waiting", "members": 2, "bound": 0, "min_count": 3, "queue": "",
-        "reason": "Incomplete", "message": "2 of at least 3 members exist; 1 more must be created",
+        "unit": "default/train", "phase": "waiting", "members": 2, "bound": 0, "gang": True, "min_count": 3,
+        "queue": "", "reason": "Incomplete", "message": "2 of at least 3 members exist; 1 more must be created",
     }  # fmt: skip
     assert answer["summary"] == "waiting for minCount pods from a gang to appear in scheduling queue"
     assert member_of(scene.core, make_pod("alone").pod()) is None
@@ -94,3 +96,34 @@ def test_a_quota_that_holds_a_gang_back_is_told_everywhere() -> None:
     answer = explain(scene.core, scene.pods["uid-m0"], {}, scene.now)
     assert "queue small: cpu" in answer["summary"]
     assert scene.bindings == []
+
+
+def test_a_gang_that_its_queue_holds_is_told_of_its_queue_before_any_node_and_of_no_eviction() -> None:
+    scene = scene_with(1)
+    scene.core.queues.change("tight", Queue("tight", maximum={"cpu": 2500}, namespaces=("default",)))
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    found = explain_group(scene.core, "default", "train")
+    assert found is not None
+    assert found.now is not None
+    assert found.reason == "QueueQuota"
+    assert found.now.change.startswith(
+        "its queue first: ask for less, or raise the limit; and then: add a node like n0"
+    )
+    assert (found.now.preemption, [one.change for one in found.now.failed]) == (None, [""])
+    member = explain(scene.core, scene.pods["uid-m0"], {}, scene.now)
+    assert {group["change"] for group in member["nodes"]["groups"]} <= {""}
+    assert member["preemption"] is None
+    assert member["queue"]["remedy"] == "ask for less, or raise the limit"
+    [shown] = in_one_go(painted(scene.core, scene.now)).groups
+    assert (shown.reason, shown.remedy) == ("QueueQuota", "ask for less, or raise the limit")
+
+
+def test_a_missing_group_has_no_minimum_to_tell() -> None:
+    scene = scene_with(1)
+    add_members(scene, 1)
+    scene.run(batch=100)
+    told = member_of(scene.core, scene.pods["uid-m0"])
+    assert told is not None
+    assert told["gang"] is False

@@ -247,6 +247,19 @@ def test_a_simulated_job_fits_on_nodes_that_are_kept_for_what_it_asks_for() -> N
     assert in_one_go(simulated(scene.core, job, scene.now)).fits == 4
 
 
+def test_a_job_whose_pods_go_one_by_one_is_told_how_many_its_queue_lets_go() -> None:
+    scene = with_queues()
+    scene.core.queues.change("small", Queue("small", maximum={"cpu": 2500}))
+    scene.run()
+    found = in_one_go(simulated(scene.core, Job("small", "lab", 6, 1, (("cpu", 750),)), scene.now))
+    assert (found.starts_in_s, found.lets, found.fits) == (0, 3, 6)
+    assert found.summary == (
+        "it would start at once, with 3 of its 6 members; the limits of its queue have no room for more now"
+    )
+    whole = in_one_go(simulated(scene.core, Job("small", "lab", 3, 1, (("cpu", 750),)), scene.now))
+    assert (whole.lets, whole.summary) == (3, "it would start at once")
+
+
 def test_units_that_had_their_turn_or_lack_members_are_shown_as_waiting_in_their_queue() -> None:
     scene = scene_with(1)
     scene.core.queues.change("small", Queue("small", namespaces=("default",)))
@@ -259,7 +272,7 @@ def test_units_that_had_their_turn_or_lack_members_are_shown_as_waiting_in_their
     scene.run(batch=100, until_s=3.0)
     facts = queue_facts(scene.core, "small", scene.now, units=True)
     assert facts is not None
-    assert (facts.pending_units, facts.parked_units, facts.parked_pods) == (0, 1, 10)
+    assert (facts.pending_units, facts.parked_units, facts.parked_pods) == (1, 1, 10)
     shown = queue_whole(facts, {})
     assert [(one.name, one.position, one.place, one.members, one.reason) for one in shown.units] == [
         ("train", None, "unschedulable", 10, "Unschedulable"), ("few", None, "gated", 1, "Incomplete"),

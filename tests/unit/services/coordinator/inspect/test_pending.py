@@ -139,7 +139,7 @@ def test_nodes_that_are_kept_for_a_resource_are_no_advice_to_pods_that_do_not_as
         for group in explain(scene.core, scene.pods[pod], {}, scene.now)["nodes"]["groups"]
         if group["plugin"] == "TaintToleration"
     ]
-    assert changes == ["add a node without nvidia.com/gpu:NoSchedule", "tolerate nvidia.com/gpu:NoSchedule"]
+    assert changes == ["", "tolerate nvidia.com/gpu:NoSchedule"]
 
 
 def test_a_pod_whose_claim_is_not_there_is_not_helped_by_a_node() -> None:
@@ -416,7 +416,7 @@ def test_one_gang_has_one_reason_in_units_pending_and_its_condition() -> None:
     facts = find_group(scene.core, "default", "train")
     assert facts is not None
     assert [group.reason, why(facts)[0], scene.pods["uid-m0"].condition[1]] == ["Unschedulable"] * 3
-    assert (group.means, group.page) == (REASONS["Unschedulable"].words, "docs/faq-pending.md#unschedulable")
+    assert (group.means, group.page) == (REASONS["Unschedulable"].words, "/ui/reasons.html#unschedulable")
 
 
 def test_a_gang_that_lacks_members_has_one_reason_too() -> None:

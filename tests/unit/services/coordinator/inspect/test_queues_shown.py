@@ -78,6 +78,11 @@ def test_a_job_asks_for_its_minimum_at_once() -> None:
         (0.0, {}, "it would start at once"),
         (0.0, {"ahead": 1}, "it would start at once, after 1 unit ahead of it"),
         (0.0, {"fits": 3}, "its queue lets it go, but 3 of 4 members fit on the nodes as they are"),
+        (
+            0.0,
+            {"lets": 1},
+            "it would start at once, with 1 of its 4 members; the limits of its queue have no room for more now",
+        ),
         (30.0, {"ahead": 2}, "it would start in 30 s, after 2 units ahead of it"),
         (60.0, {"displaced": 2}, "it would start in 60 s, once 2 pods have been evicted for it"),
         (None, {"reason": "the cluster is full"}, "nobody can say when it would start: the cluster is full"),
@@ -85,5 +90,5 @@ def test_a_job_asks_for_its_minimum_at_once() -> None:
     ],
 )
 def test_a_simulation_says_it_in_one_sentence(starts_in_s: float | None, told: dict[str, int], said: str) -> None:
-    known = {"fits": 4, "ahead": 0, "displaced": 0, "reason": ""} | told
+    known = {"fits": 4, "lets": 4, "ahead": 0, "displaced": 0, "reason": ""} | told
     assert summary_of(Job("q", "d", 4, 4, ()), starts_in_s, **known) == said  # type: ignore[arg-type]

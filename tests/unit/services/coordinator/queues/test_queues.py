@@ -263,6 +263,19 @@ def test_the_status_says_what_is_used_and_what_is_wrong() -> None:
     )
 
 
+def test_units_that_no_node_takes_are_pending_until_they_are_gone() -> None:
+    """Else a queue would hide that its gangs wait for room, and no alert could tell of it."""
+    scene = scene_with(Queue("top"), Queue("a", "top"))
+    add(scene, "a", "large", "larger", cpu="9")
+    scene.run(batch=100, until_s=5)
+    for queue in ("a", "top"):
+        told = [tell.status for tell in scene.of(TellQueue) if tell.queue.name == queue][-1]
+        assert (told.pending, told.held) == (2, 0)
+    scene.delete_pod("uid-larger")
+    scene.run(batch=100, until_s=10)
+    assert [tell.status.pending for tell in scene.of(TellQueue) if tell.queue.name == "top"][-1] == 1
+
+
 def test_a_status_that_is_shown_is_not_written_again() -> None:
     scene = scene_with(Queue("a"))
     scene.run(until_s=5)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from shared.model.resources import amount_text
+from shared.model.resources import amount_text, at_least_text, at_most_text, parse_amount
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.explanation import NAMES_SHOWN, Explanation, explain_nodes
 from shared.scheduling.state.cluster_state import ClusterState
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+
+MI = 2**20
 
 
 def explained(nodes: list[NodeBuilder], pod: PodBuilder, standing: list[PodBuilder] | None = None) -> Explanation:
@@ -29,15 +31,16 @@ def test_a_shortage_tells_requested_free_and_short_by_and_the_nearest_node_comes
     assert [node.name for node in group.nodes] == ["near", "far"]
     (short,) = group.nodes[0].shortages
     assert (short.requested, short.allocatable, short.free, short.short_by) == (3000, 4000, 2500, 500)
-    assert group.change == "near is the nearest: free 500m more cpu"
+    assert group.change == "near is the nearest: free 0.5 more cpu"
 
 
 def test_a_request_above_allocatable_is_not_cured_by_deleting_pods() -> None:
     (group,) = explained([make_node("n")], make_pod().cpu("6").memory("16Gi")).groups
     assert group.code == "UnschedulableAndUnresolvable"
-    assert "ask for at most 4 cpu or add a node with 2 more" in group.change
-    assert "ask for at most 8Gi memory or add a node with 8Gi more" in group.change
-    assert group.change.endswith("deleting pods there does not help")
+    assert group.change == (
+        "n is the nearest: ask for at most 4 cpu and 8Gi memory, or add a node with 6 cpu, 16Gi memory; "
+        "deleting pods there does not help"
+    )
 
 
 def test_like_nodes_are_one_group_and_only_some_are_named() -> None:
@@ -68,11 +71,19 @@ def test_feasible_nodes_are_ranked_with_every_plugins_part() -> None:
 
 
 def test_amounts_are_written_as_people_write_quantities() -> None:
-    assert amount_text("cpu", 1500) == "1500m"
-    assert amount_text("cpu", 2000) == "2"
-    assert amount_text("memory", 64 * 2**20) == "64Mi"
-    assert amount_text("memory", 1000) == "1000"
+    assert [amount_text("cpu", amount) for amount in (0, 750, 1500, 2000, -1500)] == ["0", "0.75", "1.5", "2", "-1.5"]
+    assert amount_text("cpu", 1_353_300) == "1353.3"
+    assert [amount_text("memory", amount) for amount in (1000, 64 * MI, 1536 * MI)] == ["1000", "64Mi", "1.5Gi"]
+    assert amount_text("memory", 61_255_492 * 1024) == "58.42Gi"
     assert amount_text("nvidia.com/gpu", 2) == "2"
+
+
+def test_what_may_be_asked_for_is_never_rounded_up_and_what_lacks_never_down() -> None:
+    there = 61_255_492 * 1024
+    assert (at_most_text("memory", there), at_least_text("memory", there)) == ("58.41Gi", "58.42Gi")
+    for amount in (1, 1023, 1025, there, 5 * MI + 1, 7 * 2**40 + 3):
+        assert parse_amount("memory", at_most_text("memory", amount)) <= amount
+        assert parse_amount("memory", at_least_text("memory", amount)) >= amount
 
 
 def test_uncordoning_is_no_advice_where_another_rule_refuses_the_node_too() -> None:
@@ -81,7 +92,7 @@ def test_uncordoning_is_no_advice_where_another_rule_refuses_the_node_too() -> N
     group = next(group for group in found.groups if group.plugin == "NodeUnschedulable")
     assert [refused.plugin for refused in group.nodes[0].failing] == ["NodeUnschedulable", "NodeAffinity"]
     assert group.count_only == 0
-    assert group.change == "uncordon one of them; that alone opens none of them, also refused by NodeAffinity"
+    assert (group.change, group.also) == ("", ("NodeAffinity",))
 
 
 def test_only_nodes_that_one_rule_alone_refuses_are_opened_by_lifting_it() -> None:
@@ -100,7 +111,7 @@ def test_only_nodes_that_one_rule_alone_refuses_are_opened_by_lifting_it() -> No
 def test_nobody_is_told_to_ask_for_nothing() -> None:
     (group,) = explained([make_node("n")], make_pod().request(**{"nvidia.com/gpu": "2"})).groups
     assert "ask for at most" not in group.change
-    assert "add a node that has 2 nvidia.com/gpu" in group.change
+    assert group.change == "add a node with 2 nvidia.com/gpu: none here has any"
 
 
 def test_scores_come_with_what_they_are_at_most() -> None:

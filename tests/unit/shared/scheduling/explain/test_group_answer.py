@@ -28,10 +28,8 @@ def test_the_member_that_fails_is_named_with_the_nearest_nodes_and_what_they_lac
     [failed] = found["failed"]
     assert failed["pods"] == ["d/m3"]
     assert failed["why"] == "0/2 nodes are available: 2 Insufficient cpu."
-    assert failed["nearest"][0] == {"node": "a", "lacks": {"cpu": "500m"}}
-    assert found["change"] == (
-        "add a node like a (2500m cpu); or ask for at most 833m cpu each; or lower minCount to 3"
-    )
+    assert failed["nearest"][0] == {"node": "a", "lacks": {"cpu": "0.5"}}
+    assert found["change"] == ("add a node like a (2.5 cpu); or ask for at most 0.833 cpu each; or lower minCount to 3")
     assert found["preemption"] == {
         "helps": False, "summary": "no preemption candidate", "victims": [], "count": 0, "violations": 0, "broken": [],
     }  # fmt: skip
@@ -43,15 +41,15 @@ def test_amounts_help_where_other_nodes_are_closed_to_the_members() -> None:
     found = ask(state, gang(4), members(4, 1000))
     assert "1 node(s) had untolerated taint" in found["failed"][0]["why"]
     assert found["failed"][0]["change"] == (
-        "tolerate dedicated:NoSchedule, or take it from c; or add a node like a (2500m cpu); "
-        "or ask for at most 625m cpu each"
+        "tolerate dedicated:NoSchedule, or take it from c; or add a node like a (2.5 cpu); "
+        "or ask for at most 0.625 cpu each"
     )
 
 
 def test_unequal_members_are_told_apart() -> None:
     found = ask(cpus(a=1000), gang(3), [member("s", 1000), member("l", 8000), member("x", 900)])
     assert [(one["pods"], one["nearest"]) for one in found["failed"]] == [
-        (["d/l"], []), (["d/x"], [{"node": "a", "lacks": {"cpu": "900m"}}]),
+        (["d/l"], []), (["d/x"], [{"node": "a", "lacks": {"cpu": "0.9"}}]),
     ]  # fmt: skip
 
 
@@ -71,7 +69,7 @@ def test_victims_that_would_help_are_named() -> None:
     stand(state, member("old", 1000, group=""), "a")
     found = ask(state, gang(2), members(2, 1000, priority=9))
     assert found["preemption"]["victims"] == ["d/old"]
-    assert found["change"].endswith("preemption would evict d/old")
+    assert (found["preemption"]["helps"], found["preemption"]["summary"]) == (True, "evict d/old")
 
 
 def test_domains_are_told_with_how_many_members_each_takes() -> None:
@@ -176,7 +174,7 @@ def test_a_closed_domain_that_takes_the_whole_gang_is_named() -> None:
 def test_the_smaller_request_that_is_advised_lets_the_gang_in() -> None:
     state = cpus(a=2500, b=1200)
     found = ask(state, gang(4), members(4, 1000))
-    assert "ask for at most 833m cpu each" in found["change"]
+    assert "ask for at most 0.833 cpu each" in found["change"]
     assert ask(state, gang(4), members(4, 833))["reached"]
     assert not ask(state, gang(4), members(4, 834))["reached"]
 

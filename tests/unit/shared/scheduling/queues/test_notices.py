@@ -32,7 +32,7 @@ def test_other_figures_are_told_after_a_while():
     world, keys, [one, *_] = held()
     world.tree.release(one)
     assert told(world, REPEAT_S - 1) == []
-    text = "queue a: cpu 3m of maximum 4m is used"
+    text = "queue a: cpu 0.003 of maximum 0.004 is used"
     assert told(world, REPEAT_S) == [(key, text) for key in keys]
     assert told(world, REPEAT_S + 1) == []
 

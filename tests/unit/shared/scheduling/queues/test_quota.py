@@ -72,8 +72,8 @@ def test_what_a_queue_does_not_lend_nobody_takes():
     [last] = world.wait("b", cpu=2)
     assert len(world.all()) == 6
     assert why(world, last) == (
-        "cluster: cpu 6m of 10m is used and 4m is kept for queues that do not lend it; "
-        "it asks for 2m and waits until pods there end or nodes are added"
+        "cluster: cpu 0.006 of 0.01 is used and 0.004 is kept for queues that do not lend it; "
+        "it asks for 0.002 and waits until pods there end or nodes are added"
     )
     keys = world.wait("a", 4, cpu=1)
     assert world.all()[:4] == keys  # from then on nothing is kept: the nodes decide
@@ -132,9 +132,20 @@ def test_strict_fifo_waits_behind_the_first_and_blocks_no_other_queue():
     [small] = world.wait("a", cpu=1)
     [other] = world.wait("b", cpu=1)
     assert world.all() == [other]
-    assert why(world, small) == why(world, big) != ""
+    assert why(world, small) != ""
+    assert why(world, big) != ""
     world.tree.put_queue(queue("a", maximum={"cpu": 6}, order=Order.FIFO))
     assert world.all() == [big, small]
+
+
+def test_who_waits_behind_the_first_of_a_fifo_queue_is_not_told_that_it_asks_for_what_the_first_does():
+    world = World(queue("a", maximum={"cpu": 4000}, order=Order.FIFO), cpu=100_000)
+    world.run("a", cpu=2500)
+    [big] = world.wait("a", cpu=3250)
+    [small] = world.wait("a", cpu=250)
+    assert world.all() == []
+    assert "used; it asks for 3.25 and waits" in why(world, big)
+    assert "used; it goes after the first of its queue (order FIFO), which asks for 3.25 and waits" in why(world, small)
 
 
 def test_a_pod_that_stays_terminating_blocks_only_what_needs_its_room():
