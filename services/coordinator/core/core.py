@@ -284,7 +284,7 @@ class Core:
                 state.work = max(1, work)
                 self.group_preemptor.step()
         self.nominations.ask()
-        if agenda.evaluation <= now or self.variants.samples:
+        if agenda.evaluation <= now or self.variants.sampling.samples:
             self.evaluation.step()
         if agenda.telling <= now:
             self.reporter.step()

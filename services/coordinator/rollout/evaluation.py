@@ -94,7 +94,7 @@ class RolloutEvaluation:
         entries = self._state.queue.entries
         for placement in placements:  # what pods that are being bound asked for: what comes is what came
             if (entry := entries.get(placement.uid)) is not None:
-                self._variants.valuing.arrivals.placed(entry.pod.pod_class.requests)
+                self._variants.sampling.valuing.arrivals.placed(entry.pod.pod_class.requests)
         if not self._variants.has_candidate:
             return
         result_of = {result.unit: result for result in results}
@@ -109,8 +109,8 @@ class RolloutEvaluation:
     def step(self) -> None:
         """Take the cycles' samples; close the window when it is due; ask again for a change that was not seen."""
         state, rollout = self._state, self._rollout
-        self._open.samples.extend(self._variants.samples)
-        self._variants.samples.clear()
+        self._open.samples.extend(self._variants.sampling.samples)
+        self._variants.sampling.samples.clear()
         if self._written is not None:
             unseen, at = self._written
             if state.now >= at + WRITE_RETRY_S:
@@ -222,7 +222,7 @@ class RolloutEvaluation:
 
     def _restart(self) -> None:
         self._open = OpenWindow(self._state.now)
-        self._variants.valuing.reopen()
+        self._variants.sampling.reopen()
 
 
 def _title(ref: PolicyRef | None) -> str:

@@ -1,7 +1,7 @@
 """The evidence of a rollout: what choices are worth by the goals that policies are compared by, window by window. Pure.
 
     plans --> Arrivals: what pods ask for --window opens--> Room --\
-    cycle's first choices, before anything of it is assumed --------+--> Sample: a value per goal and policy --> window
+    choices of a cycle, before anything of it is assumed (sampling.py) --+--> Sample: a value per goal and policy
 
 Every policy is measured by the same goals, on the coordinator's own accounting: the one that decides (the operator's,
 else the neutral one), and the neutral one beside it. The demand is fixed for a window, so that its samples are measured
@@ -11,7 +11,7 @@ alike. What the windows mean is judged elsewhere (``policy/rollout/judging.py``)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,14 @@ from shared.model.constraints import PodClass
 from shared.policy.rollout.judging import Kpi, Window
 from shared.policy.rollout.outcome import GOALS, NEUTRAL, values
 from shared.policy.rollout.room import Arrivals, Room
+from shared.scheduling.state.counted import Counted
+from shared.scheduling.state.node_table import BoolArray
 from shared.wire.records import PolicyValue
 
 MOST_TIMES = 4096
+
+Rows = Sequence[int]
+"""Of nodes, one for each pod that is dealt one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +59,45 @@ class Valuing:
         """A window begins: take over the demand anew."""
         self._room = None
 
-    def sample(self, pod_class: PodClass, goal: str, active: int, candidate: int | None) -> Sample | None:
-        """What choosing these rows is worth; None where one is not feasible (any more), or ``goal`` tells nothing."""
-        mask = self._state.feasibility.of(pod_class).mask
-        chosen = [active] if candidate is None else [active, candidate]
-        if not all(mask[row] for row in chosen):
-            return None
-        rows = np.flatnonzero(mask)
-        places = np.searchsorted(rows, chosen).tolist()
+    def sample(
+        self, pod_class: PodClass, allowed: BoolArray | None, goal: str, active: Rows, candidate: Rows | None
+    ) -> Sample | None:
+        """What it is worth to deal these rows to pods of the class, one after the other, among the ``allowed`` nodes
+        (None: all); None where ``goal`` tells nothing of it."""
+        goals = dict.fromkeys((goal, NEUTRAL))
+        mine = None if candidate is None else self._worth(goals, pod_class, allowed, candidate)
+        theirs = self._worth(goals, pod_class, allowed, active)
         worth: dict[str, Worth] = {}
-        for name in dict.fromkeys((goal, NEUTRAL)):
-            found = self._values(name, pod_class, rows, places)
-            if found is not None:
-                worth[name] = Worth(*found)
+        for name in goals:
+            if name in theirs and (mine is None or name in mine):
+                worth[name] = Worth(theirs[name], None if mine is None else mine[name])
             elif name == goal:
                 return None
-        return Sample(worth, active == candidate)
+        return Sample(worth, candidate is not None and sorted(active) == sorted(candidate))
 
-    def _values(
-        self, goal: str, pod_class: PodClass, rows: np.ndarray[tuple[int], np.dtype[np.int64]], places: Sequence[int]
-    ) -> list[float] | None:
-        table = self._state.cache.table
+    def _worth(
+        self, goals: Iterable[str], pod_class: PodClass, allowed: BoolArray | None, rows: Rows
+    ) -> dict[str, float]:
+        """The mean value of the choices by each goal that tells nodes apart, each on the state with those before it."""
+        table, feasibility = self._state.cache.table, self._state.feasibility
         if self._room is None:
             self._room = Room(table, self.arrivals.typical())
-        found = values(GOALS[goal](table, pod_class, rows, self._room))
-        return None if found is None else [float(found[place]) for place in places]
+        if len(rows) > 1:
+            table = table.fork()
+            feasibility = feasibility.fork(table, {pod_class})
+        told: dict[str, list[float]] = {}
+        with Counted(table) as counted:
+            for row in rows:
+                mask = feasibility.of(pod_class).mask
+                open_rows = np.flatnonzero(mask if allowed is None else mask & allowed)
+                place = int(np.searchsorted(open_rows, row))
+                for name in goals:
+                    found = values(GOALS[name](table, pod_class, open_rows, self._room))
+                    if found is not None:
+                        told.setdefault(name, []).append(float(found[place]))
+                if len(rows) > 1:
+                    counted.add(row, pod_class)
+        return {name: sum(each) / len(each) for name, each in told.items()}
 
 
 class VariantBook:

@@ -16,7 +16,8 @@ Rules, checked by the tests:
 R1 The active policy changes only to the candidate at 100 %, to the previous one, or by an operator.
 R2 What was withdrawn decides for no pod any more: no candidate, 0 %.
 R3 Windows count for one (candidate, stage, percent, goal, rehearsals' word) only; a new leader starts at none.
-R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid and candidate alone.
+R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid (of a pod group: its
+   key) and candidate alone.
 R5 Unless the promotion is ``auto``, no window takes a candidate any further.
 
 No I/O, no clock, and no KPI is read here: whoever holds it closes windows (``now`` is theirs).
@@ -177,7 +178,7 @@ def heed(policy: Policy | None, ref: PolicyRef, pointer: PolicyPointer) -> None:
 
 
 def in_canary(uid: str, pointer: PolicyPointer) -> bool:
-    """Whether the candidate decides for this pod (R4)."""
+    """Whether the candidate decides for this pod, or for the pod group of this key (R4)."""
     if pointer.stage != Stage.CANARY or pointer.candidate is None:
         return False
     salt = pointer.candidate.sha256 or pointer.candidate.title
