@@ -152,6 +152,7 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     record in the history; ``reason``: why it was made, ``by``: by whom. Of the candidate, "" for what the coordinators'
     settings say: ``promotion``, manual or auto, and ``goal``, by which the policies are compared. ``rehearsed``: of the
     active policy and the candidate, what rehearsals on this cluster's demand said; nothing: each places by itself.
+    ``forced``: the change took a policy further without the windows that would speak for it.
     """
 
     active: PolicyRef
@@ -165,6 +166,7 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     promotion: str = ""
     goal: str = ""
     rehearsed: tuple[Rehearsed, ...] = ()
+    forced: bool = False
 
 
 class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):

@@ -137,7 +137,8 @@ def card_lines(card: Json) -> list[str]:
 
 
 def _because(pointer: Json) -> str:
-    return printable(f"{pointer['reason']} (by {pointer.get('by', '')})") if pointer.get("reason") else ""
+    forced = ", forced: without the windows asked for" if pointer.get("forced") else ""
+    return printable(f"{pointer['reason']} (by {pointer.get('by', '')}{forced})") if pointer.get("reason") else ""
 
 
 def _ref_text(ref: Json) -> str:
@@ -155,6 +156,7 @@ def _comparison_lines(found: Json) -> list[str]:
         f"compared   by the goal {told.get('goal')} (higher is better): {counts}; {told.get('samples', 0)} of"
         f" {told.get('min_samples', 0)} samples in the open window"
     )
+    lines += _sampling_lines(told.get("sampling") or {})
     last = told.get("last_window")
     if last:
         lines.append(
@@ -166,6 +168,17 @@ def _comparison_lines(found: Json) -> list[str]:
     return lines + [
         f"           {printable(str(name))}: {count}" for name, count in (told.get("failures") or {}).items()
     ]
+
+
+def _sampling_lines(told: Json) -> list[str]:
+    """What share of pods can be sampled, and why the open window lacks samples."""
+    lines = []
+    if told.get("share") is not None:
+        counts = f"{told.get('choosing', 0)} of {told.get('offered', 0)} offered lately"
+        lines.append(f"sampled    {100 * told['share']:.0f} % of the pods can be: several nodes were open to {counts}")
+    if told.get("why"):
+        lines.append(f"           the window lacks samples: {printable(str(told['why']))}")
+    return lines
 
 
 def _neutral(last: Json) -> str:

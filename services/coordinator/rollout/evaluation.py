@@ -159,13 +159,25 @@ class RolloutEvaluation:
             return NEVER
         return max(self._open.opened + self.settings.window_s, self._state.now + LOOK_AGAIN_S)
 
+    def lacking(self, number: int | None = None) -> str:
+        """What the candidate lacks of windows that speak for its next step, and why, for people; "" for nothing.
+        ``number``: of the pointer that is meant, where that is not what is counted for yet."""
+        if self._rollout is None or number not in (None, self._rollout.pointer.number):
+            return "policy: no window was counted at this step yet; wait for them, or force it (--force)"
+        if not (told := self._rollout.lacking()):
+            return ""
+        view = self.view()
+        empty = f"; {view.sampling.why}" if view is not None and view.sampling.why else ""
+        return f"policy: {told}{empty}; wait for them ('conclave policy show'), or force it (--force)"
+
     def view(self) -> RolloutView | None:
         """What people look at; None before the first pointer was seen."""
         if self._rollout is None:
             return None
         return view_of(
-            self._rollout, self._open, self._state.now, windows=self.windows, last=self.last, failures=self.failures
-        )
+            self._rollout, self._open, self._state.now, windows=self.windows, last=self.last, failures=self.failures,
+            sampling=self._variants.sampling,
+        )  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
         """The pointer, the windows of the present stage and the last one, for ``/v1/status``."""

@@ -59,9 +59,10 @@ class Lost(StrEnum):
 
 @dataclass(slots=True)
 class Tally:
-    """Of the cycles that were looked at. ``offered``: their pods; ``choosing``: those that had a choice of nodes;
+    """Of the ``cycles`` that were looked at. ``offered``: their pods; ``choosing``: those that had a choice of nodes;
     ``lost``: cycles without a sample."""
 
+    cycles: int = 0
     offered: int = 0
     choosing: int = 0
     lost: Counter[Lost] = field(default_factory=Counter)
@@ -106,6 +107,7 @@ class Sampling:
         if variants.pointer is None or state.now < self._next_at or not offered:
             return
         choosing = [one for one in offered.values() if self._chooses(one)]
+        self.tally.cycles += 1
         self.tally.offered += sum(len(one.units) for one in offered.values())
         self.tally.choosing += sum(len(one.units) for one in choosing)
         if not choosing:

@@ -32,7 +32,7 @@ from enum import StrEnum
 
 import msgspec
 
-from shared.errors import ConfigError
+from shared.errors import ConfigError, TooFewWindows
 from shared.policy.guard import Failure
 from shared.policy.observation import Policy
 from shared.policy.rollout.judging import STEPS, Promotion, RolloutSettings, Verdict, Window, judge
@@ -90,8 +90,11 @@ def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str) -> Change:
     )
 
 
-def to_stage(pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str, by: str) -> Change:
-    """Move the candidate. ``ConfigError``: there is none, or the percentage does not belong to the stage."""
+def to_stage(
+    pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str, by: str, forced: bool = False
+) -> Change:
+    """Move the candidate; ``forced``: without the windows that would speak for it. ``ConfigError``: there is none, or
+    the percentage does not belong to the stage."""
     if pointer.candidate is None:
         raise ConfigError("policy: there is no candidate; publish or activate one first")
     if (stage is Stage.CANARY) != (1 <= percent <= 100) or (stage is not Stage.CANARY and percent):
@@ -99,9 +102,9 @@ def to_stage(pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str,
     if stage is Stage.ACTIVE:
         return _change(
             pointer, reason, by, active=pointer.candidate, previous=pointer.active, candidate=None, stage=stage,
-            percent=0,
+            percent=0, forced=forced,
         )  # fmt: skip
-    return _change(pointer, reason, by, stage=stage, percent=percent)
+    return _change(pointer, reason, by, stage=stage, percent=percent, forced=forced)
 
 
 def next_step(pointer: PolicyPointer, percents: Sequence[int] = STEPS) -> tuple[Stage, int] | None:
@@ -115,10 +118,14 @@ def next_step(pointer: PolicyPointer, percents: Sequence[int] = STEPS) -> tuple[
 
 
 def promote(
-    pointer: PolicyPointer, *, to: Stage | None = None, percent: int | None = None, reason: str, by: str
-) -> Change:
+    pointer: PolicyPointer, *, to: Stage | None = None, percent: int | None = None, reason: str, by: str,
+    lacking: str = "", force: bool = False,
+) -> Change:  # fmt: skip
     """Take the candidate further: one step, or at once to the stage ``to``; ``percent``: the share of a canary, by
-    default the next step's. ``ConfigError``: there is no candidate, or that is no step forward."""
+    default the next step's. ``lacking``: what it lacks of windows that speak for it; then it is refused, or, with
+    ``force``, recorded as forced. To shadow, where windows begin, it needs none.
+
+    ``ConfigError``: there is no candidate, or that is no step forward; ``TooFewWindows``."""
     step = next_step(pointer)
     if step is None or pointer.candidate is None:
         raise ConfigError("policy: there is no candidate to promote; activate one first")
@@ -135,7 +142,10 @@ def promote(
                 f"policy: {pointer.candidate.title} is in the canary at {pointer.percent} % already; promote it to "
                 "active or to a larger percent, or activate it with a smaller one to go back"
             )
-    return to_stage(pointer, stage, share, reason=reason, by=by)
+    unproven = bool(lacking) and stage is not Stage.SHADOW
+    if unproven and not force:
+        raise TooFewWindows(lacking)
+    return to_stage(pointer, stage, share, reason=reason, by=by, forced=unproven)
 
 
 def promotion_of(pointer: PolicyPointer, settings: RolloutSettings) -> Promotion:
@@ -205,6 +215,14 @@ class Rollout:
         if step_of(before) != step_of(pointer):
             self.forget()
 
+    def lacking(self) -> str:
+        """What the candidate lacks of windows that speak for its next step; "" for nothing."""
+        needed, candidate = self.settings.good_windows, self.pointer.candidate
+        if candidate is None or self.good >= needed:
+            return ""
+        worse = f", the last one {self.last[0]}: {self.last[1]}" if self.last[1] else ""
+        return f"{candidate.title} has {self.good} of {needed} good windows in a row at this step{worse}"
+
     def windows_wanted(self) -> bool:
         """Whether there is anything to compare."""
         return self.pointer.candidate is not None and self.pointer.stage in (Stage.SHADOW, Stage.CANARY)
@@ -254,7 +272,7 @@ class Rollout:
 
     def forget(self) -> None:
         """Count windows from none (R3)."""
-        self.good, self.bad, self.reasons = 0, 0, []
+        self.good, self.bad, self.reasons, self.last = 0, 0, [], (Verdict.GOOD, "")
 
 
 def step_of(pointer: PolicyPointer) -> tuple[object, ...]:
@@ -274,6 +292,7 @@ def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
 
 
 def _change(pointer: PolicyPointer, reason: str, by: str, **fields: object) -> Change:
+    fields = {"forced": False, **fields}
     after = msgspec.structs.replace(pointer, number=pointer.number + 1, reason=reason, by=by, **fields)
     if after.candidate is None:
         after = msgspec.structs.replace(after, promotion="", goal="")

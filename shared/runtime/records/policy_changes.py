@@ -59,6 +59,7 @@ async def activate(
     goal: str = "",
     weights: tuple[PolicyRef, bytes] | None = None,
     new_mesh: bool = False,
+    lacking: str = "windows were not looked at",
     say: Callable[[str], None] = lambda _: None,
 ) -> PolicyPointer:
     """Let the policy ``name`` (NAME, NAME@VERSION or a digest) decide; the pointer afterwards.
@@ -66,7 +67,9 @@ async def activate(
     ``percent``: of a canary, None for all; ``promotion``, ``goal``: of the candidate, "" for what holds for it or is
     set; ``weights``: from a file (``from_bytes``), None: published or shipped;
     ``say`` is told when they are numbered on, since others have their title. Weights and pointer are one transaction.
-    ``new_mesh``: nobody has led yet; what decides beside a candidate is ``kube-default``.
+    ``new_mesh``: nobody has led yet; what decides beside a candidate is ``kube-default``. ``lacking``: of the candidate
+    that there is, as in ``promote``; who takes it further without is recorded as having forced it, and so is who lets a
+    policy decide at once.
     Refused: ``PolicyUnknown``; ``ConfigError`` for what the rollout does not allow now; ``Conflict`` before the leader
     has written the mesh's own policy. Unknown: ``StoreUnknown``.
     """
@@ -89,7 +92,10 @@ async def activate(
         step = publish(before, ref, by=by) if before.candidate != ref else None
         share = (percent or 100) if stage is Stage.CANARY else 0
         told = reason or f"{ref.title} activated by hand"
-        moved = to_stage(step.after if step else before, stage, share, reason=told, by=by)
+        further = step is None and (stage is Stage.CANARY and share > before.percent)
+        unproven = stage is Stage.ACTIVE or further
+        forced = unproven and (step is not None or bool(lacking))
+        moved = to_stage(step.after if step else before, stage, share, reason=told, by=by, forced=forced)
         after = msgspec.structs.replace(
             moved.after, promotion=promotion or moved.after.promotion, goal=goal or moved.after.goal
         )
@@ -109,13 +115,17 @@ async def promote(
     reason: str = "",
     number: int | None = None,
     lately_s: float = LATELY_S,
+    lacking: str = "",
+    force: bool = False,
 ) -> PolicyPointer:
     """Take the candidate, which ``name`` names, further (``rollout.promote``); the pointer afterwards.
 
+    ``lacking``: what it lacks of windows that speak for it, by whoever counts them; ``force``: take it further all the
+    same, and record it as forced.
     ``number``: of the pointer that it is to be taken from, None for whatever it is now. Somebody else's step in the
     last ``lately_s`` counts as one that the caller has not seen. Refused: ``ConfigError`` for another candidate or no
-    step forward; ``Conflict`` when somebody else was quicker: what would be the next step now is not what was asked
-    for. Unknown: ``StoreUnknown``.
+    step forward; ``TooFewWindows``; ``Conflict`` when somebody else was quicker: what would be the next step now is
+    not what was asked for. Unknown: ``StoreUnknown``.
     """
     stored = await read_pointer(store, keys)
     pointer = stored.pointer
@@ -129,7 +139,7 @@ async def promote(
     if await _stepped_lately(store, keys, pointer, by=by, lately_s=lately_s):
         raise Conflict(_overtaken(pointer))
     told = reason or "promoted by hand"
-    change = rollout.promote(pointer, to=to, percent=percent, reason=told, by=by)
+    change = rollout.promote(pointer, to=to, percent=percent, reason=told, by=by, lacking=lacking, force=force)
     if await write_change(store, keys, change, stored.mod_revision):
         return change.after
     now = (await read_pointer(store, keys)).pointer

@@ -24,7 +24,7 @@ async def world(tmp_path: Path) -> AsyncIterator[ApiWorld]:
         yield opened
 
 
-async def activate(world: ApiWorld, **more: str) -> Answered:
+async def activate(world: ApiWorld, **more: object) -> Answered:
     body = {"name": "least-allocated", "stage": "shadow", **more}
     answered = await world.ask("POST", "/v1/policies/activate", json=body)
     assert answered.status == 200, answered.text
@@ -32,7 +32,47 @@ async def activate(world: ApiWorld, **more: str) -> Answered:
 
 
 async def promote(world: ApiWorld, role: str = "admin", **body: object) -> Answered:
-    return await world.ask("POST", "/v1/policies/promote", role, json={"name": "least-allocated", **body})
+    """By force, but where ``force`` says otherwise."""
+    body = {"name": "least-allocated", "force": True, **body}
+    return await world.ask("POST", "/v1/policies/promote", role, json=body)
+
+
+async def test_without_enough_good_windows_a_step_is_refused_and_a_forced_one_is_recorded(world: ApiWorld) -> None:
+    await activate(world)
+    for to in ({}, {"to": "active"}, {"percent": 10}):
+        early = await promote(world, force=False, **to)
+        assert (early.status, early.code) == (409, "too_few_windows")
+        assert early.json["message"] == (
+            "policy: least-allocated@1 has 0 of 3 good windows in a row at this step; no pod was offered since the "
+            "window opened; wait for them ('conclave policy show'), or force it (--force)"
+        )
+    forced = (await promote(world)).json["pointer"]
+    assert (forced["percent"], forced["forced"]) == (1, True)
+    assert [one.pointer.forced for one in await read_history(world.store, KEYS)][-2:] == [False, True]
+    assert (await promote(world, force=False)).code == "too_few_windows"  # each step needs windows of its own
+    assert (await world.ask("POST", "/v1/policies/rollback", json={})).json["pointer"]["forced"] is False
+
+
+async def test_with_enough_good_windows_nothing_is_forced(world: ApiWorld) -> None:
+    await activate(world)
+    core = world.admin.core
+    assert core is not None
+    await world.until(lambda: core.variants.has_candidate)
+    rollout = core.evaluation._rollout
+    assert rollout is not None
+    rollout.good = 3
+    for force in (False, True):
+        after = (await promote(world, force=force)).json["pointer"]
+        assert after["forced"] is False
+        rollout.good = 3
+
+
+async def test_who_activates_past_the_windows_is_recorded_too(world: ApiWorld) -> None:
+    first = (await activate(world, stage="canary")).json["pointer"]
+    assert (first["percent"], first["forced"]) == (100, False)  # where it begins is no step
+    assert (await activate(world)).json["pointer"]["forced"] is False  # back to shadow
+    assert (await activate(world, stage="canary")).json["pointer"]["forced"] is True
+    assert (await activate(world, stage="active")).json["pointer"]["forced"] is True
 
 
 @pytest.mark.parametrize("roles", [("admin", "operator"), ("admin", "admin")])

@@ -10,6 +10,7 @@ from msgspec.structs import replace as replace_fields
 from services.coordinator.core.instructions import KeepWindow, SendOffer
 from services.coordinator.rollout import sampling
 from services.coordinator.rollout.sampling import MOST_MEMBERS
+from services.coordinator.rollout.view import Sampled
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import Workload
 from shared.model.labels import selector_of_labels
@@ -31,6 +32,10 @@ KEEP_APART = {
         ]
     }
 }  # fmt: skip
+
+
+TERM = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+PINNED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}}}
 
 
 class Serving(Rolled):
@@ -116,9 +121,7 @@ def test_a_pod_that_one_node_alone_may_have_is_no_sample_and_costs_no_question()
     scene = Serving()
     scene.shadow()
     scene.trace.clear()
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
-    pinned = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-    scene.replicas_come(5, affinity=pinned)
+    scene.replicas_come(5, affinity=PINNED)
     assert all(len(send.offer.groups) == 1 for send in scene.of(SendOffer))
     assert len(scene.bindings) == 5
     tally = scene.core.variants.sampling.tally
@@ -204,3 +207,51 @@ def test_a_node_that_comes_while_agents_are_asked_is_open_to_no_sample():
     scene.run(until_s=0.25)
     assert len(scene.bindings) == 2
     assert len(scene.core.evaluation._open.samples) == 1
+
+
+# --- what people are told -------------------------------------------------------------------------------------------
+
+
+def sampled(scene: Rolled) -> Sampled:
+    view = scene.core.evaluation.view()
+    assert view is not None
+    return view.sampling
+
+
+def test_what_share_of_pods_can_be_sampled_is_told():
+    scene = Serving(settings=BY_HAND)
+    scene.shadow()
+    scene.replicas_come(20)
+    told = sampled(scene)
+    assert (told.share, told.offered) == (1.0, told.choosing)
+    assert told.offered >= 4
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda scene: None, "no pod was offered since the window opened"),
+        (lambda scene: scene.replicas_come(3, affinity=PINNED), "in 3 of 3 cycles no pod had a choice of nodes"),
+        (lambda scene: unload(scene) or scene.replicas_come(3), "cycles half of the agents or more did not judge"),
+        (lambda scene: scene.replicas_come(1), "in 1 of 1 cycles the goal told no node from another"),
+    ],
+    ids=["nobody", "no choice", "not loaded", "all alike"],
+)
+def test_why_a_window_stays_empty_is_told(spoil, why):
+    scene = Serving(settings=replace(BY_HAND, rollout=replace(BY_HAND.rollout, window_s=60.0)))
+    scene.shadow()
+    spoil(scene)
+    assert why in sampled(scene).why
+    assert why in scene.core.evaluation.lacking()
+
+
+def test_a_window_with_its_samples_lacks_nothing():
+    scene = Serving(settings=replace(BY_HAND, rollout=replace(BY_HAND.rollout, window_s=60.0)))
+    scene.shadow()
+    scene.replicas_come(20)
+    assert sampled(scene).why == ""
+
+
+def unload(scene: Rolled) -> None:
+    for agent in scene.agents.values():
+        agent.lanes.withdraw()
