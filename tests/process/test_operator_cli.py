@@ -219,7 +219,7 @@ def test_policies_go_into_shadow_and_back(operated: Operated) -> None:
     shown = operated.done("policy", "show")
     assert "next       canary 1 % when you promote it" in shown
     assert "next       withdrawn by itself: 3 bad windows" in shown
-    assert "compared   by the goal neutral (higher is better): 0 windows" in shown
+    assert "compared   by the goal gpus (higher is better): 0 windows" in shown
     assert "best-fit@1 has 0 of 3 good windows in a row" in operated.refused("policy", "promote", "best-fit")
     forced = operated.done("policy", "promote", "best-fit", "--force")
     assert "candidate  best-fit@1, canary for 1 % of the pods" in forced

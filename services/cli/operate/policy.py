@@ -112,8 +112,8 @@ def show(name: str | None, output: str, **server: Any) -> None:
 )
 @click.option(
     "--goal",
-    type=click.Choice(["neutral", "balance", "packing", "room"]),
-    help="By which both policies are compared; default: the setting rollout_goal.",
+    type=click.Choice(["neutral", "balance", "gpus", "joules", "latency", "nodes", "packing", "room"]),
+    help="By which both policies are compared; default: the setting rollout_goal, that is what the candidate is for.",
 )
 @click.option("--reason", default="", help="For the history.")
 @click.option("--new-mesh", is_flag=True, help="With --etcd: prepare a mesh that has never run under --etcd-prefix.")

@@ -119,6 +119,8 @@ def pointer_lines(pointer: Json | None) -> list[str]:
             str(pointer.get("promotion")), "as the setting rollout_promotion says"
         )
         goal = pointer.get("goal") or "of the setting rollout_goal"
+        if pointer.get("made_for") and not pointer.get("goal"):
+            goal = f"{printable(pointer['made_for'])}, which it is for, unless the setting rollout_goal names another"
         lines.append(f"promoted   {mode}; compared by the goal {goal} (higher is better)")
     if pointer.get("previous"):
         lines.append(f"previous   {_ref_text(pointer['previous'])}")

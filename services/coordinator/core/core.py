@@ -163,7 +163,7 @@ class Core:
                 self.cycle.decided(event)
             case PlanAnswered():
                 if (plan := self.ledger.plans.get(event.plan_id)) is not None:
-                    self.evaluation.answered(plan.plan.placements, event.result.results)
+                    self.evaluation.answered(plan.plan, event.result)
                 self.outcomes.answered(event)
             case PodDeleted():
                 self.pods.delete(event.uid)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ import numpy as np
 from services.coordinator.core.state import State
 from services.coordinator.cycle.assign import Merged
 from services.coordinator.cycle.classes import Classes, OfferedClass
-from services.coordinator.rollout.window import Rows, Sample, Valuing
+from services.coordinator.rollout.window import Lost, Rows, Sample, Valuing
 from shared.model.unit import Unit
 from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.node_table import BoolArray
@@ -40,21 +39,6 @@ MOST_PAIRS, MOST_ALONE = 150, 30
 
 MOST_MEMBERS = 16
 """Of a pod group that are dealt in thought: each costs as much as a pod's sample."""
-
-
-class Lost(StrEnum):
-    """Why a cycle that was looked at gave no sample."""
-
-    ONE_NODE = "one-node"
-    """Nothing in it had a choice: one node was open to it, or it was to go to a certain one."""
-    FULL = "full"
-    """The offer had no room for another class."""
-    UNHEARD = "unheard"
-    """Half of the agents or more did not judge by both policies: they have not loaded the candidate, or were silent."""
-    NO_NODE = "no-node"
-    """A policy's answers named no node that takes it any more."""
-    INDIFFERENT = "indifferent"
-    """The goal tells no node from another."""
 
 
 @dataclass(slots=True)
@@ -162,8 +146,8 @@ class Sampling:
             one.pod_class, self._allowed(one), self._variants.goal, active[:dealt],
             None if candidate is None else candidate[:dealt],
         )  # fmt: skip
-        if sample is None:
-            self.tally.lost[Lost.INDIFFERENT] += 1
+        if isinstance(sample, Lost):
+            self.tally.lost[sample] += 1
         else:
             self.samples.append(sample)
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from services.coordinator.rollout.sampling import Lost, Sampling
-from services.coordinator.rollout.window import OpenWindow
+from services.coordinator.rollout.sampling import Sampling
+from services.coordinator.rollout.window import Lost, OpenWindow
 from shared.policy.rollout.judging import RolloutSettings, Window
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import Rollout, deciding_goal, next_step, promotion_of
@@ -112,6 +112,7 @@ WHY = {
     Lost.UNHEARD: "in {} of {} cycles half of the agents or more did not judge by both policies (weights not loaded "
     "yet, or silent)",
     Lost.NO_NODE: "in {} of {} cycles a policy named no node that still took the pod",
+    Lost.UNDEFINED: "in {} of {} cycles the goal had no finite value on some node (a division by zero)",
     Lost.INDIFFERENT: "in {} of {} cycles the goal told no node from another",
 }
 """Why a window stays empty, for people: cycles without a sample, and all that were looked at."""
@@ -149,6 +150,12 @@ def conduct_of(window: Window) -> PolicyConduct:
         active_fallbacks=theirs.fallbacks,
         active_placements=theirs.placements,
         active_rejected=theirs.rejected,
+        waited_s=mine.waited_s,
+        evictions=mine.evictions,
+        active_waited_s=theirs.waited_s,
+        active_evictions=theirs.evictions,
+        hot=window.hot,
+        hot_before=window.hot_before,
     )
 
 

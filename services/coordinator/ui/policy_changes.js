@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 
 const STAGES = [["shadow", "Shadow: decides, is compared, does not count"], ["canary", "Canary: decides for a share of the pods"], ["active", "Active: decides for every pod at once, not compared"]];
 const PROMOTIONS = [["", "as the settings say"], ["manual", "by hand: it stays at its stage until somebody promotes it"], ["auto", "by itself, after good windows"]];
-const GOALS = ["neutral", "balance", "packing", "room"];
+const GOALS = ["neutral", "balance", "gpus", "joules", "latency", "nodes", "packing", "room"];
 
 export async function activate(title, again) {
   const share = h("input", { type: "number", name: "percent", id: "canary-percent", min: "1", max: "100", value: "10" });

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import click
+import msgspec
 
 from services.learner.deepsets.ppo import PpoRun
 from services.learner.deepsets.settings import settings_for
@@ -18,6 +19,7 @@ from services.learner.training.run_files import write_weights
 from services.learner.training.runner import TrainRequest, train_seeds, trained_as
 from shared.experiments.environments.own_reward import FEATURES
 from shared.experiments.environments.placement_rewards import REWARDS
+from shared.policy.rollout.expression_goal import PREFIX
 
 VERSION = 1
 EPSILON_AFTER_WARM_UP = 0.4
@@ -54,6 +56,7 @@ def train_deep_sets(request: TrainRequest) -> None:
         trained=trained_as(request, best, validation_seeds=VALIDATION_SEEDS, data=data),
         figures={f"{measured}, by training seed": regrets},
         limits=LIMITS,
+        goal=f"{PREFIX} {request.reward}" if request.reward else msgspec.UNSET,
     )
     file = write_weights(request.out, weights)
     click.echo(

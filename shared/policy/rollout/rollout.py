@@ -36,7 +36,7 @@ from shared.errors import ConfigError, TooFewWindows
 from shared.policy.guard import Failure
 from shared.policy.observation import Policy
 from shared.policy.rollout.judging import STEPS, Promotion, RolloutSettings, Verdict, Window, judge
-from shared.policy.rollout.outcome import GOALS, NEUTRAL
+from shared.policy.rollout.outcome import CARD, NEUTRAL, known_goal
 from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 
 BUILT_IN = PolicyRef("kube-default", 1)
@@ -77,8 +77,9 @@ def first_pointer(active: PolicyRef, *, number: int = 0) -> PolicyPointer:
     return PolicyPointer(active=active, number=number)
 
 
-def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str) -> Change:
-    """A new candidate, in place of one that has not come beyond shadow. ``ConfigError``: one is in the canary."""
+def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str, made_for: str = "") -> Change:
+    """A new candidate, in place of one that has not come beyond shadow; ``made_for``: the goal that it is for.
+    ``ConfigError``: one is in the canary."""
     if pointer.stage == Stage.CANARY and pointer.candidate is not None:
         raise ConfigError(
             f"policy: {pointer.candidate.title} is in the canary; wait until it is active, or roll it back first"
@@ -86,8 +87,9 @@ def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str) -> Change:
     if ref == pointer.active:
         raise ConfigError(f"policy: {ref.title} with these weights is active already; publish another version")
     return _change(
-        pointer, f"{ref.title} published", by, candidate=ref, stage=Stage.CANDIDATE, percent=0, promotion="", goal=""
-    )
+        pointer, f"{ref.title} published", by, candidate=ref, stage=Stage.CANDIDATE, percent=0, promotion="", goal="",
+        made_for=made_for,
+    )  # fmt: skip
 
 
 def to_stage(
@@ -154,9 +156,10 @@ def promotion_of(pointer: PolicyPointer, settings: RolloutSettings) -> Promotion
 
 
 def deciding_goal(pointer: PolicyPointer, settings: RolloutSettings) -> str:
-    """The goal by which this candidate's windows are judged: the operator's, else the neutral one."""
-    goal = pointer.goal or settings.goal
-    return goal if goal in GOALS else NEUTRAL
+    """The goal by which this candidate's windows are judged: the operator's, else that of the settings, which is what
+    the candidate is for unless they name another, else the neutral one."""
+    goal = pointer.goal or (pointer.made_for if settings.goal == CARD else settings.goal)
+    return goal if known_goal(goal) else NEUTRAL
 
 
 def roll_back(pointer: PolicyPointer, *, reason: str, by: str) -> Change:
@@ -277,7 +280,7 @@ class Rollout:
 
 def step_of(pointer: PolicyPointer) -> tuple[object, ...]:
     """What a row of windows is counted for (R3)."""
-    return pointer.candidate, pointer.stage, pointer.percent, pointer.goal, pointer.rehearsed
+    return pointer.candidate, pointer.stage, pointer.percent, pointer.goal, pointer.made_for, pointer.rehearsed
 
 
 def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
@@ -295,7 +298,7 @@ def _change(pointer: PolicyPointer, reason: str, by: str, **fields: object) -> C
     fields = {"forced": False, **fields}
     after = msgspec.structs.replace(pointer, number=pointer.number + 1, reason=reason, by=by, **fields)
     if after.candidate is None:
-        after = msgspec.structs.replace(after, promotion="", goal="")
+        after = msgspec.structs.replace(after, promotion="", goal="", made_for="")
     named = [ref.sha256 for ref in (after.active, after.candidate) if ref is not None]
     after = msgspec.structs.replace(after, rehearsed=tuple(one for one in after.rehearsed if one.sha256 in named))
     return Change(pointer, after)

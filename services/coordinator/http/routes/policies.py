@@ -12,6 +12,7 @@ import msgspec
 from services.coordinator.http.desk import Desk
 from services.coordinator.rollout.view import RolloutView
 from shared.policy.registry import MixtureInvalid
+from shared.policy.rollout.outcome import GoalUnknown
 from shared.policy.rollout.rollout import Stage
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
@@ -71,7 +72,7 @@ class Activate(Schema, frozen=True, kw_only=True):
     stage: Literal["shadow", "canary", "active"] = "canary"
     percent: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     promotion: Literal["manual", "auto"] | None = None
-    goal: Literal["neutral", "balance", "packing", "room"] | None = None
+    goal: Literal["neutral", "balance", "gpus", "joules", "latency", "nodes", "packing", "room"] | None = None
     reason: Reason = ""
 
 
@@ -152,6 +153,8 @@ async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
         )  # fmt: skip
     except PolicyUnknown as error:
         raise Refused(str(error), code="policy_unknown") from error
+    except GoalUnknown as error:
+        raise Refused(str(error), code="invalid_value") from error
     except MixtureInvalid as error:
         raise Refused(str(error), code="mixture_invalid") from error
     return await _obeyed(desk, pointer)

@@ -12,9 +12,12 @@ import pytest
 
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import RUNTIME_SETTINGS
-from shared.policy.rollout.outcome import GOALS
-from shared.runtime.records.policies import read_history
-from shared.wire.records import PolicyWindow
+from shared.policy.rollout.outcome import CARD, GOALS, GoalUnknown
+from shared.policy.rollout.rollout import Stage
+from shared.policy.weights import WeightsFile, digest, encode, shipped
+from shared.runtime.records.policies import read_history, read_pointer
+from shared.runtime.records.policy_changes import activate as change
+from shared.wire.records import PolicyRef, PolicyWindow
 from tests.unit.services.coordinator.http.api_world import KEYS, Answered, ApiWorld, api_world
 
 
@@ -115,13 +118,40 @@ async def test_who_looked_before_somebody_elses_change_is_refused(world: ApiWorl
 
 def test_settings_and_requests_know_the_goals_that_there_are() -> None:
     choices = RUNTIME_SETTINGS.settings["rollout_goal"].choices
-    assert set(choices) == set(GOALS)
+    assert set(choices) == {*GOALS, CARD}
     schema = next(route for route in ROUTES if route.path == "/v1/policies/activate").body
     assert schema is not None
     for goal in GOALS:
         msgspec.convert({"name": "fgd", "goal": goal}, schema)
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"name": "fgd", "goal": "frag"}, schema)
+
+
+async def test_a_candidate_is_compared_by_what_it_is_for_unless_somebody_says_otherwise(world: ApiWorld) -> None:
+    core = world.admin.core
+    assert core is not None
+    for more, goal in (({}, "nodes"), ({"goal": "room"}, "room")):
+        pointer = (await activate(world, name="ee", **more)).json["pointer"]
+        assert pointer["made_for"] == "nodes"
+        await world.until(lambda number=pointer["number"]: core.variants.number >= number)
+        assert (await world.ask("GET", "/v1/policies", "viewer")).json["comparison"]["goal"] == goal
+    card = (await world.ask("GET", "/v1/policies/ee@1/card", "viewer")).json["card"]
+    assert card["goal"] == "nodes"
+
+
+async def test_weights_that_name_an_unknown_goal_are_refused_unless_the_operator_names_one(world: ApiWorld) -> None:
+    file = shipped("ee")
+    card = msgspec.structs.replace(file.card, version=7, goal="reward: -price * nodes_used")
+    data = encode(WeightsFile(file.arrays, card))
+    given = PolicyRef("ee", 7, digest(data)), data
+    how = {"stage": Stage.SHADOW, "percent": None, "by": "olga", "weights": given}
+    with pytest.raises(GoalUnknown, match=r"goal, column 2: there is no feature 'price'.* or compare by another one"):
+        await change(world.store, KEYS, "ee", **how)
+    assert (await read_pointer(world.store, KEYS)).pointer.candidate is None
+    assert (await change(world.store, KEYS, "ee", goal="nodes", **how)).goal == "nodes"
+    refused = await world.ask("POST", "/v1/policies/activate", json={"name": "ee@7", "stage": "shadow"})
+    assert (refused.status, refused.code) == (422, "invalid_value")
+    assert "\n" not in refused.json["message"]
 
 
 async def test_only_the_candidate_is_promoted(world: ApiWorld) -> None:
