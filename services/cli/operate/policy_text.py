@@ -67,6 +67,11 @@ def _agreed(window: Json) -> str:
     return f"{window['agreed'] / window['samples']:.0%}" if judged else ""
 
 
+def _goal(name: str) -> str:
+    """A goal for a table: of an expression only that it is one."""
+    return name.partition(":")[0]
+
+
 def _value(window: Json, policy: str, goal: str = "") -> str:
     """What the policy's choices were worth by ``goal``; by the one that decides where none is named."""
     values: Sequence[Json] = window.get("values") or ()
@@ -84,7 +89,7 @@ WINDOWS = Kind(
         text("STAGE", _stage),
         number("SAMPLES", "samples"),
         number("SAME NODE", _agreed),
-        text("GOAL", lambda window: next((value["goal"] for value in window.get("values") or ()), NEUTRAL)),
+        text("GOAL", lambda window: _goal(next((value["goal"] for value in window.get("values") or ()), NEUTRAL))),
         number("CANDIDATE", lambda window: _value(window, "candidate")),
         number("ACTIVE", lambda window: _value(window, "active")),
         number("NEUTRAL: CANDIDATE", lambda window: _value(window, "candidate", NEUTRAL)),
@@ -155,8 +160,8 @@ def _comparison_lines(found: Json) -> list[str]:
     lines = [_rule_line(rule) for rule in told.get("rules") or ()]
     counts = ", ".join(f"{told.get(name, 0)} {name}" for name in ("windows", "good", "bad"))
     lines.append(
-        f"compared   by the goal {told.get('goal')} (higher is better): {counts}; {told.get('samples', 0)} of"
-        f" {told.get('min_samples', 0)} samples in the open window"
+        f"compared   by the goal {printable(str(told.get('goal')))} (higher is better): {counts};"
+        f" {told.get('samples', 0)} of {told.get('min_samples', 0)} samples in the open window"
     )
     lines += _sampling_lines(told.get("sampling") or {})
     last = told.get("last_window")

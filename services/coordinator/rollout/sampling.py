@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from services.coordinator.rollout.variants import Variants
 
 MOST_PAIRS, MOST_ALONE = 150, 30
-"""Samples of a window, with a candidate and without: what looking costs does not grow with the pods that come."""
+"""Cycles of a window that are looked at, with a candidate and without: what looking costs does not grow with the pods
+that come."""
 
 MOST_MEMBERS = 16
 """Of a pod group that are dealt in thought: each costs as much as a pod's sample."""
@@ -90,6 +91,8 @@ class Sampling:
         self._pair = None
         if variants.pointer is None or state.now < self._next_at or not offered:
             return
+        most = MOST_PAIRS if variants.has_candidate else MOST_ALONE
+        self._next_at = state.now + state.settings.rollout.window_s / most
         choosing = [one for one in offered.values() if self._chooses(one)]
         self.tally.cycles += 1
         self.tally.offered += sum(len(one.units) for one in offered.values())
@@ -100,9 +103,6 @@ class Sampling:
         if variants.has_candidate and len(offered) >= MAX_UNITS:
             self.tally.lost[Lost.FULL] += 1
             return
-        self._next_at = state.now + state.settings.rollout.window_s / (
-            MOST_PAIRS if variants.has_candidate else MOST_ALONE
-        )
         one = choosing[self._turn % len(choosing)]
         self._turn += 1
         units = self._together(one)

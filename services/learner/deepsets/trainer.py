@@ -7,19 +7,17 @@ from dataclasses import replace
 from functools import partial
 
 import click
-import msgspec
 
 from services.learner.deepsets.ppo import PpoRun
 from services.learner.deepsets.settings import settings_for
 from services.learner.deepsets.training import VALIDATION_SEEDS, DeepSetsRun
 from services.learner.deepsets.warm_up import warm_up
 from services.learner.training.imitation import spelled
-from services.learner.training.own_reward import own_reward
+from services.learner.training.own_reward import goal_by, own_reward
 from services.learner.training.run_files import write_weights
 from services.learner.training.runner import TrainRequest, train_seeds, trained_as
 from shared.experiments.environments.own_reward import FEATURES
 from shared.experiments.environments.placement_rewards import REWARDS
-from shared.policy.rollout.expression_goal import PREFIX
 
 VERSION = 1
 EPSILON_AFTER_WARM_UP = 0.4
@@ -56,7 +54,7 @@ def train_deep_sets(request: TrainRequest) -> None:
         trained=trained_as(request, best, validation_seeds=VALIDATION_SEEDS, data=data),
         figures={f"{measured}, by training seed": regrets},
         limits=LIMITS,
-        goal=f"{PREFIX} {request.reward}" if request.reward else msgspec.UNSET,
+        goal=goal_by(request.reward),
     )
     file = write_weights(request.out, weights)
     click.echo(
