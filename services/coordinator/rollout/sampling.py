@@ -38,8 +38,8 @@ MOST_PAIRS, MOST_ALONE = 150, 30
 """Cycles of a window that are looked at, with a candidate and without: what looking costs does not grow with the pods
 that come."""
 
-MOST_MEMBERS = 16
-"""Of a pod group that are dealt in thought: each costs as much as a pod's sample."""
+MOST_MEMBERS = 8
+"""Of a pod group that are dealt in thought: with more, the windows of a cluster of groups would last for minutes."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,8 @@ class Sampling:
         if variants.pointer is None or state.now < self._next_at or not offered:
             return
         most = MOST_PAIRS if variants.has_candidate else MOST_ALONE
-        self._next_at = state.now + state.settings.rollout.window_s / most
+        pause_s = state.settings.rollout.window_s / most
+        self._next_at = state.now + pause_s
         choosing = [one for one in offered.values() if self._chooses(one)]
         self.tally.cycles += 1
         self.tally.offered += sum(len(one.units) for one in offered.values())
@@ -107,6 +108,7 @@ class Sampling:
         self._turn += 1
         units = self._together(one)
         self._members = len(units)
+        self._next_at = state.now + len(units) * pause_s  # each member costs as much as a pod's sample
         if not variants.has_candidate:
             self._pair = one.known.id, None
             return

@@ -21,6 +21,7 @@ from services.coordinator.core.state import State
 from services.coordinator.usage.measured import MeasuredNode
 from shared.model.constraints import PodClass
 from shared.policy.rewards.expression import RewardFailed
+from shared.policy.rollout.costs import Costs
 from shared.policy.rollout.judging import HOT, Kpi, Window
 from shared.policy.rollout.outcome import NEUTRAL, goal_named, values
 from shared.policy.rollout.room import Arrivals, Room
@@ -29,6 +30,9 @@ from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, BoolAr
 from shared.wire.records import PolicyValue
 
 MOST_TIMES = 4096
+
+_Valued = dict[str, Costs | None]
+"""By goal, the value of each open row; None: the goal tells none apart."""
 
 Rows = Sequence[int]
 """Of nodes, one for each pod that is dealt one."""
@@ -90,8 +94,9 @@ class Valuing:
         if not self._used:  # a window that stays empty must not rest for ever on the demand that it began with
             self._room = None
         try:
-            mine = None if candidate is None else self._worth(goals, pod_class, allowed, candidate)
-            theirs = self._worth(goals, pod_class, allowed, active)
+            first: _Valued = {}  # both begin on the same state, which is valued once
+            mine = None if candidate is None else self._worth(goals, pod_class, allowed, candidate, first)
+            theirs = self._worth(goals, pod_class, allowed, active, first)
         except RewardFailed:
             return Lost.UNDEFINED
         worth: dict[str, Worth] = {}
@@ -104,9 +109,10 @@ class Valuing:
         return Sample(worth, candidate is not None and sorted(active) == sorted(candidate))
 
     def _worth(
-        self, goals: Iterable[str], pod_class: PodClass, allowed: BoolArray | None, rows: Rows
+        self, goals: Iterable[str], pod_class: PodClass, allowed: BoolArray | None, rows: Rows, first: _Valued
     ) -> dict[str, float]:
-        """The mean value of the choices by each goal that tells nodes apart, each on the state with those before it."""
+        """The mean value of the choices by each goal that tells nodes apart, each on the state with those before it.
+        ``first``: values on the state before any, kept for the other policy."""
         table, feasibility = self._state.cache.table, self._state.feasibility
         if self._room is None:
             self._room = Room(table, self.arrivals.typical())
@@ -119,9 +125,11 @@ class Valuing:
                 mask = feasibility.of(pod_class).mask
                 open_rows = np.flatnonzero(mask if allowed is None else mask & allowed)
                 place = int(np.searchsorted(open_rows, row))
+                known: _Valued = first if not len(counted) else {}
                 for name in goals:
-                    found = values(goal_named(name)(table, pod_class, open_rows, self._room))
-                    if found is not None:
+                    if name not in known:
+                        known[name] = values(goal_named(name)(table, pod_class, open_rows, self._room))
+                    if (found := known[name]) is not None:
                         told.setdefault(name, []).append(float(found[place]))
                 if len(rows) > 1:
                     counted.add(row, pod_class)
