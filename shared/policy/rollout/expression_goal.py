@@ -10,7 +10,10 @@ next to each other in load do, so that a sample costs the same on 100 nodes and 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.policy.rewards.expression import Expression
@@ -19,7 +22,7 @@ from shared.policy.rollout.room import Room
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
 PREFIX = "reward:"
-MOST_KINDS = 256
+MOST_KINDS = 64
 
 FEATURES = (
     "load", "load_least", "load_mean", "load_most", "candidates", "nodes", "nodes_used", "pods", "pods_most",
@@ -40,12 +43,11 @@ class ExpressionGoal:
         load, latency = load_of(table, rows), table.latency_to(pod_class.latency_target, rows)
         pods = table.requested[PODS_COLUMN]
         live = pods[table.live_rows()]
-        alike = np.column_stack([load, pods[rows], latency])
-        kinds, kind_of = np.unique(alike, axis=0, return_inverse=True)
-        if len(kinds) > MOST_KINDS:
-            kind_of = np.searchsorted(np.linspace(load.min(), load.max(), MOST_KINDS + 1)[1:-1], load)
-            kinds = alike[np.unique(kind_of, return_index=True)[1]]
-            kind_of = np.unique(kind_of, return_inverse=True)[1]
+        first, kind_of = _kinds(load, pods[rows], latency)
+        if len(first) > MOST_KINDS:
+            bands = np.searchsorted(np.linspace(load.min(), load.max(), MOST_KINDS + 1)[1:-1], load)
+            first, kind_of = _kinds(bands)
+        kinds = zip(load[first].tolist(), pods[rows][first].tolist(), latency[first].tolist(), strict=True)
         soft, hard = pod_class.latency_soft_us, pod_class.latency_hard_us
         same = {
             "load_least": float(load.min()),
@@ -71,9 +73,19 @@ class ExpressionGoal:
                     "latency_kept": _kept(microseconds, soft, hard),
                 }
             )
-            for there, count, microseconds in kinds.tolist()
+            for there, count, microseconds in kinds
         ]
-        return np.asarray(costs, np.float64)[kind_of.ravel()]
+        return np.asarray(costs, np.float64)[kind_of]
+
+
+def _kinds(*columns: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """(of each kind the first row, the kind of each row): rows are alike that are equal in every column."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        distinct, places = np.unique(column, return_inverse=True)
+        code = np.unique(code * len(distinct) + places, return_inverse=True)[1]
+    _, first, kind_of = np.unique(code, return_index=True, return_inverse=True)
+    return first, kind_of
 
 
 def _kept(latency_us: float, soft_us: int, hard_us: int) -> float:
