@@ -37,6 +37,12 @@ class Conflict(ConclaveError):
     code = "conflict"
 
 
+class TooFewWindows(Conflict):
+    """A candidate was to go further than what was seen of it speaks for: nothing was written. Wait, or force it."""
+
+    code = "too_few_windows"
+
+
 class StoreError(ConclaveError):
     """Base of errors of the coordination store (etcd or memory)."""
 

@@ -113,8 +113,11 @@ class CoordinatorSettings(ProcessSettings):
     """Windows not worse than the active policy, for each step from shadow to 1, 10, 50, 100 % and to active."""
     rollout_promotion: Literal["manual", "auto"] = "manual"
     """Who takes a candidate to its next step: an operator, or good windows. ``activate`` may say otherwise of one."""
-    rollout_goal: Literal["neutral", "balance", "packing", "room"] = "neutral"
-    """By which goal a candidate is compared with the active policy. ``activate`` may say otherwise of one."""
+    rollout_goal: Literal[
+        "card", "neutral", "balance", "gpus", "joules", "latency", "nodes", "packing", "room"
+    ] = "card"  # fmt: skip
+    """By which goal a candidate is compared with the active policy; ``card``: by what it is for. ``activate`` may say
+    otherwise of one."""
     rehearse_every_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
     """How often it is looked whether the demand has changed, while a policy is at work in whose place another may
     place; 0: every policy places by itself. See docs/policies/frag.md."""

@@ -9,6 +9,7 @@ import msgspec
 
 from shared.errors import ConclaveError
 from shared.policy.numbering import numbered, refs_of
+from shared.policy.registry import goal_of
 from shared.policy.rollout.rollout import Change, Stage, publish, to_stage
 from shared.policy.weights import WeightsFile, decode, digest, encode
 from shared.ports import Store
@@ -47,8 +48,9 @@ class Publisher:
         history = await read_history(self._store, self._keys)
         known = refs_of([stored.pointer, *(record.pointer for record in history)])
         policy, data = file.card.policy, numbered(encode(file), file.card.policy, known)
-        ref = PolicyRef(policy, decode(data, policy=policy).card.version, digest(data))
-        published = publish(stored.pointer, ref, by=BY)
+        card = decode(data, policy=policy).card
+        ref = PolicyRef(policy, card.version, digest(data))
+        published = publish(stored.pointer, ref, by=BY, made_for=goal_of(policy, card))
         reason = f"{ref.title} passed the gate on the twin ({gain:+.1%})"
         shadow = to_stage(published.after, Stage.SHADOW, 0, reason=reason, by=BY).after
         change = Change(stored.pointer, msgspec.structs.replace(shadow, number=published.after.number))

@@ -30,6 +30,7 @@ class KubeDefault:
 
     name = "kube-default"
     version = 1
+    goal = "balance"
     row_local = True
     needs = frozenset({Need.SCORES})
 
@@ -67,6 +68,7 @@ class LeastAllocated:
 
     name = "least-allocated"
     version = 1
+    goal = "balance"
     row_local = True
     bounds = (0.0, float(MAX_SCORE))
     _score = staticmethod(least_allocated)
@@ -81,6 +83,7 @@ class MostAllocated(LeastAllocated):
     """The fullest node that still fits first (bin packing): mean used share."""
 
     name = "most-allocated"
+    goal = "packing"
     _score = staticmethod(most_allocated)
 
 

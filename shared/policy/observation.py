@@ -3,7 +3,7 @@
 Services know no policy by name. One that needs more than the nodes and the class says so in ``needs``: the coordinator
 then gathers it and sends it along, and the agent hands it to the policy's ``supply`` before the first decision.
 One that can put work together has ``prepare(table, [(class, rows), ...])``: it is told what it is asked for next, while
-the table stays as it is, and answers nothing.
+the table stays as it is, and answers nothing. What it is for it may say in ``goal``, a name of ``rollout.outcome``.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+import msgspec
+
 from shared.errors import ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.frag.policy import FragPolicy, best_fit, fgd
@@ -30,7 +32,8 @@ from shared.policy.hybrid.policy import Hybrid, bounds_of
 from shared.policy.hybrid.scales import SCALES
 from shared.policy.marl.policy import NAME, MarlDqn
 from shared.policy.observation import NOTHING, Needs, Policy, needs_of
-from shared.policy.weights import WeightsFile, decode, encode, shipped, shipped_bytes, shipped_names
+from shared.policy.rollout.outcome import goal_named
+from shared.policy.weights import Card, WeightsFile, decode, encode, shipped, shipped_bytes, shipped_names
 from shared.wire.records import PolicyRef
 
 __all__ = [
@@ -117,6 +120,21 @@ def needs_of_name(name: str) -> Needs:
 def needs_of_ref(ref: PolicyRef) -> Needs:
     """What the policy needs, of a mixture what any of its members does."""
     return needs_of_name(ref.name).union(*(needs_of_name(name) for name in ref.members))
+
+
+def goal_of(name: str, card: Card | None = None) -> str:
+    """What the policy ``name`` is for, by which a roll-out compares it: the goal that its card names, else its own;
+    "": nothing that has a name. Raises ``GoalUnknown``."""
+    if card is not None and card.goal is not msgspec.UNSET:
+        goal = card.goal
+    elif name in HEURISTICS:
+        goal = str(getattr(HEURISTICS[name](), "goal", ""))
+    else:
+        maker = LEARNED.get(name)
+        goal = str(getattr(maker, "goals", {}).get(name) or getattr(maker, "goal", ""))
+    if goal:
+        goal_named(goal)
+    return goal
 
 
 def rehearsed_beside(name: str) -> str:

@@ -74,6 +74,9 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Of a mixture of policies: its members and classes (``hybrid.mixture``); no other card has it."""
     envelope: dict[str, tuple[float, float]] | msgspec.UnsetType = msgspec.UNSET
     """Smallest and largest value of each input in training, where the policy's guard goes by them."""
+    goal: str | msgspec.UnsetType = msgspec.UNSET
+    """What the weights are for, by which a roll-out compares them (``policy.rollout.outcome``); left out: what all
+    weights of the policy are for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,8 +150,10 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     ``candidate`` None: no rollout. ``stage``: candidate, shadow, canary or active (see ``policy/rollout.py``);
     ``percent``: share of pods that the candidate decides for. ``number`` grows by one with each change and names its
     record in the history; ``reason``: why it was made, ``by``: by whom. Of the candidate, "" for what the coordinators'
-    settings say: ``promotion``, manual or auto, and ``goal``, by which the policies are compared. ``rehearsed``: of the
-    active policy and the candidate, what rehearsals on this cluster's demand said; nothing: each places by itself.
+    settings say: ``promotion``, manual or auto, and ``goal``, by which the policies are compared; ``made_for``: the
+    goal that the candidate is for. ``rehearsed``: of the active policy and the candidate, what rehearsals on this
+    cluster's demand said; nothing: each places by itself. ``forced``: the change took a policy further without the
+    windows that would speak for it.
     """
 
     active: PolicyRef
@@ -165,6 +167,8 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     promotion: str = ""
     goal: str = ""
     rehearsed: tuple[Rehearsed, ...] = ()
+    forced: bool = False
+    made_for: str = ""
 
 
 class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +182,10 @@ class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
 
 class PolicyConduct(msgspec.Struct, frozen=True, kw_only=True):
     """What both policies did in one window beside choosing. ``decisions``: groups that were judged; ``fallbacks``: by
-    the heuristic in their place; ``placements``, ``rejected``: pods bound, and those that the binder refused."""
+    the heuristic in their place; ``placements``, ``rejected``: pods bound, and those that the binder refused;
+    ``waited_s``: for how long they were pending, on the mean; ``evictions``: pods that left for pods of its share.
+    ``hot``: share of the measured nodes that run hot, ``hot_before``: before the candidate placed any; null: not known.
+    """
 
     p99_ms: float
     decisions: int
@@ -190,6 +197,12 @@ class PolicyConduct(msgspec.Struct, frozen=True, kw_only=True):
     active_fallbacks: int
     active_placements: int
     active_rejected: int
+    waited_s: float = 0.0
+    evictions: int = 0
+    active_waited_s: float = 0.0
+    active_evictions: int = 0
+    hot: float | None = None
+    hot_before: float | None = None
 
 
 class PolicyWindow(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,11 +86,11 @@ async def test_a_mixture_goes_from_shadow_over_canary_to_active_and_is_explained
         )
         assert await operator.placed_by("shadow") == {"kube-default@1"}, "in shadow it places nothing"
 
-        pointer = await operator.pointer("promote", "hybrid@1", "--to", "canary", "--percent", "100")
+        pointer = await operator.pointer("promote", "hybrid@1", "--to", "canary", "--percent", "100", "--force")
         assert (pointer["stage"], pointer["percent"], pointer["active"]["name"]) == ("canary", 100, "kube-default")
         assert await operator.placed_by("canary") == {"hybrid@1"}
 
-        status, answer = await operator.rest("/v1/policies/promote", {"name": "hybrid", "to": "active"})
+        status, answer = await operator.rest("/v1/policies/promote", {"name": "hybrid", "to": "active", "force": True})
         assert status == 200, answer
         assert (answer["pointer"]["active"]["name"], answer["pointer"]["candidate"]) == ("hybrid", None)
         assert await operator.placed_by("active") == {"hybrid@1"}

@@ -220,8 +220,11 @@ def test_policies_go_into_shadow_and_back(operated: Operated) -> None:
     shown = operated.done("policy", "show")
     assert "next       canary 1 % when you promote it" in shown
     assert "next       withdrawn by itself: 3 bad windows" in shown
-    assert "compared   by the goal neutral (higher is better): 0 windows" in shown
-    assert "candidate  best-fit@1, canary for 1 % of the pods" in operated.done("policy", "promote", "best-fit")
+    assert "compared   by the goal gpus (higher is better): 0 windows" in shown
+    assert "best-fit@1 has 0 of 3 good windows in a row" in operated.refused("policy", "promote", "best-fit")
+    forced = operated.done("policy", "promote", "best-fit", "--force")
+    assert "candidate  best-fit@1, canary for 1 % of the pods" in forced
+    assert "forced: without the windows asked for" in forced
     assert "random is not the candidate; best-fit@1 is" in operated.refused("policy", "promote", "random")
     auto = operated.done("policy", "activate", "best-fit", "--percent", "10", "--auto", "--goal", "packing")
     assert "promoted   by itself after good windows; compared by the goal packing" in auto

@@ -95,7 +95,8 @@ def lines_of(found: Json) -> list[str]:
     told = "none: it was taken back" if stage == "none" else f"{stage}{share}"
     lines += [f"candidate   {name}", f"stage       {told}"]
     if found.get("since"):
-        lines.append(f"since       {found['since']} by {printable(str(found.get('by', '')))}")
+        forced = ", forced: without a good window" if found.get("forced") else ""
+        lines.append(f"since       {found['since']} by {printable(str(found.get('by', '')))}{forced}")
     if found.get("ratio"):
         window = f"over the last {WINDOW_S / 60:g} min"
         lines.append(f"worth       {found['ratio']:.3f} ± {found.get('sd', 0.0):.3f} of its teacher's {window}")

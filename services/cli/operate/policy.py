@@ -112,8 +112,8 @@ def show(name: str | None, output: str, **server: Any) -> None:
 )
 @click.option(
     "--goal",
-    type=click.Choice(["neutral", "balance", "packing", "room"]),
-    help="By which both policies are compared; default: the setting rollout_goal.",
+    type=click.Choice(["neutral", "balance", "gpus", "joules", "latency", "nodes", "packing", "room"]),
+    help="By which both policies are compared; default: the setting rollout_goal, that is what the candidate is for.",
 )
 @click.option("--reason", default="", help="For the history.")
 @click.option("--new-mesh", is_flag=True, help="With --etcd: prepare a mesh that has never run under --etcd-prefix.")
@@ -200,15 +200,19 @@ def mix(mixture: str, out: Path, files: tuple[Path, ...]) -> None:
 @click.argument("name", shell_complete=complete_policies)
 @click.option("--to", type=click.Choice(["canary", "active"]), help="A stage, in place of the next step.")
 @click.option("--percent", type=click.IntRange(1, 100), help="A share of the pods, in place of the next step's.")
+@click.option("--force", is_flag=True, help="Also where too few windows speak for it; the history then says so.")
 @click.option("--reason", default="", help="For the history.")
 @server_options
 @no_etcd
 @output_option
-def promote(name: str, to: str | None, percent: int | None, reason: str, output: str, **server: Any) -> None:
+def promote(
+    name: str, to: str | None, percent: int | None, force: bool, reason: str, output: str, **server: Any
+) -> None:  # fmt: skip
     """Take the candidate NAME one step further: shadow, canary at 1, 10, 50, 100 % of the pods, active."""
     if percent is not None and to == "active":
         raise ConfigError("--percent: belongs to the canary; leave it out with --to active")
-    _ask_for("promote", {"name": name, "reason": reason, "to": to, "percent": percent}, output, server)
+    document = {"name": name, "reason": reason, "to": to, "percent": percent, "force": force or None}
+    _ask_for("promote", document, output, server)
 
 
 @policy.command()

@@ -67,6 +67,11 @@ def _agreed(window: Json) -> str:
     return f"{window['agreed'] / window['samples']:.0%}" if judged else ""
 
 
+def _goal(name: str) -> str:
+    """A goal for a table: of an expression only that it is one."""
+    return name.partition(":")[0]
+
+
 def _value(window: Json, policy: str, goal: str = "") -> str:
     """What the policy's choices were worth by ``goal``; by the one that decides where none is named."""
     values: Sequence[Json] = window.get("values") or ()
@@ -84,7 +89,7 @@ WINDOWS = Kind(
         text("STAGE", _stage),
         number("SAMPLES", "samples"),
         number("SAME NODE", _agreed),
-        text("GOAL", lambda window: next((value["goal"] for value in window.get("values") or ()), NEUTRAL)),
+        text("GOAL", lambda window: _goal(next((value["goal"] for value in window.get("values") or ()), NEUTRAL))),
         number("CANDIDATE", lambda window: _value(window, "candidate")),
         number("ACTIVE", lambda window: _value(window, "active")),
         number("NEUTRAL: CANDIDATE", lambda window: _value(window, "candidate", NEUTRAL)),
@@ -119,6 +124,8 @@ def pointer_lines(pointer: Json | None) -> list[str]:
             str(pointer.get("promotion")), "as the setting rollout_promotion says"
         )
         goal = pointer.get("goal") or "of the setting rollout_goal"
+        if pointer.get("made_for") and not pointer.get("goal"):
+            goal = f"{printable(pointer['made_for'])}, which it is for, unless the setting rollout_goal names another"
         lines.append(f"promoted   {mode}; compared by the goal {goal} (higher is better)")
     if pointer.get("previous"):
         lines.append(f"previous   {_ref_text(pointer['previous'])}")
@@ -137,7 +144,8 @@ def card_lines(card: Json) -> list[str]:
 
 
 def _because(pointer: Json) -> str:
-    return printable(f"{pointer['reason']} (by {pointer.get('by', '')})") if pointer.get("reason") else ""
+    forced = ", forced: without the windows asked for" if pointer.get("forced") else ""
+    return printable(f"{pointer['reason']} (by {pointer.get('by', '')}{forced})") if pointer.get("reason") else ""
 
 
 def _ref_text(ref: Json) -> str:
@@ -152,9 +160,10 @@ def _comparison_lines(found: Json) -> list[str]:
     lines = [_rule_line(rule) for rule in told.get("rules") or ()]
     counts = ", ".join(f"{told.get(name, 0)} {name}" for name in ("windows", "good", "bad"))
     lines.append(
-        f"compared   by the goal {told.get('goal')} (higher is better): {counts}; {told.get('samples', 0)} of"
-        f" {told.get('min_samples', 0)} samples in the open window"
+        f"compared   by the goal {printable(str(told.get('goal')))} (higher is better): {counts};"
+        f" {told.get('samples', 0)} of {told.get('min_samples', 0)} samples in the open window"
     )
+    lines += _sampling_lines(told.get("sampling") or {})
     last = told.get("last_window")
     if last:
         lines.append(
@@ -166,6 +175,17 @@ def _comparison_lines(found: Json) -> list[str]:
     return lines + [
         f"           {printable(str(name))}: {count}" for name, count in (told.get("failures") or {}).items()
     ]
+
+
+def _sampling_lines(told: Json) -> list[str]:
+    """What share of pods can be sampled, and why the open window lacks samples."""
+    lines = []
+    if told.get("share") is not None:
+        counts = f"{told.get('choosing', 0)} of {told.get('offered', 0)} offered lately"
+        lines.append(f"sampled    {100 * told['share']:.0f} % of the pods can be: several nodes were open to {counts}")
+    if told.get("why"):
+        lines.append(f"           the window lacks samples: {printable(str(told['why']))}")
+    return lines
 
 
 def _neutral(last: Json) -> str:

@@ -163,7 +163,7 @@ class Core:
                 self.cycle.decided(event)
             case PlanAnswered():
                 if (plan := self.ledger.plans.get(event.plan_id)) is not None:
-                    self.evaluation.answered(plan.plan.placements, event.result.results)
+                    self.evaluation.answered(plan.plan, event.result)
                 self.outcomes.answered(event)
             case PodDeleted():
                 self.pods.delete(event.uid)
@@ -284,7 +284,7 @@ class Core:
                 state.work = max(1, work)
                 self.group_preemptor.step()
         self.nominations.ask()
-        if agenda.evaluation <= now or self.variants.samples:
+        if agenda.evaluation <= now or self.variants.sampling.samples:
             self.evaluation.step()
         if agenda.telling <= now:
             self.reporter.step()

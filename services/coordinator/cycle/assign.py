@@ -70,7 +70,7 @@ class PlainSeats:
         self._state = state
         self._conflicts = conflicts
         self._pod_class = pod_class
-        self._merged = _Merged(lists, state.rng)
+        self._merged = Merged(lists, state.rng)
         self._judge_nodes()
         self._taken: list[tuple[Unit, int]] = []
         self._place = 0
@@ -149,7 +149,7 @@ def _assume(state: State, unit: Unit, answer: Answer, node: str) -> None:
     state.cluster.assume(unit.pod, node, state.now)
 
 
-class _Merged:
+class Merged:
     """The lists merged lazily: with thousands of agents most answers are never looked at.
 
     ``dry_at``: the place from which on the order is not known, since a list that was cut has run out.
@@ -188,7 +188,7 @@ class _Merged:
             heapq.heappush(self._heap, (not answer.accept, worth, self._rng.random(), index, position))
 
 
-def _choice(merged: _Merged, unit: Unit, index: int, wanted: int, closed: Collection[str]) -> Choice:
+def _choice(merged: Merged, unit: Unit, index: int, wanted: int, closed: Collection[str]) -> Choice:
     """The unit's node, and the next distinct ones in the merged order. ``closed``: nodes that were drained since they
     were offered; the binder, which does not know of that, must not take them."""
     chosen = merged.at(index)

@@ -87,6 +87,8 @@ class OfferedClass:
     shadow: bool = False
     workload: str = ""
     sole: str = ""
+    template: Hashable | None = None
+    seated: bool = False
 
 
 class Classes:

@@ -127,7 +127,7 @@ class Cycle:
         if not taken.classes:
             return False
         if self._variants.pointer is not None:
-            self._variants.shadow(taken.classes, taken.class_of, self._taker.classes, self._taker.number())
+            self._variants.sampling.ask(taken.classes, taken.class_of, self._taker.classes, self._taker.number)
         self._offer(agents, idle, missing, taken)
         return True
 
@@ -167,7 +167,7 @@ class Cycle:
             # compete, and one agent alone knows what of its nodes the others are given
             more = bool(self.open) or state.queue.has_active() or len(classes) > 1
             self._dispatcher.deal(classes, agents, names, more=more, policy=self._policy)
-        compared = [number for number in self._variants.compared if number in classes]
+        compared = [number for number in self._variants.sampling.compared if number in classes]
         asking = Asking(state, classes, len(agents), idle, compared, together=bool(taken.together))
         first_offer = state.messages + 1
         cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
@@ -306,4 +306,4 @@ class Cycle:
                 self._registry.suspect(self._registry.views[agent], "silent")
             current.waiting.clear()
         if self._variants.pointer is not None:
-            self._variants.compare(current.classes)
+            self._variants.sampling.take(current.classes)

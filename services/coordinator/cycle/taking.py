@@ -71,11 +71,16 @@ class _Judged:
     """A pod's class in this cycle."""
 
     known: KnownClass
-    guided: bool
+    template: Hashable | None
     candidate: bool
     looks: bool
     rows: BoolArray | None = None
     """The only nodes that may be answered with; None: all that the guidance leaves."""
+
+    @property
+    def guided(self) -> bool:
+        """Whether more than the nodes themselves may decide."""
+        return self.template is not None
 
 
 class Taker:
@@ -223,10 +228,10 @@ class Taker:
 
     def _judge(self, pod: Pod, template: Hashable | None) -> _Judged:
         variants = self._variants
-        candidate = variants.has_candidate and variants.takes(pod.uid)
+        candidate = variants.has_candidate and variants.takes(pod)
         looks = variants.looks[candidate]
         key = variants.key(pod, template, candidate=candidate) if candidate or looks else template
-        return _Judged(self.classes.of(pod.pod_class, key), template is not None, candidate, looks)
+        return _Judged(self.classes.of(pod.pod_class, key), template, candidate, looks)
 
     def _judge_members(self, pods: Sequence[Pod], outlook: Outlook) -> list[_Judged]:
         """Each member's class; of copies once for all, where no policy tells them apart."""
@@ -263,7 +268,8 @@ class Taker:
                 guidance = replace(guidance, mask=judged.rows)
             offered = taken.classes[known.id] = OfferedClass(
                 pod.pod_class, known, guidance=guidance, candidate=judged.candidate,
-                workload=pod.workload if judged.looks else "",
+                workload=pod.workload if judged.looks else "", template=judged.template,
+                seated=judged.rows is not None,
             )  # fmt: skip
         offered.units.append(unit)
         taken.class_of[unit.number] = known.id

@@ -11,7 +11,6 @@ is asked for again; one that lost against another change is forgotten, since tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,12 +19,12 @@ from services.coordinator.core.instructions import KeepWindow, WritePointer
 from services.coordinator.core.state import NEVER, State
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
-from services.coordinator.rollout.window import OpenWindow, VariantBook
+from services.coordinator.rollout.window import HarmSeen, OpenWindow, VariantBook, running_hot
 from shared.errors import ConfigError
 from shared.policy.guard import Failure
 from shared.policy.rollout.judging import RolloutSettings
-from shared.policy.rollout.rollout import Change, Rollout, deciding_goal, step_of
-from shared.wire.messages import Decisions, Outcome, Placement, PlacementResult
+from shared.policy.rollout.rollout import Change, Rollout, Stage, deciding_goal, step_of
+from shared.wire.messages import Decisions, EvictionOutcome, EvictionReason, Outcome, Plan, PlanResult
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 
 WRITE_RETRY_S, LOOK_AGAIN_S = 2.0, 0.5
@@ -39,6 +38,7 @@ class RolloutEvaluation:
         self._variants = variants
         self._rollout: Rollout | None = None
         self._written: tuple[Change, float] | None = None
+        self._harm = HarmSeen()
         self.failures: Counter[str] = Counter()
         self.windows = 0
         self.last: PolicyWindow | None = None
@@ -55,6 +55,8 @@ class RolloutEvaluation:
             self._rollout.seen(pointer)
         self._written = None
         self._state.agenda.evaluation = self._state.now
+        if before is not None and before.active != pointer.active:
+            self._harm = HarmSeen()
         if before is None or before.active != pointer.active or step_of(before) != step_of(pointer):
             self._restart()
         candidate = pointer.candidate.title if pointer.candidate is not None else ""
@@ -89,12 +91,14 @@ class RolloutEvaluation:
         if decisions.failures:
             self._failed(self._rollout, decisions)
 
-    def answered(self, placements: Sequence[Placement], results: Sequence[PlacementResult]) -> None:
-        """The binder's answer to a plan: what it refused on the chosen node counts against who chose."""
-        entries = self._state.queue.entries
-        for placement in placements:  # what pods that are being bound asked for: what comes is what came
-            if (entry := entries.get(placement.uid)) is not None:
-                self._variants.valuing.arrivals.placed(entry.pod.pod_class.requests)
+    def answered(self, plan: Plan, answer: PlanResult) -> None:
+        """The binder's answer to a plan: what it refused on the chosen node counts against who chose, and who had to
+        leave against whose share the pod is that they left for."""
+        placements, results = plan.placements, answer.results
+        accounts = self._state.cache.accounts
+        for placement in placements:  # what pods asked for that are being bound, or were seen bound before the answer
+            if (account := accounts.get(placement.uid)) is not None:
+                self._variants.sampling.valuing.arrivals.placed(account.pod_class.requests)
         if not self._variants.has_candidate:
             return
         result_of = {result.unit: result for result in results}
@@ -103,14 +107,20 @@ class RolloutEvaluation:
             if book is None:
                 continue
             result = result_of.get(placement.unit)
-            book.placements += 1
-            book.rejected += result is not None and (result.conflicts > 0 or result.outcome == Outcome.CONFLICT)
+            rejected = result is not None and (result.conflicts > 0 or result.outcome == Outcome.CONFLICT)
+            book.placed(placement.waited_us, rejected=rejected)
+        left = {result.uid for result in answer.evictions if result.outcome == EvictionOutcome.EVICTED}
+        for eviction in plan.evictions:
+            entry = self._state.queue.entries.get(eviction.preemptor)
+            if eviction.uid in left and eviction.reason == EvictionReason.PREEMPTION and entry is not None:
+                mine = self._variants.takes(entry.pod)
+                (self._open.candidate if mine else self._open.active).evictions += 1
 
     def step(self) -> None:
         """Take the cycles' samples; close the window when it is due; ask again for a change that was not seen."""
         state, rollout = self._state, self._rollout
-        self._open.samples.extend(self._variants.samples)
-        self._variants.samples.clear()
+        self._open.samples.extend(self._variants.sampling.samples)
+        self._variants.sampling.samples.clear()
         if self._written is not None:
             unseen, at = self._written
             if state.now >= at + WRITE_RETRY_S:
@@ -124,7 +134,8 @@ class RolloutEvaluation:
 
     def _close(self, rollout: Rollout) -> None:
         goal, values = self._variants.goal, self._open.values(self._variants.goal)
-        window, before = self._open.closed(goal), rollout.pointer
+        self._look_for_harm(rollout)
+        window, before = self._open.closed(goal, self._harm), rollout.pointer
         self._restart()
         change = rollout.closed(window)
         verdict, why = rollout.last
@@ -145,11 +156,17 @@ class RolloutEvaluation:
 
     def _close_alone(self, rollout: Rollout) -> None:
         """Nothing is compared: what the active policy's choices were worth is kept all the same."""
+        self._look_for_harm(rollout)
         count, values = len(self._open.samples), self._open.values(self._variants.goal)
         self._restart()
         if count:
             alone = PolicyWindow(number=0, time="", active=rollout.pointer.active.title, values=values, samples=count)
             self._state.out.append(KeepWindow(alone))
+
+    def _look_for_harm(self, rollout: Rollout) -> None:
+        least = self.settings.min_share_of
+        hot = running_hot(self._variants.used, self._state.cache.table, least)
+        self._harm.look(self._open.active.kpi(), hot, least=least, places=rollout.pointer.stage == Stage.CANARY)
 
     def wake_at(self) -> float:
         """When a change is to be written again, or the window is over; looked at again soon where it lacks samples."""
@@ -159,13 +176,25 @@ class RolloutEvaluation:
             return NEVER
         return max(self._open.opened + self.settings.window_s, self._state.now + LOOK_AGAIN_S)
 
+    def lacking(self, number: int | None = None) -> str:
+        """What the candidate lacks of windows that speak for its next step, and why, for people; "" for nothing.
+        ``number``: of the pointer that is meant, where that is not what is counted for yet."""
+        if self._rollout is None or number not in (None, self._rollout.pointer.number):
+            return "policy: no window was counted at this step yet; wait for them, or force it (--force)"
+        if not (told := self._rollout.lacking()):
+            return ""
+        view = self.view()
+        empty = f"; {view.sampling.why}" if view is not None and view.sampling.why else ""
+        return f"policy: {told}{empty}; wait for them ('conclave policy show'), or force it (--force)"
+
     def view(self) -> RolloutView | None:
         """What people look at; None before the first pointer was seen."""
         if self._rollout is None:
             return None
         return view_of(
-            self._rollout, self._open, self._state.now, windows=self.windows, last=self.last, failures=self.failures
-        )
+            self._rollout, self._open, self._state.now, windows=self.windows, last=self.last, failures=self.failures,
+            sampling=self._variants.sampling,
+        )  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
         """The pointer, the windows of the present stage and the last one, for ``/v1/status``."""
@@ -222,7 +251,7 @@ class RolloutEvaluation:
 
     def _restart(self) -> None:
         self._open = OpenWindow(self._state.now)
-        self._variants.valuing.reopen()
+        self._variants.sampling.reopen()
 
 
 def _title(ref: PolicyRef | None) -> str:

@@ -1,29 +1,23 @@
-"""Which policy variant judges which units, and how the candidate policy's choices are compared with the active one's.
+"""Which policy variant judges which units, and what agents are told for it.
 
-    pod uid --hash--> variant (active, or candidate in the canary) --> class of that variant --> agents judge by it
-    one unit a cycle is asked about in the other variant too (shadow request) --> both choices valued on the same state
+    pod uid, or its pod group --hash--> variant (active, or candidate in the canary) --> class of it --> agents
 
-A shadow request is asked and never placed: in shadow that is all a candidate policy gets. It costs each agent one more
-class to rank per cycle, whatever the load. Without a rollout nobody is asked anything; now and then the active policy's
-choice is valued alone. The samples are judged elsewhere (``evaluation.py``).
+How the two are compared stands in ``sampling.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from random import Random
 
 import numpy as np
 
 from services.coordinator.core.events import NodeSample
 from services.coordinator.core.state import State
-from services.coordinator.cycle.classes import Classes, OfferedClass
-from services.coordinator.rollout.window import Sample, Valuing
+from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.usage.inventory import WorkloadInventory
 from services.coordinator.usage.latency_limits import LatencyLimits
 from services.coordinator.usage.measured import NEVER_S, MeasuredNode, MeasuredNodes, Telling
 from shared.model.pod import Pod
-from shared.model.unit import Unit
 from shared.policy.observation import NOTHING, Need, Needs
 from shared.policy.registry import needs_of_name, needs_of_ref
 from shared.policy.rollout.outcome import NEUTRAL
@@ -31,9 +25,9 @@ from shared.policy.rollout.rollout import Stage, deciding_goal, in_canary
 from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, sample_of, summary
-from shared.wire.messages import MAX_UNITS, Decisions
+from shared.wire.messages import Decisions
 from shared.wire.readings import NodeUse
-from shared.wire.records import PolicyPointer, PolicyRef
+from shared.wire.records import PolicyPointer
 
 MOST_MEAN = 1e6
 """Bound of the cluster's means: pods on a node that says it has no memory are billions of its share, and a number
@@ -42,24 +36,13 @@ that the wire refuses would stop every offer."""
 LESSON_EVERY_S = 5.0
 """What was learned of workloads' use is told to agents no more often: sensors tell of some node all the time."""
 
-MOST_PAIRS, MOST_ALONE = 150, 30
-"""Samples of a window, with a candidate and without: what looking costs does not grow with the pods that come."""
-
 
 class Variants:
     """The pointer's effect on cycles: ``follow`` takes over a pointer, the rest goes by what it set."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._turn = 0
-        self._ties = Random(state.term)
-        """Looking at choices draws from a stream of its own, so that it changes none."""
-        self._pair: tuple[int, int | None] | None = None
-        """Classes of the active variant and the candidate's; None: there is no rollout."""
-        self._next_at = 0.0
-        self.valuing = Valuing(state)
-        self.samples: list[Sample] = []
-        """Of cycles that ended, until ``RolloutEvaluation`` takes them."""
+        self.sampling = Sampling(state, self)
         self.store = UtilisationStore(speed=state.settings.speed)
         """What all nodes were last measured to use, and what stands there."""
         self._views = KeptViews()
@@ -157,9 +140,9 @@ class Variants:
                 found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, -1, latencies))
         return found
 
-    def takes(self, uid: str) -> bool:
-        """Whether the candidate policy decides for the pod."""
-        return self.pointer is not None and in_canary(uid, self.pointer)
+    def takes(self, pod: Pod) -> bool:
+        """Whether the candidate policy decides for the pod: for all members of a pod group, or for none."""
+        return self.pointer is not None and in_canary(pod.group or pod.uid, self.pointer)
 
     def key(self, pod: Pod, template: Hashable | None, *, candidate: bool) -> Hashable | None:
         """Under which a pod's class is known: a candidate policy's is another class, and so is a workload's where the
@@ -173,77 +156,6 @@ class Variants:
         """By which choices are judged."""
         settings = self._state.settings.rollout
         return NEUTRAL if self.pointer is None else deciding_goal(self.pointer, settings)
-
-    def shadow(self, offered: dict[int, OfferedClass], class_of: dict[int, int], classes: Classes, number: int) -> None:
-        """Ask about one unit in the other variant too, under ``number``; a class that is in both needs no
-        shadow request. Without a rollout the active policy's choice for it is looked at alone."""
-        self._pair = None
-        if self.pointer is None or self._state.now < self._next_at:
-            return
-        plain = [one for one in offered.values() if one.guidance is None]
-        if not plain or (self.has_candidate and len(offered) >= MAX_UNITS):  # an offer has no room for another class
-            return
-        window_s = self._state.settings.rollout.window_s
-        self._next_at = self._state.now + window_s / (MOST_PAIRS if self.has_candidate else MOST_ALONE)
-        one = plain[self._turn % len(plain)]
-        self._turn += 1
-        if not self.has_candidate:
-            self._pair = one.known.id, None
-            return
-        candidate, pod = not one.candidate, one.units[0].pod
-        known = classes.of(one.pod_class, self.key(pod, None, candidate=candidate))
-        self._pair = (known.id, one.known.id) if one.candidate else (one.known.id, known.id)
-        if known.id in offered:
-            return
-        unit = Unit(number, pod, one.units[0].since)
-        offered[known.id] = OfferedClass(
-            one.pod_class, known, [unit], candidate=candidate, shadow=True,
-            workload=pod.workload if self.looks[candidate] else "",
-        )  # fmt: skip
-        class_of[number] = known.id
-
-    @property
-    def compared(self) -> tuple[int, ...]:
-        """The classes by which policies are compared in the cycle that begins: the active one's, the candidate's."""
-        return () if self._pair is None else tuple(number for number in self._pair if number is not None)
-
-    def compare(self, offered: dict[int, OfferedClass]) -> None:
-        """Take the sample of the cycle that ends, before anything of it is assumed, where there is anything to tell."""
-        pair, self._pair = self._pair, None
-        pointer = self.pointer
-        if pair is None or pointer is None or (pair[1] is None) is self.has_candidate:
-            return
-        one = offered[pair[0]]
-        agents = _judges(one, pointer.active)
-        other = offered[pair[1]] if pair[1] is not None else None
-        if other is not None and pointer.candidate is not None:
-            agents &= _judges(other, pointer.candidate)
-        if 2 * len(agents) <= len(one.lists):
-            return
-        active = self._choice(one, agents)
-        candidate = self._choice(other, agents) if other is not None else None
-        if active is None or (other is not None and candidate is None):
-            return
-        if (sample := self.valuing.sample(one.pod_class, self.goal, active, candidate)) is not None:
-            self.samples.append(sample)
-
-    def _choice(self, one: OfferedClass, agents: frozenset[str]) -> int | None:
-        """The row that these agents like best; ties fall as in a merge."""
-        told = (answers for answers in one.lists if answers.agent in agents and answers.answers)
-        heads = [(answers.answers[0], answers.names[0]) for answers in told]
-        row_of = self._state.cache.table.row_of
-        known = [
-            (not a.accept, -a.score, self._ties.random(), row_of[name])
-            for a, name in heads
-            if row_of.get(name) == a.slot
-        ]
-        return min(known)[-1] if known else None
-
-
-def _judges(one: OfferedClass, ref: PolicyRef) -> frozenset[str]:
-    """The agents at which ``ref`` (or its fallback) judged the group: one that has not loaded a policy yet, or goes
-    by another pointer, tells nothing about it."""
-    return frozenset(answers.agent for answers in one.lists if answers.variant == ref.title)
 
 
 def judged_by(decisions: Decisions, class_id: int, *, candidate: bool, otherwise: str) -> tuple[str, str]:

@@ -10,7 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from services.coordinator.rollout.window import OpenWindow
+from services.coordinator.rollout.sampling import Sampling
+from services.coordinator.rollout.window import Lost, OpenWindow
 from shared.policy.rollout.judging import RolloutSettings, Window
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import Rollout, deciding_goal, next_step, promotion_of
@@ -48,6 +49,19 @@ class LastWindow(PolicyConduct, frozen=True, kw_only=True):
     why: str
 
 
+class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollout can learn from, over the window that is open and the one before. ``offered``: pods in the cycles
+    that were looked at; ``choosing``: those of them that several nodes were open to, ``share`` of all, null where none
+    was offered. ``lost``: cycles of the open window that gave no sample, by reason; ``why``: what keeps the open window
+    from its samples, "" while nothing does."""
+
+    offered: int = 0
+    choosing: int = 0
+    share: float | None = None
+    lost: dict[str, int] = msgspec.field(default_factory=dict)
+    why: str = ""
+
+
 class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
     """How the candidate does. ``promotion``: manual or auto; ``goal``: by which both are judged. ``good``, ``bad``:
     windows of the present step; ``samples`` of the window that is open, which closes with ``min_samples`` after
@@ -62,6 +76,7 @@ class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
     min_samples: int = 0
     window_s: float = 0.0
     closes_in_s: float = 0.0
+    sampling: Sampled = Sampled()
     rules: list[Rule] = msgspec.field(default_factory=list)
     failures: dict[str, int] = msgspec.field(default_factory=dict)
     last_window: LastWindow | None = None
@@ -69,7 +84,7 @@ class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(
     rollout: Rollout, open_: OpenWindow, now: float, *, windows: int, last: PolicyWindow | None,
-    failures: Mapping[str, int],
+    failures: Mapping[str, int], sampling: Sampling,
 ) -> RolloutView:  # fmt: skip
     """The present step, and the last window."""
     settings, pointer = rollout.settings, rollout.pointer
@@ -83,10 +98,41 @@ def view_of(
         samples=len(open_.samples),
         min_samples=settings.min_samples,
         window_s=settings.window_s,
+        sampling=_sampled(sampling, wanted=rollout.windows_wanted() and len(open_.samples) < settings.min_samples),
         closes_in_s=closes_in_s if rollout.windows_wanted() else 0.0,
         rules=_rules(rollout, closes_in_s) if rollout.windows_wanted() else [],
         failures=dict(failures),
         last_window=_last(last) if last is not None else None,
+    )
+
+
+WHY = {
+    Lost.ONE_NODE: "in {} of {} cycles no pod had a choice of nodes (one was open to each, or kept for it)",
+    Lost.FULL: "in {} of {} cycles the offer had no room for another class",
+    Lost.UNHEARD: "in {} of {} cycles half of the agents or more did not judge by both policies (weights not loaded "
+    "yet, or silent)",
+    Lost.NO_NODE: "in {} of {} cycles a policy named no node that still took the pod",
+    Lost.UNDEFINED: "in {} of {} cycles the goal had no finite value on some node (a division by zero)",
+    Lost.INDIFFERENT: "in {} of {} cycles the goal told no node from another",
+}
+"""Why a window stays empty, for people: cycles without a sample, and all that were looked at."""
+
+
+def _sampled(sampling: Sampling, *, wanted: bool) -> Sampled:
+    now, before = sampling.tally, sampling.before
+    offered, choosing = now.offered + before.offered, now.choosing + before.choosing
+    why = ""
+    if wanted and not now.offered:
+        why = "no pod was offered since the window opened"
+    elif wanted and now.lost:
+        commonest, count = now.lost.most_common(1)[0]
+        why = WHY[commonest].format(count, now.cycles)
+    return Sampled(
+        offered=offered,
+        choosing=choosing,
+        share=choosing / offered if offered else None,
+        lost={reason.value: count for reason, count in now.lost.items()},
+        why=why,
     )
 
 
@@ -104,6 +150,12 @@ def conduct_of(window: Window) -> PolicyConduct:
         active_fallbacks=theirs.fallbacks,
         active_placements=theirs.placements,
         active_rejected=theirs.rejected,
+        waited_s=mine.waited_s,
+        evictions=mine.evictions,
+        active_waited_s=theirs.waited_s,
+        active_evictions=theirs.evictions,
+        hot=window.hot,
+        hot_before=window.hot_before,
     )
 
 

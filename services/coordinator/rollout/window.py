@@ -1,7 +1,7 @@
 """The evidence of a rollout: what choices are worth by the goals that policies are compared by, window by window. Pure.
 
     plans --> Arrivals: what pods ask for --window opens--> Room --\
-    cycle's first choices, before anything of it is assumed --------+--> Sample: a value per goal and policy --> window
+    choices of a cycle, before anything of it is assumed (sampling.py) --+--> Sample: a value per goal and policy
 
 Every policy is measured by the same goals, on the coordinator's own accounting: the one that decides (the operator's,
 else the neutral one), and the neutral one beside it. The demand is fixed for a window, so that its samples are measured
@@ -11,19 +11,31 @@ alike. What the windows mean is judged elsewhere (``policy/rollout/judging.py``)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
 from services.coordinator.core.state import State
+from services.coordinator.usage.measured import MeasuredNode
 from shared.model.constraints import PodClass
-from shared.policy.rollout.judging import Kpi, Window
-from shared.policy.rollout.outcome import GOALS, NEUTRAL, values
+from shared.policy.rewards.expression import RewardFailed
+from shared.policy.rollout.costs import Costs
+from shared.policy.rollout.judging import HOT, Kpi, Window
+from shared.policy.rollout.outcome import NEUTRAL, goal_named, values
 from shared.policy.rollout.room import Arrivals, Room
+from shared.scheduling.state.counted import Counted
+from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, BoolArray, NodeTable
 from shared.wire.records import PolicyValue
 
 MOST_TIMES = 4096
+
+_Valued = dict[str, Costs | None]
+"""By goal, the value of each open row; None: the goal tells none apart."""
+
+Rows = Sequence[int]
+"""Of nodes, one for each pod that is dealt one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,23 @@ class Sample:
     agreed: bool
 
 
+class Lost(StrEnum):
+    """Why a cycle that was looked at gave no sample."""
+
+    ONE_NODE = "one-node"
+    """Nothing in it had a choice: one node was open to it, or it was to go to a certain one."""
+    FULL = "full"
+    """The offer had no room for another class."""
+    UNHEARD = "unheard"
+    """Half of the agents or more did not judge by both policies: they have not loaded the candidate, or were silent."""
+    NO_NODE = "no-node"
+    """A policy's answers named no node that takes it any more."""
+    INDIFFERENT = "indifferent"
+    """The goal tells no node from another."""
+    UNDEFINED = "undefined"
+    """The goal, an expression, has no finite value on some node."""
+
+
 class Valuing:
     """Keeps what pods ask for, and measures choices."""
 
@@ -49,43 +78,70 @@ class Valuing:
         self._state = state
         self.arrivals = Arrivals()
         self._room: Room | None = None
+        self._used = False
+        """Whether a sample of the window that is open rests on it."""
 
     def reopen(self) -> None:
         """A window begins: take over the demand anew."""
-        self._room = None
+        self._room, self._used = None, False
 
-    def sample(self, pod_class: PodClass, goal: str, active: int, candidate: int | None) -> Sample | None:
-        """What choosing these rows is worth; None where one is not feasible (any more), or ``goal`` tells nothing."""
-        mask = self._state.feasibility.of(pod_class).mask
-        chosen = [active] if candidate is None else [active, candidate]
-        if not all(mask[row] for row in chosen):
-            return None
-        rows = np.flatnonzero(mask)
-        places = np.searchsorted(rows, chosen).tolist()
+    def sample(
+        self, pod_class: PodClass, allowed: BoolArray | None, goal: str, active: Rows, candidate: Rows | None
+    ) -> Sample | Lost:
+        """What it is worth to deal these rows to pods of the class, one after the other, among the ``allowed`` nodes
+        (None: all); or why ``goal`` does not tell it."""
+        goals = dict.fromkeys((goal, NEUTRAL))
+        if not self._used:  # a window that stays empty must not rest for ever on the demand that it began with
+            self._room = None
+        try:
+            first: _Valued = {}  # both begin on the same state, which is valued once
+            mine = None if candidate is None else self._worth(goals, pod_class, allowed, candidate, first)
+            theirs = self._worth(goals, pod_class, allowed, active, first)
+        except RewardFailed:
+            return Lost.UNDEFINED
         worth: dict[str, Worth] = {}
-        for name in dict.fromkeys((goal, NEUTRAL)):
-            found = self._values(name, pod_class, rows, places)
-            if found is not None:
-                worth[name] = Worth(*found)
+        for name in goals:
+            if name in theirs and (mine is None or name in mine):
+                worth[name] = Worth(theirs[name], None if mine is None else mine[name])
             elif name == goal:
-                return None
-        return Sample(worth, active == candidate)
+                return Lost.INDIFFERENT
+        self._used = True
+        return Sample(worth, candidate is not None and sorted(active) == sorted(candidate))
 
-    def _values(
-        self, goal: str, pod_class: PodClass, rows: np.ndarray[tuple[int], np.dtype[np.int64]], places: Sequence[int]
-    ) -> list[float] | None:
-        table = self._state.cache.table
+    def _worth(
+        self, goals: Iterable[str], pod_class: PodClass, allowed: BoolArray | None, rows: Rows, first: _Valued
+    ) -> dict[str, float]:
+        """The mean value of the choices by each goal that tells nodes apart, each on the state with those before it.
+        ``first``: values on the state before any, kept for the other policy."""
+        table, feasibility = self._state.cache.table, self._state.feasibility
         if self._room is None:
             self._room = Room(table, self.arrivals.typical())
-        found = values(GOALS[goal](table, pod_class, rows, self._room))
-        return None if found is None else [float(found[place]) for place in places]
+        if len(rows) > 1:
+            table = table.fork()
+            feasibility = feasibility.fork(table, {pod_class})
+        told: dict[str, list[float]] = {}
+        with Counted(table) as counted:
+            for row in rows:
+                mask = feasibility.of(pod_class).mask
+                open_rows = np.flatnonzero(mask if allowed is None else mask & allowed)
+                place = int(np.searchsorted(open_rows, row))
+                known: _Valued = first if not len(counted) else {}
+                for name in goals:
+                    if name not in known:
+                        known[name] = values(goal_named(name)(table, pod_class, open_rows, self._room))
+                    if (found := known[name]) is not None:
+                        told.setdefault(name, []).append(float(found[place]))
+                if len(rows) > 1:
+                    counted.add(row, pod_class)
+        return {name: sum(each) / len(each) for name, each in told.items()}
 
 
 class VariantBook:
     """What one policy variant did."""
 
     def __init__(self) -> None:
-        self.groups = self.fallen = self.placements = self.rejected = 0
+        self.groups = self.fallen = self.placements = self.rejected = self.evictions = 0
+        self._waited_us = 0
         self._times_us: deque[float] = deque(maxlen=MOST_TIMES)
 
     def judged(self, groups: int, fallen: int, spent_us: int) -> None:
@@ -95,11 +151,52 @@ class VariantBook:
         if groups:
             self._times_us.append(spent_us / groups)
 
-    def kpi(self, value: float) -> Kpi:
+    def placed(self, waited_us: int, *, rejected: bool) -> None:
+        """One pod was handed to the binder."""
+        self.placements += 1
+        self.rejected += rejected
+        self._waited_us += waited_us
+
+    def kpi(self, value: float = 0.0) -> Kpi:
         """The figures; ``value``: mean of the window's samples."""
         ordered = sorted(self._times_us)
         p99_us = ordered[-(-99 * len(ordered) // 100) - 1] if ordered else 0.0
-        return Kpi(value, self.groups, self.fallen, self.placements, self.rejected, p99_us / 1000)
+        waited_s = self._waited_us / 1e6 / max(1, self.placements)
+        return Kpi(
+            value, self.groups, self.fallen, self.placements, self.rejected, p99_us / 1000, waited_s, self.evictions
+        )
+
+
+@dataclass(slots=True)
+class HarmSeen:
+    """What pods bore while the active policy placed: ``before``, its last window with placements enough; ``hot``: share
+    of measured nodes that run hot now, ``hot_before``: when no candidate placed anything yet."""
+
+    before: Kpi | None = None
+    hot: float | None = None
+    hot_before: float | None = None
+
+    def look(self, active: Kpi, hot: float | None, *, least: int, places: bool) -> None:
+        """At the end of a window. ``places``: a candidate may place pods."""
+        if active.placements >= least:
+            self.before = active
+        self.hot = hot
+        if not places:
+            self.hot_before = hot
+
+
+def running_hot(used: Mapping[str, MeasuredNode], table: NodeTable, least: int) -> float | None:
+    """The share of measured nodes that use more than ``HOT`` of their cpu or memory; None: too few are measured."""
+    hot = known = 0
+    for name, node in used.items():
+        row = table.row_of.get(name)
+        if row is None:
+            continue
+        cpu, memory = node.fresh()[:2]
+        parts = [(part.amount, column) for part, column in ((cpu, CPU_COLUMN), (memory, MEMORY_COLUMN)) if part]
+        known += bool(parts)
+        hot += any(amount > HOT * table.allocatable[column, row] for amount, column in parts)
+    return hot / known if known >= least else None
 
 
 class OpenWindow:
@@ -115,8 +212,8 @@ class OpenWindow:
         names = dict.fromkeys((goal, *(name for sample in self.samples for name in sample.worth)))
         return tuple(self._value(name) for name in names)
 
-    def closed(self, goal: str) -> Window:
-        """The window, judged by ``goal``, which every sample has."""
+    def closed(self, goal: str, harm: HarmSeen) -> Window:
+        """The window, judged by ``goal``, which every sample has; ``harm``: what was seen of harm before."""
         pairs = [worth for sample in self.samples if (worth := _pair(sample.worth[goal])) is not None]
         count = len(pairs)
         mine, theirs = (sum(pair[side] for pair in pairs) / count for side in (0, 1))
@@ -128,6 +225,9 @@ class OpenWindow:
             sum(sample.agreed for sample in self.samples),
             goal,
             (squares / (count - 1) / count) ** 0.5 if count > 1 else 0.0,
+            harm.before,
+            harm.hot,
+            harm.hot_before,
         )
 
     def _value(self, goal: str) -> PolicyValue:

@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 
 const STAGES = [["shadow", "Shadow: decides, is compared, does not count"], ["canary", "Canary: decides for a share of the pods"], ["active", "Active: decides for every pod at once, not compared"]];
 const PROMOTIONS = [["", "as the settings say"], ["manual", "by hand: it stays at its stage until somebody promotes it"], ["auto", "by itself, after good windows"]];
-const GOALS = ["neutral", "balance", "packing", "room"];
+const GOALS = ["neutral", "balance", "gpus", "joules", "latency", "nodes", "packing", "room"];
 
 export async function activate(title, again) {
   const share = h("input", { type: "number", name: "percent", id: "canary-percent", min: "1", max: "100", value: "10" });
@@ -45,8 +45,9 @@ export async function promote(title, { then, number }, again) {
     text: "One step further, or at once to decide for every pod. Rolling back withdraws it.",
     verb: "Promote",
     fields: [h("fieldset", {}, h("legend", {}, "To"),
-      [["", then ? `the next step: ${then}` : "the next step"], ["active", "active: for every pod, not compared any more"]].map(([to, words]) => h("label", {}, h("input", { type: "radio", name: "to", value: to, checked: to === "" }), words)))],
-    act: ({ to, reason }) => post("/v1/policies/promote", { name: title, reason, ...(to ? { to } : {}), ...(Number.isInteger(number) ? { number } : {}) }),
+      [["", then ? `the next step: ${then}` : "the next step"], ["active", "active: for every pod, not compared any more"]].map(([to, words]) => h("label", {}, h("input", { type: "radio", name: "to", value: to, checked: to === "" }), words))),
+    h("label", {}, h("input", { type: "checkbox", name: "force", value: "yes" }), "Also where too few windows speak for it (recorded as forced)")],
+    act: ({ to, force, reason }) => post("/v1/policies/promote", { name: title, reason, ...(to ? { to } : {}), ...(force ? { force: true } : {}), ...(Number.isInteger(number) ? { number } : {}) }),
   });
   if (done) {
     say(`${title} was promoted`);

@@ -17,7 +17,8 @@ export function comparison({ pointer, comparison: seen }) {
   const last = seen?.last_window;
   const so_far = h("p", { class: "soft" }, `${plural(seen?.windows ?? 0, "window")} so far · `, h("b", { class: "good" }, `${count(seen?.good ?? 0)} good`), " and ", h("b", { class: "bad" }, `${count(seen?.bad ?? 0)} bad`), ` in this stage · ${plural(seen?.samples ?? 0, "sample")}${seen?.min_samples ? ` of ${count(seen.min_samples)}` : ""} in the open window`);
   const next = seen?.rules?.length ? h("ul", { class: "rules" }, seen.rules.map(rule)) : null;
-  if (!last) return [so_far, next, h("p", { class: "soft small" }, "The first window is still open.")];
+  const sampled = seen?.sampling?.why ? h("p", { class: "soft small" }, `The window lacks samples: ${seen.sampling.why}.`) : null;
+  if (!last) return [so_far, sampled, next, h("p", { class: "soft small" }, "The first window is still open.")];
   const goal = last.goal && last.goal !== "neutral" ? `Value by the goal ${last.goal}` : "Value of its choices";
   const rows = [
     [`${goal} (higher is better)`, score(last.value), score(last.active_value)],
@@ -28,7 +29,7 @@ export function comparison({ pointer, comparison: seen }) {
     ["Chose the same node", `${percent(last.samples ? last.agreed / last.samples : NaN)} (${count(last.agreed)} of ${count(last.samples)})`, ""],
   ];
   return [
-    so_far, next,
+    so_far, sampled, next,
     plainTable("The last closed window", [`Of ${plural(last.samples, "decision")} that both were asked about`, { title: `candidate ${titleOf(pointer.candidate)}`, number: true }, { title: `active ${titleOf(pointer.active)}`, number: true }], rows, { captionShown: true }),
     last.verdict ? h("p", { class: "small" }, h("span", { class: `tag ${VERDICTS[last.verdict] ?? ""}` }, last.verdict), last.why ? ` ${last.why}` : "") : null,
   ];

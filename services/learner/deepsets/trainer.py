@@ -13,7 +13,7 @@ from services.learner.deepsets.settings import settings_for
 from services.learner.deepsets.training import VALIDATION_SEEDS, DeepSetsRun
 from services.learner.deepsets.warm_up import warm_up
 from services.learner.training.imitation import spelled
-from services.learner.training.own_reward import own_reward
+from services.learner.training.own_reward import goal_by, own_reward
 from services.learner.training.run_files import write_weights
 from services.learner.training.runner import TrainRequest, train_seeds, trained_as
 from shared.experiments.environments.own_reward import FEATURES
@@ -54,6 +54,7 @@ def train_deep_sets(request: TrainRequest) -> None:
         trained=trained_as(request, best, validation_seeds=VALIDATION_SEEDS, data=data),
         figures={f"{measured}, by training seed": regrets},
         limits=LIMITS,
+        goal=goal_by(request.reward),
     )
     file = write_weights(request.out, weights)
     click.echo(

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from functools import partial
 
 import click
+import msgspec
 
 from services.learner.training.runner import TrainRequest
 from shared.experiments.environments.own_reward import OwnReward
 from shared.experiments.environments.placement_rewards import Reward
+from shared.policy.rollout.expression_goal import PREFIX
 from shared.runtime.rewards.loading import load_reward
 from shared.runtime.rewards.polling import signals_of
 
@@ -26,3 +28,9 @@ def own_reward(request: TrainRequest, features: Collection[str], shipped: Reward
             return
         loaded = load_reward(request.reward, {*features, *signals.names})
         yield OwnReward(loaded.judge, shipped, signals.values, report)
+
+
+def goal_by(reward: str) -> str | msgspec.UnsetType:
+    """What a card says that weights trained by ``reward`` are for: by that a roll-out compares them. Of a plug-in, and
+    of an expression that reads signals or the hour, whoever activates them must name a goal."""
+    return f"{PREFIX} {reward}" if reward else msgspec.UNSET

@@ -64,6 +64,8 @@ class Rollout(Struct, frozen=True, kw_only=True):
     """The candidate's worth by the teacher's over the last window; 0.0: none was complete."""
     sd: float = 0.0
     """Of the ratio, from what is not known of the speeds."""
+    forced: bool = False
+    """Whether it came to this stage without a good window in the one before."""
 
     @property
     def on(self) -> bool:
@@ -169,4 +171,4 @@ class Judge:
 
 def back(rollout: Rollout, reason: str) -> Rollout:
     """Nobody is rolled out any more; the candidate's name stays for those who ask what became of it."""
-    return replace(rollout, stage=Stage.NONE, good=0, reason=reason, by="the jobs service")
+    return replace(rollout, stage=Stage.NONE, good=0, reason=reason, by="the jobs service", forced=False)

@@ -9,6 +9,9 @@ float sums were taken; how ties fall is the ranker's business.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -82,6 +85,8 @@ class DeepSetsPolicy:
     """``ee``, ``lb`` or ``el`` from a weights file."""
 
     row_local = False
+    goals: ClassVar[Mapping[str, str]] = {"ee": "nodes", "lb": "balance", "el": "latency"}
+    """What each is for, by which a roll-out compares it."""
 
     def __init__(self, weights: WeightsFile) -> None:
         if weights.card.policy not in DEEP_SETS_POLICIES:

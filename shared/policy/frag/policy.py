@@ -60,6 +60,7 @@ class GpuPolicy:
     """Scores by a GPU scorer that may depend on the demand seen so far."""
 
     version = 1
+    goal = "gpus"
     row_local = False
     """A verdict depends on the row and on the demand, so the ranker must ask each time; known states cost little."""
     rows_apart = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared.policy.rollout.outcome import NEUTRAL
+from shared.policy.rollout.outcome import CARD, NEUTRAL
 
 
 class Promotion(StrEnum):
@@ -29,6 +29,9 @@ class Verdict(StrEnum):
     """Worse in value, by no more than chance explains."""
     BAD = "bad"
 
+
+HOT = 0.9
+"""Measured share of cpu or memory above which a node runs hot: pods there slow each other down, or are killed."""
 
 STEPS = (1, 10, 50, 100)
 """Shares of pods in per cent that a canary goes through."""
@@ -51,7 +54,12 @@ class RolloutSettings:
     p99_ms: float = 20.0
     """Slowest decision (p99) a candidate may have, unless the active one is as slow."""
     min_share_of: int = 10
-    """Shares (fallbacks, rejected) of fewer cases than this say nothing."""
+    """Shares (fallbacks, rejected, evictions, nodes that run hot) and waits of fewer cases than this say nothing."""
+    harm: float = 0.1
+    """Harm that is borne whatever the goal: so much longer waits (relative, beyond ``harm_wait_s``), so many more
+    evictions per placement, so much more of the nodes running hot; infinite switches the bound off."""
+    harm_wait_s: float = 5.0
+    """Pods may wait so much longer by chance."""
     noise: float = 2.5
     """Standard errors by which a value must be worse beyond the margin to count as bad. A candidate that waits for its
     operator goes through thousands of windows a day: with 2.5, one that is as good as the active policy has three bad
@@ -59,8 +67,8 @@ class RolloutSettings:
     percents: tuple[int, ...] = STEPS
     promotion: str = Promotion.MANUAL
     """Who promotes a candidate of which its operator said nothing."""
-    goal: str = NEUTRAL
-    """By which a candidate is judged of which its operator said nothing."""
+    goal: str = CARD
+    """By which a candidate is judged of which its operator said nothing; ``card``: the goal that it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,8 @@ class Kpi:
     ``value``: mean value of its choices by the goal that decides, on the decisions both were asked about; higher is
     better. ``decisions`` and ``fallbacks``: groups it judged and those the heuristic had to. ``placements`` and
     ``rejected``: pods placed by it and those the binder refused on the chosen node. ``p99_ms``: of its decisions.
+    ``waited_s``: mean time that the pods it placed had been pending; ``evictions``: pods that were made to leave for
+    pods of its share.
     """
 
     value: float = 0.0
@@ -78,12 +88,17 @@ class Kpi:
     placements: int = 0
     rejected: int = 0
     p99_ms: float = 0.0
+    waited_s: float = 0.0
+    evictions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """``samples``: decisions that both were asked about; ``agreed``: on which they chose the same node. ``goal``: by
-    which both values are measured; ``error``: standard error of their difference over the samples."""
+    which both values are measured; ``error``: standard error of their difference over the samples. ``before``: what
+    the active policy did in its last window with placements enough, where it has too few in this one; ``hot``: share of
+    the measured nodes that use more than ``HOT`` of their cpu or memory, ``hot_before``: before the candidate placed
+    any pod; None: not known."""
 
     candidate: Kpi
     active: Kpi
@@ -91,6 +106,9 @@ class Window:
     agreed: int = 0
     goal: str = NEUTRAL
     error: float = 0.0
+    before: Kpi | None = None
+    hot: float | None = None
+    hot_before: float | None = None
 
 
 def judge(window: Window, settings: RolloutSettings) -> tuple[Verdict, str]:
@@ -117,6 +135,25 @@ def _harm(window: Window, settings: RolloutSettings) -> str:
         share, their_share = part / whole, their_part / their_whole if their_whole else 0.0
         if share > their_share + margin:
             return f"{name} {share:.1%} against {their_share:.1%}"
+    if reason := _pods_harmed(window, settings):
+        return reason
     if mine.p99_ms > settings.p99_ms and mine.p99_ms > theirs.p99_ms * (1 + margin):
         return f"p99 of a decision {mine.p99_ms:.1f} ms, at most {settings.p99_ms:g} allowed"
+    return ""
+
+
+def _pods_harmed(window: Window, settings: RolloutSettings) -> str:
+    """What pods bear by the candidate, whatever its goal: longer waits, evictions, nodes that run hot."""
+    mine, theirs, least = window.candidate, window.active, settings.min_share_of
+    if theirs.placements < least and window.before is not None:
+        theirs = window.before
+    if mine.placements >= least and theirs.placements >= least:
+        if mine.waited_s > theirs.waited_s * (1 + settings.harm) + settings.harm_wait_s:
+            return f"pods were pending for {mine.waited_s:.1f} s against {theirs.waited_s:.1f} s"
+        per_pod, their_per_pod = mine.evictions / mine.placements, theirs.evictions / theirs.placements
+        if per_pod > their_per_pod + settings.harm:
+            return f"evictions {per_pod:.2f} per pod placed against {their_per_pod:.2f}"
+    hot, before = window.hot, window.hot_before
+    if hot is not None and before is not None and mine.placements and hot > before + settings.harm:
+        return f"{hot:.0%} of the measured nodes run hot against {before:.0%} before it placed pods"
     return ""

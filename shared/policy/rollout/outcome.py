@@ -1,13 +1,13 @@
 """What a choice is worth, so that two policies can be compared on the same decision without acting on both.
 
-A *goal* gives each feasible node a cost: what the cluster would look like with the pod there. The *value* of a choice
-is where it lies between the worst and the best feasible node: 1 the best, 0 the worst. So a window's mean value has one
-meaning in any cluster, and does not drown in what the choice cannot change. Sampled decisions where the goal tells no
-node from another say nothing and are left out.
+A *goal* gives each feasible node a cost (``costs.py``): what the cluster would look like with the pod there. The
+*value* of a choice is where it lies between the worst and the best feasible node: 1 the best, 0 the worst. So a
+window's mean value has one meaning in any cluster, and does not drown in what the choice cannot change. Sampled
+decisions where the goal tells no node from another say nothing and are left out.
 
-Both policies are measured by the same goal, whatever either was made for: ``neutral``, and beside it the one that the
-operator names. ``neutral`` adds the two ways in which a placement may harm what comes later, both as shares of the
-cluster, so both of the order of one pod's share of it:
+Both policies are measured by the same goal: the operator's, else the one that the candidate is for (``goal_of`` in
+``policy/registry.py``), else ``neutral``; and by ``neutral`` beside it. ``neutral`` adds the two ways in which a
+placement may harm what comes later, both as shares of the cluster, so both of the order of one pod's share of it:
 
     neutral = imbalance of the nodes with the pod there (``balance``) + room that the pod takes (``policy.room``)
 
@@ -17,48 +17,70 @@ Counterfactual: it looks one placement ahead on what is requested, not at usage 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shared.errors import ConfigError
 from shared.model.constraints import PodClass
-from shared.model.resources import CPU, MEMORY
+from shared.policy.rewards.expression import RewardInvalid
+from shared.policy.rollout import costs
+from shared.policy.rollout.costs import Costs
+from shared.policy.rollout.expression_goal import PREFIX, ExpressionGoal
 from shared.policy.rollout.room import Room
-from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, IntArray, NodeTable
+from shared.scheduling.state.node_table import IntArray, NodeTable
 
-Costs = NDArray[np.float64]
 Goal = Callable[[NodeTable, PodClass, IntArray, Room], Costs]
 """(table, class, feasible rows, room) to the cost of each row, lower is better."""
 
 NEUTRAL = "neutral"
+CARD = "card"
+"""In settings: the goal that the candidate is for."""
 
 INDIFFERENT = 1e-9
 """Costs closer together than this count as equal."""
 
-
-def balance(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
-    """Imbalance after the placement: population s.d. over all nodes of the mean requested share of cpu and memory."""
-    live = table.live_rows()
-    load = _load(table, live)
-    count, total, squares = len(live), load.sum(), np.square(load).sum()
-    before, added = _load(table, rows), _added(table, pod_class, rows)
-    mean = (total + added) / count
-    variance = (squares + 2 * before * added + np.square(added)) / count - np.square(mean)
-    return np.asarray(np.sqrt(np.maximum(variance, 0.0)), np.float64)
-
-
-def packing(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
-    """Room left on the node after the placement: few, full nodes leave others free for large pods, or to be off."""
-    return np.asarray(1.0 - _load(table, rows) - _added(table, pod_class, rows), np.float64)
-
-
 GOALS: Mapping[str, Goal] = {
-    NEUTRAL: lambda table, pod_class, rows, room: balance(table, pod_class, rows) + room.taken(table, pod_class, rows),
-    "balance": lambda table, pod_class, rows, _: balance(table, pod_class, rows),
-    "packing": lambda table, pod_class, rows, _: packing(table, pod_class, rows),
+    NEUTRAL: lambda table, pod_class, rows, room: (
+        costs.balance(table, pod_class, rows) + room.taken(table, pod_class, rows)
+    ),
+    "balance": lambda table, pod_class, rows, _: costs.balance(table, pod_class, rows),
+    "gpus": lambda table, pod_class, rows, room: room.gpus_taken(table, pod_class, rows),
+    "joules": lambda table, pod_class, rows, _: costs.watts(table, pod_class, rows),
+    "latency": lambda table, pod_class, rows, _: costs.latency(table, pod_class, rows),
+    "nodes": lambda table, pod_class, rows, _: costs.nodes(table, pod_class, rows),
+    "packing": lambda table, pod_class, rows, _: costs.packing(table, pod_class, rows),
     "room": lambda table, pod_class, rows, room: room.taken(table, pod_class, rows),
 }
-"""By the name that an operator gives. None belongs to a policy: nobody is measured by a scale of its own."""
+"""By the name that a card, or an operator, gives."""
+
+
+class GoalUnknown(ConfigError):
+    """There is no such goal, or an expression that a roll-out cannot work out. The message names the remedy."""
+
+    code = "goal_unknown"
+
+
+@lru_cache(maxsize=64)
+def goal_named(name: str) -> Goal:
+    """The goal of that name, or the expression after ``reward:``. Raises ``GoalUnknown``."""
+    if name in GOALS:
+        return GOALS[name]
+    if name.startswith(PREFIX):
+        try:
+            return ExpressionGoal(name.removeprefix(PREFIX))
+        except RewardInvalid as error:
+            raise GoalUnknown(f"{error}; or compare by another one with --goal") from None
+    raise GoalUnknown(f"goal: {name!r} is not known; choose one of {', '.join(GOALS)}, or {PREFIX} EXPRESSION")
+
+
+def known_goal(name: str) -> bool:
+    """Whether there is such a goal."""
+    try:
+        goal_named(name)
+    except GoalUnknown:
+        return False
+    return True
 
 
 def values(costs: Costs) -> Costs | None:
@@ -69,18 +91,3 @@ def values(costs: Costs) -> Costs | None:
     if not worst - best > INDIFFERENT:
         return None
     return np.asarray((worst - costs) / (worst - best), np.float64)
-
-
-def _load(table: NodeTable, rows: IntArray) -> Costs:
-    """Mean requested share of cpu and memory, float64 [rows]."""
-    columns = [CPU_COLUMN, MEMORY_COLUMN]
-    there = np.maximum(table.allocatable[columns][:, rows], 1)
-    return np.asarray((table.requested[columns][:, rows] / there).mean(axis=0), np.float64)
-
-
-def _added(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
-    requests = dict(pod_class.requests)
-    columns = [CPU_COLUMN, MEMORY_COLUMN]
-    wanted = np.array([[requests.get(CPU, 0)], [requests.get(MEMORY, 0)]], np.float64)
-    there = np.maximum(table.allocatable[columns][:, rows], 1)
-    return np.asarray((wanted / there).mean(axis=0), np.float64)

@@ -16,7 +16,8 @@ Rules, checked by the tests:
 R1 The active policy changes only to the candidate at 100 %, to the previous one, or by an operator.
 R2 What was withdrawn decides for no pod any more: no candidate, 0 %.
 R3 Windows count for one (candidate, stage, percent, goal, rehearsals' word) only; a new leader starts at none.
-R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid and candidate alone.
+R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid (of a pod group: its
+   key) and candidate alone.
 R5 Unless the promotion is ``auto``, no window takes a candidate any further.
 
 No I/O, no clock, and no KPI is read here: whoever holds it closes windows (``now`` is theirs).
@@ -31,11 +32,11 @@ from enum import StrEnum
 
 import msgspec
 
-from shared.errors import ConfigError
+from shared.errors import ConfigError, TooFewWindows
 from shared.policy.guard import Failure
 from shared.policy.observation import Policy
 from shared.policy.rollout.judging import STEPS, Promotion, RolloutSettings, Verdict, Window, judge
-from shared.policy.rollout.outcome import GOALS, NEUTRAL
+from shared.policy.rollout.outcome import CARD, NEUTRAL, known_goal
 from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 
 BUILT_IN = PolicyRef("kube-default", 1)
@@ -76,8 +77,9 @@ def first_pointer(active: PolicyRef, *, number: int = 0) -> PolicyPointer:
     return PolicyPointer(active=active, number=number)
 
 
-def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str) -> Change:
-    """A new candidate, in place of one that has not come beyond shadow. ``ConfigError``: one is in the canary."""
+def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str, made_for: str = "") -> Change:
+    """A new candidate, in place of one that has not come beyond shadow; ``made_for``: the goal that it is for.
+    ``ConfigError``: one is in the canary."""
     if pointer.stage == Stage.CANARY and pointer.candidate is not None:
         raise ConfigError(
             f"policy: {pointer.candidate.title} is in the canary; wait until it is active, or roll it back first"
@@ -85,12 +87,16 @@ def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str) -> Change:
     if ref == pointer.active:
         raise ConfigError(f"policy: {ref.title} with these weights is active already; publish another version")
     return _change(
-        pointer, f"{ref.title} published", by, candidate=ref, stage=Stage.CANDIDATE, percent=0, promotion="", goal=""
-    )
+        pointer, f"{ref.title} published", by, candidate=ref, stage=Stage.CANDIDATE, percent=0, promotion="", goal="",
+        made_for=made_for,
+    )  # fmt: skip
 
 
-def to_stage(pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str, by: str) -> Change:
-    """Move the candidate. ``ConfigError``: there is none, or the percentage does not belong to the stage."""
+def to_stage(
+    pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str, by: str, forced: bool = False
+) -> Change:
+    """Move the candidate; ``forced``: without the windows that would speak for it. ``ConfigError``: there is none, or
+    the percentage does not belong to the stage."""
     if pointer.candidate is None:
         raise ConfigError("policy: there is no candidate; publish or activate one first")
     if (stage is Stage.CANARY) != (1 <= percent <= 100) or (stage is not Stage.CANARY and percent):
@@ -98,9 +104,9 @@ def to_stage(pointer: PolicyPointer, stage: Stage, percent: int, *, reason: str,
     if stage is Stage.ACTIVE:
         return _change(
             pointer, reason, by, active=pointer.candidate, previous=pointer.active, candidate=None, stage=stage,
-            percent=0,
+            percent=0, forced=forced,
         )  # fmt: skip
-    return _change(pointer, reason, by, stage=stage, percent=percent)
+    return _change(pointer, reason, by, stage=stage, percent=percent, forced=forced)
 
 
 def next_step(pointer: PolicyPointer, percents: Sequence[int] = STEPS) -> tuple[Stage, int] | None:
@@ -114,10 +120,14 @@ def next_step(pointer: PolicyPointer, percents: Sequence[int] = STEPS) -> tuple[
 
 
 def promote(
-    pointer: PolicyPointer, *, to: Stage | None = None, percent: int | None = None, reason: str, by: str
-) -> Change:
+    pointer: PolicyPointer, *, to: Stage | None = None, percent: int | None = None, reason: str, by: str,
+    lacking: str = "", force: bool = False,
+) -> Change:  # fmt: skip
     """Take the candidate further: one step, or at once to the stage ``to``; ``percent``: the share of a canary, by
-    default the next step's. ``ConfigError``: there is no candidate, or that is no step forward."""
+    default the next step's. ``lacking``: what it lacks of windows that speak for it; then it is refused, or, with
+    ``force``, recorded as forced. To shadow, where windows begin, it needs none.
+
+    ``ConfigError``: there is no candidate, or that is no step forward; ``TooFewWindows``."""
     step = next_step(pointer)
     if step is None or pointer.candidate is None:
         raise ConfigError("policy: there is no candidate to promote; activate one first")
@@ -134,7 +144,10 @@ def promote(
                 f"policy: {pointer.candidate.title} is in the canary at {pointer.percent} % already; promote it to "
                 "active or to a larger percent, or activate it with a smaller one to go back"
             )
-    return to_stage(pointer, stage, share, reason=reason, by=by)
+    unproven = bool(lacking) and stage is not Stage.SHADOW
+    if unproven and not force:
+        raise TooFewWindows(lacking)
+    return to_stage(pointer, stage, share, reason=reason, by=by, forced=unproven)
 
 
 def promotion_of(pointer: PolicyPointer, settings: RolloutSettings) -> Promotion:
@@ -143,9 +156,10 @@ def promotion_of(pointer: PolicyPointer, settings: RolloutSettings) -> Promotion
 
 
 def deciding_goal(pointer: PolicyPointer, settings: RolloutSettings) -> str:
-    """The goal by which this candidate's windows are judged: the operator's, else the neutral one."""
-    goal = pointer.goal or settings.goal
-    return goal if goal in GOALS else NEUTRAL
+    """The goal by which this candidate's windows are judged: the operator's, else that of the settings, which is what
+    the candidate is for unless they name another, else the neutral one."""
+    goal = pointer.goal or (pointer.made_for if settings.goal == CARD else settings.goal)
+    return goal if known_goal(goal) else NEUTRAL
 
 
 def roll_back(pointer: PolicyPointer, *, reason: str, by: str) -> Change:
@@ -177,7 +191,7 @@ def heed(policy: Policy | None, ref: PolicyRef, pointer: PolicyPointer) -> None:
 
 
 def in_canary(uid: str, pointer: PolicyPointer) -> bool:
-    """Whether the candidate decides for this pod (R4)."""
+    """Whether the candidate decides for this pod, or for the pod group of this key (R4)."""
     if pointer.stage != Stage.CANARY or pointer.candidate is None:
         return False
     salt = pointer.candidate.sha256 or pointer.candidate.title
@@ -203,6 +217,14 @@ class Rollout:
         before, self.pointer = self.pointer, pointer
         if step_of(before) != step_of(pointer):
             self.forget()
+
+    def lacking(self) -> str:
+        """What the candidate lacks of windows that speak for its next step; "" for nothing."""
+        needed, candidate = self.settings.good_windows, self.pointer.candidate
+        if candidate is None or self.good >= needed:
+            return ""
+        worse = f", the last one {self.last[0]}: {self.last[1]}" if self.last[1] else ""
+        return f"{candidate.title} has {self.good} of {needed} good windows in a row at this step{worse}"
 
     def windows_wanted(self) -> bool:
         """Whether there is anything to compare."""
@@ -253,12 +275,12 @@ class Rollout:
 
     def forget(self) -> None:
         """Count windows from none (R3)."""
-        self.good, self.bad, self.reasons = 0, 0, []
+        self.good, self.bad, self.reasons, self.last = 0, 0, [], (Verdict.GOOD, "")
 
 
 def step_of(pointer: PolicyPointer) -> tuple[object, ...]:
     """What a row of windows is counted for (R3)."""
-    return pointer.candidate, pointer.stage, pointer.percent, pointer.goal, pointer.rehearsed
+    return pointer.candidate, pointer.stage, pointer.percent, pointer.goal, pointer.made_for, pointer.rehearsed
 
 
 def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
@@ -273,9 +295,10 @@ def _dethrone(pointer: PolicyPointer, reason: str, by: str) -> Change:
 
 
 def _change(pointer: PolicyPointer, reason: str, by: str, **fields: object) -> Change:
+    fields = {"forced": False, **fields}
     after = msgspec.structs.replace(pointer, number=pointer.number + 1, reason=reason, by=by, **fields)
     if after.candidate is None:
-        after = msgspec.structs.replace(after, promotion="", goal="")
+        after = msgspec.structs.replace(after, promotion="", goal="", made_for="")
     named = [ref.sha256 for ref in (after.active, after.candidate) if ref is not None]
     after = msgspec.structs.replace(after, rehearsed=tuple(one for one in after.rehearsed if one.sha256 in named))
     return Change(pointer, after)

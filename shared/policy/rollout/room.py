@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,21 @@ class Room:
 
     def __init__(self, table: NodeTable, typical: Typical) -> None:
         self._pods = _scaled(table, typical)
+        self.typical = typical
+        self._table = table
+
+    @cached_property
+    def _gpus(self) -> Room:
+        """Of the typical pods that ask for GPUs."""
+        asking = [(requests, share) for requests, share in self.typical if dict(requests).get(GPU_MILLI)]
+        total = sum(share for _, share in asking)
+        return Room(self._table, [(requests, share / total) for requests, share in asking])
+
+    def gpus_taken(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Floats:
+        """The same of the typical pods that ask for GPUs alone: what it makes of GPUs that they could use."""
+        if not self._gpus.typical and not dict(pod_class.requests).get(GPU_MILLI):
+            return np.zeros(len(rows))
+        return self._gpus.taken(table, pod_class, rows)
 
     def taken(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Floats:
         """float64 ``[rows]``: the part of the room that the pod would take on each row, all of which must have room."""

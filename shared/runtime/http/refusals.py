@@ -61,6 +61,9 @@ CODES: dict[str, Code] = {
         Code("method_not_allowed", 405, "the route takes another method", "the header Allow names it"),
         Code("body_timeout", 408, "the body came too slowly", "look at the network; had no effect"),
         Code("conflict", 409, "something else is the case than the caller thought", "read again, then decide again"),
+        Code(
+            "too_few_windows", 409, "too few windows speak for the candidate's next step", "wait for them, or force it"
+        ),
         Code("stale_term", 409, "the sender leads no more, or never did", "look in etcd who leads"),
         Code("other_policy", 409, "the learner trains another policy", "follow the policy pointer"),
         Code("kube_rejected", 409, "the API server refused: had no effect", "the message has its reason"),

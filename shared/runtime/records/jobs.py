@@ -13,7 +13,7 @@ from contextlib import aclosing
 import msgspec
 from msgspec.structs import replace
 
-from shared.errors import ConfigError, Conflict, InvalidValue
+from shared.errors import ConfigError, Conflict, InvalidValue, TooFewWindows
 from shared.jobs.online.stages import NEXT, Rollout, Stage, same_step
 from shared.jobs.registry import entry_of
 from shared.ports import Compare, CreateRevisionIs, KeyValue, ModRevisionIs, Put, Store
@@ -69,22 +69,26 @@ def set_candidate(held: Rollout, name: str, *, now: str, by: str, reason: str) -
 
 
 def promoted(held: Rollout, *, percent: int, force: bool, now: str, by: str, reason: str) -> Rollout:
-    """The next stage. Refused: ``Conflict`` where there is none, or no window of this stage was good."""
+    """The next stage; ``force``: also without a good window, and recorded. Refused: ``Conflict`` where there is none,
+    ``TooFewWindows`` where no window of this stage was good."""
     if held.stage not in NEXT:
         told = f"{held.candidate} is active already" if held.on else "no policy is rolled out; 'set' one"
         raise Conflict(f"stage: {told}")
     if not held.good and not force:
-        raise Conflict(
-            f"stage: no window of {held.candidate} in {held.stage} was good yet (half an hour each); wait, or force it"
+        raise TooFewWindows(
+            f"stage: no window of {held.candidate} in {held.stage} was good yet (half an hour each); wait for one, or "
+            "force it (--force)"
         )
     if not 1 <= percent <= MOST_PERCENT:
         raise InvalidValue(f"percent: {percent} is not from 1 to {MOST_PERCENT}")
-    return replace(held, stage=NEXT[held.stage], percent=percent, good=0, by=by, reason=reason, since=now)
+    return replace(
+        held, stage=NEXT[held.stage], percent=percent, good=0, by=by, reason=reason, since=now, forced=not held.good
+    )
 
 
 def taken_back(held: Rollout, *, now: str, by: str, reason: str) -> Rollout:
     """Only the policy of the settings decides. To say it again changes nothing."""
-    return replace(held, stage=Stage.NONE, good=0, by=by, reason=reason, since=now) if held.on else held
+    return replace(held, stage=Stage.NONE, good=0, by=by, reason=reason, since=now, forced=False) if held.on else held
 
 
 async def change_rollout(

@@ -18,8 +18,9 @@ import msgspec
 
 from shared.errors import ConfigError, Conflict
 from shared.policy.numbering import numbered
-from shared.policy.registry import MixtureInvalid, bytes_of, is_mixture, load_policy, ref_of, reference
+from shared.policy.registry import MixtureInvalid, bytes_of, goal_of, is_mixture, load_policy, ref_of, reference
 from shared.policy.rollout import rollout
+from shared.policy.rollout.outcome import GoalUnknown
 from shared.policy.rollout.rollout import BUILT_IN, Change, Stage, first_pointer, publish, roll_back, to_stage
 from shared.policy.weights import decode, digest, shipped, shipped_bytes, shipped_names
 from shared.ports import Store
@@ -59,6 +60,7 @@ async def activate(
     goal: str = "",
     weights: tuple[PolicyRef, bytes] | None = None,
     new_mesh: bool = False,
+    lacking: str = "windows were not looked at",
     say: Callable[[str], None] = lambda _: None,
 ) -> PolicyPointer:
     """Let the policy ``name`` (NAME, NAME@VERSION or a digest) decide; the pointer afterwards.
@@ -66,7 +68,9 @@ async def activate(
     ``percent``: of a canary, None for all; ``promotion``, ``goal``: of the candidate, "" for what holds for it or is
     set; ``weights``: from a file (``from_bytes``), None: published or shipped;
     ``say`` is told when they are numbered on, since others have their title. Weights and pointer are one transaction.
-    ``new_mesh``: nobody has led yet; what decides beside a candidate is ``kube-default``.
+    ``new_mesh``: nobody has led yet; what decides beside a candidate is ``kube-default``. ``lacking``: of the candidate
+    that there is, as in ``promote``; who takes it further without is recorded as having forced it, and so is who lets a
+    policy decide at once.
     Refused: ``PolicyUnknown``; ``ConfigError`` for what the rollout does not allow now; ``Conflict`` before the leader
     has written the mesh's own policy. Unknown: ``StoreUnknown``.
     """
@@ -86,13 +90,18 @@ async def activate(
         if ref == before.active and before.candidate is None:
             kept = data is None or await get_weights(store, keys, ref.sha256) is not None
             return (None if pointer is not None and kept else _joined(before, Change(before, before))), data
+        made_for = "" if stage is Stage.ACTIVE else await _made_for(store, keys, ref, data, instead=goal)
         step = publish(before, ref, by=by) if before.candidate != ref else None
         share = (percent or 100) if stage is Stage.CANARY else 0
         told = reason or f"{ref.title} activated by hand"
-        moved = to_stage(step.after if step else before, stage, share, reason=told, by=by)
+        further = step is None and (stage is Stage.CANARY and share > before.percent)
+        unproven = stage is Stage.ACTIVE or further
+        forced = unproven and (step is not None or bool(lacking))
+        moved = to_stage(step.after if step else before, stage, share, reason=told, by=by, forced=forced)
         after = msgspec.structs.replace(
-            moved.after, promotion=promotion or moved.after.promotion, goal=goal or moved.after.goal
-        )
+            moved.after, promotion=promotion or moved.after.promotion, goal=goal or moved.after.goal,
+            made_for=made_for,
+        )  # fmt: skip
         return _joined(before, Change(before, after)), data
 
     return await _swap(store, keys, change)
@@ -109,13 +118,17 @@ async def promote(
     reason: str = "",
     number: int | None = None,
     lately_s: float = LATELY_S,
+    lacking: str = "",
+    force: bool = False,
 ) -> PolicyPointer:
     """Take the candidate, which ``name`` names, further (``rollout.promote``); the pointer afterwards.
 
+    ``lacking``: what it lacks of windows that speak for it, by whoever counts them; ``force``: take it further all the
+    same, and record it as forced.
     ``number``: of the pointer that it is to be taken from, None for whatever it is now. Somebody else's step in the
     last ``lately_s`` counts as one that the caller has not seen. Refused: ``ConfigError`` for another candidate or no
-    step forward; ``Conflict`` when somebody else was quicker: what would be the next step now is not what was asked
-    for. Unknown: ``StoreUnknown``.
+    step forward; ``TooFewWindows``; ``Conflict`` when somebody else was quicker: what would be the next step now is
+    not what was asked for. Unknown: ``StoreUnknown``.
     """
     stored = await read_pointer(store, keys)
     pointer = stored.pointer
@@ -129,7 +142,7 @@ async def promote(
     if await _stepped_lately(store, keys, pointer, by=by, lately_s=lately_s):
         raise Conflict(_overtaken(pointer))
     told = reason or "promoted by hand"
-    change = rollout.promote(pointer, to=to, percent=percent, reason=told, by=by)
+    change = rollout.promote(pointer, to=to, percent=percent, reason=told, by=by, lacking=lacking, force=force)
     if await write_change(store, keys, change, stored.mod_revision):
         return change.after
     now = (await read_pointer(store, keys)).pointer
@@ -228,10 +241,9 @@ def from_bytes(name: str, data: bytes, *, source: str) -> tuple[PolicyRef, bytes
 async def card_of(store: Store, keys: Keys, ref: PolicyRef) -> dict[str, Any]:
     """The card of a policy's weights, checked. ``PolicyUnknown``: they are gone; ``ConfigError``: refused."""
     if not ref.sha256:
-        return {"policy": ref.name, "version": ref.version, "weights": "none: a heuristic"}
-    data = await get_weights(store, keys, ref.sha256)
-    if data is None and ref.name in shipped_names():
-        data = shipped_bytes(ref.name)
+        goal = {"goal": found} if (found := goal_of(ref.name)) else {}
+        return {"policy": ref.name, "version": ref.version, "weights": "none: a heuristic", **goal}
+    data = await _weights_of(store, keys, ref)
     if data is None:
         raise PolicyUnknown(f"policy: the weights of {ref.title} are no longer kept; give them with --weights FILE")
     return await asyncio.to_thread(_checked_card, ref, data)  # a leader has pods to place meanwhile
@@ -248,8 +260,29 @@ async def card_named(store: Store, keys: Keys, name: str) -> tuple[PolicyRef, di
 
 def _checked_card(ref: PolicyRef, data: bytes) -> dict[str, Any]:
     load_policy(ref.name, data=data, sha256=ref.sha256)
-    card: dict[str, Any] = msgspec.to_builtins(decode(data, policy=ref.name, sha256=ref.sha256).card)
-    return {**card, "sha256": ref.sha256, "bytes": len(data)}
+    card = decode(data, policy=ref.name, sha256=ref.sha256).card
+    goal = {"goal": found} if card.goal is msgspec.UNSET and (found := goal_of(ref.name)) else {}
+    told: dict[str, Any] = msgspec.to_builtins(card)
+    return {**told, **goal, "sha256": ref.sha256, "bytes": len(data)}
+
+
+async def _weights_of(store: Store, keys: Keys, ref: PolicyRef) -> bytes | None:
+    """As published, else as shipped."""
+    data = await get_weights(store, keys, ref.sha256)
+    return shipped_bytes(ref.name) if data is None and ref.name in shipped_names() else data
+
+
+async def _made_for(store: Store, keys: Keys, ref: PolicyRef, data: bytes | None, *, instead: str) -> str:
+    """The goal that a candidate's card names; "" for none. Raises ``GoalUnknown`` for one that no roll-out can compare
+    by, unless its operator names one ``instead``."""
+    if ref.sha256 and data is None:
+        data = await _weights_of(store, keys, ref)
+    try:
+        return goal_of(ref.name, decode(data, policy=ref.name).card if data is not None else None)
+    except GoalUnknown:
+        if not instead:
+            raise
+        return ""
 
 
 def _shipped(name: str) -> tuple[PolicyRef, bytes | None]:

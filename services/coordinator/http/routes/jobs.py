@@ -49,7 +49,8 @@ class JobsAnswer(Answer, frozen=True, kw_only=True):
 
 class RolloutAnswer(Answer, frozen=True, kw_only=True):
     """``policy``: of the settings, "" while no jobs service leads. ``stage`` ``none``: nothing is rolled out; the rest
-    is then about the last that was. ``ratio``, ``sd``: the candidate's worth by its teacher's over the last window."""
+    is then about the last that was. ``ratio``, ``sd``: the candidate's worth by its teacher's over the last window.
+    ``forced``: it came to this stage without a good window in the one before."""
 
     policy: str
     stage: str
@@ -61,6 +62,7 @@ class RolloutAnswer(Answer, frozen=True, kw_only=True):
     by: str
     reason: str
     since: str
+    forced: bool = False
 
 
 class SetBody(Schema, frozen=True, kw_only=True):
@@ -111,7 +113,8 @@ async def set_policy(desk: Desk, ask: Ask[Any, SetBody]) -> RolloutAnswer:
 
 
 async def promote_policy(desk: Desk, ask: Ask[Any, PromoteBody]) -> RolloutAnswer:
-    """From shadow to the canary, from there to all jobs. Refused: 409 ``conflict``, no window was good yet."""
+    """From shadow to the canary, from there to all jobs. Refused: 409 ``too_few_windows``, no window was good yet;
+    409 ``conflict``, there is no further stage."""
     body = ask.body
     by, reason = ask.caller.title, body.reason
     held = await change_rollout(
@@ -145,6 +148,7 @@ async def _rollout(desk: Desk, held: Rollout) -> RolloutAnswer:
         by=held.by,
         reason=held.reason,
         since=held.since,
+        forced=held.forced,
     )
 
 
@@ -176,7 +180,7 @@ ROUTES = (
     ),
     row(
         "POST", "/v1/jobs/policy/promote", Role.OPERATOR, "Take the rolled-out policy a stage further", promote_policy,
-        errors=("conflict", "invalid_value"), audit_target=lambda _: "jobs/policy",
+        errors=("too_few_windows", "conflict", "invalid_value"), audit_target=lambda _: "jobs/policy",
     ),
     row(
         "POST", "/v1/jobs/policy/back", Role.OPERATOR, "Let the settings' policy alone decide again", take_back,

@@ -12,6 +12,7 @@ import msgspec
 from services.coordinator.http.desk import Desk
 from services.coordinator.rollout.view import RolloutView
 from shared.policy.registry import MixtureInvalid
+from shared.policy.rollout.outcome import GoalUnknown
 from shared.policy.rollout.rollout import Stage
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
@@ -71,19 +72,21 @@ class Activate(Schema, frozen=True, kw_only=True):
     stage: Literal["shadow", "canary", "active"] = "canary"
     percent: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     promotion: Literal["manual", "auto"] | None = None
-    goal: Literal["neutral", "balance", "packing", "room"] | None = None
+    goal: Literal["neutral", "balance", "gpus", "joules", "latency", "nodes", "packing", "room"] | None = None
     reason: Reason = ""
 
 
 class Promote(Schema, frozen=True, kw_only=True):
     """``name``: the candidate. One step further by default, to the stage ``to``, or to ``percent`` of the pods.
     ``number``: of the pointer that was looked at (compare-and-swap); left out, it is the one that the leader goes by,
-    and somebody else's step in the last 5 s is a conflict."""
+    and somebody else's step in the last 5 s is a conflict. ``force``: also where too few windows speak for it; the
+    history then says so."""
 
     name: PolicyName
     to: Literal["canary", "active"] | None = None
     percent: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     number: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+    force: bool = False
     reason: Reason = ""
 
 
@@ -146,17 +149,20 @@ async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
         pointer = await activate(
             desk.store, desk.keys, body.name, stage=Stage(body.stage), percent=body.percent, by=ask.caller.title,
             reason=body.reason, promotion=body.promotion or "", goal=body.goal or "",
+            lacking=desk.core.evaluation.lacking(),
         )  # fmt: skip
     except PolicyUnknown as error:
         raise Refused(str(error), code="policy_unknown") from error
+    except GoalUnknown as error:
+        raise Refused(str(error), code="invalid_value") from error
     except MixtureInvalid as error:
         raise Refused(str(error), code="mixture_invalid") from error
     return await _obeyed(desk, pointer)
 
 
 async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
-    """Take the candidate a step further. Refused: 422 ``invalid_value``; 409 ``conflict`` where there is no such
-    candidate or no such step, and when somebody else changed the pointer first."""
+    """Take the candidate a step further. Refused: 422 ``invalid_value``; 409 ``too_few_windows``; 409 ``conflict``
+    where there is no such candidate or no such step, and when somebody else changed the pointer first."""
     body = ask.body
     if body.percent is not None and body.to == Stage.ACTIVE.value:
         raise Refused(f"percent: belongs to the stage canary; leave it out with {body.to}", code="invalid_value")
@@ -164,7 +170,7 @@ async def promoted(desk: Desk, ask: Ask[Any, Promote]) -> PointerAnswer:
     pointer = await promote(
         desk.store, desk.keys, body.name, to=Stage(body.to) if body.to is not None else None, percent=body.percent,
         by=ask.caller.title, reason=body.reason, number=body.number if looked else desk.core.variants.number,
-        lately_s=0.0 if looked else LATELY_S,
+        lately_s=0.0 if looked else LATELY_S, lacking=desk.core.evaluation.lacking(body.number), force=body.force,
     )  # fmt: skip
     return await _obeyed(desk, pointer)
 
@@ -201,7 +207,7 @@ ROUTES = (
     ),
     row(
         "POST", "/v1/policies/promote", Role.OPERATOR, "Take the candidate a step further", promoted,
-        errors=("conflict", "invalid_value"),
+        errors=("too_few_windows", "conflict", "invalid_value"),
     ),
     row(
         "POST", "/v1/policies/rollback", Role.OPERATOR,

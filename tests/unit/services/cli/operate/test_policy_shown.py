@@ -90,3 +90,22 @@ def test_who_places_in_a_policys_stead_is_shown_with_the_reason(capsys: pytest.C
     with AdminServer({**ANSWERS, "GET /v1/policies": {"pointer": {**POINTER, "rehearsed": [said]}}}) as server:
         assert run(["policy", "show", "--server", server.url]) == 0
     assert "rehearsed  fgd places for frag@2: since it wins" in capsys.readouterr().out.splitlines()
+
+
+def test_what_can_be_sampled_and_why_a_window_is_empty_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "in 3 of 3 cycles the goal told no node from another"
+    sampling = {"offered": 50, "choosing": 46, "share": 0.92, "lost": {"indifferent": 3}, "why": why}
+    with AdminServer({**ANSWERS, "GET /v1/policies": {"pointer": POINTER, "comparison": {"sampling": sampling}}}) as at:
+        assert run(["policy", "show", "--server", at.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "sampled    92 % of the pods can be: several nodes were open to 46 of 50 offered lately" in lines
+    assert f"           the window lacks samples: {why}" in lines
+
+
+def test_a_forced_change_is_shown_as_forced(capsys: pytest.CaptureFixture[str]) -> None:
+    forced = {**POINTER, "forced": True}
+    answers = {"GET /v1/policies": {"pointer": forced}, "GET /v1/policies/history": {"items": [{"pointer": forced}]}}
+    with AdminServer({**ANSWERS, **answers}) as server:
+        assert run(["policy", "show", "--server", server.url]) == 0
+    out = capsys.readouterr().out
+    assert out.count("try it (by ann, forced: without the windows asked for)") == 2

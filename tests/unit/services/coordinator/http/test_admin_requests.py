@@ -126,7 +126,10 @@ async def test_a_refusal_is_one_line_for_people(world: ApiWorld) -> None:
             "at `$.state`; it is one of cordoned, drained, not_ready, pressure, ready, unowned",
         ),
         ("PUT", "/v1/log-level", {"level": "loud"}, "debug, error, info, warning"),
-        ("POST", "/v1/policies/activate", {"name": "fgd", "goal": "x"}, "balance, neutral, packing, room"),
+        (
+            "POST", "/v1/policies/activate", {"name": "fgd", "goal": "x"},
+            "balance, gpus, joules, latency, neutral, nodes, packing, room",
+        ),
     ],
 )  # fmt: skip
 async def test_a_value_that_is_none_of_the_choices_is_told_the_choices(

@@ -12,9 +12,12 @@ import pytest
 
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import RUNTIME_SETTINGS
-from shared.policy.rollout.outcome import GOALS
-from shared.runtime.records.policies import read_history
-from shared.wire.records import PolicyWindow
+from shared.policy.rollout.outcome import CARD, GOALS, GoalUnknown
+from shared.policy.rollout.rollout import Stage
+from shared.policy.weights import WeightsFile, digest, encode, shipped
+from shared.runtime.records.policies import read_history, read_pointer
+from shared.runtime.records.policy_changes import activate as change
+from shared.wire.records import PolicyRef, PolicyWindow
 from tests.unit.services.coordinator.http.api_world import KEYS, Answered, ApiWorld, api_world
 
 
@@ -24,7 +27,7 @@ async def world(tmp_path: Path) -> AsyncIterator[ApiWorld]:
         yield opened
 
 
-async def activate(world: ApiWorld, **more: str) -> Answered:
+async def activate(world: ApiWorld, **more: object) -> Answered:
     body = {"name": "least-allocated", "stage": "shadow", **more}
     answered = await world.ask("POST", "/v1/policies/activate", json=body)
     assert answered.status == 200, answered.text
@@ -32,7 +35,47 @@ async def activate(world: ApiWorld, **more: str) -> Answered:
 
 
 async def promote(world: ApiWorld, role: str = "admin", **body: object) -> Answered:
-    return await world.ask("POST", "/v1/policies/promote", role, json={"name": "least-allocated", **body})
+    """By force, but where ``force`` says otherwise."""
+    body = {"name": "least-allocated", "force": True, **body}
+    return await world.ask("POST", "/v1/policies/promote", role, json=body)
+
+
+async def test_without_enough_good_windows_a_step_is_refused_and_a_forced_one_is_recorded(world: ApiWorld) -> None:
+    await activate(world)
+    for to in ({}, {"to": "active"}, {"percent": 10}):
+        early = await promote(world, force=False, **to)
+        assert (early.status, early.code) == (409, "too_few_windows")
+        assert early.json["message"] == (
+            "policy: least-allocated@1 has 0 of 3 good windows in a row at this step; no pod was offered since the "
+            "window opened; wait for them ('conclave policy show'), or force it (--force)"
+        )
+    forced = (await promote(world)).json["pointer"]
+    assert (forced["percent"], forced["forced"]) == (1, True)
+    assert [one.pointer.forced for one in await read_history(world.store, KEYS)][-2:] == [False, True]
+    assert (await promote(world, force=False)).code == "too_few_windows"  # each step needs windows of its own
+    assert (await world.ask("POST", "/v1/policies/rollback", json={})).json["pointer"]["forced"] is False
+
+
+async def test_with_enough_good_windows_nothing_is_forced(world: ApiWorld) -> None:
+    await activate(world)
+    core = world.admin.core
+    assert core is not None
+    await world.until(lambda: core.variants.has_candidate)
+    rollout = core.evaluation._rollout
+    assert rollout is not None
+    rollout.good = 3
+    for force in (False, True):
+        after = (await promote(world, force=force)).json["pointer"]
+        assert after["forced"] is False
+        rollout.good = 3
+
+
+async def test_who_activates_past_the_windows_is_recorded_too(world: ApiWorld) -> None:
+    first = (await activate(world, stage="canary")).json["pointer"]
+    assert (first["percent"], first["forced"]) == (100, False)  # where it begins is no step
+    assert (await activate(world)).json["pointer"]["forced"] is False  # back to shadow
+    assert (await activate(world, stage="canary")).json["pointer"]["forced"] is True
+    assert (await activate(world, stage="active")).json["pointer"]["forced"] is True
 
 
 @pytest.mark.parametrize("roles", [("admin", "operator"), ("admin", "admin")])
@@ -75,13 +118,40 @@ async def test_who_looked_before_somebody_elses_change_is_refused(world: ApiWorl
 
 def test_settings_and_requests_know_the_goals_that_there_are() -> None:
     choices = RUNTIME_SETTINGS.settings["rollout_goal"].choices
-    assert set(choices) == set(GOALS)
+    assert set(choices) == {*GOALS, CARD}
     schema = next(route for route in ROUTES if route.path == "/v1/policies/activate").body
     assert schema is not None
     for goal in GOALS:
         msgspec.convert({"name": "fgd", "goal": goal}, schema)
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"name": "fgd", "goal": "frag"}, schema)
+
+
+async def test_a_candidate_is_compared_by_what_it_is_for_unless_somebody_says_otherwise(world: ApiWorld) -> None:
+    core = world.admin.core
+    assert core is not None
+    for more, goal in (({}, "nodes"), ({"goal": "room"}, "room")):
+        pointer = (await activate(world, name="ee", **more)).json["pointer"]
+        assert pointer["made_for"] == "nodes"
+        await world.until(lambda number=pointer["number"]: core.variants.number >= number)
+        assert (await world.ask("GET", "/v1/policies", "viewer")).json["comparison"]["goal"] == goal
+    card = (await world.ask("GET", "/v1/policies/ee@1/card", "viewer")).json["card"]
+    assert card["goal"] == "nodes"
+
+
+async def test_weights_that_name_an_unknown_goal_are_refused_unless_the_operator_names_one(world: ApiWorld) -> None:
+    file = shipped("ee")
+    card = msgspec.structs.replace(file.card, version=7, goal="reward: -price * nodes_used")
+    data = encode(WeightsFile(file.arrays, card))
+    given = PolicyRef("ee", 7, digest(data)), data
+    how = {"stage": Stage.SHADOW, "percent": None, "by": "olga", "weights": given}
+    with pytest.raises(GoalUnknown, match=r"goal, column 2: there is no feature 'price'.* or compare by another one"):
+        await change(world.store, KEYS, "ee", **how)
+    assert (await read_pointer(world.store, KEYS)).pointer.candidate is None
+    assert (await change(world.store, KEYS, "ee", goal="nodes", **how)).goal == "nodes"
+    refused = await world.ask("POST", "/v1/policies/activate", json={"name": "ee@7", "stage": "shadow"})
+    assert (refused.status, refused.code) == (422, "invalid_value")
+    assert "\n" not in refused.json["message"]
 
 
 async def test_only_the_candidate_is_promoted(world: ApiWorld) -> None:

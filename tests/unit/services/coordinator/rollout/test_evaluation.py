@@ -145,11 +145,11 @@ def test_in_the_canary_each_pod_is_placed_by_its_own_policy():
 def test_a_good_candidate_becomes_active_by_itself():
     scene = Rolled()
     scene.shadow()
-    scene.pods_come(100)
+    scene.pods_come(160)
     assert (scene.pointer.active, scene.pointer.previous, scene.pointer.candidate) == (NEW, OLD, None)
     steps = [(w.change.after.stage, w.change.after.percent) for w in scene.of(WritePointer)]
     assert steps == [("canary", 1), ("canary", 10), ("canary", 50), ("canary", 100), ("active", 0)]
-    assert len(scene.bindings) == 100
+    assert len(scene.bindings) == 160
 
 
 @pytest.mark.parametrize("percent", [0, 50, 100])

@@ -20,6 +20,8 @@ from shared.wire.messages import (
     Outcome,
     Placement,
     PlacementResult,
+    Plan,
+    PlanResult,
 )
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
@@ -73,11 +75,15 @@ def test_a_refused_placement_counts_against_the_policy_that_chose_it():
     def placed(policy: str, version: int) -> Placement:
         return Placement(1, "u", "ns", "p", "1", "n0", [], policy, version, 0, 0)
 
-    conflict = [PlacementResult(1, Outcome.CONFLICT)]
-    scene.core.evaluation.answered([placed("kube-default", 1)], conflict)
+    conflict = PlanResult(VERSION, 1, 1, 7, 1, [PlacementResult(1, Outcome.CONFLICT)])
+
+    def answered(policy: str, version: int) -> None:
+        scene.core.evaluation.answered(Plan(VERSION, 1, 0, 7, 1, [placed(policy, version)]), conflict)
+
+    answered("kube-default", 1)
     assert scene.core.evaluation._open.candidate.kpi(0.0).rejected == 0
     assert scene.core.evaluation._open.active.kpi(0.0).rejected == 1
-    scene.core.evaluation.answered([placed("learned", 2)], conflict)
+    answered("learned", 2)
     assert scene.core.evaluation._open.candidate.kpi(0.0).rejected == 1
 
 

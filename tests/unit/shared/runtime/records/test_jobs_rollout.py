@@ -8,7 +8,7 @@ import datetime as dt
 import pytest
 from msgspec.structs import replace
 
-from shared.errors import Conflict, InvalidValue
+from shared.errors import Conflict, InvalidValue, TooFewWindows
 from shared.jobs.online.stages import Rollout, Stage
 from shared.ports import Put
 from shared.runtime.records.jobs import (
@@ -65,8 +65,13 @@ def test_a_step_that_cannot_be_is_refused(held: Rollout, more: dict[str, object]
         promote(held, **more)
 
 
-def test_it_may_be_forced():
-    assert promote(SHADOW, force=True).stage is Stage.CANARY
+def test_it_may_be_forced_and_that_is_recorded():
+    with pytest.raises(TooFewWindows):
+        promote(SHADOW)
+    forced = promote(SHADOW, force=True)
+    assert (forced.stage, forced.forced) == (Stage.CANARY, True)
+    assert promote(replace(forced, good=1), force=True).forced is False
+    assert taken_back(forced, now="3", by="anna", reason="enough").forced is False
 
 
 def test_only_a_known_policy_is_set_and_one_at_a_time():

@@ -1,0 +1,76 @@
+"""What a placement costs on each node by one aim: float64 ``[rows]``, lower is better. Pure.
+
+Each looks at the cluster as it would be with the pod there, on what is requested (latency: on what is measured).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.model.constraints import PodClass
+from shared.model.resources import CPU, MEMORY
+from shared.policy.power import WATTS_CORES, watts_at
+from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
+
+Costs = NDArray[np.float64]
+
+
+def balance(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
+    """Imbalance after the placement: population s.d. over all nodes of the mean requested share of cpu and memory."""
+    live = table.live_rows()
+    load = load_of(table, live)
+    count, total, squares = len(live), load.sum(), np.square(load).sum()
+    before, added = load_of(table, rows), added_of(table, pod_class, rows)
+    mean = (total + added) / count
+    variance = (squares + 2 * before * added + np.square(added)) / count - np.square(mean)
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)), np.float64)
+
+
+def packing(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
+    """Room left on the node after the placement: few, full nodes leave others free for large pods, or to be off."""
+    return np.asarray(1.0 - load_of(table, rows) - added_of(table, pod_class, rows), np.float64)
+
+
+def nodes(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
+    """Nodes in use after the placement: 1 where it is the first pod of a node; between others the room that is left
+    there, since pods that fill the fullest nodes let others run empty."""
+    first = table.requested[PODS_COLUMN, rows] == 0
+    return np.asarray(first + np.clip(packing(table, pod_class, rows), 0.0, 1.0), np.float64)
+
+
+def watts(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
+    """Watts that the placement adds, by the cpu requested: joules for each second that the pod runs. A node without
+    pods is off. The curve is one server's (``policy/power.py``), as often as the node has its cores."""
+    there = np.maximum(table.allocatable[CPU_COLUMN, rows], 1)
+    used = np.maximum(table.requested[CPU_COLUMN, rows], 0) / there
+    added = dict(pod_class.requests).get(CPU, 0) / there
+    before = np.where(table.requested[PODS_COLUMN, rows] == 0, 0.0, watts_at(used))
+    return np.asarray((watts_at(used + added) - before) * there / (1000 * WATTS_CORES), np.float64)
+
+
+def latency(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
+    """Limits of the pod that the node breaks: the soft one and the hard one count half each. A latency that is not
+    known keeps none; a pod without limits tells no node from another."""
+    broken = np.zeros(len(rows))
+    there = table.latency_to(pod_class.latency_target, rows)
+    for limit in (pod_class.latency_soft_us, pod_class.latency_hard_us):
+        if limit:
+            broken += 0.5 * ((there < 0) | (there > limit))
+    return broken
+
+
+def load_of(table: NodeTable, rows: IntArray) -> Costs:
+    """Mean requested share of cpu and memory."""
+    columns = [CPU_COLUMN, MEMORY_COLUMN]
+    there = np.maximum(table.allocatable[columns][:, rows], 1)
+    return np.asarray((table.requested[columns][:, rows] / there).mean(axis=0), np.float64)
+
+
+def added_of(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
+    """What the pod adds to that."""
+    requests = dict(pod_class.requests)
+    columns = [CPU_COLUMN, MEMORY_COLUMN]
+    wanted = np.array([[requests.get(CPU, 0)], [requests.get(MEMORY, 0)]], np.float64)
+    there = np.maximum(table.allocatable[columns][:, rows], 1)
+    return np.asarray((wanted / there).mean(axis=0), np.float64)

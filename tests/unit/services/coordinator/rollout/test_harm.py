@@ -1,0 +1,145 @@
+"""What pods bear by a candidate counts whatever its goal: waits, evictions, nodes that run hot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from services.coordinator.core.events import NodeSample, NodesMeasured
+from services.coordinator.core.instructions import KeepWindow
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.rollout.window import running_hot
+from services.coordinator.usage.measured import MeasuredNodes
+from shared.policy.rollout.judging import Kpi, RolloutSettings, Verdict, Window, judge
+from shared.scheduling.state.cache import ClusterCache
+from shared.wire.messages import (
+    VERSION,
+    Eviction,
+    EvictionOutcome,
+    EvictionReason,
+    EvictionResult,
+    Placement,
+    Plan,
+    PlanResult,
+)
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, OLD, Rolled
+
+SETTINGS = RolloutSettings()
+OFF = replace(SETTINGS, harm=float("inf"))
+FINE = Kpi(0.9, placements=20, waited_s=1.0, evictions=1)
+
+
+@pytest.mark.parametrize(
+    ("harmed", "told"),
+    [
+        ({"candidate": replace(FINE, waited_s=8.0)}, "pods were pending for 8.0 s against 1.0 s"),
+        ({"candidate": replace(FINE, evictions=6)}, "evictions 0.30 per pod placed against 0.05"),
+        ({"hot": 0.5, "hot_before": 0.25}, "50% of the measured nodes run hot against 25% before it placed pods"),
+        (
+            {"candidate": replace(FINE, waited_s=8.0), "active": Kpi(0.5), "before": replace(FINE, waited_s=0.5)},
+            "pods were pending for 8.0 s against 0.5 s",
+        ),
+    ],
+    ids=["pending", "evictions", "hot", "for every pod"],
+)
+def test_a_window_with_harm_is_bad_however_well_the_candidate_does_by_its_goal(harmed, told) -> None:
+    window = replace(Window(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **harmed)
+    assert judge(window, SETTINGS) == (Verdict.BAD, told)
+    assert judge(window, OFF)[0] is Verdict.GOOD, "the bound is what sees it, nothing else"
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"candidate": replace(FINE, waited_s=5.0)},  # by chance
+        {"candidate": replace(FINE, placements=9, waited_s=99.0, evictions=9)},  # of too few
+        {"active": Kpi(0.2), "candidate": replace(FINE, waited_s=99.0)},  # there is nothing to compare with
+        {"candidate": replace(FINE, placements=0), "hot": 0.9, "hot_before": 0.1},  # in shadow it places nothing
+        {"hot": 0.9, "hot_before": None},
+        {"hot": 0.3, "hot_before": 0.25},
+    ],
+)
+def test_what_the_candidate_did_not_do_is_no_harm_of_it(harmless) -> None:
+    window = replace(Window(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **harmless)
+    assert judge(window, SETTINGS)[0] is Verdict.GOOD
+
+
+def test_a_node_runs_hot_by_what_is_measured_now_of_cpu_or_memory() -> None:
+    cache, measured = ClusterCache(), MeasuredNodes()
+    for name in ("a", "b", "c", "d"):
+        cache.upsert_node(make_node(name).allocatable(cpu="10", memory="10Gi").node())
+    gib = 1 << 30
+    told = {"a": (9_500, gib), "b": (100, 9.5 * gib), "c": (9_000, 9 * gib), "gone": (9_999, gib)}
+    measured.take([NodeSample(name, 0.0, cpu, int(memory)) for name, (cpu, memory) in told.items()], 100.0)
+    assert running_hot(measured.nodes, cache.table, 3) == pytest.approx(2 / 3)
+    assert running_hot(measured.nodes, cache.table, 4) is None, "of too few nodes a share says nothing"
+
+
+class Harmed(Rolled):
+    """A good candidate in the canary at half of the pods, on 12 nodes that are measured."""
+
+    def __init__(self, rollout: RolloutSettings = BY_HAND.rollout) -> None:
+        super().__init__(settings=CoreSettings(rollout=rollout), nodes=12)
+        self.hot(2)
+        self.shadow()
+        self.pods_come(10)
+        self.canary(50)
+
+    def hot(self, many: int) -> None:
+        samples = [NodeSample(f"n{at}", 0.0, 95_000 if at < many else 1_000, 1 << 30) for at in range(12)]
+        self.inbox.append(NodesMeasured(tuple(samples)))
+        self.run()
+
+    def windows(self):
+        return [kept.window for kept in self.of(KeepWindow) if kept.window.stage == "canary"]
+
+
+def test_a_candidate_under_which_nodes_run_hot_is_withdrawn() -> None:
+    scene = Harmed(replace(BY_HAND.rollout, min_samples=3))
+    scene.hot(7)
+    scene.pods_come(40)
+    assert (scene.pointer.active, scene.pointer.candidate) == (OLD, None)
+    assert "58% of the measured nodes run hot against 17% before it placed pods" in scene.pointer.reason
+    assert scene.windows()[0].conduct.hot == pytest.approx(7 / 12)
+
+
+def test_nodes_that_ran_hot_before_are_not_the_candidates_doing() -> None:
+    scene = Harmed()
+    scene.pods_come(40)
+    assert scene.pointer.candidate == NEW
+    assert scene.windows()
+    assert [window.conduct.hot_before for window in scene.windows()] == pytest.approx([2 / 12] * len(scene.windows()))
+
+
+def placed(policy: str, version: int, waited_s: float) -> Placement:
+    return Placement(1, "u", "ns", "p", "1", "n0", [], policy, version, 0, round(waited_s * 1e6))
+
+
+def test_waits_and_evictions_are_counted_for_the_policy_whose_share_the_pod_is() -> None:
+    scene = Harmed()
+    stuck = [make_pod(f"stuck{number}").cpu("999").pod() for number in range(20)]
+    for pod in stuck:
+        scene.add_pod(pod)
+    scene.run()
+    evictions = [
+        Eviction(f"victim{number}", "ns", "v", pod.uid, "n0", reason=EvictionReason.PREEMPTION)
+        for number, pod in enumerate(stuck)
+    ]
+    gone = [EvictionResult(one.uid, EvictionOutcome.EVICTED) for one in evictions[:-1]]
+    other = replace_reason(evictions[0])
+    plan = Plan(VERSION, 1, 0, 7, 1, [placed("learned", 2, 8.0), placed("kube-default", 1, 2.0)], [*evictions, other])
+    before = [scene.core.evaluation._open.candidate.evictions, scene.core.evaluation._open.active.evictions]
+    scene.core.evaluation.answered(plan, PlanResult(VERSION, 1, 1, 7, 1, [], evictions=gone))
+    open_ = scene.core.evaluation._open
+    shares = [scene.core.variants.takes(pod) for pod in stuck[:-1]]
+    assert [open_.candidate.evictions - before[0], open_.active.evictions - before[1]] == [
+        sum(shares), len(shares) - sum(shares),
+    ]  # fmt: skip
+    assert 0 < sum(shares) < len(shares)
+
+
+def replace_reason(eviction: Eviction) -> Eviction:
+    """The same pod leaves for its queue's limits: nobody placed badly."""
+    return Eviction(*(getattr(eviction, name) for name in ("uid", "namespace", "name", "preemptor", "node")), reason=2)
