@@ -3,10 +3,13 @@
     list --Upserted...--> Synced ----------> watch --batches--> ...
      ^                                        |  ^
      +--- KubeExpired (410), refused: diff ---+  +-- asked: caught up with the server's revision --> Synced
-                                                      (small kinds: listed; one that stays silent too)
+     (a large kind: the watch goes on from now,       (small kinds: listed; one that stays silent too)
+      and the diff is told beside it)
 
 A consumer sees events only. A list is told page by page, so that no more than a page or two of it are held at once; of
-what is known it tells the difference (``shared.kube.known``). Who needs to know what there is now, not what was shown
+what is known it tells the difference (``shared.kube.known``). A server that has forgotten the position (every restart
+of an API server does) is watched from its revision of now on, and what was missed is listed beside that: what is new is
+told at once, however long the list takes. Who needs to know what there is now, not what was shown
 so far, asks (``ask``): the server says its resourceVersion, and the watch goes on until it has passed that, so nothing
 is listed however much there is. A list is made only where the position is lost, where the kind is a page at most, or
 where no event and no bookmark proves in time that the watch has come so far. Batches let a consumer handle everything
@@ -21,7 +24,7 @@ import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -34,6 +37,7 @@ from shared.runtime.process.service import boottime
 
 log = structlog.get_logger()
 T = TypeVar("T")
+U = TypeVar("U")
 
 BATCH = 512
 """Events of a list handed over at once: 512 pods take a consumer some 10 ms; then the loop turns."""
@@ -128,6 +132,8 @@ class Reflector(Generic[T]):
         self._small = small
         self._position = ""
         """The resourceVersion up to which all was told; empty: not known, or the server has forgotten it."""
+        self._reached = ""
+        """The last one that was known."""
         self._backoff_s = backoff_s
         self._optional = optional
         self._asked = self._served_asked = 0
@@ -165,11 +171,11 @@ class Reflector(Generic[T]):
                 if self._asked > self._served_asked:
                     continue
             except KubeExpired as error:
-                self._position = ""
+                self._lose_position()
                 log.info("watch_expired", resource=self._resource.plural, error=error)
             except KubeError as error:
                 if isinstance(error, KubeRejected):
-                    self._position = ""  # the kind may be served in another version now
+                    self._lose_position()  # the kind may be served in another version now
                 listed = self.relists > lists
                 if self._optional and not listed and isinstance(error, KubeRejected) and error.status in (403, 404):
                     if not self.synced.is_set():
@@ -196,7 +202,14 @@ class Reflector(Generic[T]):
     async def _round(self) -> AsyncGenerator[Batch[T], None]:
         """A list where one must be made, then the watch until it ends or something is asked."""
         asked, behind = self._asked, ""
-        if self._position and asked > self._served_asked and len(self._known) > self._small:
+        if not self._position and self.synced.is_set() and len(self._known) > self._small:
+            now = await self._api.revision(self._served)
+            if now.isdecimal() and has_reached(now, self._reached):  # one that went back in time is listed as it is
+                async with contextlib.aclosing(self._resume(now)) as told:
+                    async for batch in told:
+                        yield batch
+                behind = self._position
+        elif self._position and asked > self._served_asked and len(self._known) > self._small:
             behind = await self._api.revision(self._served)
         # a server that is behind what we were told went back in time
         if not self._position or (asked > self._served_asked and not has_reached(behind, self._position)):
@@ -214,10 +227,28 @@ class Reflector(Generic[T]):
             async for batch in told:
                 yield batch
 
-    async def _list(self) -> AsyncGenerator[Batch[T], None]:
+    async def _resume(self, now: str) -> AsyncGenerator[Batch[T], None]:
+        """What a watch tells from ``now`` on, beside it what a list tells of before; then the position is known."""
+        position, listing = now, Listing(self._known, since=int(now))
+        watch = self._api.watch_batches(self._served, resource_version=now)
+        log.info("watch_resumed", resource=self._resource.plural, resource_version=now, missed_since=self._reached)
+        async with contextlib.aclosing(beside(watch, self._list(listing))) as both:
+            async for batch, listed in both:
+                if listed is not None:
+                    yield listed
+                    continue
+                self.heard_at = self._clock()
+                told = listing.apply(batch)
+                self._reached = position = position_after(batch, position)
+                if told:
+                    yield told
+        if has_reached(position, self._position):  # the list's
+            self._position = position
+
+    async def _list(self, listing: Listing[T] | None = None) -> AsyncGenerator[Batch[T], None]:
         """What a list tells; then the position is known. After pages that expired before the last it is one page."""
-        revision, listing = "", Listing(self._known)
-        self._position = ""  # a list that breaks off has told what is newer than the position: only a list goes on
+        revision, listing = "", listing or Listing(self._known)
+        self._lose_position()  # a list that breaks off has told what is newer than the position: only a list goes on
         try:
             async with self._gate, contextlib.aclosing(self._lists(whole=self._whole)) as lists:
                 began = self._clock()
@@ -225,21 +256,23 @@ class Reflector(Generic[T]):
                     self.heard_at = self._clock()
                     self.relists += not revision  # at its first page
                     revision = listed.resource_version
-                    events = listing.page(listed)
-                    del listed
-                    for start in range(0, len(events), BATCH):
-                        yield events[start : start + BATCH]
-                        await asyncio.sleep(0)
-                    del events  # before the next page is read
+                    for start in range(0, max(1, len(listed.items)), BATCH):
+                        malformed = () if start else listed.malformed
+                        part = ObjectList(listed.items[start : start + BATCH], revision, malformed)
+                        if events := listing.page(part):
+                            yield events  # what is noted is told at once: a watch that ends beside us leaves no debt
+                            await asyncio.sleep(0)
+                    del listed, part, events  # before the next page is read
                     if not self.awaited:
                         await self._give_way(self._clock() - began)
                     began = self._clock()
         except KubeExpired:
             self._whole = True
             raise
-        gone = listing.end()
+        gone = listing.missing(revision)
         for start in range(0, len(gone), BATCH):
-            yield gone[start : start + BATCH]
+            if events := listing.forget(gone[start : start + BATCH]):
+                yield events
         self._position, self._whole = revision, False
 
     async def _watch(self, asked: int, behind: str) -> AsyncGenerator[Batch[T], None]:
@@ -267,9 +300,12 @@ class Reflector(Generic[T]):
             if not behind:
                 raise
             log.info("watch_silent", resource=self._resource.plural, resource_version=self._position, behind=behind)
-            self._position = ""
+            self._lose_position()
         finally:
             self._resting = None
+
+    def _lose_position(self) -> None:
+        self._reached, self._position = self._position or self._reached, ""
 
     async def _give_way(self, took_s: float) -> None:
         """A list that nobody waits for, after a page that took so long, takes half of what it could."""
@@ -316,3 +352,33 @@ class Reflector(Generic[T]):
         async with contextlib.aclosing(self._api.pages(version, timeout_s=self._list_timeout_s)) as pages:
             async for page in pages:
                 yield page
+
+
+async def beside(watch: AsyncGenerator[T, None], lists: AsyncGenerator[U, None]) -> AsyncGenerator[Any, None]:
+    """(batch, None) of ``watch`` and (None, batch) of ``lists`` as they come, until ``lists`` is over; both are closed
+    then. Of each, no more than one is taken ahead of the consumer; what was taken is told though the other fails."""
+    sources: tuple[AsyncGenerator[Any, None], ...] = (watch, lists)
+    coming: dict[asyncio.Future[Any], AsyncGenerator[Any, None]] = {}
+    try:
+        coming |= {asyncio.ensure_future(anext(source, None)): source for source in sources}
+        while lists in coming.values():
+            await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+            for future in [future for future in coming if future.done()]:
+                source, batch = coming.pop(future), future.result()
+                if batch is not None:
+                    yield (None, batch) if source is lists else (batch, None)
+                    coming[asyncio.ensure_future(anext(source, None))] = source
+    except Exception:  # told, then raised again
+        for future in coming:
+            future.cancel()
+        ended = await asyncio.gather(*coming, return_exceptions=True)
+        for source, batch in zip(list(coming.values()), ended, strict=True):
+            if batch is not None and not isinstance(batch, BaseException):
+                yield (None, batch) if source is lists else (batch, None)
+        raise
+    finally:
+        for future in coming:
+            future.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
+        for source in sources:
+            await source.aclose()
