@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -229,51 +229,66 @@ class Reflector(Generic[T]):
 
     async def _resume(self, now: str) -> AsyncGenerator[Batch[T], None]:
         """What a watch tells from ``now`` on, beside it what a list tells of before; then the position is known."""
-        position, listing = now, Listing(self._known, since=int(now))
+        position, revision, listing = now, "", Listing(self._known, since=int(now))
         watch = self._api.watch_batches(self._served, resource_version=now)
         log.info("watch_resumed", resource=self._resource.plural, resource_version=now, missed_since=self._reached)
-        async with contextlib.aclosing(beside(watch, self._list(listing))) as both:
-            async for batch, listed in both:
-                if listed is not None:
-                    yield listed
-                    continue
-                self.heard_at = self._clock()
-                told = listing.apply(batch)
-                self._reached = position = position_after(batch, position)
+        async with contextlib.aclosing(beside(watch, self._parts())) as both:
+            async for batch, part in both:
+                if part is not None:
+                    revision, told = part.resource_version, listing.page(part)
+                else:
+                    self.heard_at = self._clock()
+                    told = listing.apply(batch)
+                    self._reached = position = position_after(batch, position)
                 if told:
                     yield told
-        if has_reached(position, self._position):  # the list's
-            self._position = position
+        for told in self._end(listing, revision):
+            yield told
+        self._position = position if has_reached(position, revision) else revision
 
-    async def _list(self, listing: Listing[T] | None = None) -> AsyncGenerator[Batch[T], None]:
-        """What a list tells; then the position is known. After pages that expired before the last it is one page."""
-        revision, listing = "", listing or Listing(self._known)
+    async def _list(self) -> AsyncGenerator[Batch[T], None]:
+        """What a list tells; then the position is known."""
+        revision, listing = "", Listing(self._known)
+        async with contextlib.aclosing(self._parts()) as parts:
+            async for part in parts:
+                revision = part.resource_version
+                if told := listing.page(part):
+                    yield told
+        for told in self._end(listing, revision):
+            yield told
+        self._position = revision
+
+    @staticmethod
+    def _end(listing: Listing[T], revision: str) -> Iterator[Batch[T]]:
+        """What the list did not show any more, in parts."""
+        gone = listing.missing(revision)
+        for start in range(0, len(gone), BATCH):
+            if told := listing.forget(gone[start : start + BATCH]):
+                yield told
+
+    async def _parts(self) -> AsyncGenerator[ObjectList[T], None]:
+        """A list, in parts that are handed over at once. After pages that expired before the last it is one page."""
         self._lose_position()  # a list that breaks off has told what is newer than the position: only a list goes on
+        first = True
         try:
             async with self._gate, contextlib.aclosing(self._lists(whole=self._whole)) as lists:
                 began = self._clock()
                 async for listed in lists:
                     self.heard_at = self._clock()
-                    self.relists += not revision  # at its first page
-                    revision = listed.resource_version
+                    self.relists += first
+                    first = False
                     for start in range(0, max(1, len(listed.items)), BATCH):
                         malformed = () if start else listed.malformed
-                        part = ObjectList(listed.items[start : start + BATCH], revision, malformed)
-                        if events := listing.page(part):
-                            yield events  # what is noted is told at once: a watch that ends beside us leaves no debt
-                            await asyncio.sleep(0)
-                    del listed, part, events  # before the next page is read
+                        yield ObjectList(listed.items[start : start + BATCH], listed.resource_version, malformed)
+                        await asyncio.sleep(0)
+                    del listed  # before the next page is read
                     if not self.awaited:
                         await self._give_way(self._clock() - began)
                     began = self._clock()
         except KubeExpired:
             self._whole = True
             raise
-        gone = listing.missing(revision)
-        for start in range(0, len(gone), BATCH):
-            if events := listing.forget(gone[start : start + BATCH]):
-                yield events
-        self._position, self._whole = revision, False
+        self._whole = False
 
     async def _watch(self, asked: int, behind: str) -> AsyncGenerator[Batch[T], None]:
         """What the watch tells from the position on. ``behind``: the revision that is owed to who asked; one that is
@@ -355,8 +370,8 @@ class Reflector(Generic[T]):
 
 
 async def beside(watch: AsyncGenerator[T, None], lists: AsyncGenerator[U, None]) -> AsyncGenerator[Any, None]:
-    """(batch, None) of ``watch`` and (None, batch) of ``lists`` as they come, until ``lists`` is over; both are closed
-    then. Of each, no more than one is taken ahead of the consumer; what was taken is told though the other fails."""
+    """(batch, None) of ``watch`` and (None, part) of ``lists`` as they come, until ``lists`` is over; both are closed
+    then. Of each, no more than one is taken ahead of the consumer, and lost where the other one fails."""
     sources: tuple[AsyncGenerator[Any, None], ...] = (watch, lists)
     coming: dict[asyncio.Future[Any], AsyncGenerator[Any, None]] = {}
     try:
@@ -364,18 +379,10 @@ async def beside(watch: AsyncGenerator[T, None], lists: AsyncGenerator[U, None])
         while lists in coming.values():
             await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
             for future in [future for future in coming if future.done()]:
-                source, batch = coming.pop(future), future.result()
-                if batch is not None:
-                    yield (None, batch) if source is lists else (batch, None)
+                source, found = coming.pop(future), future.result()
+                if found is not None:
+                    yield (None, found) if source is lists else (found, None)
                     coming[asyncio.ensure_future(anext(source, None))] = source
-    except Exception:  # told, then raised again
-        for future in coming:
-            future.cancel()
-        ended = await asyncio.gather(*coming, return_exceptions=True)
-        for source, batch in zip(list(coming.values()), ended, strict=True):
-            if batch is not None and not isinstance(batch, BaseException):
-                yield (None, batch) if source is lists else (batch, None)
-        raise
     finally:
         for future in coming:
             future.cancel()

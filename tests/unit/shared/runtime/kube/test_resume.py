@@ -136,6 +136,15 @@ async def test_an_object_never_goes_back_whichever_tells_it_first() -> None:
         assert server.positions[-1] == "61", "the watch was ahead of the list"
 
 
+async def test_a_part_of_the_list_that_waits_for_its_turn_does_not_take_back_what_the_watch_told_meanwhile() -> None:
+    """Both are there at once, and the watch's comes first."""
+    async with lost("50") as (server, consumer):
+        server.news.put_nowait(Upserted(pod("a", 60)))
+        server.shows(ObjectList((pod("a", 55), pod("b", 2)), "58"))
+        await until(lambda: len(server.positions) == 3)
+        assert consumer.known == {"a": "60", "b": "2"}
+
+
 async def test_what_the_watch_showed_deleted_does_not_come_back_with_the_list() -> None:
     async with lost("50") as (server, consumer):
         server.news.put_nowait(Deleted(pod("b", 60)))
