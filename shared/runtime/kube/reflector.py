@@ -24,7 +24,7 @@ import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -33,11 +33,11 @@ from shared.errors import KubeError, KubeExpired, KubeRejected
 from shared.kube.known import KnownObjects, Listing, has_reached, position_after
 from shared.kube.resources import ObjectList, Resource, WatchEvent
 from shared.ports import Clock, KubeApi
+from shared.runtime.kube.beside import beside
 from shared.runtime.process.service import boottime
 
 log = structlog.get_logger()
 T = TypeVar("T")
-U = TypeVar("U")
 
 BATCH = 512
 """Events of a list handed over at once: 512 pods take a consumer some 10 ms; then the loop turns."""
@@ -230,13 +230,17 @@ class Reflector(Generic[T]):
     async def _resume(self, now: str) -> AsyncGenerator[Batch[T], None]:
         """What a watch tells from ``now`` on, beside it what a list tells of before; then the position is known."""
         position, revision, listing = now, "", Listing(self._known, since=int(now))
-        watch = self._api.watch_batches(self._served, resource_version=now)
+        # its first word, a bookmark at the latest, says that the server goes along: one that has just begun answers
+        # 410 once more when its watch cache is there, and the pages would have been for nothing
+        goes_along = asyncio.Event()
+        watch = self._api.watch_batches(self._served, resource_version=now, brief=BRIEF)
         log.info("watch_resumed", resource=self._resource.plural, resource_version=now, missed_since=self._reached)
-        async with contextlib.aclosing(beside(watch, self._parts())) as both:
+        async with contextlib.aclosing(beside(watch, self._parts_after(goes_along))) as both:
             async for batch, part in both:
                 if part is not None:
                     revision, told = part.resource_version, listing.page(part)
                 else:
+                    goes_along.set()
                     self.heard_at = self._clock()
                     told = listing.apply(batch)
                     self._reached = position = position_after(batch, position)
@@ -265,6 +269,15 @@ class Reflector(Generic[T]):
         for start in range(0, len(gone), BATCH):
             if told := listing.forget(gone[start : start + BATCH]):
                 yield told
+
+    async def _parts_after(self, event: asyncio.Event) -> AsyncGenerator[ObjectList[T], None]:
+        """``_parts``, not before ``event``; one that does not come in time is not needed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._catch_up_s):
+                await event.wait()
+        async with contextlib.aclosing(self._parts()) as parts:
+            async for part in parts:
+                yield part
 
     async def _parts(self) -> AsyncGenerator[ObjectList[T], None]:
         """A list, in parts that are handed over at once. After pages that expired before the last it is one page."""
@@ -367,25 +380,3 @@ class Reflector(Generic[T]):
         async with contextlib.aclosing(self._api.pages(version, timeout_s=self._list_timeout_s)) as pages:
             async for page in pages:
                 yield page
-
-
-async def beside(watch: AsyncGenerator[T, None], lists: AsyncGenerator[U, None]) -> AsyncGenerator[Any, None]:
-    """(batch, None) of ``watch`` and (None, part) of ``lists`` as they come, until ``lists`` is over; both are closed
-    then. Of each, no more than one is taken ahead of the consumer, and lost where the other one fails."""
-    sources: tuple[AsyncGenerator[Any, None], ...] = (watch, lists)
-    coming: dict[asyncio.Future[Any], AsyncGenerator[Any, None]] = {}
-    try:
-        coming |= {asyncio.ensure_future(anext(source, None)): source for source in sources}
-        while lists in coming.values():
-            await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
-            for future in [future for future in coming if future.done()]:
-                source, found = coming.pop(future), future.result()
-                if found is not None:
-                    yield (None, found) if source is lists else (found, None)
-                    coming[asyncio.ensure_future(anext(source, None))] = source
-    finally:
-        for future in coming:
-            future.cancel()
-        await asyncio.gather(*coming, return_exceptions=True)
-        for source in sources:
-            await source.aclose()

@@ -65,9 +65,9 @@ class Slow:
 class Consumer:
     """What it was told, in order."""
 
-    def __init__(self, server: Slow) -> None:
+    def __init__(self, server: Slow, *, patience_s: float) -> None:
         self.reflector: Reflector[Pod] = Reflector(
-            server, PODS, rng=random.Random(1), backoff_s=0.001, small=0  # type: ignore[arg-type]
+            server, PODS, rng=random.Random(1), backoff_s=0.001, small=0, catch_up_s=patience_s  # type: ignore[arg-type]
         )  # fmt: skip
         self.told: list[str] = []
         self.known: dict[str, str] = {}
@@ -87,11 +87,11 @@ class Consumer:
 
 
 @contextlib.asynccontextmanager
-async def lost(*says: str) -> Any:
+async def lost(*says: str, patience_s: float = 0.001) -> Any:
     """(server, consumer): a1 and b2 are known, the watch has come to 10, and the server has forgotten that."""
     server = Slow(*says)
     server.shows(ObjectList((pod("a", 1), pod("b", 2)), "10"))
-    consumer = Consumer(server)
+    consumer = Consumer(server, patience_s=patience_s)
     running = asyncio.ensure_future(consumer.reflector.run(consumer))
     await until(lambda: consumer.told == ["a1", "b2", "synced 10"])
     server.news.put_nowait(KubeExpired("too old"))
@@ -119,6 +119,19 @@ async def test_what_is_new_is_told_before_the_list_is_there() -> None:
         assert consumer.told[3:] == ["c51", "d40", "-b"]
         await until(lambda: server.positions == ["10", "50", "52"])
         assert consumer.reflector.is_current()
+
+
+async def test_no_page_is_asked_for_before_the_watch_has_said_a_word() -> None:
+    """A server that has just begun forgets once more, when its watch cache is there."""
+    async with lost("50", "60", patience_s=60) as (server, consumer):
+        server.shows(ObjectList((pod("a", 1),), "61"))
+        await until(lambda: len(server.positions) == 2)
+        server.news.put_nowait(KubeExpired("too old resource version: 50 (55)"))
+        await until(lambda: len(server.positions) == 3)
+        assert (server.positions[-1], server.lists) == ("60", 1)
+        server.news.put_nowait(Bookmark("62"))
+        await until(lambda: consumer.told[3:] == ["-b"])
+        assert server.lists == 2
 
 
 async def test_an_object_never_goes_back_whichever_tells_it_first() -> None:

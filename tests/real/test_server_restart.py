@@ -1,0 +1,123 @@
+"""The API server is killed and started again under a mesh: what it has forgotten is listed once, and nobody waits.
+
+A server that begins anew has no events of before, so whoever was behind it by anything, be it of another kind, is told
+410. The audit log says what our processes asked for then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.runtime.kube.reflector import SMALL
+from tests.real.conftest import running
+from tests.real.plane import Plane, PlaneSettings, missing
+
+NODES = 6
+STANDING = SMALL + 100
+PATIENCE_S = 90.0
+PODS = "/api/v1/namespaces/default/pods"
+WATCHERS = 4
+"""Processes of ``conclave up`` that follow all pods: two coordinators, two binders, the standbys warm."""
+
+
+def pod(name: str, cpu: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "conclave", "terminationGracePeriodSeconds": 0, "containers": [container], **spec},
+    }
+
+
+class Caller:
+    """The administrator, who asks for single pods only, so that every list of pods is somebody else's."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    async def create(self, path: str, body: dict[str, Any]) -> None:
+        async with self._plane.session.post(path, json=body) as answer:
+            assert answer.status == 201, await answer.text()
+
+    async def remove(self, name: str) -> None:
+        async with self._plane.session.delete(f"{PODS}/{name}") as answer:
+            assert answer.status == 200, await answer.text()
+
+    async def found(self, path: str) -> dict[str, Any]:
+        async with self._plane.session.get(path) as answer:
+            told: dict[str, Any] = await answer.json()
+            return told
+
+    async def until(self, path: str, holds: Any) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds(await self.found(path)):  # noqa: ASYNC110  a watch would be one more that is lost
+                await asyncio.sleep(0.1)
+
+    async def until_bound(self, name: str) -> None:
+        await self.until(f"{PODS}/{name}", lambda found: found["spec"].get("nodeName"))
+
+
+def waits(found: dict[str, Any]) -> bool:
+    """It was tried, and found no node."""
+    return any(one["type"] == "PodScheduled" for one in found["status"].get("conditions", ()))
+
+
+def asked_of_pods(audit: Path, since: int) -> list[tuple[str, bool]]:
+    """(verb, whether it begins a list) of our processes' requests for all pods, in the order in which they ended."""
+    with audit.open() as log:
+        log.seek(since)
+        entries = [json.loads(line) for line in log]
+    ours = [entry for entry in entries if entry.get("userAgent", "").startswith("conclave")]
+    found = [one for one in ours if one["requestURI"].startswith("/api/v1/pods?") and one["stage"] != "Panic"]
+    return [(one["verb"], one["verb"] == "list" and "continue=" not in one["requestURI"]) for one in found]
+
+
+async def test_a_server_that_is_killed_and_comes_back_is_listed_once_and_waiting_pods_keep_their_order(
+    tmp_path: Path,
+) -> None:
+    if reason := missing():
+        pytest.skip(f"no real control plane: {reason}")
+    async with Plane(PlaneSettings(tmp_path / "plane", nodes=NODES, pods=250)) as plane:
+        caller = Caller(plane)
+        await caller.until("/api/v1/namespaces/default/serviceaccounts/default", lambda found: "metadata" in found)
+        numbers = iter(range(STANDING))
+
+        async def stand() -> None:
+            for number in numbers:
+                await caller.create(PODS, pod(f"stands-{number}", "1m", nodeName=f"node-{number % NODES}"))
+
+        await asyncio.gather(*(stand() for _ in range(16)))
+        await caller.create(PODS, pod("filler", "3", nodeName="node-0"))
+        command = (str(Path(sys.executable).with_name("conclave")), "up", "--kubeconfig", str(plane.kubeconfig))
+        mesh = running(tmp_path, "mesh", *command, "--agents", "1", ready=lambda line: line.startswith("ready"))
+        await asyncio.to_thread(mesh.__enter__)
+        try:
+            for name in ("z", "m", "a"):  # by name they stand the other way round
+                await caller.create(PODS, pod(name, "3", nodeSelector={"kubernetes.io/hostname": "node-0"}))
+                await caller.until(f"{PODS}/{name}", waits)
+            for number in range(40):  # so that no watch of pods is where etcd is
+                await caller.create("/api/v1/namespaces/default/configmaps", {"metadata": {"name": f"c{number}"}})
+            mark = plane.audit_log.stat().st_size
+            await plane.stop("kube-apiserver", signal.SIGKILL)
+            await plane.start("kube-apiserver")
+            await caller.create(PODS, pod("new", "1m"))
+            await caller.until_bound("new")
+            await caller.remove("filler")
+            await caller.until_bound("z")
+
+            def listed() -> int:
+                return sum(begins for _, begins in asked_of_pods(plane.audit_log, mark))
+
+            async with asyncio.timeout(PATIENCE_S):
+                while listed() < WATCHERS:  # noqa: ASYNC110  of the server's log
+                    await asyncio.sleep(0.5)
+            assert listed() == WATCHERS
+            assert not any(["nodeName" in (await caller.found(f"{PODS}/{name}"))["spec"] for name in ("m", "a")])
+        finally:
+            await asyncio.to_thread(mesh.__exit__, None, None, None)
