@@ -95,7 +95,16 @@ async def test_a_server_that_is_killed_and_comes_back_is_listed_once_and_waiting
         await asyncio.gather(*(stand() for _ in range(16)))
         await caller.create(PODS, pod("filler", "3", nodeName="node-0"))
         command = (str(Path(sys.executable).with_name("conclave")), "up", "--kubeconfig", str(plane.kubeconfig))
-        mesh = running(tmp_path, "mesh", *command, "--agents", "1", ready=lambda line: line.startswith("ready"))
+        mesh = running(
+            tmp_path,
+            "mesh",
+            *command,
+            "--agents",
+            "1",
+            "--keep",
+            str(tmp_path / "kept"),
+            ready=lambda line: line.startswith("ready"),
+        )
         await asyncio.to_thread(mesh.__enter__)
         try:
             for name in ("z", "m", "a"):  # by name they stand the other way round
