@@ -149,12 +149,13 @@ async def world(options: argparse.Namespace, standby: str, folder: Path) -> Asyn
             ),
         )
         client = KubeClient(await KubeConfig.load(mesh.kubeconfig))
+        revision = await client.revision(PODS)  # before a mesh keeps the server busy with its lists
         counts = {"coordinator": 2, "agent": options.agents, "binder": 2}
         for service, count in counts.items():
             for number in range(count):
                 await mesh.add(service, number)
         load = Load(mesh, 1 / options.rate)
-        watching = asyncio.create_task(load.watch(client, await client.revision(PODS)))
+        watching = asyncio.create_task(load.watch(client, revision))
         coming = asyncio.create_task(load.run())
         try:
             await load.until(lambda: load.bound)
