@@ -246,8 +246,8 @@ class Reflector(Generic[T]):
                     self._reached = position = position_after(batch, position)
                 if told:
                     yield told
-        for told in self._end(listing, revision):
-            yield told
+        for gone in self._end(listing, revision):
+            yield gone
         self._position = position if has_reached(position, revision) else revision
 
     async def _list(self) -> AsyncGenerator[Batch[T], None]:
@@ -258,8 +258,8 @@ class Reflector(Generic[T]):
                 revision = part.resource_version
                 if told := listing.page(part):
                     yield told
-        for told in self._end(listing, revision):
-            yield told
+        for gone in self._end(listing, revision):
+            yield gone
         self._position = revision
 
     @staticmethod
