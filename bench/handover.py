@@ -5,8 +5,9 @@
 
 A mesh of real processes (two coordinators, agents, two binders, one etcd, the twin), pods that run already, and new
 ones at a steady rate. Of each hand-over it prints the seconds from the signal to the successor's term and to the first
-Binding of a pod that was created after the signal; the longest time without a Binding; and what the successors asked
-the API server for and read of lists meanwhile. ``--standby cold,warm`` takes turns. Who was killed is started again and
+Binding of a pod that was created after the signal; the longest time without a Binding; what the successors asked the
+API server for and read of lists meanwhile, and their CPU; and how many of the keys went to who had stood by, not to who
+was started again. ``--standby cold,warm`` takes turns. Who was killed is started again and
 stands by, warm before the next turn. Exits 1 when a pod was lost or bound twice.
 """
 
@@ -148,12 +149,13 @@ async def world(options: argparse.Namespace, standby: str, folder: Path) -> Asyn
             ),
         )
         client = KubeClient(await KubeConfig.load(mesh.kubeconfig))
+        revision = await client.revision(PODS)  # before a mesh keeps the server busy with its lists
         counts = {"coordinator": 2, "agent": options.agents, "binder": 2}
         for service, count in counts.items():
             for number in range(count):
                 await mesh.add(service, number)
         load = Load(mesh, 1 / options.rate)
-        watching = asyncio.create_task(load.watch(client, await client.revision(PODS)))
+        watching = asyncio.create_task(load.watch(client, revision))
         coming = asyncio.create_task(load.run())
         try:
             await load.until(lambda: load.bound)
@@ -175,6 +177,7 @@ async def hand_over(mesh: Mesh, load: Load, store: Store, services: tuple[str, .
     heirs = [f"{service}-{1 - int(name[-1])}" for service, name in victims.items()]
     before = {heir: read_of(await mesh.get(heir, "/v1/stats")) for heir in heirs}
     memory = {name: rss_mb(mesh, name) for name in mesh.services if name != "twin"}
+    cpu_s = {heir: cpu_of(mesh, heir) for heir in heirs}
     at = time.monotonic()
     for name in victims.values():
         mesh.services[name].ready.clear()
@@ -183,12 +186,21 @@ async def hand_over(mesh: Mesh, load: Load, store: Store, services: tuple[str, .
         *(successor_after(store, LEADER_KEYS[one], kv.create_revision, at) for one, kv in terms.items() if kv),
         load.first_bound_after(at),
     )
+    cpu = sum(cpu_of(mesh, heir) - before_s for heir, before_s in cpu_s.items())
     gap = load.longest_gap_s(at)
+    leaders = [await mesh.leader(service) for service in services]
     after = [(read_of(await mesh.get(heir, "/v1/stats")), before[heir]) for heir in heirs]
     for name in victims.values():
         await mesh.services[name].ready.wait()
     read = {what: sum(one[what] - other[what] for one, other in after) for what in ("lists", "objects")}
-    return {"term": max(elected), "bound": first, "gap": gap, "rss_mb": sum(memory.values()), **read}
+    known = {"stood_by": len(set(leaders) & set(heirs)), "cpu": cpu, "rss_mb": sum(memory.values())}
+    return {"term": max(elected), "bound": first, "gap": gap, **known, **read}
+
+
+def cpu_of(mesh: Mesh, name: str) -> float:
+    """Seconds of CPU that a process has used."""
+    used = psutil.Process(mesh.services[name].pid).cpu_times()
+    return float(used.user + used.system)
 
 
 def rss_mb(mesh: Mesh, name: str) -> float:
@@ -235,7 +247,8 @@ def told_of(runs: list[Figures]) -> str:
 
     return (
         f"term after {spread('term')} s, bound after {spread('bound')} s, no Binding for {spread('gap')} s; successors "
-        f"made {spread('lists', 0)} lists, read {spread('objects', 0)} objects; mesh and load {spread('rss_mb', 0)} MB"
+        f"made {spread('lists', 0)} lists, read {spread('objects', 0)} objects, used {spread('cpu')} s of CPU; "
+        f"{spread('stood_by', 0)} of them had stood by; mesh and load {spread('rss_mb', 0)} MB"
     )
 
 

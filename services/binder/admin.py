@@ -49,7 +49,8 @@ class Admin:
     async def submit(self, plan: Plan) -> PlanResult:
         """The plan's results. Refused: ``not_leader``, ``stale_term``, ``overloaded``.
 
-        Outcome unknown (503): ``not_ready`` while taking over (had no effect), ``leadership_lost``.
+        One that comes during the takeover waits for its end. Outcome unknown (503): ``not_ready`` where too much waits
+        already, or it was told again (had no effect); ``leadership_lost``.
         """
         if self.shell is None:
             raise Refused("another binder leads this shard", code="not_leader")

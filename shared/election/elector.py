@@ -12,20 +12,24 @@ I/O: it carries out instructions and hands every answer back as an event.
                      │  │  └───────────────┐   │  │ removed         │                   │ TTL 0, deposed
                      │  │            poll  │   │  │                 v                   v
                      │  └─────────── FOLLOWING ┘  │   revoked     LEAVING <─────────────┘
-                     │                 key gone   │  <──────────  (back to READING)
+                     │  its process   │  key gone │  <──────────  (back to READING)
+                     │  has ended     v           │
                      └──────> CLEARING ───────────┘
-                      own leftover        Stop in any phase: (STOPPING: revoke) ──> STOPPED
+                      own leftover; where others  Stop in any phase: (STOPPING: revoke) ──> STOPPED
+                      stand by, they go first
 
 Invariants:
 
 I1. At most one elector in the cluster has ``now < valid_until``, while clock rates keep the bound of ``LeaseSettings``
-    and no identity is given to two live processes (a restart takes over at once; the term fences its predecessor).
+    no identity is given to two live processes, and nobody is told that a live one has ended: then its successor leads
+    while it has not heard of it yet, and the term fences it.
 I2. ``valid_until`` counts from before the request was sent, never from its answer.
 I3. ``term`` is the create_revision of the key this elector itself created; terms only grow.
 I4. ``Elected`` and ``Lost`` alternate, ``Elected`` first; after ``Stop`` there is no ``Elected``.
 I5. At most one request is in flight; answers to any other are ignored.
 I6. A holder whose service does not tick (``main_alive`` False) neither renews nor campaigns.
-I7. A foreign identity's key is never removed; an own leftover only in a transaction that compares its create_revision.
+I7. A foreign identity's key is removed only on the word that its process has ended (``LeaderEnded``), an own leftover
+    when we have just started; both in a transaction that compares its create_revision.
 
 Not its job: renewing for somebody who hangs, resuming a term once lost, guessing after an unknown outcome (it reads).
 """
@@ -49,6 +53,7 @@ from shared.election.events import (
     KeySeen,
     Leader,
     LeaderChanged,
+    LeaderEnded,
     LeaderRead,
     LeftoverRemoved,
     Lost,
@@ -107,6 +112,8 @@ class ElectorState:
     may_clear_restarted: bool = True
     """A predecessor of ours may be cleared away only when we have just started: two processes that were wrongly given
     one identity would otherwise depose each other for ever."""
+    yields_until: float = -math.inf
+    """The key that we have cleared away is left to those who stand by until then."""
 
     def is_valid(self, now: float) -> bool:
         """Whether leading is allowed at ``now``."""
@@ -134,10 +141,14 @@ Step = tuple[ElectorState, list[Instruction]]
 
 @dataclass(frozen=True, slots=True)
 class Elector:
-    """The rules, for one candidate."""
+    """The rules, for one candidate.
+
+    ``yields``: others stand by for the key, and know by now what the leader knew. So who was restarted in its place
+    clears its leftover and lets one of them lead: it would have to learn everything first."""
 
     settings: LeaseSettings
     record: LeaderRecord
+    yields: bool = False
     value: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -156,6 +167,8 @@ class Elector:
                 return self._tick(replace(state, main_alive=event.main_alive), now)
             case KeySeen():
                 return self._key_seen(state, event, now)
+            case LeaderEnded():
+                return self._leader_ended(state, event)
         if event.request != state.request or not state.in_flight:
             return state, []
         asking, state = state, replace(state, in_flight=False)
@@ -244,7 +257,11 @@ class Elector:
             state, more = self._campaign(replace(state, may_clear_restarted=False), now)
         elif self._is_own(kv, state):
             term = kv.create_revision
-            state, more = self._ask(state, Phase.CLEARING, lambda request: RemoveLeftover(request, term))
+            # a lease's time is what those who stand by would have waited without us
+            yields_until = now + self.settings.lease_ttl_s if self.yields else -math.inf
+            state, more = self._ask(
+                replace(state, yields_until=yields_until), Phase.CLEARING, lambda request: RemoveLeftover(request, term)
+            )
         else:
             wake_at = now + self.settings.observe_every_s
             state = replace(state, phase=Phase.FOLLOWING, wake_at=wake_at, may_clear_restarted=False)
@@ -271,9 +288,17 @@ class Elector:
             return state, [*out, *more]
         return state, out
 
+    def _leader_ended(self, state: ElectorState, event: LeaderEnded) -> Step:
+        """Its lease need not be waited for. Who is wrong about it has deposed a leader, whose writes are refused."""
+        if state.phase is not Phase.FOLLOWING or state.leader is None or state.leader.term != event.term:
+            return state, []
+        return self._ask(state, Phase.CLEARING, lambda request: RemoveLeftover(request, event.term))
+
     def _note_leader(self, state: ElectorState, leader: Leader | None) -> Step:
         if leader == state.leader:
             return state, []
+        if leader is not None:
+            state = replace(state, yields_until=-math.inf)  # somebody came: the next vacancy is anybody's
         return replace(state, leader=leader), [LeaderChanged(leader)]
 
     # --- moves ------------------------------------------------------------------------------------------------------
@@ -287,6 +312,8 @@ class Elector:
         return self._ask(state, Phase.READING, ReadLeader)
 
     def _campaign(self, state: ElectorState, now: float) -> Step:
+        if now < state.yields_until:
+            return replace(state, phase=Phase.FOLLOWING, wake_at=state.yields_until), []
         if not state.main_alive:
             return replace(state, phase=Phase.FOLLOWING, wake_at=now + self.settings.retry_s), []
         ttl_s = self.settings.lease_ttl_s

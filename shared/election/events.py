@@ -49,6 +49,13 @@ class KeySeen:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderEnded:
+    """The process that leads with this term is no more, as the machine says on which it ran."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
 class Granted:
     request: int
     lease_id: int
@@ -101,7 +108,7 @@ class Failed:
 
 
 Answer = Granted | Claimed | LeaderRead | LeftoverRemoved | Renewed | Revoked | Failed
-Event = Start | Stop | Tick | KeySeen | Answer
+Event = Start | Stop | Tick | KeySeen | LeaderEnded | Answer
 
 
 # --- instructions -----------------------------------------------------------------------------------------------

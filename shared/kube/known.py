@@ -43,6 +43,9 @@ class KnownObjects(Generic[T]):
     def __len__(self) -> int:
         return len(self._known)
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._known
+
     def apply(self, events: Iterable[WatchEvent[T]]) -> list[WatchEvent[T]]:
         """Note watch events; those worth telling: bookmarks are not, nor what is known already (I9)."""
         told: list[WatchEvent[T]] = []
@@ -83,6 +86,11 @@ class KnownObjects(Generic[T]):
         """The deletion of an object that is known."""
         return self._deletion(uid, self._known.pop(uid))
 
+    def version_of(self, uid: str) -> str:
+        """The resourceVersion that is known of it; empty where nothing is."""
+        known = self._known.get(uid)
+        return known[2] if known is not None else ""
+
     def uids(self) -> dict[tuple[str, str], str]:
         """Of all that is known, by namespace and name."""
         return {entry[:2]: uid for uid, entry in self._known.items()}
@@ -101,13 +109,19 @@ class Listing(Generic[T]):
     """A list on its way: each page becomes the events that it brings, and its end those of what is not there any more.
 
     One that breaks off leaves no debt: what was told is known, and the next list begins from there. An object that
-    bears the name of another one that is known is told after that one's deletion."""
+    bears the name of another one that is known is told after that one's deletion.
 
-    def __init__(self, known: KnownObjects[T]) -> None:
+    ``since``: a watch that began at this revision goes on beside the list (``apply``), and neither is always ahead of
+    the other: what is told of an object never goes back, and one that the watch showed deleted does not come back."""
+
+    def __init__(self, known: KnownObjects[T], *, since: int | None = None) -> None:
         self._known = known
+        self._since = since
         self._named = known.uids()
         self._missing = set(self._named.values())
-        """What was known and is not listed yet."""
+        """What is known and was not listed yet."""
+        self._gone: set[str] = set()
+        """What the watch showed deleted."""
 
     def page(self, listed: ObjectList[T]) -> list[WatchEvent[T]]:
         """Changes and additions of one page."""
@@ -115,18 +129,59 @@ class Listing(Generic[T]):
         events: list[WatchEvent[T]] = [Upserted(item) for item in listed.items]
         events += (Malformed(bad) for bad in listed.malformed)
         for event in events:
-            uid, (namespace, name, *_) = _entry_of_event(event)
+            uid, (namespace, name, resource_version, _) = _entry_of_event(event)
             self._missing.discard(uid)
-            before = self._named.get((namespace, name), uid)
-            if before in self._missing:
-                self._missing.discard(before)
-                told.append(self._known.forget(before))
-            self._known.note(told, event)
+            self._supersede(told, self._named.get((namespace, name), uid))
+            if uid not in self._gone and not self._is_behind(uid, resource_version):
+                self._known.note(told, event)
         return told
 
-    def end(self) -> list[WatchEvent[T]]:
+    def apply(self, events: Iterable[WatchEvent[T]]) -> list[WatchEvent[T]]:
+        """What the watch beside the list brings; as ``KnownObjects.apply``."""
+        told: list[WatchEvent[T]] = []
+        for event in events:
+            if isinstance(event, Bookmark):
+                continue
+            uid, (namespace, name, resource_version, _) = _entry_of_event(event)
+            if isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted):
+                self._missing.discard(uid)
+                self._gone.add(uid)
+                told += self._known.apply((event,))
+                continue
+            if uid not in self._known:
+                self._supersede(told, self._named.get((namespace, name), uid))
+                self._named[namespace, name] = uid
+                self._missing.add(uid)
+            if not self._is_behind(uid, resource_version):
+                self._known.note(told, event)
+        return told
+
+    def _supersede(self, told: list[WatchEvent[T]], before: str) -> None:
+        """Another object bears its name now."""
+        if before in self._missing:
+            self._missing.discard(before)
+            told.append(self._known.forget(before))
+
+    def _is_behind(self, uid: str, resource_version: str) -> bool:
+        """Whether the other one, list or watch, has told something newer of it. What was known before both began says
+        nothing: it may be of a history that was taken back."""
+        known = self._known.version_of(uid)
+        if self._since is None or not (known.isdecimal() and resource_version.isdecimal()):
+            return False
+        return int(known) > max(self._since, int(resource_version))
+
+    def end(self, revision: str = "") -> list[WatchEvent[T]]:
         """Deletions of what no page had; once."""
-        return [self._known.forget(uid) for uid in self._named.values() if uid in self._missing]
+        return self.forget(self.missing(revision))
+
+    def missing(self, revision: str) -> list[str]:
+        """What no page had; what the watch showed after the list's ``revision`` is there."""
+        missing = [uid for uid in self._named.values() if uid in self._missing]
+        return [uid for uid in missing if not self._is_behind(uid, revision)]
+
+    def forget(self, uids: Iterable[str]) -> list[WatchEvent[T]]:
+        """Deletions of those that are still known."""
+        return [self._known.forget(uid) for uid in uids if uid in self._known]
 
 
 def uid_of(event: Upserted[Any] | Deleted[Any] | Malformed) -> str:

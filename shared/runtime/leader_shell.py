@@ -29,8 +29,9 @@ from msgspec import Struct
 from shared.election.events import Leader
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord, decode_record
-from shared.errors import LeadershipLost
-from shared.ports import Clock
+from shared.errors import LeadershipLost, StoreError
+from shared.ports import Clock, Store
+from shared.runtime.lease.leader_connection import LeaderConnection
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.lease.membership import listed
 from shared.runtime.lease.thread import LeaseThread
@@ -38,6 +39,7 @@ from shared.runtime.process.process import ProcessSettings
 from shared.runtime.process.runtime import Runtime, new_incarnation
 from shared.version import CONCLAVE_VERSION
 from shared.wire.records import MemberRecord
+from shared.wire.records import decode_record as decode_member_record
 
 E = TypeVar("E")
 I = TypeVar("I")  # noqa: E741  the counterpart of E: instructions
@@ -250,7 +252,8 @@ async def candidacy(
 
     A process may be a candidate for several keys, each with a lease of its own: then ``role`` says what it is listed
     as here, not the process's own, and ``thread`` renews for all of them. ``on_leader`` hears
-    of each leader whether it is we."""
+    of each leader whether it is we. A leader whose process ends is followed at once where its machine says so
+    (``leader_connection``); started again in its place, we let others go first that stand for the key by then."""
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_lost(term: int, reason: str) -> None:
@@ -258,28 +261,48 @@ async def candidacy(
             lost.set_result(f"term {term} is over: {reason}")
 
     def saw(leader: Leader | None) -> None:
+        known = decode_record(leader.value) if leader is not None else None  # None: nobody's, or cannot be read
+        ours = known is not None and known.incarnation == incarnation
+        connection.follow(known.url if known is not None and not ours else "", leader.term if leader is not None else 0)
         if on_leader is not None and leader is not None:
-            known = decode_record(leader.value)  # None: somebody's that cannot be read
-            on_leader(known is not None and known.incarnation == incarnation)
+            on_leader(ours)
+
+    def on_ended(term: int) -> None:
+        leadership.leader_ended(term)
 
     incarnation, version = new_incarnation(), CONCLAVE_VERSION
     record = LeaderRecord(
         identity=runtime.id, incarnation=incarnation, url=runtime.url, admin_url=admin_url, version=version
     )
     member = MemberRecord(
-        id=runtime.id, url=runtime.url, incarnation=incarnation, version=version, admin_url=admin_url, plugins=plugins
-    )
+        id=runtime.id, url=runtime.url, incarnation=incarnation, version=version, admin_url=admin_url, plugins=plugins,
+        stands_for=key,
+    )  # fmt: skip
+    role = role or runtime.role
+    yields = await others_stand(runtime.store, runtime.keys.members_prefix(role), member)
     own = LeaseThread(runtime.open_store, hung_after_s=hung_after_s)
     async with (
+        LeaderConnection(runtime.client, on_ended, service=role) as connection,
         own if thread is None else nullcontext(thread) as thread,
-        listed(runtime, thread, key=runtime.keys.member(role or runtime.role, runtime.id), record=member),
+        listed(runtime, thread, key=runtime.keys.member(role, runtime.id), record=member),
         Leadership(
             thread,
             key=key,
             record=record,
             settings=LeaseSettings.for_ttl(runtime.settings.lease_ttl_s),
+            yields=yields,
             on_lost=on_lost,
             on_leader=saw,
         ) as leadership,
     ):
         yield Candidacy(runtime, leadership, lost)
+
+
+async def others_stand(store: Store, prefix: str, own: MemberRecord) -> bool:
+    """Whether another process is listed that stands for the key ``own`` does; where etcd does not say, none."""
+    try:
+        listing = await store.list_prefix(prefix)
+    except StoreError:
+        return False
+    records = (decode_member_record(kv.value, MemberRecord) for kv in listing.items)
+    return any(one is not None and one.id != own.id and one.stands_for == own.stands_for for one in records)

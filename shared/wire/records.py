@@ -258,7 +258,8 @@ class LearnerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One that leads or is a standby: its registration under ``Keys.member(service, id)``. ``version``: of Conclave;
-    ``admin_url``: where people find a coordinator's admin API, empty for others."""
+    ``admin_url``: where people find a coordinator's admin API, empty for others; ``stands_for``: the leader's key that
+    it is a candidate for, empty of releases that did not say."""
 
     id: str
     url: str
@@ -268,6 +269,7 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     admin_url: str = ""
     plugins: tuple[str, ...] = ()
+    stands_for: str = ""
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,9 +87,10 @@ def ways(policies: list[Json], templates: dict[str, Json]) -> set[tuple[str, str
 
 
 def needed(build: str) -> set[tuple[str, str, int]]:
-    """The ways of docs/architecture.md: offers, views, plans, transitions, what a standby passes on, facts in etcd."""
+    """The ways of docs/architecture.md: offers, views, plans, transitions, what a standby passes on, facts in etcd; and
+    each standby's connection to its leader."""
     found = {("coordinator", "agent", 8700), ("coordinator", "binder", 8700), ("coordinator", "coordinator", 8701)}
-    clients = {"coordinator", "agent", "binder"}
+    clients, candidates = {"coordinator", "agent", "binder"}, {"coordinator", "binder"}
     if of_kind(build, "DaemonSet"):  # agents on their nodes tell what they measure, and probe each other
         found |= {("agent", "coordinator", 8700), ("agent", "agent", 8703)}
     if "learner" in build:
@@ -98,11 +99,15 @@ def needed(build: str) -> set[tuple[str, str, int]]:
     if "shard" in build:
         found |= {("coordinator", "binder-1", 8700)}
         clients |= {"binder-1"}
+        candidates |= {"binder-1"}
     if "jobs" in build:
         found |= {("jobs", "jobs", REPORTS), ("coordinator", "jobs", 8700)}
         clients |= {"jobs"}
+        candidates |= {"jobs"}
     if "autoscaler" in build:
         clients |= {"autoscaler"}
+        candidates |= {"autoscaler"}
+    found |= {(candidate, candidate, 8700) for candidate in candidates}
     if "etcd-external" not in build:
         if build.startswith("prod") or "certs-plain-secret" in build:
             clients |= {"etcd-roles"}

@@ -7,6 +7,7 @@ killed, pods that came while nobody led are placed in the order in which they ca
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ LATE = ("z", "m", "a")
 
 
 @asynccontextmanager
-async def meshes(folder: Path, *services: str, standby: str = "warm") -> AsyncIterator[Mesh]:
+async def meshes(folder: Path, *services: str, standby: str = "warm", lease_ttl_s: int = 3) -> AsyncIterator[Mesh]:
     """``SERVICE-0`` leads of each, ``SERVICE-1`` stands by and is as warm as it gets."""
     async with Mesh(folder, coordinators=0, agents=0, binders=0) as mesh:
         await mesh.add_nodes(1, pods="2000")
@@ -38,7 +39,8 @@ async def meshes(folder: Path, *services: str, standby: str = "warm") -> AsyncIt
                 name = f"{service}-{number}"
                 flags = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), "--validate"]
                 flags += [] if service == "binder" else ["--embedded-agent"]
-                await mesh.start(name, service, [*flags, "--id", name, f"--standby={standby}"])
+                flags += ["--id", name, f"--standby={standby}", f"--lease-ttl-s={lease_ttl_s}"]
+                await mesh.start(name, service, flags)
                 if number == 0:
                     await leads(mesh, name)
         for service in services if standby == "warm" else ():
@@ -115,6 +117,39 @@ async def test_a_warm_standby_takes_over_with_one_look_at_the_pods_and_keeps_the
             assert told["mirror"]["objects"] == 0, "nobody else is to come"
         assert await intents_left(mesh) == 0
     assert list(bound_late(mesh)) == [(LATE[0], [NODE])]
+
+
+@pytest.mark.parametrize("case", ["leader", "binder", "both"])
+async def test_a_leader_whose_process_is_killed_is_missed_at_once_however_long_its_lease(
+    tmp_path: Path, case: str
+) -> None:
+    """The lease is longer than this test waits, and whoever is killed stays down."""
+    services, victims = CASES[case]
+    async with meshes(tmp_path, *services, lease_ttl_s=600) as mesh:
+        for service in victims:
+            mesh.services[f"{service}-0"].may_start.clear()
+            mesh.kill(f"{service}-0")
+        await mesh.add_pod(LATE[0], cpu="3")
+        await mesh.wait_bound({LATE[0]}, timeout_s=WAIT_S)
+        for service in victims:
+            await leads(mesh, f"{service}-1")
+
+
+@pytest.mark.parametrize("service", ["coordinator", "binder"])
+async def test_a_leader_that_is_started_again_lets_the_warm_standby_lead(tmp_path: Path, service: str) -> None:
+    """It would have to list everything, as its predecessor's place is all that it has; here it comes back first."""
+    async with meshes(tmp_path, "coordinator", "binder", lease_ttl_s=40) as mesh:  # the stopped one stays listed
+        before = (await mesh.get(f"{service}-1", "/v1/stats"))["kube"]["read"]
+        mesh.kill(f"{service}-1", signal.SIGSTOP)  # it hears of nothing before the other one is there again
+        mesh.services[f"{service}-0"].ready.clear()
+        mesh.kill(f"{service}-0")
+        async with asyncio.timeout(START_S):
+            await mesh.services[f"{service}-0"].ready.wait()
+        mesh.kill(f"{service}-1", signal.SIGCONT)
+        await mesh.add_pod(LATE[0], cpu="3")
+        await mesh.wait_bound({LATE[0]}, timeout_s=WAIT_S)
+        await leads(mesh, f"{service}-1")
+        assert more((await mesh.get(f"{service}-1", "/v1/stats"))["kube"]["read"], before) == {}
 
 
 async def test_a_cold_standby_watches_nothing_and_lists_all_that_there_is(tmp_path: Path) -> None:

@@ -243,6 +243,8 @@ class BinderCore:
             self.gangs.step()
         if taking_over:
             self.takeover.step()
+            if self.takeover.accepting:
+                self._take_kept()
         if agenda.plans <= now:
             self.plans.step()
         if agenda.sweeps <= now:
@@ -308,8 +310,7 @@ class BinderCore:
         if plan.term > self.coordinator_term:
             self._new_coordinator(plan.term)
         if not self.takeover.accepting:
-            message = f"taking over: waiting for {', '.join(self.takeover.missing)}"
-            state.emit(Refuse(event.request, "not_ready", message, 503, 1.0))
+            self.plans.keep(event.request, plan, self.takeover.missing)
             return
         if len({p.uid for p in plan.placements}) + len({p.unit for p in plan.placements}) != 2 * len(plan.placements):
             state.emit(Refuse(event.request, "wire_invalid", "a pod or unit is in the plan twice", 400))
@@ -332,6 +333,13 @@ class BinderCore:
         self._take_up()
         if plan.evictions:
             self.evictions.add((plan.term, plan.plan_id), plan.evictions)
+
+    def _take_kept(self) -> None:
+        """The takeover is over: what came meanwhile, as if it came now."""
+        self.state.cause = PlanReceived
+        for request, plan in self.plans.kept():
+            self._plan(PlanReceived(request, plan))
+        self.state.cause = Tick
 
     def _take_up(self) -> None:
         """Placements in order, as many as a turn takes up."""

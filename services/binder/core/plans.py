@@ -8,7 +8,7 @@ anew that the old one had planned.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -36,6 +36,11 @@ ENDS_KEPT = 8192
 REASON_CHARS = 1024
 
 PlanKey = tuple[int, int]
+
+
+def size_of(plan: Plan) -> int:
+    """In units: what it places, and whom it evicts."""
+    return max(1, len(plan.placements) + len(plan.evictions))
 
 
 @dataclass(slots=True)
@@ -71,9 +76,30 @@ class Plans:
         self._answered: OrderedDict[PlanKey, tuple[PlanResult, float]] = OrderedDict()
         self._by_uid: dict[str, list[PlanKey]] = {}
         self._message_id = 0
+        self._early: dict[PlanKey, tuple[int, Plan]] = {}
+        """Plans that came during the takeover, each with the last request for it."""
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def keep(self, request: int, plan: Plan, missing: Collection[str]) -> None:
+        """A plan that came before plans are accepted: it is taken up then, so that nobody has to ask again and again.
+        An earlier request for it was given up by whoever asks again; what is too much is refused."""
+        key = (plan.term, plan.plan_id)
+        earlier = self._early.pop(key, None)
+        held = sum(size_of(one) for _, one in self._early.values())
+        message = f"taking over: waiting for {', '.join(missing)}"
+        refused = request if held + size_of(plan) > self._state.settings.max_units else None
+        if refused is None:
+            self._early[key] = (request, plan)
+        for late in (earlier[0] if earlier is not None else None, refused):
+            if late is not None:
+                self._state.emit(Refuse(late, "not_ready", message, 503))
+
+    def kept(self) -> list[tuple[int, Plan]]:
+        """The plans that came during the takeover, once, in the order in which they were asked for."""
+        early, self._early = self._early, {}
+        return list(early.values())
 
     def open(self, request: int, plan: Plan) -> OpenPlan | None:
         """A plan to be worked on; None when it is known and its request is, or will be, answered from that."""

@@ -284,7 +284,7 @@ class Ledger:
         self.state.log("binder_changed", shard=event.shard, url=event.url, binder_term=event.term)
         for plan in self.plans.values():
             if plan.shard == event.shard:
-                plan.tries = 0  # a new leader says 503 until its takeover is done: ask it often at first
+                plan.tries = 0  # who is just elected may not listen yet: ask it often at first
                 self._send(plan)
 
     def leaderless(self) -> list[str]:

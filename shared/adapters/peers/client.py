@@ -17,7 +17,8 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from shared.adapters.http.dialing import target_of
+from shared.adapters.http.connection import Connection
+from shared.adapters.http.dialing import Target, dial, target_of
 from shared.adapters.http.pool import Pool
 from shared.adapters.peers.clock_skew import ClockSkew
 from shared.adapters.peers.identity import identity_of
@@ -25,6 +26,9 @@ from shared.adapters.peers.traffic import Traffic
 from shared.errors import PeerRejected, PeerUnknown
 
 log = structlog.get_logger()
+
+HEALTH = "/healthz"
+"""What every listener of ours answers to anybody."""
 
 MEDIA_TYPE = "application/vnd.conclave.v1+msgpack"
 ERROR_TEXT_LIMIT = 256
@@ -152,6 +156,23 @@ class PeerClient:
             raise PeerRejected(message, code=code, status=status, retry_after_s=_seconds(head.retry_after))
         raise PeerUnknown(message)
 
+    async def hold(self, base_url: str, *, service: str = "") -> Connection:
+        """A connection of its own, over which the peer has answered once, for who wants to know when it ends; whoever
+        has it ends it. ``OSError``, ``ValueError``: none came about (``ConnectionRefusedError``: nobody listens)."""
+        target = self._target(base_url, service)
+        connection = await dial(target, connect_s=self._connect_timeout_s)
+        try:
+            head, _ = await connection.ask(
+                f"GET {target.prefix}{HEALTH} HTTP/1.1\r\n{target.headers}\r\n".encode(), self._connect_timeout_s
+            )
+        except BaseException:
+            connection.abort()
+            raise
+        if head.status != 200:
+            connection.abort()
+            raise OSError(f"{base_url}{HEALTH}: {head.status}")
+        return connection
+
     def _lines(self, extra: Mapping[str, str] | None) -> str:
         """The headers that are ours. ``ValueError``: one that would end its line."""
         lines = f"Content-Type: {MEDIA_TYPE}\r\n"
@@ -167,9 +188,8 @@ class PeerClient:
         """The connections to a peer. ``OSError``, ``ValueError``: that is no URL."""
         pool = self._pools.get((base_url, service))
         if pool is None:
-            identity = identity_of(service) if service and self._tls is not None else None
             pool = self._pools[base_url, service] = Pool(
-                target_of(base_url, server_hostname=identity, tls=self._tls),
+                self._target(base_url, service),
                 most=self._connections_per_peer, connect_s=self._connect_timeout_s, most_bytes=self._max_answer_bytes,
             )  # fmt: skip
             if len(self._pools) > MOST_PEERS:
@@ -177,8 +197,12 @@ class PeerClient:
         self._pools.move_to_end((base_url, service))
         return pool
 
+    def _target(self, base_url: str, service: str) -> Target:
+        identity = identity_of(service) if service and self._tls is not None else None
+        return target_of(base_url, server_hostname=identity, tls=self._tls)
+
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections but those that are held."""
         pools = list(self._pools.values())
         self._pools.clear()
         await asyncio.gather(*(pool.close() for pool in pools))

@@ -3,10 +3,13 @@
     list --Upserted...--> Synced ----------> watch --batches--> ...
      ^                                        |  ^
      +--- KubeExpired (410), refused: diff ---+  +-- asked: caught up with the server's revision --> Synced
-                                                      (small kinds: listed; one that stays silent too)
+     (a large kind: the watch goes on from now,       (small kinds: listed; one that stays silent too)
+      and the diff is told beside it)
 
 A consumer sees events only. A list is told page by page, so that no more than a page or two of it are held at once; of
-what is known it tells the difference (``shared.kube.known``). Who needs to know what there is now, not what was shown
+what is known it tells the difference (``shared.kube.known``). A server that has forgotten the position (every restart
+of an API server does) is watched from its revision of now on, and what was missed is listed beside that: what is new is
+told at once, however long the list takes. Who needs to know what there is now, not what was shown
 so far, asks (``ask``): the server says its resourceVersion, and the watch goes on until it has passed that, so nothing
 is listed however much there is. A list is made only where the position is lost, where the kind is a page at most, or
 where no event and no bookmark proves in time that the watch has come so far. Batches let a consumer handle everything
@@ -19,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -30,6 +33,7 @@ from shared.errors import KubeError, KubeExpired, KubeRejected
 from shared.kube.known import KnownObjects, Listing, has_reached, position_after
 from shared.kube.resources import ObjectList, Resource, WatchEvent
 from shared.ports import Clock, KubeApi
+from shared.runtime.kube.beside import beside
 from shared.runtime.process.service import boottime
 
 log = structlog.get_logger()
@@ -128,6 +132,8 @@ class Reflector(Generic[T]):
         self._small = small
         self._position = ""
         """The resourceVersion up to which all was told; empty: not known, or the server has forgotten it."""
+        self._reached = ""
+        """The last one that was known."""
         self._backoff_s = backoff_s
         self._optional = optional
         self._asked = self._served_asked = 0
@@ -165,11 +171,11 @@ class Reflector(Generic[T]):
                 if self._asked > self._served_asked:
                     continue
             except KubeExpired as error:
-                self._position = ""
+                self._lose_position()
                 log.info("watch_expired", resource=self._resource.plural, error=error)
             except KubeError as error:
                 if isinstance(error, KubeRejected):
-                    self._position = ""  # the kind may be served in another version now
+                    self._lose_position()  # the kind may be served in another version now
                 listed = self.relists > lists
                 if self._optional and not listed and isinstance(error, KubeRejected) and error.status in (403, 404):
                     if not self.synced.is_set():
@@ -196,7 +202,14 @@ class Reflector(Generic[T]):
     async def _round(self) -> AsyncGenerator[Batch[T], None]:
         """A list where one must be made, then the watch until it ends or something is asked."""
         asked, behind = self._asked, ""
-        if self._position and asked > self._served_asked and len(self._known) > self._small:
+        if not self._position and self.synced.is_set() and len(self._known) > self._small:
+            now = await self._api.revision(self._served)
+            if now.isdecimal() and has_reached(now, self._reached):  # one that went back in time is listed as it is
+                async with contextlib.aclosing(self._resume(now)) as told:
+                    async for batch in told:
+                        yield batch
+                behind = self._position
+        elif self._position and asked > self._served_asked and len(self._known) > self._small:
             behind = await self._api.revision(self._served)
         # a server that is behind what we were told went back in time
         if not self._position or (asked > self._served_asked and not has_reached(behind, self._position)):
@@ -214,33 +227,81 @@ class Reflector(Generic[T]):
             async for batch in told:
                 yield batch
 
+    async def _resume(self, now: str) -> AsyncGenerator[Batch[T], None]:
+        """What a watch tells from ``now`` on, beside it what a list tells of before; then the position is known."""
+        position, revision, listing = now, "", Listing(self._known, since=int(now))
+        # its first word, a bookmark at the latest, says that the server goes along: one that has just begun answers
+        # 410 once more when its watch cache is there, and the pages would have been for nothing
+        goes_along = asyncio.Event()
+        watch = self._api.watch_batches(self._served, resource_version=now, brief=BRIEF)
+        log.info("watch_resumed", resource=self._resource.plural, resource_version=now, missed_since=self._reached)
+        async with contextlib.aclosing(beside(watch, self._parts_after(goes_along))) as both:
+            async for batch, part in both:
+                if part is not None:
+                    revision, told = part.resource_version, listing.page(part)
+                else:
+                    goes_along.set()
+                    self.heard_at = self._clock()
+                    told = listing.apply(batch)
+                    self._reached = position = position_after(batch, position)
+                if told:
+                    yield told
+        for gone in self._end(listing, revision):
+            yield gone
+        self._position = position if has_reached(position, revision) else revision
+
     async def _list(self) -> AsyncGenerator[Batch[T], None]:
-        """What a list tells; then the position is known. After pages that expired before the last it is one page."""
+        """What a list tells; then the position is known."""
         revision, listing = "", Listing(self._known)
-        self._position = ""  # a list that breaks off has told what is newer than the position: only a list goes on
+        async with contextlib.aclosing(self._parts()) as parts:
+            async for part in parts:
+                revision = part.resource_version
+                if told := listing.page(part):
+                    yield told
+        for gone in self._end(listing, revision):
+            yield gone
+        self._position = revision
+
+    @staticmethod
+    def _end(listing: Listing[T], revision: str) -> Iterator[Batch[T]]:
+        """What the list did not show any more, in parts."""
+        gone = listing.missing(revision)
+        for start in range(0, len(gone), BATCH):
+            if told := listing.forget(gone[start : start + BATCH]):
+                yield told
+
+    async def _parts_after(self, event: asyncio.Event) -> AsyncGenerator[ObjectList[T], None]:
+        """``_parts``, not before ``event``; one that does not come in time is not needed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._catch_up_s):
+                await event.wait()
+        async with contextlib.aclosing(self._parts()) as parts:
+            async for part in parts:
+                yield part
+
+    async def _parts(self) -> AsyncGenerator[ObjectList[T], None]:
+        """A list, in parts that are handed over at once. After pages that expired before the last it is one page."""
+        self._lose_position()  # a list that breaks off has told what is newer than the position: only a list goes on
+        first = True
         try:
             async with self._gate, contextlib.aclosing(self._lists(whole=self._whole)) as lists:
                 began = self._clock()
                 async for listed in lists:
                     self.heard_at = self._clock()
-                    self.relists += not revision  # at its first page
-                    revision = listed.resource_version
-                    events = listing.page(listed)
-                    del listed
-                    for start in range(0, len(events), BATCH):
-                        yield events[start : start + BATCH]
+                    self.relists += first
+                    first = False
+                    for start in range(0, max(1, len(listed.items)), BATCH):
+                        malformed = () if start else listed.malformed
+                        yield ObjectList(listed.items[start : start + BATCH], listed.resource_version, malformed)
                         await asyncio.sleep(0)
-                    del events  # before the next page is read
+                    del listed  # before the next page is read
                     if not self.awaited:
                         await self._give_way(self._clock() - began)
                     began = self._clock()
         except KubeExpired:
             self._whole = True
             raise
-        gone = listing.end()
-        for start in range(0, len(gone), BATCH):
-            yield gone[start : start + BATCH]
-        self._position, self._whole = revision, False
+        self._whole = False
 
     async def _watch(self, asked: int, behind: str) -> AsyncGenerator[Batch[T], None]:
         """What the watch tells from the position on. ``behind``: the revision that is owed to who asked; one that is
@@ -267,9 +328,12 @@ class Reflector(Generic[T]):
             if not behind:
                 raise
             log.info("watch_silent", resource=self._resource.plural, resource_version=self._position, behind=behind)
-            self._position = ""
+            self._lose_position()
         finally:
             self._resting = None
+
+    def _lose_position(self) -> None:
+        self._reached, self._position = self._position or self._reached, ""
 
     async def _give_way(self, took_s: float) -> None:
         """A list that nobody waits for, after a page that took so long, takes half of what it could."""

@@ -34,6 +34,7 @@ from shared.election.events import (
     KeySeen,
     Leader,
     LeaderChanged,
+    LeaderEnded,
     LeaderRead,
     LeftoverRemoved,
     Lost,
@@ -65,6 +66,7 @@ _LONGEST_SLEEP_S = 5.0
 class Leadership:
     """One candidacy for one key. ``async with`` campaigns; leaving resigns, and a successor leads at once.
 
+    ``yields``: a key that our predecessor in this place has left is for others first (``Elector``).
     ``on_elected(term)``, ``on_lost(term, reason)`` and ``on_leader(leader or None)`` run on the main loop, in order,
     and must not block. Between them ``is_valid`` is the truth: it turns False by the clock alone. ``on_lost`` with the
     reason ``store_rolled_back`` or ``internal`` is the end of the candidacy (term 0 if it was not leading then): the
@@ -78,6 +80,7 @@ class Leadership:
         key: str,
         record: LeaderRecord,
         settings: LeaseSettings | None = None,
+        yields: bool = False,
         on_elected: Callable[[int], None] | None = None,
         on_lost: Callable[[int, str], None] | None = None,
         on_leader: Callable[[Leader | None], None] | None = None,
@@ -85,7 +88,7 @@ class Leadership:
         self._thread = thread
         self._key = key
         self._settings = settings or LeaseSettings()
-        self._elector = Elector(self._settings, record)
+        self._elector = Elector(self._settings, record, yields)
         self._state = ElectorState()
         self._on_elected, self._on_lost, self._on_leader = on_elected, on_lost, on_leader
         self._events: asyncio.Queue[Event] = asyncio.Queue(_MOST_EVENTS)
@@ -126,6 +129,11 @@ class Leadership:
             self._elected.clear()
             await self._elected.wait()
         return term
+
+    def leader_ended(self, term: int) -> None:
+        """The process that led with this term is no more; its lease need not be waited for."""
+        if self._running is not None:
+            self._thread.submit(self._post(LeaderEnded(term)))
 
     # --- life -----------------------------------------------------------------------------------------------------
 

@@ -30,21 +30,54 @@ def take_over(world: World) -> Binder:
     return binder
 
 
-def test_plans_are_refused_until_lists_and_intents_are_done() -> None:
+def test_a_plan_that_comes_before_lists_and_intents_are_done_is_taken_up_then() -> None:
     world = make_world()
     committed(world)
     binder = world.start_binder(ready=False)
     first = world.send(binder, world.plan(("p1", "n1")))
-    assert (binder.refusals[first].code, binder.refusals[first].status) == ("not_ready", 503)
     world.watch(binder)
     world.tell(binder, Listed("nodes"), Listed("pods"), IntentsListed(world.stored(), world.fence()))
-    second = world.send(binder, world.plan(("p1", "n1")))
-    assert binder.refusals[second].retry_after_s == 1.0
-    world.run(binder, Bind)
-    third = world.send(binder, world.plan(("p1", "n1")))
+    second = world.send(binder, world.plan(("p2", "n2")))
+    assert (binder.refusals, binder.answers) == ({}, {})
+    assert len(world.intents()) == 1, "nothing is committed while an inherited intent is open"
     world.settle(binder)
-    assert binder.answers[third].results[0].outcome == Outcome.BOUND
+    assert [binder.answers[asked].results[0].outcome for asked in (first, second)] == [Outcome.BOUND] * 2
     assert check_all(world, binder) == []
+
+
+def test_a_plan_told_again_during_the_takeover_is_kept_once_and_its_first_request_refused() -> None:
+    world = make_world()
+    binder = world.start_binder(ready=False)
+    plan = world.plan(("p1", "n1"))
+    first, again = world.send(binder, plan), world.send(binder, plan)
+    assert (binder.refusals[first].code, binder.refusals[first].status) == ("not_ready", 503)
+    world.sync(binder)
+    world.settle(binder)
+    assert binder.answers[again].results[0].outcome == Outcome.BOUND
+    assert len(world.kube.bound) == 1
+
+
+def test_a_plan_of_a_coordinator_that_is_followed_meanwhile_is_refused_when_plans_are_taken_up() -> None:
+    world = make_world()
+    binder = world.start_binder(ready=False)
+    old = world.send(binder, world.plan(("p1", "n1")))
+    world.lead_coordinator()
+    new = world.send(binder, world.plan(("p1", "n2")))
+    world.sync(binder)
+    world.settle(binder)
+    assert binder.refusals[old].code == "stale_term"
+    assert binder.answers[new].results[0].node == "n2"
+
+
+def test_no_more_is_kept_during_the_takeover_than_may_be_on_its_way() -> None:
+    world = make_world(settings=CoreSettings(validate=True, max_units=2))
+    binder = world.start_binder(ready=False)
+    kept = [world.send(binder, world.plan((name, "n1"))) for name in ("p0", "p1")]
+    refused = world.send(binder, world.plan(("p2", "n1")))
+    assert binder.refusals[refused].code == "not_ready"
+    world.sync(binder)
+    world.settle(binder)
+    assert sorted(binder.answers) == kept
 
 
 def test_an_intent_never_bound_is_finished_on_its_node() -> None:

@@ -57,6 +57,7 @@ class Node:
     incarnation: int = 0
     paused: bool = False
     main_alive: bool = True
+    yields: bool = False
     elector: Elector = field(init=False)
     state: ElectorState = field(default_factory=ElectorState)
     watched_up_to: int = 0
@@ -69,7 +70,7 @@ class Node:
         """A new process in the same place; whatever it had sent is still on its way."""
         self.incarnation += 1
         record = LeaderRecord(identity=self.identity, incarnation=f"{self.identity}{self.incarnation}")
-        self.elector = Elector(self.world.settings, record)
+        self.elector = Elector(self.world.settings, record, self.yields)
         self.state, self.heard, self.watched_up_to = ElectorState(), [], self.world.etcd.revision
         self.paused, self.main_alive = False, True
         self.handle(Start())
@@ -108,8 +109,8 @@ class World:
         self.terms: list[int] = []
         self.count_from_reply = count_from_reply
 
-    def add(self, identity: str, **clock: float) -> Node:
-        node = Node(self, identity, **clock)
+    def add(self, identity: str, *, yields: bool = False, **clock: float) -> Node:
+        node = Node(self, identity, yields=yields, **clock)
         self.nodes.append(node)
         return node
 

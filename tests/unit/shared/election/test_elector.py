@@ -12,6 +12,7 @@ from shared.election.events import (
     Granted,
     GrantLease,
     KeySeen,
+    LeaderEnded,
     LeaderRead,
     Lost,
     ReadLeader,
@@ -287,7 +288,72 @@ def test_the_leftover_is_removed_only_under_its_own_term():
     assert not leader.is_valid()
 
 
-def test_the_key_of_another_identity_is_never_removed():
+def test_where_others_stand_by_a_restarted_leader_clears_its_leftover_and_lets_them_lead():
+    world, leader, follower = led_world()
+    leader.yields = True
+    leader.boot()
+    world.settle(leader)  # before the other one's watch has told it anything
+    assert key_value(world) is None
+    assert leader.state.phase is Phase.FOLLOWING
+    world.settle()
+    assert follower.is_valid()
+    assert leader.state.leader.term == follower.state.term
+
+
+def test_a_leftover_that_nobody_takes_is_the_restarted_leaders_after_a_leases_time():
+    world, leader, follower = led_world()
+    follower.paused = True
+    leader.yields = True
+    leader.boot()
+    world.settle(leader)
+    world.run(world.settings.lease_ttl_s - 0.1, leader)
+    assert not leader.is_valid()
+    world.run(0.3, leader)
+    assert leader.is_valid()
+
+
+def test_who_let_another_one_lead_campaigns_at_once_when_that_one_goes():
+    world, leader, follower = led_world()
+    leader.yields = True
+    leader.boot()
+    world.settle()
+    follower.handle(Stop())
+    world.settle()
+    assert leader.is_valid()
+
+
+def test_a_leader_whose_process_has_ended_is_followed_without_waiting_for_its_lease():
+    world, leader, follower = led_world()
+    leader.paused = True
+    world.nodes.remove(leader)
+    follower.handle(LeaderEnded(follower.state.leader.term))
+    world.settle()
+    assert follower.is_valid()
+
+
+def test_the_end_of_an_earlier_leader_removes_nobodys_key():
+    world, leader, follower = led_world()
+    term = leader.state.term
+    for late in (term - 1, term + 1):
+        follower.handle(LeaderEnded(late))
+        world.settle()
+    leader.handle(LeaderEnded(term))
+    world.settle()
+    assert leader.is_valid()
+    assert key_value(world).create_revision == term
+
+
+def test_a_leader_that_is_wrongly_said_to_have_ended_hears_that_it_is_deposed():
+    world, leader, follower = led_world()
+    world.nodes.remove(leader)  # I1 leaves this to the term: until it hears of it, it is valid by its clock too
+    follower.handle(LeaderEnded(leader.state.term))
+    world.settle()
+    assert follower.is_valid()
+    world.watch(leader)
+    assert leader.heard[-1] == Lost(leader.heard[0].term, "deposed")
+
+
+def test_the_key_of_another_identity_is_not_removed_by_a_restart():
     world, leader, follower = led_world()
     for _ in range(3):
         follower.boot()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from shared.election.elector import Elector, ElectorState
-from shared.election.events import Renew, Renewed, Start, Stop
+from shared.election.events import LeaderEnded, Renew, Renewed, Start, Stop
 from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord
 from tests.unit.shared.election.election_world import World
@@ -24,11 +24,11 @@ offsets = st.floats(-1e6, 1e6)
 class OneLeader(RuleBasedStateMachine):
     """Every step ends in ``World.check``: at most one valid leader, terms grow, Elected and Lost alternate."""
 
-    @initialize(etcd_rate=rates, clocks=st.lists(st.tuples(rates, offsets), min_size=2, max_size=3))
+    @initialize(etcd_rate=rates, clocks=st.lists(st.tuples(rates, offsets, st.booleans()), min_size=2, max_size=3))
     def begin(self, etcd_rate, clocks):
         self.world = World(etcd_rate=etcd_rate)
-        for number, (rate, offset) in enumerate(clocks):
-            self.world.add(f"n{number}", rate=rate, offset=offset)
+        for number, (rate, offset, yields) in enumerate(clocks):
+            self.world.add(f"n{number}", rate=rate, offset=offset, yields=yields)
 
     @rule(seconds=st.floats(0.01, 3.0))
     def time_passes(self, seconds):
@@ -72,6 +72,17 @@ class OneLeader(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_candidate_restarts(self, data):
         data.draw(st.sampled_from(self.world.nodes)).boot()
+        self.world.check()
+
+    @rule(data=st.data())
+    def a_candidate_dies_and_is_missed(self, data):
+        """It is started again at once; others hear of its end, perhaps while they follow somebody else."""
+        dead = data.draw(st.sampled_from(self.world.nodes))
+        term = dead.state.term
+        dead.boot()
+        for node in self.world.nodes if term else ():
+            if node is not dead and not node.paused:
+                node.handle(LeaderEnded(term))
         self.world.check()
 
     @rule(data=st.data())

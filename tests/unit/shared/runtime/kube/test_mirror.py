@@ -94,7 +94,7 @@ async def test_who_is_told_from_a_mirror_hears_that_all_is_there_once_the_watch_
 
 
 async def test_a_watch_that_stays_silent_is_listed_instead() -> None:
-    port = Large(ObjectList((pod("a", 1), pod("b", 2)), "10"), ObjectList((pod("b", 2),), "30"), says=["20"])
+    port = Large(ObjectList((pod("a", 1), pod("b", 2)), "10"), ObjectList((pod("b", 2),), "30"), says=["20", "30"])
     watch = large_of(port, catch_up_s=0.001)
     async with mirrored(watch, of=2), following(watch) as begin:
         late = begin()

@@ -129,7 +129,7 @@ async def test_expiry_lists_again_and_tells_the_difference_without_a_second_sync
 
 async def test_without_the_difference_a_deletion_during_the_gap_would_be_missed(monkeypatch: pytest.MonkeyPatch):
     """Ablation: a reflector that only adds what a list holds leaves a dead pod with the consumer."""
-    monkeypatch.setattr(Listing, "end", lambda self: [])
+    monkeypatch.setattr(Listing, "missing", lambda self, revision: [])
     port = ScriptedPort(
         [ObjectList((pod("a", 1), pod("b", 2)), "10"), ObjectList((pod("a", 1), pod("c", 3)), "30")],
         [[KubeExpired("old")], [[Upserted(pod("d", 31))]]],

@@ -133,6 +133,20 @@ async def test_a_resignation_is_followed_at_once_although_the_ttl_is_long(server
     assert first.all[-1][2] == "resigned"
 
 
+async def test_a_leader_that_is_said_to_have_ended_is_followed_at_once_although_the_ttl_is_long(server):
+    first = Heard()
+    async with LeaseThread(lambda: MemoryStore(server)) as one, LeaseThread(lambda: MemoryStore(server)) as two:
+        async with candidacy(one, "a", first, SLOW) as a:
+            term = await a.wait_elected()
+            async with candidacy(two, "b", settings=SLOW) as b:
+                async with asyncio.timeout(PATIENCE_S):
+                    while b.leader is None:  # noqa: ASYNC110  a hint, published without an event
+                        await asyncio.sleep(0.01)
+                    b.leader_ended(term)
+                    assert await b.wait_elected() > term
+                    await first.wait(lambda heard: ("lost", term, "deposed") in heard)
+
+
 async def test_leaving_gives_the_key_back(server):
     async with LeaseThread(lambda: MemoryStore(server)) as thread, candidacy(thread, "a", settings=SLOW) as leadership:
         await leadership.wait_elected()
