@@ -9,7 +9,7 @@ and since nobody listens there any more, it refuses the next one. Both together 
 machine or a way that is gone say nothing: there the lease decides, as it does of a process that hangs.
 
 Not its job: safety. A proxy that refuses in the place of a leader which lives gets it deposed, no more: the leader's
-writes are refused by their term from then on (ADR 0060).
+writes are refused by their term from then on (ADR 0061).
 """
 
 from __future__ import annotations
