@@ -130,7 +130,7 @@ async def test_a_leader_whose_process_is_killed_is_missed_at_once_however_long_i
             mesh.services[f"{service}-0"].may_start.clear()
             mesh.kill(f"{service}-0")
         await mesh.add_pod(LATE[0], cpu="3")
-        await mesh.wait_bound({LATE[0]}, timeout_s=WAIT_S)
+        await mesh.wait_bound({LATE[0]})
         for service in victims:
             await leads(mesh, f"{service}-1")
 
@@ -143,11 +143,11 @@ async def test_a_leader_that_is_started_again_lets_the_warm_standby_lead(tmp_pat
         mesh.kill(f"{service}-1", signal.SIGSTOP)  # it hears of nothing before the other one is there again
         mesh.services[f"{service}-0"].ready.clear()
         mesh.kill(f"{service}-0")
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(PATIENCE_S):
             await mesh.services[f"{service}-0"].ready.wait()
         mesh.kill(f"{service}-1", signal.SIGCONT)
         await mesh.add_pod(LATE[0], cpu="3")
-        await mesh.wait_bound({LATE[0]}, timeout_s=WAIT_S)
+        await mesh.wait_bound({LATE[0]})
         await leads(mesh, f"{service}-1")
         assert more((await mesh.get(f"{service}-1", "/v1/stats"))["kube"]["read"], before) == {}
 
