@@ -21,21 +21,21 @@ from statistics import fmean
 
 import torch
 
-from services.learner.deepsets.ppo import PpoRun
-from services.learner.deepsets.settings import DeepSetsSettings, settings_for
-from services.learner.deepsets.training import DeepSetsRun
-from services.learner.marl import settings as marl
-from services.learner.marl.ippo import IppoRun
-from services.learner.marl.learner import AgentsSettings
-from services.learner.marl.ppo import MappoRun
-from services.learner.marl.training import MarlRun, mean_imbalance
-from services.learner.training.runner import check_seed
+from lab.evaluation.seeds import TEST_SEEDS, parse_seeds
+from lab.evaluation.statistics import sample_sd
+from lab.learner.deepsets.ppo import PpoRun
+from lab.learner.deepsets.settings import DeepSetsSettings, settings_for
+from lab.learner.deepsets.training import DeepSetsRun
+from lab.learner.marl import settings as marl
+from lab.learner.marl.ippo import IppoRun
+from lab.learner.marl.learner import AgentsSettings
+from lab.learner.marl.ppo import MappoRun
+from lab.learner.marl.training import MarlRun, mean_imbalance
+from lab.learner.training.runner import check_seed
+from lab.suites import deepsets
+from lab.suites.suites import SuiteInput
+from lab.workers import Workers
 from shared.errors import ConclaveError
-from shared.experiments.evaluation.seeds import TEST_SEEDS, parse_seeds
-from shared.experiments.evaluation.statistics import sample_sd
-from shared.experiments.evaluation.suites import deepsets
-from shared.experiments.evaluation.suites.suites import SuiteInput
-from shared.runtime.process.workers import Workers
 
 NODES, SHARE = (3, 10), 0.2
 """Of the deepsets suite's experiments: enough to tell algorithms apart."""

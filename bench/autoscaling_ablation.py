@@ -24,17 +24,17 @@ from statistics import fmean
 
 import click
 
+from lab.autoscaling.episode import Setup, play
+from lab.autoscaling.metrics import METRICS, finite
+from lab.autoscaling.policies import make
+from lab.evaluation.results import Metric
+from lab.evaluation.seeds import TEST_SEEDS, parse_seeds
+from lab.worlds.services.scenarios import intensity_of
+from lab.worlds.services.topology import default_topology
+from services.cli.inputs import read_weights
 from services.cli.terminal.output_file import write_whole
-from services.cli.train.inputs import read_weights
 from shared.errors import ConclaveError
-from shared.experiments.autoscaling.episode import Setup, play
-from shared.experiments.autoscaling.metrics import METRICS, finite
-from shared.experiments.autoscaling.policies import make
-from shared.experiments.evaluation.results import Metric
-from shared.experiments.evaluation.seeds import TEST_SEEDS, parse_seeds
 from shared.policy.weights import WeightsFile
-from shared.twin.services.scenarios import intensity_of
-from shared.twin.services.topology import default_topology
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "multi-none": ("--agents", "multi", "--roles", "none"),

@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 
 import click
 
+from lab.autoscaling.episode import Setup
+from lab.autoscaling.metrics import GOOD, WINDOW_S
+from lab.autoscaling.policies import make
+from lab.evaluation.seeds import parse_seeds
+from lab.worlds.services.disturbances import Kind
+from lab.worlds.services.scenarios import intensity_of
+from lab.worlds.services.topology import default_topology
+from lab.worlds.services.world import ServiceWorld
 from shared.autoscaling.observation import Policy
 from shared.errors import ConclaveError
-from shared.experiments.autoscaling.episode import Setup
-from shared.experiments.autoscaling.metrics import GOOD, WINDOW_S
-from shared.experiments.autoscaling.policies import make
-from shared.experiments.evaluation.seeds import parse_seeds
-from shared.twin.services.disturbances import Kind
-from shared.twin.services.scenarios import intensity_of
-from shared.twin.services.topology import default_topology
-from shared.twin.services.world import ServiceWorld
 
 CAUSES = ("hung", "surge", "pending", "missing", "dearer", "none")
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shared.experiments.environments.placement import PlacementEnv
-from shared.experiments.environments.placement_scenarios import moving_latency, training_scenario
-from shared.experiments.evaluation.worlds.placement_rollout import choose, policy_decider
+from lab.environments.placement import PlacementEnv
+from lab.environments.placement_scenarios import moving_latency, training_scenario
+from lab.worlds.placement.placement_rollout import choose, policy_decider
 from shared.policy.deepsets.features import FEATURE_COUNT
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.observation import Observation

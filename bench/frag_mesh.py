@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from shared.experiments.traces.gpu_trace import GpuNodes, parse_gpu_nodes, parse_gpu_pods, submission
+from lab.traces.gpu_trace import GpuNodes, parse_gpu_nodes, parse_gpu_pods, submission
 from shared.model.constraints import PodClass, Requirement, SelectorTerm
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.model.node import Node

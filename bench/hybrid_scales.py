@@ -12,11 +12,11 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.experiments.environments.placement import PlacementEnv
-from shared.experiments.environments.placement_scenarios import training_scenario
-from shared.experiments.evaluation.behaviour import thesis_scene
-from shared.experiments.evaluation.worlds.measured_world import MeasuredWorld, limits_of, named_policy
-from shared.experiments.evaluation.worlds.placement_rollout import choose
+from lab.environments.placement import PlacementEnv
+from lab.environments.placement_scenarios import training_scenario
+from lab.evaluation.behaviour import thesis_scene
+from lab.worlds.placement.measured_world import MeasuredWorld, limits_of, named_policy
+from lab.worlds.placement.placement_rollout import choose
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, PODS

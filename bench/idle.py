@@ -28,7 +28,7 @@ async def measure(seconds: float) -> None:
         try:
             await mesh.ready()
             await asyncio.sleep(SETTLE_S)
-            processes = {twin.pid: "services.twin"} | descendants(mesh.process.pid)
+            processes = {twin.pid: "twin"} | descendants(mesh.process.pid)
             before = {pid: cpu_s(pid) for pid in processes}
             await asyncio.sleep(seconds)
             print(f"load {os.getloadavg()[0]:.2f}; {seconds:.0f} s")

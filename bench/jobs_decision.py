@@ -10,12 +10,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from shared.experiments.jobs.clusters import uniform
-from shared.experiments.jobs.playing import Source
-from shared.experiments.jobs.workloads import WORKLOADS_FILE, jobs_of
+from lab.jobs.clusters import uniform
+from lab.jobs.playing import Source
+from lab.jobs.workloads import WORKLOADS_FILE, jobs_of
+from lab.worlds.training.simulation import Settings, Simulation
 from shared.jobs.observation import Observation
 from shared.jobs.registry import make
-from shared.twin.training.simulation import Settings, Simulation
 
 
 def observation(tables: Path, jobs: int, nodes: int) -> Observation:

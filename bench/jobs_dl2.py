@@ -27,11 +27,11 @@ from typing import Any
 
 import torch
 
-from services.learner.jobs.dl2_training import VALIDATION_SEEDS, Dl2Run, Dl2Settings
-from services.learner.jobs.rollout import Credit, play
-from services.learner.jobs.teachers import teacher_of
+from lab.evaluation.seeds import parse_seeds
+from lab.learner.jobs.dl2_training import VALIDATION_SEEDS, Dl2Run, Dl2Settings
+from lab.learner.jobs.rollout import Credit, play
+from lab.learner.jobs.teachers import teacher_of
 from shared.errors import ConclaveError
-from shared.experiments.evaluation.seeds import parse_seeds
 
 SMALL = Dl2Settings(nodes=6, jobs=15, window=15, hidden=(32, 32), episodes_per_round=8, kept=0.5, learning_rate=1e-3)
 VARIANTS: Mapping[str, Mapping[str, Any]] = {

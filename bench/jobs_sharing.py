@@ -4,7 +4,7 @@
 
 Only jobs that hold a single GPU can share it. Of the GPU time that such jobs have under a policy, each is taken to find
 the partner with which the GPU does most, always and at once; then the same work takes so much less of it. Which of
-Gavel's models is most like which of Pollux' is an assumption (``shared/experiments/jobs/gavel.py``).
+Gavel's models is most like which of Pollux' is an assumption (``lab/jobs/gavel.py``).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from lab.evaluation.seeds import parse_seeds
+from lab.jobs.clusters import POLLUX
+from lab.jobs.gavel import BASE, COLOCATED_FILE, ISOLATED_FILE, LIKE, Colocated, Isolated
+from lab.jobs.playing import Order, Played, Source, play
+from lab.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE
+from lab.jobs.workloads import WORKLOADS_FILE
+from lab.suites.jobs import LOADS
+from lab.worlds.training.simulation import Settings
 from shared.errors import ConclaveError, ConfigError
-from shared.experiments.evaluation.seeds import parse_seeds
-from shared.experiments.evaluation.suites.jobs import LOADS
-from shared.experiments.jobs.clusters import POLLUX
-from shared.experiments.jobs.gavel import BASE, COLOCATED_FILE, ISOLATED_FILE, LIKE, Colocated, Isolated
-from shared.experiments.jobs.playing import Order, Played, Source, play
-from shared.experiments.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE
-from shared.experiments.jobs.workloads import WORKLOADS_FILE
-from shared.twin.training.simulation import Settings
 
 FILES = (WORKLOADS_FILE, THROUGHPUT_FILE, CONVERGENCE_FILE, ISOLATED_FILE, COLOCATED_FILE)
 

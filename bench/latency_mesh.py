@@ -25,10 +25,10 @@ from random import Random
 import numpy as np
 from msgspec.structs import replace
 
+from lab.environments.placement import NodeSize, Scenario, draw_latency
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.state import CoreSettings
 from shared.agent.target_times import SAMPLES, TargetTimes
-from shared.experiments.environments.placement import NodeSize, Scenario, draw_latency
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy, ref_of
 from shared.wire.readings import ProbeTarget

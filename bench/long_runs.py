@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from services.learner.deepsets.ppo import PpoRun
-from services.learner.deepsets.settings import settings_for
-from services.learner.deepsets.training import DeepSetsRun
-from services.learner.marl import settings as marl
-from services.learner.marl.training import MarlRun
-from services.learner.training.runner import check_seed
+from lab.evaluation.seeds import parse_seeds
+from lab.learner.deepsets.ppo import PpoRun
+from lab.learner.deepsets.settings import settings_for
+from lab.learner.deepsets.training import DeepSetsRun
+from lab.learner.marl import settings as marl
+from lab.learner.marl.training import MarlRun
+from lab.learner.training.runner import check_seed
 from shared.errors import ConclaveError
-from shared.experiments.evaluation.seeds import parse_seeds
 
 POLICIES = ("el", "ee", "lb", marl.NAME)
 TIMES = 10

@@ -122,7 +122,7 @@ async def measure(url: str, pid: int, pods: int, watchers: int, concurrency: int
 @click.option("--audit", type=click.Path(path_type=Path), default=None, help="Let the server write its audit here.")
 def main(pods: int, watchers: int, concurrency: int, audit: Path | None) -> None:
     """Measure and print JSON."""
-    command = [sys.executable, "-m", "services.twin", "--token", TOKEN]
+    command = [sys.executable, "-m", "twin", "--token", TOKEN]
     if audit is not None:
         command += ["--audit", str(audit)]
     server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)

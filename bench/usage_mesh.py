@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lab.environments.node_load import NodeLoad
+from lab.environments.thesis_workload import NODE_LIMITS, Draws, EnvPod, thesis_pods, usage_array
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import SendOffer
-from shared.experiments.environments.node_load import NodeLoad
-from shared.experiments.environments.thesis_workload import NODE_LIMITS, Draws, EnvPod, thesis_pods, usage_array
 from shared.policy.marl.policy import NAME
 from shared.policy.registry import make_policy
 from shared.policy.usage.class_usage import FloatArray

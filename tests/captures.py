@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shared.kube import objects as api
-from shared.twin.capture import PARTS, SCHEMA, Capture, CapturedPod
+from twin.model.capture import PARTS, SCHEMA, Capture, CapturedPod
 
 STEP_S = 15.0
 TRUE_USE = {"web": (300.0, 40e6, 0.0, 4e5), "job": (50.0, 120e6, 5e5, 0.0)}

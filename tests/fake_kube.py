@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from services.twin.patches.json_patch import json_patch
-from services.twin.registry.status import ApiError
 from shared.adapters.kube.signs import WatchSigns
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import objects as api
 from shared.kube.resources import EVENTS, PODS, Bookmark, Deleted, ObjectList, Resource, Upserted, WatchEvent
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
+from twin.patches.json_patch import json_patch
+from twin.registry.status import ApiError
 
 
 @dataclass(frozen=True)

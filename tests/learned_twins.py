@@ -7,12 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from shared.experiments.autoscaling.recording import record
-from shared.twin.learned import encoding as code
-from shared.twin.learned.fitting import Lesson, lesson_of
-from shared.twin.learned.model import LearnedTwin
-from shared.twin.learned.series import Series, parse_series
-from shared.twin.services.topology import default_topology
+from lab.autoscaling.recording import record
+from lab.worlds.learned import encoding as code
+from lab.worlds.learned.fitting import Lesson, lesson_of
+from lab.worlds.learned.model import LearnedTwin
+from lab.worlds.learned.series import Series, parse_series
+from lab.worlds.services.topology import default_topology
 
 
 @lru_cache(maxsize=4)

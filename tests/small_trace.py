@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.experiments.evaluation.worlds.trace_run import Trace
+from lab.worlds.placement.trace_run import Trace
 
 NODES_HEADER = "sn,cpu_milli,memory_mib,gpu,model\n"
 PODS_HEADER = (

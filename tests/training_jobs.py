@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from shared.experiments.jobs.example import example_tables
-from shared.experiments.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE, Models, read_models
+from lab.jobs.example import example_tables
+from lab.jobs.tables import CONVERGENCE_FILE, THROUGHPUT_FILE, Models, read_models
+from lab.worlds.training.simulation import TrainingJob
 from shared.jobs.observation import JobObservation, NodeObservation, Observation
-from shared.twin.training.simulation import TrainingJob
 
 DATA = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[1].parent / "shared")) / "data" / "dljobs"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.experiments.traces.workload import pod_json
+from lab.traces.workload import pod_json
 from tests.process.mesh import Mesh
 
 QUEUES_KIND = Path(__file__).parents[2] / "k8s" / "base" / "queues-crd.yaml"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.dashboard.tenants import QUEUES_KIND
-from shared.experiments.traces.workload import node_json, pod_json
+from lab.traces.workload import node_json, pod_json
 from tests.process.mesh import Mesh
 
 TOKEN = "operator-token-for-the-bench"

@@ -29,14 +29,14 @@ import click
 
 from bench.training_seeds.frag import gains, goals_of
 from bench.training_seeds.tables import SHIPPED, TABLES, lines_of
+from lab.evaluation.results import SuiteResult, from_json, silent
+from lab.evaluation.seeds import TEST_SEEDS, parse_seeds
+from lab.learner.frag.trainer import POD_LIST, data_folder
+from lab.suites import deepsets, openb, thesis
+from lab.suites.suites import SuiteInput
+from services.cli.inputs import read_weights
 from services.cli.terminal.output_file import write_whole
-from services.cli.train.inputs import read_weights
-from services.learner.frag.trainer import POD_LIST, data_folder
 from shared.errors import ConclaveError
-from shared.experiments.evaluation.results import SuiteResult, from_json, silent
-from shared.experiments.evaluation.seeds import TEST_SEEDS, parse_seeds
-from shared.experiments.evaluation.suites import deepsets, openb, thesis
-from shared.experiments.evaluation.suites.suites import SuiteInput
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES
 from shared.policy.frag.value import NAME as FRAG
 from shared.policy.weights import WeightsFile, shipped

@@ -12,11 +12,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from services.learner.frag.cases import Case
-from services.learner.frag.trainer import data_folder, read_lists
-from services.learner.frag.training import check_cases
-from shared.experiments.evaluation.results import Goal, Metric
-from shared.experiments.evaluation.suites.openb import NOT_BELOW_FGD
+from lab.evaluation.results import Goal, Metric
+from lab.learner.frag.cases import Case
+from lab.learner.frag.trainer import data_folder, read_lists
+from lab.learner.frag.training import check_cases
+from lab.suites.openb import NOT_BELOW_FGD
 from shared.policy.frag.value import LAYERS, PRICES
 from shared.policy.weights import WeightsFile
 

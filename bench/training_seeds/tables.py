@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from shared.experiments.evaluation.results import Goal, Metric, SuiteResult
-from shared.experiments.evaluation.statistics import sample_sd
+from lab.evaluation.results import Goal, Metric, SuiteResult
+from lab.evaluation.statistics import sample_sd
 
 SHIPPED = "shipped"
 STRETCH = "stretch"

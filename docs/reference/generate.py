@@ -106,12 +106,12 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 
 def settings() -> str:
     """Every setting of every service: flag, variable, type with range, default, meaning."""
+    from lab.serve.settings import LearnerSettings
     from services.agent.settings import AgentSettings
     from services.autoscaler.settings import AutoscalerSettings
     from services.binder.settings import BinderSettings
     from services.coordinator.settings import CoordinatorSettings
     from services.jobs.settings import JobsSettings
-    from services.learner.settings import LearnerSettings
     from shared.runtime.process.process import ProcessSettings
 
     kinds = {
@@ -229,13 +229,13 @@ def metrics() -> str:
 
 def registries() -> dict[str, list[Any]]:
     """The collectors of each service, as its composition root registers them."""
+    from lab.serve.shell import LearnerShell
     from services.agent.shell import AgentShell
     from services.autoscaler.admin import Admin as AutoscalerAdmin
     from services.binder.admin import Admin as BinderAdmin
     from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
     from services.coordinator.inspect.metrics import SchedulerMetrics
     from services.jobs.admin import Admin as JobsAdmin
-    from services.learner.shell import LearnerShell
     from shared.adapters.kube.signs import WatchSigns
     from shared.agent.core import AgentCore
     from shared.policy.registry import make_policy

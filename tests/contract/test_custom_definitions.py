@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from services.twin.bootstrap import make_registry
-from services.twin.registry import creating
-from services.twin.registry.registry import TwinRegistry
-from services.twin.registry.status import ApiError
 from tests.definitions.cases import CASES, verdict, verdicts
+from twin.bootstrap import make_registry
+from twin.registry import creating
+from twin.registry.registry import TwinRegistry
+from twin.registry.status import ApiError
 
 Json = dict[str, Any]
 

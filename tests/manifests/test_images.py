@@ -32,7 +32,7 @@ LOADS = {
         "shared.autoscaling.policies.predictive",
     ],
     "jobs": ["services.jobs.app", "uvloop", "shared.adapters.etcd.store", "yaml"],
-    "twin": ["services.twin.__main__", "uvloop", "cel_expr_python.cel", "google.protobuf.descriptor_pool"],
+    "twin": ["twin.__main__", "uvloop", "cel_expr_python.cel", "google.protobuf.descriptor_pool"],
     "cli": [
         "shared.adapters.etcd.store",
         "kubernetes.aio.config",

@@ -34,8 +34,8 @@ KINDS: dict[str, type[ProcessSettings]] = {
     "coordinator": CoordinatorSettings,
     "jobs": JobsSettings,
 }
-if importlib.util.find_spec("services.learner.settings") is not None:
-    KINDS["learner"] = importlib.import_module("services.learner.settings").LearnerSettings
+if importlib.util.find_spec("lab.serve.settings") is not None:
+    KINDS["learner"] = importlib.import_module("lab.serve.settings").LearnerSettings
 
 
 def settings_of(command: list[str], environ: dict[str, str]) -> tuple[str, ProcessSettings]:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.traces.workload import node_json, pod_json
 from shared.errors import ConfigError
-from shared.experiments.traces.workload import node_json, pod_json
 from shared.runtime.process.embedded_etcd import find_etcd
 from tests.patience import PATIENCE_S
 

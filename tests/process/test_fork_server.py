@@ -42,7 +42,7 @@ async def test_wrong_arguments_and_a_wrong_environment_end_it_with_code_2_and_on
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)])
 async def test_it_ends_as_it_was_told_and_is_then_nobody(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    process = await started(fork_server(), tmp_path / "told", "services.twin", *TWIN)
+    process = await started(fork_server(), tmp_path / "told", "twin", *TWIN)
     await serving(process)
     assert process.returncode is None
     process.send_signal(number)
@@ -55,7 +55,7 @@ async def test_it_ends_as_it_was_told_and_is_then_nobody(tmp_path: Path, number:
 
 async def test_all_of_them_go_with_their_server(tmp_path: Path) -> None:
     server = ForkServer()
-    processes = [await started(server, tmp_path / "told", "services.twin", *TWIN) for _ in range(2)]
+    processes = [await started(server, tmp_path / "told", "twin", *TWIN) for _ in range(2)]
     for process in processes:
         await serving(process)
     await asyncio.to_thread(server.close)

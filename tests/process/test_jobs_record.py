@@ -82,7 +82,7 @@ async def train(mesh: Mesh, record: Path) -> None:
 async def learns(record: Path, out: Path) -> None:
     command = ["train", "jobs-dl2", "--warm-up", str(record), "--out", str(out)]
     trainer = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.learner", *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "lab.learner", *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     told, _ = await trainer.communicate()
     assert trainer.returncode == 0, told.decode()

@@ -39,9 +39,7 @@ TOKEN = "a-token-for-this-test-only"
 def running_twin(file: Path, port: int = 0) -> Iterator[subprocess.Popen[str]]:
     """A twin that serves; its kubeconfig is in ``file``."""
     arguments = ["--port", str(port), "--token", TOKEN, "--kubeconfig-out", str(file)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "services.twin", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-m", "twin", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)

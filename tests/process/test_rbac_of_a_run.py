@@ -20,12 +20,12 @@ import pytest
 import yaml
 import yarl
 
-from services.twin.kubeconfig import kubeconfig_text
 from tests.manifests.rbac_rules import grants, mismatches, words
 from tests.manifests.rendering import KUBECTL, NAMESPACE, ROOT, folder_of, rendered
 from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
 from tests.scenarios.world import MERGE, Json, World
+from twin.kubeconfig import kubeconfig_text
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 if KUBECTL is None:

@@ -10,14 +10,14 @@ import sys
 
 import pytest
 
-from services.cli.train.command import EXIT_INTERRUPTED, run_child
+from lab.cli.train.command import EXIT_INTERRUPTED, run_child
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
 PARENT = """
 import sys
-from services.cli.train.command import run_child
+from lab.cli.train.command import run_child
 sys.exit(run_child([sys.executable, "-c", sys.argv[1]], stop_s=float(sys.argv[2])))
 """
 OBEDIENT = """

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from lab.traces.workload import stress_pod, thesis_nodes
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
-from shared.experiments.traces.workload import stress_pod, thesis_nodes
 from shared.kube.objects import Pod
 from shared.kube.resources import NODES, PODS, Upserted
 from shared.ports import BindRequest
-from shared.twin.capture import Capture, decode
 from tests.fake_prometheus import FakePrometheus
 from tests.patience import PATIENCE_S
 from tests.process.twin_process import RunningTwin, running_twin
+from twin.model.capture import Capture, decode
 
 pytestmark = pytest.mark.process
 

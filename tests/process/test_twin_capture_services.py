@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lab.traces.workload import thesis_nodes
+from lab.worlds.learned.series import parse_series
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
-from shared.experiments.traces.workload import thesis_nodes
 from shared.kube.resources import NODES, PODS, Resource, Upserted
-from shared.twin.learned.series import parse_series
 from tests.fake_prometheus import FakePrometheus
 from tests.patience import PATIENCE_S
 from tests.process.test_twin_capture import conclave

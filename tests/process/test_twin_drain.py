@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.experiments.traces.workload import node_json, pod_json
+from lab.traces.workload import node_json, pod_json
 from tests.patience import PATIENCE_S
 from tests.process.twin_process import running_twin
 

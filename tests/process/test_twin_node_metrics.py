@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from lab.traces.workload import node_json, pod_json
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.errors import KubeRejected
-from shared.experiments.traces.workload import node_json, pod_json
 from shared.kube.node_metrics import NodeMetric
 from shared.kube.resources import NODES, PODS
 from shared.ports import BindRequest
-from shared.twin.usage import USAGE_ANNOTATION
 from tests.patience import PATIENCE_S
 from tests.process.twin_process import running_twin
+from twin.model.usage import USAGE_ANNOTATION
 
 pytestmark = pytest.mark.process
 

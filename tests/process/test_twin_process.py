@@ -49,7 +49,7 @@ def call(
 
 def refused_start(*flags: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "services.twin", *flags],
+        [sys.executable, "-m", "twin", *flags],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from shared.experiments.traces.workload import node_json, pod_json
-from shared.twin.usage import USAGE_ANNOTATION, Profile, Usage
+from lab.traces.workload import node_json, pod_json
 from tests.patience import PATIENCE_S
 from tests.process.mesh import Mesh
+from twin.model.usage import USAGE_ANNOTATION, Profile, Usage
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 

@@ -34,7 +34,7 @@ def running_twin(folder: Path, *flags: str, scheme: str = "http") -> Iterator[Ru
     kubeconfig, audit = folder / "kubeconfig", folder / "audit.jsonl"
     process = subprocess.Popen(
         [
-            sys.executable, "-m", "services.twin", "--token", TOKEN, "--kubeconfig-out", str(kubeconfig),
+            sys.executable, "-m", "twin", "--token", TOKEN, "--kubeconfig-out", str(kubeconfig),
             "--kubeconfig-scheme", scheme, "--audit", str(audit), *flags,
         ],
         cwd=ROOT,

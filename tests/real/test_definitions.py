@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from services.twin.bootstrap import make_registry
-from services.twin.registry import creating
-from services.twin.registry.registry import TwinRegistry
 from tests.definitions.cases import verdicts
 from tests.definitions.record import ask
 from tests.manifests.rendering import ROOT
 from tests.real.conftest import RunningPlane
+from twin.bootstrap import make_registry
+from twin.registry import creating
+from twin.registry.registry import TwinRegistry
 
 Json = dict[str, Any]
 

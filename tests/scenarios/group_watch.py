@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from shared.audit.log import Entry
-from shared.audit.units import Units
+from lab.audit.log import Entry
+from lab.audit.units import Units
 
 Json = dict[str, Any]
 

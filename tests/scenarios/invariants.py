@@ -1,7 +1,7 @@
 """What must hold at every instant of every scenario, as pure functions over the API server's accepted changes.
 
 A history is the audit's entries in order; a checker answers with one sentence per violation, nothing when all is well.
-The arithmetic is ``shared.audit.rules``, which shares no code with the scheduler. Each checker has a test with a
+The arithmetic is ``lab.audit.rules``, which shares no code with the scheduler. Each checker has a test with a
 history that breaks it (``test_invariants.py``). They refuse to know services, etcd or our own figures.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.audit.audit import audit
-from shared.audit.log import Entry
-from shared.audit.rules import Amounts, NodeFacts, node_facts, pod_facts
+from lab.audit.audit import audit
+from lab.audit.log import Entry
+from lab.audit.rules import Amounts, NodeFacts, node_facts, pod_facts
 from tests.patience import PATIENCE
 
 Json = dict[str, Any]

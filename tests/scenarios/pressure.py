@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bench.stand.proc import rss_mb
-from shared.audit.log import Entry
+from lab.audit.log import Entry
 from tests.scenarios.invariants import OURS, node_of
 from tests.scenarios.world import World
 

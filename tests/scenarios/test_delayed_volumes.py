@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared.audit.log import Entry
+from lab.audit.log import Entry
 from tests.scenarios.invariants import node_of
 from tests.scenarios.world import World, world
 

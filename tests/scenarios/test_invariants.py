@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.audit.log import Entry
+from lab.audit.log import Entry
 from tests.scenarios.invariants import (
     ALWAYS,
     below_budget,

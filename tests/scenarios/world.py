@@ -22,7 +22,7 @@ from typing import Any
 
 import aiohttp
 
-from shared.audit.log import Entry, read_entries
+from lab.audit.log import Entry, read_entries
 from tests.patience import FULL, PATIENCE, PATIENCE_S
 from tests.process.mesh import ROOT, Mesh
 from tests.scenarios.group_watch import GroupWatch

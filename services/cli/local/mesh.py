@@ -176,7 +176,7 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
         argv = (sys.executable, "-m", "services.jobs", "--id", "jobs-0", *common, *cluster, *reports)
         specs.append(Spec("jobs-0", "jobs", argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.learner:
-        argv = (sys.executable, "-m", "services.learner.serve", "--id", "learner-0", *common, *_learning(settings))
+        argv = (sys.executable, "-m", "lab.serve", "--id", "learner-0", *common, *_learning(settings))
         specs.append(Spec("learner-0", "learner", argv))
     return specs
 

@@ -15,7 +15,7 @@ SERVICES = ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler", "
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def run(service: str, flags: tuple[str, ...]) -> None:
     """Run one SERVICE in this process; FLAGS are its own (see run SERVICE --help)."""
-    become("services.learner.serve" if service == "learner" else f"services.{service}", flags)
+    become("lab.serve" if service == "learner" else f"services.{service}", flags)
 
 
 def become(module: str, flags: tuple[str, ...]) -> None:

@@ -182,8 +182,8 @@ def mix(mixture: str, out: Path, files: tuple[Path, ...]) -> None:
 
     Without classes and weights of your own no file is needed: 'conclave policy activate kube-default=0.7,frag=0.3'.
     """
+    from services.cli.inputs import read_weights
     from services.cli.terminal.output_file import check_writable, write_whole
-    from services.cli.train.inputs import read_weights
     from shared.policy.hybrid.mixture import build
     from shared.policy.weights import digest, encode
     from shared.runtime.process.mixture_file import read_mixture

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from shared.experiments.evaluation.suites.mesh_rehearsal import verdict_on
-from shared.experiments.evaluation.suites.situation import Order, Verdict
+from shared.policy.rehearsal.mesh_rehearsal import verdict_on
+from shared.policy.rehearsal.situation import Order, Verdict
 from shared.runtime.process.linux import die_with_parent
 
 NICE = 19

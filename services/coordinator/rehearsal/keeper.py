@@ -26,7 +26,9 @@ import services
 from services.coordinator.core.core import Core
 from services.coordinator.rollout import pointer as pointers
 from shared.errors import StoreError
-from shared.experiments.evaluation.suites.situation import (
+from shared.model.constraints import PodClass
+from shared.policy.registry import rehearsed_beside
+from shared.policy.rehearsal.situation import (
     Ask,
     Order,
     Situation,
@@ -34,8 +36,6 @@ from shared.experiments.evaluation.suites.situation import (
     asked_of,
     nodes_of,
 )
-from shared.model.constraints import PodClass
-from shared.policy.registry import rehearsed_beside
 from shared.policy.rollout.rollout import rehearse, rehearsed_of
 from shared.ports import Store
 from shared.runtime.records.policies import get_weights

@@ -1,7 +1,7 @@
 """A user's own reward as the goal of a roll-out: ``reward: 1 - nodes_used / nodes``.
 
 The expression that weights were trained by (``--reward``, in their card) is worked out for every feasible node, from
-the same features of a placement as in training (``shared/experiments/environments/own_reward.py``). What a roll-out
+the same features of a placement as in training (``lab/environments/own_reward.py``). What a roll-out
 cannot know is no feature here: signals, the twin's hour, and what a plug-in looks at.
 
 Nodes that are alike in all that an expression can read share one evaluation; of more than ``MOST_KINDS`` kinds those

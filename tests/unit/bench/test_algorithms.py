@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bench.algorithms import AGENTS, DECIDERS, Row, lines_of
-from services.learner.deepsets.heads import DuellingSetQ, QuantileLearner
-from services.learner.deepsets.ppo import PpoRun
-from services.learner.deepsets.settings import settings_for
-from services.learner.deepsets.training import DeepSetsRun
-from services.learner.marl.ippo import IppoRun
-from services.learner.marl.ppo import MappoRun
-from services.learner.marl.training import MarlRun
+from lab.learner.deepsets.heads import DuellingSetQ, QuantileLearner
+from lab.learner.deepsets.ppo import PpoRun
+from lab.learner.deepsets.settings import settings_for
+from lab.learner.deepsets.training import DeepSetsRun
+from lab.learner.marl.ippo import IppoRun
+from lab.learner.marl.ppo import MappoRun
+from lab.learner.marl.training import MarlRun
 
 
 def test_deciders_differ_in_what_their_names_say():

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from bench import autoscaling_ablation
 from bench.autoscaling_ablation import SHOWN, STARTS, VARIANTS, document, line_of
-from services.cli.train.command import train
-from shared.experiments.evaluation.results import Metric
+from lab.cli.train.command import train
+from lab.evaluation.results import Metric
 from shared.policy.weights import Card, WeightsFile
 
 CARD = Card(
@@ -33,7 +33,7 @@ def test_a_row_has_the_validation_of_each_seed_and_leaves_out_what_no_seed_has()
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_is_an_order_that_the_command_takes(variant, monkeypatch):
     taken: list[str] = []
-    monkeypatch.setattr("services.cli.train.command.run_child", lambda argv: taken.extend(argv) or 0)
+    monkeypatch.setattr("lab.cli.train.command.run_child", lambda argv: taken.extend(argv) or 0)
     order = ["karma", *VARIANTS[variant], "--start", STARTS[0], "--steps", "1", "--out", "run"]
     assert CliRunner().invoke(train, order, standalone_mode=False).return_value == 0
     assert [flag for flag in VARIANTS[variant] if flag not in taken] == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench.autoscaling_losses import CAUSES, losses
-from shared.experiments.autoscaling.episode import Setup, play
-from shared.experiments.autoscaling.policies import make
-from shared.twin.services.topology import default_topology
+from lab.autoscaling.episode import Setup, play
+from lab.autoscaling.policies import make
+from lab.worlds.services.topology import default_topology
 
 
 def test_all_that_is_lost_has_one_cause():

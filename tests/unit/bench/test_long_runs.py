@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bench.long_runs import POLICIES, Course, course, line, run_of
-from services.learner.deepsets.ppo import PpoRun
-from services.learner.deepsets.training import DeepSetsRun
-from services.learner.marl.training import MarlRun
+from lab.learner.deepsets.ppo import PpoRun
+from lab.learner.deepsets.training import DeepSetsRun
+from lab.learner.marl.training import MarlRun
 from shared.errors import ConfigError
 
 

@@ -9,10 +9,10 @@ import pytest
 from bench.quality.scenes import fill
 from bench.quality.world import QualityWorld
 from bench.stand.figures import quantile
+from lab.traces.workload import pod_json
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.candidates import Candidates
 from services.coordinator.cycle.cycle import Cycle
-from shared.experiments.traces.workload import pod_json
 from shared.scheduling.state.counted import Counted
 
 MEAN, P99 = 0.5, 2.0

@@ -12,10 +12,10 @@ from bench.training_seeds import __main__ as training_seeds
 from bench.training_seeds.__main__ import SEEDS, Length, result_of
 from bench.training_seeds.frag import flattened, goals_of
 from bench.training_seeds.tables import SHIPPED, TABLES, Row, lines_of, promised
-from services.learner.__main__ import TRAINERS
-from services.learner.frag.fit import arrays_of
-from shared.experiments.evaluation.results import Goal, Metric, SuiteResult
-from shared.experiments.evaluation.seeds import parse_seeds
+from lab.evaluation.results import Goal, Metric, SuiteResult
+from lab.evaluation.seeds import parse_seeds
+from lab.learner.__main__ import TRAINERS
+from lab.learner.frag.fit import arrays_of
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES as DEEP_SETS
 from shared.policy.weights import shipped
 

@@ -83,7 +83,7 @@ def test_no_package_is_left_out() -> None:
 
 
 def test_a_row_that_is_lost_or_doubled_is_found() -> None:
-    row = next(line for line in PAGE.splitlines() if "`shared/audit/`" in line)
+    row = next(line for line in PAGE.splitlines() if "`lab/audit/`" in line)
     assert twice(PAGE.replace(row, f"{row}\n{row}")) != []
     lost = "\n".join(line for line in PAGE.splitlines() if "`services/agent/sensors/`" not in line)
     assert left_out(lost) == ["services/agent/sensors/"]

@@ -13,7 +13,7 @@ from shared.kube import cluster_objects, objects
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "scheduling-fields.md").read_text()
-TYPES = json.loads((ROOT / "services" / "twin" / "kinds" / "go_types.json").read_text())
+TYPES = json.loads((ROOT / "twin" / "kinds" / "go_types.json").read_text())
 DECIDING, INDIFFERENT = (
     PAGE.split("## PodSpec: what decides nothing", 1)[0],
     PAGE.split("## PodSpec: what decides", 2)[2],

@@ -144,7 +144,7 @@ def test_every_route_between_services_says_who_may_call_it() -> None:
 
 
 async def test_an_agents_certificate_speaks_for_that_agent_alone() -> None:
-    from tests.unit.services.learner.test_shell import MemoryStore, shell
+    from tests.unit.lab.serve.test_shell import MemoryStore, shell
 
     learner = shell(MemoryStore())
     (route,) = learner.routes()

@@ -1,1 +1,1 @@
-"""Policies that learned: DL2's, and ours over sets of jobs. numpy alone; ``services/learner/jobs`` trains them."""
+"""Policies that learned: DL2's, and ours over sets of jobs. numpy alone; ``lab/learner/jobs`` trains them."""

@@ -91,7 +91,7 @@ def test_where_nothing_is_installed_the_ways_in_are_named() -> None:
     "arguments",
     [
         ["-m", "services.binder", "--lease-ttl-s", "nonsense"], ["-m", "services.coordinator", "--config", "/none"],
-        ["-m", "services.learner", "nonsense"],
+        ["-m", "lab.learner", "nonsense"],
     ],
 )  # fmt: skip
 def test_errors_of_services_and_of_training_begin_as_those_of_commands(arguments: list[str]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from services.twin.custom.schema import default, validate
 from shared.autoscaling.approval import digest_of
 from shared.errors import KubeUnknown
 from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api, loop_in
@@ -21,6 +20,7 @@ from shared.kube.scaled_objects import (
 )
 from shared.model.autoscaler import Autoscaler, ForeignWriter, Mode, Signal, SourceKind
 from tests.manifests.rendering import ROOT
+from twin.custom.schema import default, validate
 
 CRD = yaml.safe_load((ROOT / "k8s/components/autoscaler/resilientautoscalers-crd.yaml").read_text())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

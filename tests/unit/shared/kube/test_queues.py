@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import yaml
 
-from services.twin.custom.controller import CustomResources
-from services.twin.registry.status import ApiError
 from shared.kube.queues import QueueObject, queue_from_api, status_body
 from shared.model.queue import Order, Queue, QueueCondition, QueueStatus, ReclaimUpTo, Strategy
-from tests.unit.services.twin.twin_scene import Scene
+from tests.unit.twin.twin_scene import Scene
+from twin.custom.controller import CustomResources
+from twin.registry.status import ApiError
 
 CRD = Path(__file__).parents[4] / "k8s" / "base" / "queues-crd.yaml"
 

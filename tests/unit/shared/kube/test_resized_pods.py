@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.audit.rules import pod_facts
+from lab.audit.rules import pod_facts
 from shared.kube import objects as api
 from shared.kube.contents import pod_content
 from shared.kube.convert import pod_from_api

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 import yaml
 
-from services.twin.custom.controller import CustomResources
-from services.twin.registry.status import ApiError
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2, NativePodGroup, native_group
 from shared.kube.training_jobs import TrainingJobObject, job_from_api
 from shared.kube.training_pods import Rules, group_body, pod_body, service_body
 from shared.kube.training_status import status_patch
 from shared.model.training_job import JobCondition, JobStatus, Phase, Report, TrainingJob
-from tests.unit.services.twin.twin_scene import Scene
+from tests.unit.twin.twin_scene import Scene
+from twin.custom.controller import CustomResources
+from twin.registry.status import ApiError
 
 CRD = Path(__file__).parents[4] / "k8s/components/jobs/training-jobs-crd.yaml"
 TEMPLATE = {"spec": {"containers": [{"name": "train", "image": "train", "command": ["torchrun", "train.py"]}]}}

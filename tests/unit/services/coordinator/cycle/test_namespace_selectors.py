@@ -15,10 +15,10 @@ from shared.scheduling.matching.pod_terms import own_matcher
 from shared.scheduling.places import Place
 from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.releases import Release
-from shared.twin.plain_selectors import selects
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import bound, place, told
 from tests.unit.services.coordinator.scene import Scene
+from twin.model.plain_selectors import selects
 
 Json = dict[str, Any]
 

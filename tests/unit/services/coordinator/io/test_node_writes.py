@@ -9,12 +9,12 @@ from typing import Any
 from services.coordinator.core.events import Event, NodeHeld
 from services.coordinator.core.instructions import HoldNode
 from services.coordinator.io.node_writes import IN_FLIGHT, TRIES, NodeWrites, operations
-from services.twin.patches.json_patch import json_patch
 from shared.errors import KubeRejected
 from shared.kube.convert import node_from_api
 from shared.kube.objects import Node
 from shared.model.node import HELD_TAINT
 from tests.builders import NodeBuilder, make_node
+from twin.patches.json_patch import json_patch
 
 OURS = {"key": HELD_TAINT, "effect": "NoSchedule"}
 

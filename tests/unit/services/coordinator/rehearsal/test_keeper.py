@@ -18,10 +18,10 @@ from services.coordinator.core.events import PointerSeen
 from services.coordinator.rehearsal import keeper
 from services.coordinator.rehearsal.child import MOST_MIB
 from services.coordinator.rehearsal.keeper import PAUSE, RETRY_S, Rehearser, in_a_process
-from shared.experiments.evaluation.suites.mesh_rehearsal import verdict_on
-from shared.experiments.evaluation.suites.situation import Ask, Order, Verdict, asked_of, situation_of
 from shared.model.constraints import PodClass
 from shared.policy.registry import bytes_of, ref_of, reference
+from shared.policy.rehearsal.mesh_rehearsal import verdict_on
+from shared.policy.rehearsal.situation import Ask, Order, Verdict, asked_of, situation_of
 from shared.policy.rollout.rollout import Change, first_pointer, publish, rehearse, rehearsed_of, to_stage
 from shared.policy.weights import shipped
 from shared.ports import Put
@@ -293,7 +293,7 @@ async def test_it_runs_our_own_code_wherever_we_stand(tmp_path, monkeypatch):
 BOUNDED = """
 import sys
 from services.coordinator.rehearsal import child
-from shared.experiments.evaluation.suites.situation import Verdict
+from shared.policy.rehearsal.situation import Verdict
 def greedy(order):
     bytearray(400 << 20)
     return Verdict("fgd", open("/proc/self/oom_score_adj").read().strip())
@@ -325,7 +325,7 @@ child.main()
 LEADER = """
 import asyncio, sys, uvloop
 from services.coordinator.rehearsal import keeper
-from shared.experiments.evaluation.suites.situation import Order, Situation
+from shared.policy.rehearsal.situation import Order, Situation
 keeper.CHILD = ("-c", sys.argv[1])
 uvloop.run(keeper.in_a_process(Order("frag", b"", Situation((), ()))))
 """

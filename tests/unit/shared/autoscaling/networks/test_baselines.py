@@ -7,6 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from lab.autoscaling.episode import Setup
+from lab.autoscaling.policies import LEARNED, make
+from lab.worlds.services.topology import default_topology
 from shared.autoscaling.networks.agents import Agents
 from shared.autoscaling.networks.aware import MEMORY, TOLD, AwarePolicy, gru, shapes
 from shared.autoscaling.networks.dqn import DqnPolicy
@@ -14,10 +17,7 @@ from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes
 from shared.autoscaling.observation import Bounds, Observation, ServiceObservation
 from shared.errors import ConfigError
-from shared.experiments.autoscaling.episode import Setup
-from shared.experiments.autoscaling.policies import LEARNED, make
 from shared.policy.weights import Card, WeightsFile, encode
-from shared.twin.services.topology import default_topology
 
 SHORT = Setup(default_topology(), "mixed", 1.0, seconds=200)
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from lab.autoscaling.episode import Setup, play
+from lab.worlds.services.scenarios import intensity_of
+from lab.worlds.services.topology import default_topology, parse_topology
 from shared.autoscaling.networks.features import FEATURES, STEPS
 from shared.autoscaling.networks.karma import KarmaPolicy
 from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.registry import make_policy
 from shared.autoscaling.safety.drift import Drift, after
 from shared.errors import ConfigError
-from shared.experiments.autoscaling.episode import Setup, play
 from shared.policy.weights import encode
-from shared.twin.services.scenarios import intensity_of
-from shared.twin.services.topology import default_topology, parse_topology
 
 
 def test_the_shipped_weights_say_how_they_came_about():

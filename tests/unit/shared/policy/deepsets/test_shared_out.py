@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.experiments.environments.placement import PlacementEnv
-from shared.experiments.environments.placement_rewards import REWARDS
-from shared.experiments.environments.placement_scenarios import moving_latency
-from shared.experiments.evaluation.worlds.placement_rollout import Decider, roll_out
+from lab.environments.placement import PlacementEnv
+from lab.environments.placement_rewards import REWARDS
+from lab.environments.placement_scenarios import moving_latency
+from lab.worlds.placement.placement_rollout import Decider, roll_out
 from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.observation import Observation, Verdicts
 from shared.policy.weights import shipped

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.experiments.environments.placement import PlacementEnv
-from shared.experiments.environments.placement_scenarios import moving_latency
-from shared.experiments.evaluation.suites.deepsets import experiments, run_suite
-from shared.experiments.evaluation.suites.suites import SuiteInput
+from lab.environments.placement import PlacementEnv
+from lab.environments.placement_scenarios import moving_latency
+from lab.suites.deepsets import experiments, run_suite
+from lab.suites.suites import SuiteInput
 from shared.policy.deepsets.features import FEATURES
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.observation import Observation

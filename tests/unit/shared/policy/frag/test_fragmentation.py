@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.learner.frag.kernel_value import features as loops
-from shared.experiments.environments.gpu_cluster import GpuCluster
-from shared.experiments.traces.gpu_trace import empty_states, parse_gpu_nodes
+from lab.learner.frag.kernel_value import features as loops
+from lab.traces.gpu_trace import empty_states, parse_gpu_nodes
 from shared.model.gpu import GpuRequest, fullest, options
 from shared.policy.frag.features import FEATURES, FragFeatures, model_share
 from shared.policy.frag.fragmentation import Meeting, typical_demand
 from shared.policy.frag.value import PRICES
+from shared.policy.rehearsal.gpu_cluster import GpuCluster
 from tests.small_trace import NODES_HEADER, small_trace
 
 HALF, WHOLE, TWO, PLAIN = (

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from shared.experiments.environments.own_reward import FEATURES as TRAINED_FEATURES
-from shared.experiments.environments.own_reward import features_of
-from shared.experiments.environments.placement_rewards import Placement
+from lab.environments.own_reward import FEATURES as TRAINED_FEATURES
+from lab.environments.own_reward import features_of
+from lab.environments.placement_rewards import Placement
 from shared.policy.deepsets.features import node_load
 from shared.policy.power import WATTS
 from shared.policy.registry import HEURISTICS, LEARNED, goal_of

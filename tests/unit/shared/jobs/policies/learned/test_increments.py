@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.experiments.jobs.twin_a import KINDS as MODELS
-from shared.experiments.jobs.twin_a import cluster, draw, settings
+from lab.jobs.twin_a import KINDS as MODELS
+from lab.jobs.twin_a import cluster, draw, settings
+from lab.worlds.training.simulation import Simulation
 from shared.jobs.observation import Allocation
 from shared.jobs.policies.learned.increments import BOTH, OF_JOB, SERVER, WORKER, Increments, Lesson, steps_of
 from shared.jobs.policies.optimus import Optimus
-from shared.twin.training.simulation import Simulation
 from tests.training_jobs import observation, seen_job
 
 VOID_OF_TWO = 6

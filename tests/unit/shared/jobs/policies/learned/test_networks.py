@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lab.jobs.twin_a import cluster, draw, settings
+from lab.worlds.training.simulation import Simulation
 from shared.errors import ConfigError
-from shared.experiments.jobs.twin_a import cluster, draw, settings
 from shared.jobs.policies.learned import dl2 as dl2_policy
 from shared.jobs.policies.learned.dl2 import Dl2, features_of
 from shared.jobs.policies.learned.increments import Increments
 from shared.jobs.policies.learned.sets import FEATURES, OUTPUTS, Sets, answer, features, shapes_of
 from shared.policy.weights import Card, WeightsFile
-from shared.twin.training.simulation import Simulation
 from tests.training_jobs import make_nodes, observation, seen_job
 
 HIDDEN = (8,)

@@ -1,0 +1,1 @@
+"""The lab: everything that makes policies, and says how good they are."""

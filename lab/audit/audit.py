@@ -1,0 +1,310 @@
+"""The audit: recompute from the API server's file alone what the mesh claims of itself.
+
+In: entries of ``audit_log``. Out: one ``AuditReport``. It trusts neither the scheduler nor its figures, shares no code
+with it, and looks at nothing but the file. What is counted:
+
+- ``pods_bound``: pods (uids) that got a node by a bind; ``double_bound``: those that got one more than once;
+- ``overcommitted_nodes``: nodes that at any time got a pod beyond their allocatable;
+- ``gpu_violations``: pods whose devices are missing, wrong or over-used (no device over 1000);
+- ``misplaced``: pods bound against a selector, affinity, taint or host port, against required affinity or
+  anti-affinity to other pods, a DoNotSchedule spread, or what their volumes allow;
+- of the pods left unbound at the end: ``schedulable_but_unbound`` where some node fits, ``pods_unschedulable`` where
+  none does and the pod says so; ``lost``: every pod that is neither bound, nor deleted, nor shown unschedulable because
+  no node fits. Gated, finished and terminating pods wait for nobody and are none of these;
+- ``pods_held_by_drains``: unbound, and every node that fits is drained from scheduling. A drain is between an operator
+  and the mesh: the API server does not see it. So drained is what the caller names; where it names none, a pod is
+  believed whose condition tells of at least as many drained nodes as there are nodes that fit. These are not lost;
+- of gangs, their topology, queues and evictions what ``units`` finds (``UnitReport``). A member of a gang is left
+  unbound with its gang: a node that would take it alone proves nothing while the minimum does not fit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lab.audit.gangs import BINDING_S
+from lab.audit.ledger import NodeBook
+from lab.audit.log import Entry
+from lab.audit.relations import FOREVER, Landing, Relations, stander
+from lab.audit.rules import Json, PodFacts, beyond_us, node_facts, pod_facts
+from lab.audit.storage import KINDS as STORAGE_KINDS
+from lab.audit.storage import Storage
+from lab.audit.units import UnitReport, Units
+from lab.audit.waiting import Waiting
+
+FINISHED = ("Succeeded", "Failed")
+MAX_EXAMPLES = 20
+_DRAINED = re.compile(r"\b([0-9]{1,6}) (?:node\(s\) were )?drained from scheduling by ")
+"""In a condition's message: how many nodes it tells of. ADR 0010: the words are repeated here, not imported."""
+FOREIGN_SCHEDULER = "default-scheduler"
+"""Pending pods of this name are another scheduler's, unless the caller asks for it by name."""
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """What the file shows. ``ok``: nothing was bound twice, over-committed, misplaced or lost."""
+
+    pods_submitted: int = 0
+    pods_bound: int = 0
+    pods_unschedulable: int = 0
+    pods_held_by_drains: int = 0
+    pods_deleted: int = 0
+    pods_finished: int = 0
+    double_bound: int = 0
+    overcommitted_nodes: int = 0
+    gpu_violations: int = 0
+    misplaced: int = 0
+    schedulable_but_unbound: int = 0
+    lost: int = 0
+    units: UnitReport = field(default_factory=UnitReport)
+    first_submit_s: float | None = None
+    last_bind_s: float | None = None
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every invariant held."""
+        wrong = (self.double_bound, self.overcommitted_nodes, self.gpu_violations, self.misplaced, self.lost)
+        return not (any(wrong) or self.schedulable_but_unbound or self.units.wrong)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures by name, those of gangs, queues and evictions among them, with ``ok``."""
+        figures = asdict(self)
+        units, examples = figures.pop("units"), figures.pop("examples")
+        return {**figures, **units, "examples": examples, "ok": self.ok}
+
+
+@dataclass(slots=True)
+class _PodRecord:
+    """One uid. ``binds`` counts every time it got a node that it did not have."""
+
+    key: str
+    facts: PodFacts
+    mine: bool
+    node: str = ""
+    binds: int = 0
+    phase: str = ""
+    terminating: bool = False
+    gated: bool = False
+    deleted: bool = False
+    shown_unschedulable: bool = False
+    told_drained: int = 0
+    """Nodes that the condition says are drained from scheduling."""
+    gang: str | None = None
+    """Key of the gang with which it was bound."""
+
+
+class Audit:
+    """Feed every entry in order, then take ``report()``.
+
+    ``scheduler_name`` limits "unschedulable", "lost" and "submitted" to its pods; None: every scheduler's but
+    ``default-scheduler``'s. Bindings and over-commitment are counted whoever caused them. ``drained``: nodes that were
+    drained from scheduling at the end.
+    """
+
+    def __init__(self, scheduler_name: str | None = None, drained: Collection[str] = ()) -> None:
+        self._drained = frozenset(drained)
+        self._scheduler_name = scheduler_name
+        self._pods: dict[str, _PodRecord] = {}
+        self._nodes: dict[str, NodeBook] = {}
+        self._specs: dict[str, Json] = {}
+        self._pending: dict[str, Json] = {}
+        self._relations = Relations(self._nodes)
+        self._storage = Storage()
+        self._overcommitted: set[str] = set()
+        self._gpu: set[str] = set()
+        self._misplaced: set[str] = set()
+        self._report = AuditReport()
+        self._units = Units(self._nodes, self._note, scheduler_name)
+        self._landing = Landing(self._relations, self._landed_wrong, BINDING_S)
+        self._bound_at: dict[str, tuple[str, int]] = {}
+        """Node and resource version of the Bindings of gangs' members, by uid."""
+
+    def feed(self, entry: Entry) -> None:
+        """Take one accepted change into account."""
+        self._landing.passed(entry.time_s)
+        if entry.kind == "Node":
+            facts = None if entry.gone else node_facts(entry.object)
+            self._book(entry.name).change(facts, entry.time_s)
+        elif entry.kind == "Pod":
+            self._pod_changed(entry)
+        elif entry.kind == "Namespace":
+            self._relations.namespace(entry.name, None if entry.gone else entry.object["metadata"].get("labels") or {})
+        elif entry.kind in STORAGE_KINDS:
+            key = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
+            self._storage.change(entry.kind, key, None if entry.gone else entry.object, entry.time_s)
+        self._units.feed(entry)
+
+    def _book(self, node: str) -> NodeBook:
+        return self._nodes.setdefault(node, NodeBook())
+
+    def _pod_changed(self, entry: Entry) -> None:
+        pod, uid = entry.object, entry.uid
+        spec, status, meta = pod.get("spec") or {}, pod.get("status") or {}, pod["metadata"]
+        record = self._pods.get(uid)
+        if record is None:
+            record = self._admit(entry, spec)
+        elif spec.get("nodeName") or not _same_spec(self._specs[uid], spec):
+            record.facts = pod_facts(pod)
+            if record.node:
+                self._book(record.node).resize(uid, record.facts, entry.time_s)
+        self._specs[uid] = spec
+        record.phase = status.get("phase") or ""
+        record.terminating = bool(meta.get("deletionTimestamp"))
+        record.gated = bool(spec.get("schedulingGates"))
+        refusals = [
+            str(condition.get("message") or "")
+            for condition in status.get("conditions") or ()
+            if condition.get("type") == "PodScheduled"
+            and condition.get("status") == "False"
+            and condition.get("reason") != "SchedulingGated"
+        ]
+        record.shown_unschedulable = bool(refusals)
+        record.told_drained = sum(int(count) for message in refusals for count in _DRAINED.findall(message))
+        node = spec.get("nodeName") or ""
+        record.deleted = entry.gone
+        self._pending.pop(uid, None)
+        if entry.gone:
+            self._leave(entry, record)
+        elif entry.verb == "bind" or (node and node != record.node):
+            self._bound(entry, record, node)
+        elif record.phase in FINISHED:
+            self._leave(entry, record)
+        elif node:
+            self._relations.stand(stander(pod, node), entry.time_s)
+        elif record.mine:
+            self._pending[uid] = pod
+
+    def _admit(self, entry: Entry, spec: Json) -> _PodRecord:
+        scheduler = spec.get("schedulerName") or FOREIGN_SCHEDULER
+        mine = scheduler == self._scheduler_name if self._scheduler_name else scheduler != FOREIGN_SCHEDULER
+        record = _PodRecord(f"{entry.namespace}/{entry.name}", pod_facts(entry.object), mine)
+        self._pods[entry.uid] = record
+        if mine:
+            self._report.pods_submitted += 1
+            if self._report.first_submit_s is None:
+                self._report.first_submit_s = entry.time_s
+        return record
+
+    def _bound(self, entry: Entry, record: _PodRecord, node: str) -> None:
+        created_there, unmet = entry.verb == "create", ""
+        if not created_there:
+            record.binds += 1
+            if record.binds > 1 or record.node:
+                self._note(f"double bound: {record.key} to {node}, earlier to {record.node or 'none'} (rv {entry.rv})")
+            self._report.last_bind_s = entry.time_s
+            error, unmet = self._judge(entry, record, node)
+            if error or (unmet and record.gang is None):
+                self._misplaced.add(entry.uid)
+                self._note(f"misplaced: {record.key} on {node}: {error or unmet} (rv {entry.rv})")
+                unmet = ""
+        if record.node != node:
+            # A pod that was bound twice counts on both nodes' books as the API server let it: on the new one from now.
+            self._leave(entry, record)
+        record.node = node
+        pod = stander(entry.object, node)
+        self._relations.stand(pod, entry.time_s)
+        if record.gang is not None and not created_there:
+            self._bound_at[entry.uid] = node, entry.rv
+            self._landing.bound(record.gang, pod, unmet, entry.time_s)
+        self._storage.stand(pod)
+        annotations = entry.object["metadata"].get("annotations") or {}
+        for check, what in self._book(node).add(entry.uid, record.facts, annotations, entry.time_s):
+            if check == "overcommitted":
+                self._overcommitted.add(node)
+            else:
+                (self._gpu if check == "gpu" else self._misplaced).add(entry.uid)
+            self._note(f"{check}: {record.key} on {node}: {what} (rv {entry.rv})")
+
+    def _judge(self, entry: Entry, record: _PodRecord, node: str) -> tuple[str, str]:
+        """Why a pod that is bound now may not be here, and why other pods forbid it; each empty when it may."""
+        pod, seen = stander(entry.object, node), self._book(node).seen(entry.time_s)
+        group = self._units.groups.of(entry.object)
+        record.gang = group.key if group is not None and group.least(entry.time_s) > 1 else None
+        error = self._book(node).placement_error(record.facts, entry.time_s)
+        error = error or (self._storage.refusal(pod, seen[0], entry.time_s) if seen else "")
+        if record.mine and (beyond := beyond_us(record.facts.spec)):
+            error = f"it asks for {beyond}, which nobody looked at"
+        return error, "" if error else self._relations.refusal(pod, entry.time_s)
+
+    def _landed_wrong(self, uid: str, error: str) -> None:
+        """A member of a gang that no order of its Bindings excuses."""
+        node, rv = self._bound_at[uid]
+        self._misplaced.add(uid)
+        self._note(f"misplaced: {self._pods[uid].key} on {node}: {error} (rv {rv})")
+
+    def _leave(self, entry: Entry, record: _PodRecord) -> None:
+        if record.node:
+            self._book(record.node).remove(entry.uid)
+            self._relations.leave(entry.namespace, entry.uid, entry.time_s)
+            if record.gang is not None:
+                self._landing.left(record.gang, entry.uid)
+            self._storage.leave(entry.uid)
+
+    def _note(self, example: str) -> None:
+        if len(self._report.examples) < MAX_EXAMPLES:
+            self._report.examples.append(example)
+
+    def report(self) -> AuditReport:
+        """The figures of everything fed so far; whoever is unbound now counts as left unbound."""
+        report = self._report
+        self._landing.passed(FOREVER, ends=True)
+        report.pods_bound = sum(1 for record in self._pods.values() if record.binds)
+        report.double_bound = sum(1 for record in self._pods.values() if record.binds > 1)
+        report.pods_deleted = sum(1 for record in self._pods.values() if record.deleted)
+        report.pods_finished = sum(1 for r in self._pods.values() if r.phase in FINISHED and not r.deleted)
+        report.overcommitted_nodes = len(self._overcommitted)
+        report.gpu_violations, report.misplaced = len(self._gpu), len(self._misplaced)
+        report.pods_unschedulable = report.schedulable_but_unbound = report.lost = 0
+        report.pods_held_by_drains = 0
+        left = {
+            uid: record for uid, record in self._pods.items()
+            if record.mine and not (
+                record.node or record.deleted or record.terminating or record.gated or record.phase in FINISHED
+            )
+        }  # fmt: skip
+        waiting = Waiting(self._units, self._nodes, {uid: record.facts for uid, record in left.items()}, self._drained)
+        for uid, record in left.items():
+            self._left_unbound(record, waiting.nodes(uid, self._admits))
+        report.units = self._units.report()
+        return report
+
+    def _admits(self, uid: str, node: str) -> bool:
+        """Whether the node takes one more such pod as things are."""
+        record, book = self._pods[uid], self._nodes[node]
+        if book.facts is None or not book.admits(record.facts) or beyond_us(record.facts.spec):
+            return False
+        pod = stander(self._pending[uid], node)
+        return not self._relations.refusal(pod, FOREVER) and self._storage.admits(pod, book.facts)
+
+    def _left_unbound(self, record: _PodRecord, fitting: list[str]) -> None:
+        """``fitting``: all of them, since a pod may tell of one drained node while it fits another that is open."""
+        open_ = [name for name in fitting if name not in self._drained]
+        told = 0 if self._drained else record.told_drained
+        if fitting and record.shown_unschedulable and len(open_) <= told:
+            self._report.pods_held_by_drains += 1
+        elif open_:
+            self._report.schedulable_but_unbound += 1
+            self._report.lost += 1
+            self._note(f"lost: {record.key} is unbound but {open_[0]} fits it")
+        elif record.shown_unschedulable:
+            self._report.pods_unschedulable += 1
+        else:
+            self._report.lost += 1
+            self._note(f"lost: {record.key} is unbound and not shown unschedulable (no node fits it)")
+
+
+def audit(entries: Iterable[Entry], scheduler_name: str | None = None, drained: Collection[str] = ()) -> AuditReport:
+    """The report of a whole file."""
+    book = Audit(scheduler_name, drained)
+    for entry in entries:
+        book.feed(entry)
+    return book.report()
+
+
+def _same_spec(old: Json, new: Json) -> bool:
+    """Whether nothing that decides feasibility changed; the node's name alone is not such a change."""
+    return old is new or {**old, "nodeName": None} == {**new, "nodeName": None}

@@ -1,0 +1,1 @@
+"""``conclave autoscale analyse`` and ``design``."""

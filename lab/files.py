@@ -1,0 +1,67 @@
+"""Reads learned twins, series and service graphs from files; what is wrong with one is a line that names the flag."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from lab.worlds.learned.model import FILE, MAX_BYTES, LearnedTwin, decode
+from lab.worlds.learned.series import MOST_BYTES
+from lab.worlds.services.loads import Trace, parse_trace
+from lab.worlds.services.topology import Topology, default_topology, parse_topology
+from shared.errors import ConfigError
+
+MOST_TOPOLOGY = 1 << 20
+
+
+def read_twin(flag: str, path: Path) -> tuple[LearnedTwin, str]:
+    """(the twin, sha256 of its file) in a file, or in the folder of ``conclave train services-twin``."""
+    file = path / FILE if path.is_dir() else path
+    data = read_bytes(flag, file, MAX_BYTES, "give the folder of 'conclave train services-twin'")
+    return decode(data, f"{flag}: {file}"), hashlib.sha256(data).hexdigest()
+
+
+def read_series(flag: str, file: Path) -> bytes:
+    """The bytes of a file of series."""
+    return read_bytes(flag, file, MOST_BYTES, "give a file of 'conclave twin series' or 'conclave twin capture'")
+
+
+def read_topology(file: Path | None) -> Topology:
+    """The service graph of ``--topology``; None: the default one."""
+    if file is None:
+        return default_topology()
+    text = read_text("--topology", file, MOST_TOPOLOGY, "give a service graph, see docs/autoscaling-twin.md")
+    return parse_topology(text, f"--topology: {file}")
+
+
+def read_load(flag: str, file: Path) -> Trace:
+    """The load of a file, in the form of ``conclave evaluate --trace``."""
+    return parse_trace(
+        read_text(flag, file, MOST_BYTES, "give one rate per line, or a time and a rate"), f"{flag}: {file}"
+    )
+
+
+def digest_of(file: Path) -> str:
+    """sha256 of a file that was read."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def read_text(flag: str, file: Path, most: int, remedy: str) -> str:
+    """The file's text. ``ConfigError``: it cannot be read, has more than ``most`` bytes, or is no text."""
+    try:
+        return read_bytes(flag, file, most, remedy).decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{flag}: {file}: not UTF-8 text; {remedy}") from None
+
+
+def read_bytes(flag: str, file: Path, most: int, remedy: str) -> bytes:
+    """The file's bytes. ``ConfigError``: it cannot be read, or has more than ``most``."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(most + 1)
+    except OSError as error:
+        raise ConfigError(f"{flag}: {file}: {error.strerror}; {remedy}") from None
+    if len(data) > most:
+        raise ConfigError(f"{flag}: {file}: more than {most} bytes; {remedy}")
+    return data

@@ -1,0 +1,113 @@
+"""What the Deep Sets Q-network may give per node, and who learns it: a Q, a duelling Q, or quantiles of the return.
+
+All export the arrays of the plain network, whose score ranks nodes as the head does: the duelling head's value is the
+same for all nodes of a decision and is left out, quantiles are averaged.
+
+Sources: Wang et al. 2016 (duelling), Dabney et al. 2018 (QR-DQN).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lab.learner.deepsets.network import ABSENT, DeepSetsQ
+from lab.learner.training.dqn import DqnLearner, DqnSettings, UpdateStats
+
+Head = Literal["", "duelling", "quantile"]
+QUANTILES = 21
+
+
+class DuellingSetQ(DeepSetsQ):
+    """``Q_i = V(set) + A_i - mean over the present of A``; V from the greatest of each of the last hidden features."""
+
+    def __init__(self, sizes: tuple[int, ...], *, seed: int) -> None:
+        super().__init__(sizes, seed=seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed + 1)
+            self.value = nn.Linear(sizes[-2], 1)
+
+    def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:
+        """float32 ``[batch, nodes, features]`` and bool ``[batch, nodes]`` to Q ``[batch, nodes]``."""
+        hidden = self.hidden(s, present)
+        advantage: Tensor = self.layers[-1](hidden, present).squeeze(-1)
+        there = torch.ones_like(advantage, dtype=torch.bool) if present is None else present
+        mean = (advantage * there).sum(-1, keepdim=True) / there.sum(-1, keepdim=True).clamp(min=1)
+        pooled = hidden.masked_fill(~there[..., None], ABSENT).amax(dim=-2)
+        value = torch.where(there.any(-1, keepdim=True), self.value(pooled), torch.zeros_like(mean))
+        return value + advantage - mean
+
+
+class QuantileSetQ(DeepSetsQ):
+    """``QUANTILES`` quantiles of the return per node; Q is their mean."""
+
+    def quantiles(self, s: Tensor, present: Tensor | None = None) -> Tensor:
+        """float32 ``[batch, nodes, QUANTILES]``."""
+        found: Tensor = self.layers[-1](self.hidden(s, present), present)
+        return found
+
+    def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:
+        """Q ``[batch, nodes]``."""
+        return self.quantiles(s, present).mean(-1)
+
+    def export(self) -> dict[str, NDArray[np.float32]]:
+        """The arrays of a plain network whose Q is the quantiles' mean."""
+        last = f"l{len(self.layers) - 1}."
+        return {
+            name: array.mean(axis=-1, keepdims=True) if name.startswith(last) else array
+            for name, array in super().export().items()
+        }
+
+
+class QuantileLearner(DqnLearner):
+    """``DqnLearner`` by quantile regression: every quantile of what was taken moves towards every one of the target."""
+
+    name = "qr-dqn"
+    online: QuantileSetQ
+    target: QuantileSetQ
+
+    def update(self, batch: Mapping[str, NDArray[Any]]) -> UpdateStats:
+        """One gradient step on a replay batch. Raises ``TrainingDiverged`` when it is not finite."""
+        t = {name: torch.from_numpy(array) for name, array in batch.items()}
+        all_tm1 = self.online.quantiles(t["s_tm1"], t.get("present_tm1"))
+        chosen = _of(all_tm1, t["a_tm1"])
+        with torch.no_grad():
+            wanted = t["r_t"][:, None] + t["discount_t"][:, None] * self._next(t)
+        return self._step(chosen, wanted)
+
+    def _next(self, t: Mapping[str, Tensor]) -> Tensor:
+        """``[batch, QUANTILES]``: of the best allowed action of the next state, 0 where none is allowed."""
+        target = self.target.quantiles(t["s_t"], t.get("present_t"))
+        chooser = self.online(t["s_t"], t.get("present_t")) if self.settings.double else target.mean(-1)
+        best = chooser.masked_fill(~t["mask_t"], -torch.inf).argmax(dim=1)
+        found = _of(target, best)
+        return torch.where(t["mask_t"].any(dim=1, keepdim=True), found, torch.zeros_like(found))
+
+    def _loss_of(self, chosen: Tensor, wanted: Tensor) -> Tensor:
+        """The quantile Huber loss, summed over the quantiles of ``chosen`` and averaged over those of ``wanted``."""
+        error = wanted[:, None, :] - chosen[:, :, None]
+        size = nn.functional.huber_loss(
+            chosen[:, :, None].expand_as(error), wanted[:, None, :].expand_as(error), reduction="none"
+        )
+        middle = (torch.arange(chosen.shape[1]) + 0.5) / chosen.shape[1]
+        weight = (middle[None, :, None] - (error.detach() < 0).float()).abs()
+        return (weight * size).sum(dim=1).mean()
+
+
+def learner_of(head: Head, sizes: tuple[int, ...], settings: DqnSettings, seed: int) -> tuple[DqnLearner, DeepSetsQ]:
+    """The learner, and its online network. ``sizes``: features and hidden layers."""
+    if head == "quantile":
+        quantiles = QuantileSetQ((*sizes, QUANTILES), seed=seed)
+        return QuantileLearner(quantiles, settings), quantiles
+    network = DuellingSetQ((*sizes, 1), seed=seed) if head == "duelling" else DeepSetsQ((*sizes, 1), seed=seed)
+    return DqnLearner(network, settings), network
+
+
+def _of(values: Tensor, action: Tensor) -> Tensor:
+    """``values`` [batch, actions, n] of each row's ``action`` [batch]: [batch, n]."""
+    return values.gather(1, action[:, None, None].expand(-1, 1, values.shape[2])).squeeze(1)

@@ -1,0 +1,63 @@
+"""Trains ``ee``, ``lb`` or ``el`` over some seeds: settings, and the card of the best validated weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import click
+
+from lab.environments.own_reward import FEATURES
+from lab.environments.placement_rewards import REWARDS
+from lab.learner.deepsets.ppo import PpoRun
+from lab.learner.deepsets.settings import settings_for
+from lab.learner.deepsets.training import VALIDATION_SEEDS, DeepSetsRun
+from lab.learner.deepsets.warm_up import warm_up
+from lab.learner.training.imitation import spelled
+from lab.learner.training.own_reward import goal_by, own_reward
+from lab.learner.training.run_files import write_weights
+from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
+
+VERSION = 1
+EPSILON_AFTER_WARM_UP = 0.4
+"""DL2's exploration (learning by doing begins where imitation ended); acting at random would forget it."""
+LIMITS = [
+    "trained on 2 to 16 nodes; larger clusters rest on the network's invariance and on the suite's measurements",
+    "trained with exact, current observations; late or noisy ones cost what the suite's lag and noise columns show",
+    "sees cpu, memory, pod counts and latency; GPUs, disks and network load are left to the filters",
+]
+
+
+def train_deep_sets(request: TrainRequest) -> None:
+    """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
+    settings = [settings_for(request.policy, seed, request.steps) for seed in request.seeds]
+    if request.warm_up:
+        taught = spelled(request.warm_up)
+        settings = [replace(one, warm_up=taught, epsilon_begin=EPSILON_AFTER_WARM_UP) for one in settings]
+    if request.reward:
+        settings = [replace(one, reward=request.reward) for one in settings]
+    with own_reward(request, FEATURES, REWARDS[request.policy]) as own:
+        runs: list[Callable[[], DeepSetsRun | PpoRun]] = [
+            partial(DeepSetsRun if one.ppo is None else PpoRun, one, own) for one in settings
+        ]
+        finished = train_seeds(request, runs, warm_up=warm_up, beside=own is None)
+    if own is not None and own.faults:
+        told = "; ".join(f"{fault} ({count})" for fault, count in own.faults.most_common(3))
+        click.echo(f"{request.policy}: the shipped reward stood in {own.faults.total()} times: {told}", err=True)
+    best = min(finished, key=lambda run: run.best_regret)
+    sign, measured = (1, "validation regret to the oracle") if own is None else (-1, "validation mean of its reward")
+    regrets = {str(run.settings.seed): round(sign * run.best_regret, 5) for run in finished}
+    data = "none: scenarios drawn by lab.environments.placement_scenarios.training_scenario"
+    weights = best.weights(
+        version=VERSION,
+        trained=trained_as(request, best, validation_seeds=VALIDATION_SEEDS, data=data),
+        figures={f"{measured}, by training seed": regrets},
+        limits=LIMITS,
+        goal=goal_by(request.reward),
+    )
+    file = write_weights(request.out, weights)
+    click.echo(
+        f"{request.policy}: seed {best.settings.seed} has the best {measured}, {sign * best.best_regret:.4f};"
+        f" weights in {file}"
+    )

@@ -1,0 +1,95 @@
+"""Trains ``frag`` over some seeds: reads the openb lists, and writes the card of the best validated weights."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from math import inf
+from pathlib import Path
+
+import click
+
+from lab.learner.frag.fit import arrays_of
+from lab.learner.frag.kernel_value import NUMBA
+from lab.learner.frag.training import STEPS, VALIDATION_SEEDS, FragRun, Settings
+from lab.learner.training.run_files import write_weights
+from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
+from lab.traces.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
+from shared.errors import ConfigError
+from shared.policy.frag.features import FEATURES
+from shared.policy.frag.value import FRAGMENT_PRICE, MODEL_PRICE, NAME, PRICE_SEEDS, SHAPES
+from shared.policy.weights import Card, WeightsFile
+
+VERSION = 2
+NODE_LIST = "openb_node_list_gpu_node.csv"
+POD_LIST = "openb_pod_list_{}.csv"
+TRACES = ("default", "multigpu20", "gpushare40", "gpuspec10", "cpu050", "cpu200")
+LIMITS = [
+    "trained on openb's machines and requests; other machines rest on features that are relative to the demand",
+    "no pod departs in training: value is what will be left when the cluster is full",
+    "sees CPU, memory and GPU devices; nothing else about a node",
+]
+
+
+def train_frag(request: TrainRequest) -> None:
+    """Train one run per seed and write the best. Raises ``ConfigError`` on what cannot be used."""
+    if request.warm_up:
+        raise ConfigError(f"--warm-up: {request.policy} always begins with FGD's episodes; leave it out")
+    settings = [Settings(seed, request.steps or STEPS) for seed in request.seeds]
+    nodes, lists = read_lists(data_folder())
+    if not NUMBA:
+        click.echo(
+            "frag: numba is not installed; training runs some hundred times slower (pip install numba)", err=True
+        )
+    finished = train_seeds(request, [partial(FragRun, nodes, lists, one) for one in settings])
+    write_best(request, max(finished, key=lambda run: run.best_validation.gain if run.best_validation else -inf))
+
+
+def write_best(request: TrainRequest, run: FragRun) -> None:
+    """``frag.npz`` and ``frag.json`` with the best validated weights of ``run``."""
+    assert run.best is not None
+    assert run.best_validation is not None
+    found, figures, steps = run.best_validation, run.shipped_figures(), run.done
+    data = [NODE_LIST, *(POD_LIST.format(name) for name in TRACES)]
+    trained = trained_as(request, run, validation_seeds=VALIDATION_SEEDS, data=data, steps=steps)
+    trained["settings"] |= {"steps": steps, "chosen at step": run.best_step}
+    trained["prices"] = {"fragment": FRAGMENT_PRICE, "model": MODEL_PRICE, "chosen on seeds": list(PRICE_SEEDS)}
+    card = Card(
+        policy=NAME,
+        version=VERSION,
+        features=list(FEATURES),
+        trained=trained,
+        figures={
+            "validation, percent of GPUs allocated at 130 % demand": {
+                name: round(late, 2) for name, (late, _) in figures.items()
+            },
+            "validation, percent allocated when 100 % had been asked for": {
+                name: round(early, 2) for name, (_, early) in figures.items()
+            },
+            "validation before prices, mean gain over FGD in points": round(found.gain, 3),
+        },
+        limits=LIMITS,
+    )
+    file = write_weights(request.out, WeightsFile(arrays_of(run.best), card), expect_shapes=SHAPES)
+    click.echo(f"{NAME}: step {run.best_step}, {found.gain:+.3f} points over FGD on validation -> {file}")
+
+
+def data_folder() -> Path:
+    """Where the openb lists lie: $CONCLAVE_SHARED/data/openb, default beside the project."""
+    return Path(os.environ.get("CONCLAVE_SHARED", "../shared")) / "data" / "openb"
+
+
+def read_lists(folder: Path) -> tuple[GpuNodes, dict[str, GpuPods]]:
+    """The node list and the pod lists that training knows. ``ConfigError`` naming a file that is missing."""
+    nodes = parse_gpu_nodes(_text(folder / NODE_LIST), NODE_LIST)
+    files = {name: POD_LIST.format(name) for name in TRACES}
+    return nodes, {name: parse_gpu_pods(_text(folder / file), file, nodes) for name, file in files.items()}
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"training data: {file}: {error.strerror}; set CONCLAVE_SHARED to the folder that holds data/openb"
+        ) from None

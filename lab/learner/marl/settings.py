@@ -1,0 +1,86 @@
+"""What a training run of marl-dqn, of its published variant or of the single DQN is set to.
+
+Every difference from the thesis is numbered, value against value, in docs/policies/marl-dqn.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lab.learner.marl.learner import AgentsSettings
+from lab.learner.marl.rollout import Kind, Reward
+from lab.learner.training.dqn import DqnSettings
+from lab.learner.training.dqn_run import DqnRunSettings
+from lab.learner.training.runner import FIRST_TRAINING_SEED
+from shared.errors import ConfigError
+from shared.policy.marl.policy import NAME, PUBLISHED
+from shared.policy.marl.single_dqn import NAME as SINGLE
+
+PER_NODE = "marl-dqn-per-node"
+"""The switch: a network of its own for every node. Trained and compared, not shipped."""
+POLICIES = (NAME, PUBLISHED, SINGLE, PER_NODE)
+ROUNDS = 60
+PUBLISHED_ROUNDS = 15
+"""The reproduced variant is there to compare with; it gets fewer."""
+EPISODES_OF_A_SEED = 100_000
+"""Room for a run's episodes: run 1000 plays the pods of seeds from 100,000,000 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarlSettings(DqnRunSettings):
+    """One run. A round: some episodes with the weights of the moment, then some gradient steps."""
+
+    seed: int = FIRST_TRAINING_SEED
+    rounds: int = ROUNDS
+    episodes_per_round: int = 16
+    updates_per_round: int = 150
+    kind: Kind = "shared"
+    reward: Reward = "local-balance"
+    agents: AgentsSettings = field(default_factory=AgentsSettings)
+    hidden: tuple[int, ...] = (64, 64)
+    nodes: int = 4
+    discount: float = 0.97
+    epsilon_begin: float = 1.0
+    epsilon_end: float = 0.5
+    exploration_share: float = 0.4
+    """Share of the rounds over which epsilon falls."""
+    replay_capacity: int = 60_000
+    averaging: float = 0.998
+    """The weights that are judged and kept are an exponential mean over gradient steps, with this factor (Polyak and
+    Juditsky 1992)."""
+    validate_every: int = 5
+    """Rounds between validations; the best validated weights are kept."""
+    patience: int = 5
+    """The run ends early after so many validations without a better one (Prechelt 1998)."""
+    dqn: DqnSettings = field(
+        default_factory=lambda: DqnSettings(learning_rate=1e-3, batch_size=128, target_period=100, huber_delta=10.0)
+    )
+    final_learning_rate: float = 1e-4
+    """Adam's step falls on a straight line to this."""
+    lags_s: tuple[float, ...] = (0.0, 15.0, 15.0, 15.0, 15.0, 30.0, 60.0)
+    """An episode draws the age of its measurements among these."""
+    noises: tuple[float, ...] = (0.0, 0.0, 0.1)
+    """An episode draws the noise of its measurements among these."""
+    blind_share: float = 0.05
+    """Share of the episodes without any measurement."""
+    warm_up: str = ""
+    """What is imitated before anything is learned from rewards: kube-default, a twin file's digest, or nothing."""
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ConfigError(f"policy: {self.policy!r} is not trained here; choose one of {', '.join(POLICIES)}")
+        DqnRunSettings.__post_init__(self)
+        if self.rounds < 1 or self.rounds * self.episodes_per_round > EPISODES_OF_A_SEED:
+            most = EPISODES_OF_A_SEED // self.episodes_per_round
+            raise ConfigError(f"--steps: {self.rounds} rounds are out of range; give 1 to {most}")
+
+
+def settings_for(policy: str, seed: int, rounds: int | None = None) -> MarlSettings:
+    """The settings that the shipped weights of ``policy`` come from, for one seed."""
+    length = ROUNDS if rounds is None else rounds
+    if policy == PUBLISHED:
+        own, length = AgentsSettings(bootstrap="own"), PUBLISHED_ROUNDS if rounds is None else rounds
+        return MarlSettings(policy, seed, length, reward="band", agents=own, discount=0.9, epsilon_end=0.1)
+    if policy == SINGLE:
+        return MarlSettings(policy, seed, length, kind="single", reward="balance", hidden=(128, 128))
+    return MarlSettings(policy, seed, length, kind="per-node" if policy == PER_NODE else "shared")

@@ -1,0 +1,168 @@
+"""Trains the thesis' scheduler: rounds of episodes and gradient steps, judged on validation seeds; resumable.
+
+One run is a function of its settings: episodes come from (seed, number), exploration and replay from generators that
+are saved with it, and the number of worker processes changes nothing. The weights kept are the best on the validation
+seeds (500-509), never on test seeds. Scalars: ``train/imbalance`` and ``train/reward`` (of the round's episodes,
+exploration included), ``train/epsilon``, ``train/loss`` (Huber), ``train/q_mean`` (of the actions learned from),
+``train/gradient_norm`` (before clipping) and ``validation/imbalance`` (greedy, both workloads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from lab.environments.thesis import ThesisSettings
+from lab.learner.marl.learner import AgentsLearner
+from lab.learner.marl.networks import AgentsNetwork, Arrays, LinearStack, SingleNetwork
+from lab.learner.marl.rollout import Episode, Played, merged, play
+from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
+from lab.learner.training.dqn import DqnLearner, UpdateStats
+from lab.learner.training.dqn_run import DqnRun, LinearSchedule
+from lab.learner.training.replay import Field, transition_fields
+from lab.learner.training.runner import Report
+from lab.workers import Workers
+from shared.policy.marl.features import FEATURES
+from shared.policy.marl.single_dqn import feature_names
+from shared.policy.weights import Card, WeightsFile
+
+VALIDATION_SEEDS = range(500, 510)
+WORKLOADS = ("uniform", "random")
+
+
+class MarlRun(DqnRun):
+    """One training run and all its state; its steps are rounds. ``workers`` play its episodes."""
+
+    kept = ("rounds", "best_imbalance", "stale", "best", "averaged")
+    unit = "rounds"
+
+    def __init__(self, settings: MarlSettings, workers: Workers | None = None) -> None:
+        self.settings = settings
+        self.features = feature_names(settings.nodes) if settings.kind == "single" else list(FEATURES)
+        learner, self._stack = _networks(settings, len(self.features))
+        rows = () if settings.kind == "single" else (settings.nodes,)
+        fields = transition_fields((*rows, len(self.features)), actions=settings.nodes)
+        fields["r_t"] = Field(rows)
+        super().__init__(settings.seed, learner, fields, settings.replay_capacity)
+        self._workers = workers or Workers()
+        self.rounds = 0
+        self.best_imbalance = float("inf")
+        self.stale = 0
+        """Validations since the best one."""
+        self.averaged: Arrays = self._stack.arrays()
+        self.best: Arrays = self.averaged
+        explored = max(1, int(settings.rounds * settings.exploration_share))
+        self._epsilon = LinearSchedule(settings.epsilon_begin, settings.epsilon_end, 0, explored)
+        self._rate = LinearSchedule(settings.dqn.learning_rate, settings.final_learning_rate, 0, settings.rounds)
+
+    @property
+    def done(self) -> int:
+        """Rounds so far."""
+        return self.rounds
+
+    @property
+    def length(self) -> int:
+        """The most rounds there will be."""
+        return self.settings.rounds
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done, or nothing has got better for long enough."""
+        return self.rounds >= self.settings.rounds or self.stale >= self.settings.patience
+
+    def run(self) -> Iterator[Report]:
+        """Round by round to the end; stop at any report and go on later."""
+        while not self.finished:
+            epsilon = self._epsilon(self.rounds)
+            played = self._play(episodes_of(self.settings, self.rounds, epsilon, self._rng), self._stack.arrays())
+            self.replay.add_many(merged(played))
+            update = self._learn()
+            self.rounds += 1
+            scalars = {
+                "train/imbalance": float(np.mean([p.imbalance for p in played])),
+                "train/reward": float(np.mean([p.mean_reward for p in played])),
+                "train/epsilon": epsilon,
+                **update.scalars(),
+            }
+            if self.rounds % self.settings.validate_every and not self.finished:
+                yield Report(self.rounds, scalars)
+                continue
+            imbalance = self._validate()
+            scalars["validation/imbalance"] = imbalance
+            yield Report(self.rounds, scalars, f"validation imbalance {imbalance:.5f}")
+
+    def weights(self, **card: Any) -> WeightsFile:
+        """The best validated weights, with what the caller adds to their card."""
+        return WeightsFile(self.best, Card(policy=self.settings.policy, features=self.features, **card))
+
+    def _play(self, episodes: list[Episode], params: Arrays) -> list[Played]:
+        return list(self._workers.map(_play_one, [(episode, params) for episode in episodes]))
+
+    def _learn(self) -> UpdateStats:
+        s = self.settings
+        self.learner.learning_rate = self._rate(self.rounds)
+        keep = np.float32(s.averaging) if self.rounds else np.float32(0)
+        for _ in range(s.updates_per_round):
+            update = self.learner.update(self.replay.sample(s.dqn.batch_size))
+            for name, array in self._stack.arrays().items():
+                self.averaged[name] = keep * self.averaged[name] + (1 - keep) * array
+        return update
+
+    def _validate(self) -> float:
+        """Mean imbalance of the averaged weights, greedy; keeps them when they are the best so far."""
+        s = self.settings
+        imbalance = mean_imbalance(s, self.averaged, self._workers)
+        self.stale += 1
+        if imbalance < self.best_imbalance:
+            self.stale = 0
+            self.best_imbalance, self.best = imbalance, dict(self.averaged)
+        return imbalance
+
+
+def episodes_of(s: MarlSettings, rounds: int, epsilon: float, rng: np.random.Generator) -> list[Episode]:
+    """The episodes of the round after ``rounds``."""
+    first = s.seed * EPISODES_OF_A_SEED + rounds * s.episodes_per_round
+    return [
+        Episode(
+            seed=first + number,
+            kind=s.kind,
+            reward=s.reward,
+            workload=WORKLOADS[int(rng.integers(len(WORKLOADS)))],
+            settings=ThesisSettings(
+                nodes=s.nodes,
+                lag_s=float(rng.choice(s.lags_s)),
+                noise=float(rng.choice(s.noises)),
+                readings=True,
+            ),
+            metrics=bool(rng.random() >= s.blind_share),
+            epsilon=epsilon,
+            discount=s.discount,
+        )
+        for number in range(s.episodes_per_round)
+    ]
+
+
+def mean_imbalance(s: MarlSettings, arrays: Arrays, workers: Workers, seeds: Sequence[int] | None = None) -> float:
+    """Of these weights on both workloads, greedy. ``seeds`` None: those of validation."""
+    jobs = [
+        (Episode(seed, s.kind, s.reward, workload, ThesisSettings(nodes=s.nodes, readings=True)), arrays)
+        for seed in (VALIDATION_SEEDS if seeds is None else seeds)
+        for workload in WORKLOADS
+    ]
+    return float(np.mean([played.imbalance for played in workers.map(_play_one, jobs)]))
+
+
+def _networks(settings: MarlSettings, inputs: int) -> tuple[DqnLearner, LinearStack]:
+    if settings.kind == "single":
+        single = SingleNetwork((inputs, *settings.hidden, settings.nodes), seed=settings.seed)
+        return DqnLearner(single, settings.dqn), single.stack
+    copies = settings.nodes if settings.kind == "per-node" else None
+    mixed = settings.nodes if settings.agents.mixing == "monotonic" else None
+    agents = AgentsNetwork((inputs, *settings.hidden, 2), nodes=copies, mixed=mixed, seed=settings.seed)
+    return AgentsLearner(agents, settings.dqn, settings.agents), agents.stack
+
+
+def _play_one(job: tuple[Episode, Arrays]) -> Played:
+    return play(*job)

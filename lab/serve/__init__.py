@@ -1,0 +1,1 @@
+"""The learner as a service beside a mesh: takes transitions, publishes candidates."""

@@ -1,0 +1,1 @@
+"""What episodes are played in: clusters, service graphs, training jobs."""

@@ -1,0 +1,268 @@
+"""Replays a capture: how far the twin's utilisation is from the recorded one, and what another policy would have done.
+
+What a pod uses is not recorded. Three sources, the first that has it counts: the pod's usage annotation, an estimate
+from the first half of the capture (``twin.usage_fit``), its requests. The error is taken over the second half alone, so
+that the estimate is judged on what it has not seen; the error of the requests stands beside it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from lab.environments.power import energy_wh
+from lab.worlds.placement.measured_world import MeasuredWorld, limits_of
+from lab.worlds.placement.table_run import Job
+from shared.errors import ObjectError
+from shared.kube import objects as api
+from shared.kube.convert import owner_of, pod_class_of
+from shared.model.resources import CPU, MEMORY
+from shared.model.workload_key import workload_key
+from shared.policy.observation import Rng
+from twin.model.capture import PARTS, Capture, CapturedPod
+from twin.model.replay import (
+    Array,
+    Placed,
+    ReplayError,
+    amounts,
+    measured,
+    references,
+    replay_error,
+    usage_over_time,
+)
+from twin.model.usage import (
+    FOREVER,
+    USAGE_ANNOTATION,
+    Limits,
+    Profile,
+    Usage,
+    profile_from_json,
+)
+from twin.model.usage_fit import fit
+
+FEWEST_STEPS = 8
+"""With fewer there is nothing to estimate from: the requests count."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a placement makes of the cluster, over the whole capture.
+
+    ``imbalance``: time mean of the deviation over nodes of each node's highest utilisation (targets T3). ``highest``:
+    the highest utilisation of any node at any moment. ``energy_wh``: by the default power curve, all nodes on.
+    """
+
+    imbalance: float
+    highest: float
+    energy_wh: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """``fitted`` None: too few steps. ``other``: under the policy that was asked for, with the same usage per pod.
+
+    ``annotated``, ``estimated``, ``requested``: how many pods' usage came from where. ``moved``: pods the policy put
+    elsewhere, of ``decided``. ``unplaced``: pods it found no node for. ``unusable``: pods whose spec cannot be read.
+    """
+
+    requests: ReplayError
+    fitted: ReplayError | None
+    recorded: Load
+    other: Load | None = None
+    annotated: int = 0
+    estimated: int = 0
+    requested: int = 0
+    decided: int = 0
+    moved: int = 0
+    unplaced: int = 0
+    unusable: tuple[str, ...] = ()
+
+
+def group_of(pod: CapturedPod) -> str:
+    """What the pod is a copy of (``workload_key``), else the pod alone: pods of one group are taken to use alike."""
+    meta = pod.pod.metadata
+    images = [container.image for container in pod.pod.spec.containers or () if container.image]
+    key = workload_key(meta.namespace or "", owner=owner_of(meta), labels=meta.labels or {}, images=images)
+    return key or f"{meta.namespace}/{meta.name}"
+
+
+def uid_of(pod: CapturedPod) -> str:
+    """The uid, or the name of an object that has none."""
+    meta = pod.pod.metadata
+    return meta.uid or f"{meta.namespace}/{meta.name}"
+
+
+def jobs_of(capture: Capture) -> tuple[list[Job], tuple[str, ...]]:
+    """(the pods as jobs, names of those whose spec cannot be used).
+
+    Pods that ran before the capture began keep their node; those that came during it are to be decided about. What was
+    bound but never taken by its kubelet used nothing and is left out.
+    """
+    jobs, unusable = [], []
+    for one in capture.pods:
+        spec, meta = one.pod.spec, one.pod.metadata
+        try:
+            asked = pod_class_of(api.Pod(meta, msgspec.structs.replace(spec, node_name=None)))
+        except ObjectError as error:
+            unusable.append(f"{meta.namespace}/{meta.name}: {error}")
+            continue
+        node = spec.node_name or ""
+        if one.started_s is None and node:
+            continue
+        began_s = one.arrived_s if one.started_s is None else one.started_s
+        length_s = None if one.ended_s is None else max(one.ended_s - began_s, 0.0)
+        stood = began_s < 0 and bool(node)
+        pod_class = msgspec.structs.replace(asked, workload=group_of(one))
+        job = Job(uid_of(one), began_s if stood else max(one.arrived_s, 0.0), pod_class, length_s)
+        jobs.append(replace(job, node=node if stood else "", was_on=node))
+    return jobs, tuple(unusable)
+
+
+def replay(capture: Capture, *, policy: str = "", rng: Rng | None = None) -> Replay:
+    """Replay a capture that has metrics. ``policy`` (with ``rng`` for its ties): also what it would have made of it.
+
+    A policy that reads measurements gets those its own placement would have brought. Raises ``ObjectError`` for an
+    annotation of a node or pod that cannot be read, ``ConfigError`` for a policy that is not known.
+    """
+    limits = limits_of(capture.nodes)
+    names, times_s = list(limits), [step * capture.step_s for step in range(capture.steps)]
+    seen = measured(capture, names)
+    reference = references(limits, seen)
+    jobs, unusable = jobs_of(capture)
+    classes = {job.uid: job for job in jobs}
+    spans, annotated = _recorded_spans(capture, classes)
+    half = capture.steps // 2 if capture.steps >= FEWEST_STEPS else 0
+    by_requests = usage_over_time(limits, spans, times_s)
+    plain = replay_error(names, by_requests, seen, reference, half)
+    fitted, base, estimated = None, np.zeros((len(names), len(PARTS))), 0
+    if half:
+        spans, base, estimated = _with_estimates(limits, spans, annotated, times_s, seen, half)
+        expected = usage_over_time(limits, spans, times_s) + base[:, None, :]
+        fitted = replay_error(names, expected, seen, reference, half)
+    recorded = _load(limits, spans, times_s, base, reference)
+    found = Replay(
+        plain,
+        fitted,
+        recorded,
+        annotated=len(annotated),
+        estimated=estimated,
+        requested=len(spans) - len(annotated) - estimated,
+        unusable=unusable,
+    )
+    if not policy or rng is None:
+        return found
+    return _under_policy(capture, found, jobs, spans, times_s, base, policy, rng)
+
+
+def _recorded_spans(capture: Capture, classes: dict[str, Job]) -> tuple[list[Placed], frozenset[str]]:
+    """(where each pod stood and what it is believed to use: its annotation or its requests; uids of the annotated)."""
+    spans, annotated = [], set()
+    for one in capture.pods:
+        job = classes.get(uid_of(one))
+        if job is None or one.started_s is None or not job.was_on:
+            continue
+        text = (one.pod.metadata.annotations or {}).get(USAGE_ANNOTATION, "")
+        if text:
+            profile = profile_from_json(text)
+            annotated.add(job.uid)
+        else:
+            requests = dict(job.pod_class.requests)
+            profile = Profile(((0.0, Usage(requests.get(CPU, 0), requests.get(MEMORY, 0))),))
+        spans.append(Placed(job.uid, job.was_on, one.started_s, one.ended_s, profile, group_of(one)))
+    return spans, frozenset(annotated)
+
+
+def _with_estimates(
+    limits: dict[str, Limits],
+    spans: list[Placed],
+    annotated: frozenset[str],
+    times_s: list[float],
+    seen: Array,
+    half: int,
+) -> tuple[list[Placed], Array, int]:
+    """(spans with estimated usage, what each node uses by itself [nodes, parts], how many were estimated)."""
+    early = times_s[:half]
+    known = usage_over_time(limits, [span for span in spans if span.uid in annotated], early)
+    open_spans = [span for span in spans if span.uid not in annotated]
+    groups = sorted({span.group for span in open_spans})
+    counts, prior = np.zeros((len(groups), len(limits), half)), np.zeros((len(groups), len(PARTS)))
+    rows = {name: row for row, name in enumerate(limits)}
+    at = np.array(early)
+    for span in open_spans:
+        group = groups.index(span.group)
+        prior[group] = amounts(span.profile.at(0.0))
+        if span.node in rows:
+            there = (at >= span.start_s) & (at < (np.inf if span.end_s is None else span.end_s))
+            counts[group, rows[span.node]] += there
+    base, use = fit(counts, seen[:, :half] - known, prior)
+    seen_groups = {group for number, group in enumerate(groups) if counts[number].any()}
+    estimates = {
+        group: Profile(((0.0, Usage(*(round(value) for value in use[number]))),))
+        for number, group in enumerate(groups)
+        if group in seen_groups
+    }
+    changed = [
+        span if span.uid in annotated else replace(span, profile=estimates.get(span.group, span.profile))
+        for span in spans
+    ]
+    return changed, base, sum(span.group in estimates for span in open_spans)
+
+
+def _under_policy(
+    capture: Capture,
+    found: Replay,
+    jobs: Sequence[Job],
+    spans: Sequence[Placed],
+    times_s: list[float],
+    base: Array,
+    policy: str,
+    rng: Rng,
+) -> Replay:
+    """The same pods placed by ``policy``: they use and last what they did where they were."""
+    limits = limits_of(capture.nodes)
+    known = {span.uid: span for span in spans}
+    # a pod that never ran where it was bound used nothing that is known
+    profiles = {job.uid: known[job.uid].profile if job.uid in known else FOREVER for job in jobs}
+    world = MeasuredWorld(limits, profiles, base=base)
+    for job in jobs:
+        if job.node and job.uid in known:
+            world.stood(known[job.uid], job.pod_class.workload)
+    run = world.run(capture.nodes, jobs, policy, rng)
+    placed = {}
+    for step in run:
+        placed[step.job.uid] = (step.node, step.at_s)
+        world.bound(step)
+    other = []
+    moved = 0
+    for job in jobs:
+        span = known.get(job.uid)
+        if span is None:
+            continue
+        if job.node:
+            other.append(span)
+        elif job.uid in placed:
+            node, at_s = placed[job.uid]
+            moved += node != span.node
+            end_s = None if job.duration_s is None else at_s + job.duration_s
+            other.append(replace(span, node=node, start_s=at_s, end_s=end_s))
+    reference = references(limits, measured(capture, list(limits)))
+    return replace(
+        found,
+        other=_load(limits, other, times_s, base, reference),
+        decided=len(placed),
+        moved=moved,
+        unplaced=len(run.unplaced),
+    )
+
+
+def _load(
+    limits: dict[str, Limits], spans: Sequence[Placed], times_s: list[float], base: Array, reference: Array
+) -> Load:
+    used = usage_over_time(limits, spans, times_s) + base[:, None, :]
+    whole = reference[:, None, :]
+    shares = np.divide(used, whole, out=np.zeros_like(used), where=whole > 0)
+    highest = shares.max(axis=2)
+    return Load(float(highest.std(axis=0).mean()), float(highest.max(initial=0.0)), energy_wh(shares[:, :, 0], times_s))

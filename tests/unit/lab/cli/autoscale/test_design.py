@@ -1,0 +1,182 @@
+"""``conclave autoscale analyse`` and ``design``: from an object's file to the page, stopped and gone on with.
+
+The trainer is a process of its own and is tested where it lives; here something else leaves the shipped weights.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+import lab.cli.autoscale.analyse as analysing
+import lab.cli.autoscale.design as designing
+import services.cli.__main__ as main
+from lab.autoscaling import calibration, duel, envelope, learned_twin, recording, suite
+from lab.autoscaling.analysis import analysis
+from lab.autoscaling.episode import Setup
+from lab.worlds.services.topology import DEFAULT
+from shared.autoscaling.networks.shipped import DATA
+
+OBJECT = Path("docs/examples/autoscaled-graph.yaml")
+
+
+class Trainer:
+    """In the learner's place: ends with ``code``, or leaves weights; remembers how it was called."""
+
+    def __init__(self):
+        self.code, self.calls = 0, []
+
+    def __call__(self, command):
+        self.calls.append(command)
+        out = Path(command[command.index("--out") + 1])
+        (out / "seed-1000.ckpt").write_bytes(b"")
+        if not self.code:
+            (out / "karma.npz").write_bytes((DATA / "karma.npz").read_bytes())
+        return self.code
+
+
+@pytest.fixture
+def trainer(monkeypatch):
+    found = Trainer()
+    # loaded by now: a module that was loaded while Setup is another would keep that for the tests to come
+    assert all((calibration, duel, envelope, learned_twin, recording, suite))
+    monkeypatch.setattr(designing, "run_child", found)
+    monkeypatch.setattr(analysis, "TAUGHT_SEEDS", (100,))
+    monkeypatch.setattr("lab.autoscaling.episode.Setup", lambda *given: Setup(*given, seconds=100))
+    monkeypatch.setattr(analysis.analyse, "__kwdefaults__", {**analysis.analyse.__kwdefaults__, "taught_seeds": (100,)})
+    return found
+
+
+@dataclass
+class Told:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys):
+    def given(*arguments):
+        code = main.run(["autoscale", *map(str, arguments)])
+        return Told(code, *capsys.readouterr())
+
+    return given
+
+
+@pytest.fixture
+def design(run, trainer, tmp_path):
+    def given(*more, name=OBJECT):
+        return run("design", name, "--out", tmp_path / "d", "--seeds", "42-43", *more)
+
+    return given
+
+
+def test_a_design_ends_with_a_page_and_is_not_done_twice(design, trainer, tmp_path):
+    first = design("--topology", DEFAULT)
+    assert [line for line in first.err.splitlines() if "begins" in line] == [
+        f"{stage}: begins" for stage in ("capture", "fit", "train", "analyse")
+    ]
+    found = json.loads((tmp_path / "d/analyse/analysis.json").read_bytes())
+    assert found["weights"] in first.out
+    assert found["seeds"] == [42, 43]
+    assert (tmp_path / "d/analyse/analysis.html").read_text().startswith("<!doctype html>")
+    again = design()  # the graph was kept
+    assert len(trainer.calls) == 1
+    assert again.err.count("done before") == 4
+    assert again.out == first.out
+    assert "--topology" in trainer.calls[0]
+    assert "--resume" not in trainer.calls[0]
+
+
+def test_a_design_that_is_stopped_while_it_trains_goes_on_from_the_checkpoint(design, trainer, tmp_path):
+    trainer.code = 130
+    assert design("--topology", DEFAULT).code == 130
+    assert not (tmp_path / "d/analyse").exists()
+    trainer.code = 0
+    assert "train: goes on" in design().err
+    assert "--resume" in trainer.calls[1]
+
+
+def test_a_trainer_that_fails_is_told_and_nothing_is_analysed(design, trainer, tmp_path):
+    trainer.code = 2
+    told = design("--topology", DEFAULT)
+    assert told.code != 0
+    assert "the trainer ended with 2" in told.err
+    assert not (tmp_path / "d/analyse").exists()
+
+
+def test_other_bounds_of_the_object_train_anew_and_another_mode_does_not(design, trainer, tmp_path):
+    text = OBJECT.read_text()
+    own = tmp_path / "own.yaml"
+    own.write_text(text)
+    design("--topology", DEFAULT, name=own)
+    own.write_text(text.replace("mode: observe", "mode: recommend"))
+    design(name=own)
+    assert len(trainer.calls) == 1
+    own.write_text(text.replace("maxReplicas: 6", "maxReplicas: 7"))
+    design(name=own)
+    assert len(trainer.calls) == 2
+    assert "--resume" not in trainer.calls[1]
+
+
+def test_a_recorded_load_is_what_is_trained_and_analysed_on(design, trainer, tmp_path):
+    series = tmp_path / "rates.csv"
+    series.write_text("\n".join(str(100 + at % 50) for at in range(400)))
+    design("--topology", DEFAULT, "--series", series)
+    assert trainer.calls[0][trainer.calls[0].index("--trace") + 1] == str(tmp_path / "d/capture/series.csv")
+
+
+def test_an_object_of_the_cluster_is_designed_into_a_folder_of_its_name(run, trainer, tmp_path, monkeypatch):
+    item = next(iter(yaml.safe_load_all(OBJECT.read_text())))
+    item["metadata"] |= {"namespace": "shop", "uid": "u"}
+    monkeypatch.setattr(designing, "ask", lambda kubeconfig, context, work: item)
+    topology = DEFAULT.resolve()
+    monkeypatch.chdir(tmp_path)
+    told = run("design", "shop/chain", "--topology", topology, "--seeds", "42-43", "--quiet")
+    assert told.err == ""
+    assert "design/shop/chain/analyse/analysis.html" in told.out
+    assert (tmp_path / "design/shop/chain/train/karma.npz").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "--topology: no service graph is known"),
+        (("--episodes", "3"), "--episodes: 3 are too few"),
+        (("--train-seeds", "42"), "--train-seeds: 42 is kept"),
+        (("--threshold", "beauty=1"), "--threshold: 'beauty' is not known"),
+        (("--threshold", "purity=7"), "--threshold: 'purity=7'"),
+        (("--scenario", "war"), "--scenario: 'war' is not known"),
+        (("--topology", "docs/examples/nodes.yaml"), "--topology"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(design, trainer, tmp_path, arguments, why):
+    told = design(*arguments)
+    assert told.code == main.EXIT_BAD_INPUT
+    assert why in told.err
+    assert trainer.calls == []
+
+
+def test_a_file_without_an_object_is_refused(design, trainer, tmp_path):
+    assert "0 ResilientAutoscalers" in design(name="docs/examples/nodes.yaml").err
+
+
+def test_analyse_writes_page_and_json_and_its_exit_code_says_no_go(run, trainer, tmp_path):
+    page, document = tmp_path / "a.html", tmp_path / "a.json"
+    arguments = ("--seeds", "42-43", "--html", page, "--json", document, "--threshold", "success=100", "--require-go")
+    told = run("analyse", *arguments)
+    assert told.code == 1
+    assert "NOT met success" in told.out
+    assert json.loads(document.read_bytes())["go"] is False
+    assert "no go" in page.read_text()
+
+
+def test_an_extra_that_is_missing_is_named(run, monkeypatch):
+    monkeypatch.setattr(analysing, "EXTRA", ("no_such_library",))
+    told = run("analyse")
+    assert told.code == main.EXIT_BAD_INPUT
+    assert "no_such_library missing; install the extra: pip install 'conclave[analysis]'" in told.err

@@ -1,0 +1,117 @@
+"""A reward of the user's own judges placements; what it does wrong costs that placement alone, and is told once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lab.environments.own_reward import FEATURES, Beside, OwnReward, features_of
+from lab.environments.placement_rewards import Placement, lb_reward
+from lab.learner.deepsets.settings import DeepSetsSettings
+from lab.learner.deepsets.training import DeepSetsRun
+from lab.rewards.loading import load_reward
+from shared.policy.rewards.expression import Expression
+from shared.policy.weights import encode
+
+PLACEMENT = Placement(np.array([0.1, 0.3]), 1, np.array([1, 2, 0]), latency_us=5_000, latency_soft_us=9_000)
+
+
+def own(judge, **given) -> OwnReward:
+    return OwnReward(judge, lb_reward, **given)
+
+
+def test_a_reward_reads_every_feature_that_is_promised() -> None:
+    found = features_of(PLACEMENT, 3_600.0 * 25)
+    assert found.keys() == FEATURES.keys()
+    assert (found["load"], found["nodes"], found["nodes_used"], found["pods"]) == (0.3, 3, 2, 3)
+    assert (found["latency_ms"], found["latency_kept"], found["hour"]) == (5.0, 1.0, 1.0)
+
+
+def test_its_number_counts_and_ends_no_episode() -> None:
+    worth = own(Expression("nodes - nodes_used", FEATURES))(PLACEMENT)
+    assert (worth.reward, worth.terminated) == (1.0, False)
+    assert lb_reward(PLACEMENT).terminated
+
+
+def raises(features):
+    raise RuntimeError("no idea")
+
+
+@pytest.mark.parametrize(
+    ("judge", "fault"),
+    [
+        (raises, "RuntimeError: no idea"),
+        (lambda features: float("nan"), "is nan"),
+        (lambda features: "much", "ValueError"),
+        (Expression("1 / (nodes - 3)", FEATURES), "RewardFailed: reward: float division by zero"),
+        (Expression("price * 2", [*FEATURES, "price"]), "RewardFailed: reward: price has no value now"),
+    ],
+)
+def test_a_fault_is_told_once_and_the_shipped_reward_counts(judge, fault: str) -> None:
+    told: list[str] = []
+    reward = own(judge, report=told.append)
+    assert [reward(PLACEMENT).reward for _ in range(3)] == [lb_reward(PLACEMENT).reward] * 3
+    assert len(told) == 1
+    assert fault in told[0]
+    assert reward.faults.total() == 3
+
+
+def test_signals_are_read_as_they_are_now() -> None:
+    price = {"price": 2.0}
+    reward = own(Expression("price * load", [*FEATURES, "price"]), signals=lambda: price)
+    first = reward(PLACEMENT).reward
+    price["price"] = 4.0
+    assert reward(PLACEMENT).reward == pytest.approx(2 * first)
+    price.clear()
+    assert reward(PLACEMENT).reward == lb_reward(PLACEMENT).reward
+
+
+def test_faults_that_all_differ_are_bounded() -> None:
+    number = [0]
+
+    def fails(features):
+        number[0] += 1
+        raise RuntimeError(str(number[0]))
+
+    told: list[str] = []
+    reward = own(fails, report=told.append)
+    for _ in range(50):
+        reward(PLACEMENT)
+    assert len(told) == 16
+    assert len(reward.faults) == 17
+    assert reward.faults.total() == 50
+
+
+def test_the_shipped_reward_is_what_counts_where_the_own_is_only_measured() -> None:
+    both = Beside(lb_reward, own(Expression("nodes", FEATURES)))
+    assert both(PLACEMENT) == lb_reward(PLACEMENT)
+    assert both.mean == 3.0
+
+
+def run(reward: OwnReward | None, text: str) -> DeepSetsRun:
+    settings = DeepSetsSettings(
+        "lb", decisions=160, learning_starts=40, hidden=(4,), validate_every=10**6, replay_capacity=100, reward=text
+    )
+    return DeepSetsRun(settings, reward)
+
+
+def test_training_goes_by_it_and_survives_a_reward_that_always_fails(monkeypatch) -> None:
+    monkeypatch.setattr("lab.learner.deepsets.training.validation_reward", lambda policy, own: 1.0)
+    text = "1 - nodes_used / nodes"
+    good = run(OwnReward(Expression(text, FEATURES), lb_reward), text)
+    reports = list(good.run())
+    assert all(-1e-9 <= report.scalars["train/reward"] <= 1 for report in reports)
+    assert reports[-1].scalars["validation/reward"] == 1.0
+    bad = OwnReward(raises, lb_reward)
+    list(run(bad, "x").run())
+    assert bad.faults.total() > 100
+
+
+def test_what_was_shipped_is_trained_under_the_settings_it_had() -> None:
+    assert "reward" not in DeepSetsSettings("lb").as_json()
+    assert DeepSetsSettings("lb", reward="load").as_json()["reward"] == "load"
+    assert encode(run(None, "").weights(version=1))
+
+
+def test_what_is_no_plugin_is_an_expression() -> None:
+    assert load_reward("load + 1", FEATURES).judge({"load": 1.0}) == 2.0
