@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from lab.traces.gpu_trace import GpuNodes, parse_gpu_nodes, parse_gpu_pods, submission
+from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from shared.model.constraints import PodClass, Requirement, SelectorTerm
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.model.node import Node
@@ -25,6 +25,7 @@ from shared.model.resources import CPU, GPU_MILLI, MEMORY, PODS
 from shared.policy.frag.policy import GPU_MODEL_LABEL, MIB, GpuPolicy
 from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy
+from shared.policy.rehearsal.submission import GpuNodes, submission
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.state.node_table import NodeTable
 

@@ -31,10 +31,11 @@ from bench.quality.openb import DATA, NODE_LIST
 from bench.saturation.world import BIND_S, CoreWorld, settle_garbage
 from bench.stand.contest import numbers
 from bench.stand.figures import table
-from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods, submission
+from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from lab.traces.openb import parse_nodes, parse_pods
 from services.coordinator.core import events as seen
 from services.coordinator.core.state import CoreSettings
+from shared.policy.rehearsal.submission import submission
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Offer, ViewUpdate
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.traces.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
+from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
+from shared.policy.rehearsal.submission import GpuNodes, GpuPods
 
 DATA = Path(os.environ.get("CONCLAVE_SHARED", Path(__file__).parents[1].parent / "shared")) / "data"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lab.worlds.placement.trace_run import Trace
+from lab.worlds.placement.trace_run import parse_lists
+from shared.policy.rehearsal.rehearsal import Trace
 
 NODES_HEADER = "sn,cpu_milli,memory_mib,gpu,model\n"
 PODS_HEADER = (
@@ -38,4 +39,4 @@ def pod_list(count: int = 80, seed: int = 0) -> str:
 
 
 def small_trace(nodes: int = 12, pods: int = 80, seed: int = 0) -> Trace:
-    return Trace.parse(pod_list(pods, seed), "pods.csv", node_list(nodes), "nodes.csv")
+    return parse_lists(pod_list(pods, seed), "pods.csv", node_list(nodes), "nodes.csv")

@@ -10,8 +10,9 @@ import msgspec
 
 from bench.quality.world import QualityWorld
 from bench.saturation.world import settle_garbage
-from lab.traces.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods, submission
+from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from lab.traces.openb import parse_nodes, parse_pods
+from shared.policy.rehearsal.submission import GpuNodes, GpuPods, submission
 
 DATA = Path(os.environ.get("CONCLAVE_SHARED", "../shared")) / "data" / "openb"
 NODE_LIST = "openb_node_list_gpu_node.csv"

@@ -40,10 +40,10 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, vstack
 
 from lab.evaluation.results import Metric
-from lab.traces.gpu_trace import GpuNodes, GpuPods, submission
 from shared.errors import ConclaveError
 from shared.model.gpu import ANY_MODEL, GpuRequest, Ints
 from shared.model.resources import MILLI_PER_DEVICE
+from shared.policy.rehearsal.submission import GpuNodes, GpuPods, submission
 
 Floats = NDArray[np.float64]
 TOLERANCE = 0.02

@@ -16,10 +16,10 @@ from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
 from lab.evaluation.seeds import TEST_SEEDS
 from lab.suites.suites import SuiteInput
 from lab.traces.gpu_trace import parse_gpu_nodes
-from lab.worlds.placement.trace_run import POLICIES, Trace, metrics_of, play
+from lab.worlds.placement.trace_run import POLICIES, metrics_of, play, trace_on
 from shared.errors import ConfigError
 from shared.policy.frag.value import NAME as FRAG
-from shared.policy.rehearsal.rehearsal import rehearse
+from shared.policy.rehearsal.rehearsal import Trace, rehearse
 
 NODE_LIST = "openb_node_list_gpu_node.csv"
 POD_LIST_PREFIX, POD_LIST_SUFFIX = "openb_pod_list_", ".csv"
@@ -123,7 +123,7 @@ def read_traces(files: Mapping[str, str]) -> dict[str, Trace]:
     if not names:
         raise ConfigError(f"--trace-dir: no {POD_LIST_PREFIX}*{POD_LIST_SUFFIX} in it; give the openb trace")
     return {
-        name.removeprefix(POD_LIST_PREFIX).removesuffix(POD_LIST_SUFFIX): Trace.of(nodes, files[name], name)
+        name.removeprefix(POD_LIST_PREFIX).removesuffix(POD_LIST_SUFFIX): trace_on(nodes, files[name], name)
         for name in names
     }
 

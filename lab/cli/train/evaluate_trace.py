@@ -14,8 +14,8 @@ from lab.evaluation.results import Progress, SuiteResult
 from lab.suites.suites import SuiteInput
 from lab.worlds.placement.trace_run import (
     PLACEMENTS_HEADER,
-    Trace,
     metrics_of,
+    parse_lists,
     placement_rows,
     play,
     scorer_of,
@@ -52,7 +52,7 @@ def evaluate_files(
 
     Raises ``ConfigError`` naming the file, line and column it cannot use, or the policy.
     """
-    parsed = Trace.parse(
+    parsed = parse_lists(
         read_trace("--trace", trace, REMEDY), str(trace), read_trace("--nodes", nodes, REMEDY), str(nodes)
     )
     given = SuiteInput(seeds, command, weights=learned or {})

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.learner.frag.kernel import FGD, LEARNED, WIDTH, episode
-from lab.traces.gpu_trace import NAMES_STREAM, GpuNodes, GpuPods, generator, pods_of, submission
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.policy.frag.features import FEATURES, FragFeatures, model_share
 from shared.policy.frag.fragmentation import Demand, typical_demand
 from shared.policy.frag.value import HIDDEN, PRICES, STEP
+from shared.policy.rehearsal.submission import NAMES_STREAM, GpuNodes, GpuPods, generator, pods_of, submission
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

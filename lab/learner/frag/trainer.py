@@ -14,10 +14,11 @@ from lab.learner.frag.kernel_value import NUMBA
 from lab.learner.frag.training import STEPS, VALIDATION_SEEDS, FragRun, Settings
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
-from lab.traces.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
+from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from shared.errors import ConfigError
 from shared.policy.frag.features import FEATURES
 from shared.policy.frag.value import FRAGMENT_PRICE, MODEL_PRICE, NAME, PRICE_SEEDS, SHAPES
+from shared.policy.rehearsal.submission import GpuNodes, GpuPods
 from shared.policy.weights import Card, WeightsFile
 
 VERSION = 2

@@ -23,8 +23,8 @@ from lab.learner.frag.cases import Case, Pools, part_of, pools_of, variant
 from lab.learner.frag.fit import Experience, concatenate, fit
 from lab.learner.frag.search import Search
 from lab.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
-from lab.traces.gpu_trace import GpuNodes, GpuPods
 from shared.policy.frag.value import UNPRICED
+from shared.policy.rehearsal.submission import GpuNodes, GpuPods
 
 Floats = NDArray[np.float64]
 

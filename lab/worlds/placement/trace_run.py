@@ -7,20 +7,21 @@ by name: files ``gpu_trace`` refuses, and a policy it does not know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lab.evaluation.results import Metric
-from lab.traces.gpu_trace import GpuNodes, GpuPods, parse_gpu_nodes, parse_gpu_pods
+from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest, GpuStates, Ints, fullest
-from shared.policy.frag.features import model_share
-from shared.policy.frag.fragmentation import Demand, Meeting, typical_demand
-from shared.policy.frag.scorers import MAX_NODE_SCORE, BestFit, Fgd, Frag
+from shared.policy.frag.fragmentation import Demand, typical_demand
+from shared.policy.frag.scorers import MAX_NODE_SCORE, BestFit, Fgd
 from shared.policy.frag.value import NAME
-from shared.policy.rehearsal.episode import NO_NODE, Episode, Scorer, run_episode
+from shared.policy.rehearsal import rehearsal
+from shared.policy.rehearsal.episode import NO_NODE, Episode, Scorer
+from shared.policy.rehearsal.rehearsal import Trace, by_value
+from shared.policy.rehearsal.submission import GpuNodes
 from shared.policy.weights import WeightsFile, shipped
 
 Floats = NDArray[np.float64]
@@ -65,30 +66,21 @@ POLICIES = (*sorted(HEURISTICS), NAME)
 PLACEMENTS_HEADER = "seed,order,pod_row,node_sn,devices"
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """A node list, a pod list, and the demand that the pod list shows."""
+def parse_lists(pods: str, pods_file: str, nodes: str, nodes_file: str) -> Trace:
+    """From the texts of two files; their names are named in errors."""
+    return trace_on(parse_gpu_nodes(nodes, nodes_file), pods, pods_file)
 
-    nodes: GpuNodes
-    pods: GpuPods
-    demand: Demand
 
-    @classmethod
-    def parse(cls, pods: str, pods_file: str, nodes: str, nodes_file: str) -> Trace:
-        """From the texts of two files; their names are named in errors."""
-        return cls.of(parse_gpu_nodes(nodes, nodes_file), pods, pods_file)
-
-    @classmethod
-    def of(cls, nodes: GpuNodes, pods: str, pods_file: str) -> Trace:
-        """From nodes read before."""
-        parsed = parse_gpu_pods(pods, pods_file, nodes)
-        return cls(nodes, parsed, typical_demand(parsed.classes, parsed.counts))
+def trace_on(nodes: GpuNodes, pods: str, pods_file: str) -> Trace:
+    """A pod list's text on nodes read before."""
+    parsed = parse_gpu_pods(pods, pods_file, nodes)
+    return Trace(nodes, parsed, typical_demand(parsed.classes, parsed.counts))
 
 
 def scorer_of(policy: str, trace: Trace, weights: WeightsFile | None = None) -> Scorer | None:
     """The scorer of ``policy``; None places at random. ``weights``: of ``frag``, default the shipped ones."""
     if policy == NAME:
-        return Frag(weights or shipped(NAME), trace.demand, model_share(trace.nodes.states))
+        return by_value(trace, weights or shipped(NAME))
     if policy not in HEURISTICS:
         raise ConfigError(f"--policy: {policy!r} does not place GPU traces; choose one of {', '.join(POLICIES)}")
     return HEURISTICS[policy](trace.demand)
@@ -103,8 +95,7 @@ def play(
     tick: Callable[[], None] = lambda: None,
 ) -> Episode:
     """One episode of ``policy`` on ``trace``."""
-    measure = Meeting(trace.demand).fragment
-    return run_episode(trace.nodes, trace.pods, scorer_of(policy, trace, weights), seed, measure=measure, tick=tick)
+    return rehearsal.play(trace, scorer_of(policy, trace, weights), seed, tick=tick)
 
 
 def metrics_of(episodes: Sequence[Episode], prefix: str = "") -> dict[str, Metric]:

@@ -6,7 +6,7 @@ The first time there is enough to go by, and again when the demand or the nodes 
 followed by a pause of many times as long. Where one fails, nothing is known of this demand: a verdict that stood for
 another one is withdrawn, and the policy places by itself. A new leader goes by the pointer and rehearses anew.
 
-Not its job: who places (``suites/rehearsal.py``), what agents make of it (``shared/agent/variants.py``).
+Not its job: who places (``shared/policy/rehearsal``), what agents make of it (``shared/agent/variants.py``).
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.traces.gpu_trace import CHOICE_STREAM, NAMES_STREAM, GpuNodes, GpuPods, generator, submission
 from shared.model.gpu import GpuRequest, GpuStates, Ints
 from shared.policy.rehearsal.gpu_cluster import GpuCluster
+from shared.policy.rehearsal.submission import CHOICE_STREAM, NAMES_STREAM, GpuNodes, GpuPods, generator, submission
 
 Floats = NDArray[np.float64]
 NO_NODE = -1

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.traces.gpu_trace import GpuNodes
 from shared.model.gpu import ANY_MODEL, GpuRequest, Ints
 from shared.model.resources import MILLI_PER_DEVICE
+from shared.policy.rehearsal.submission import GpuNodes
 
 
 class GpuCluster:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from lab.traces.gpu_trace import DEMAND, GpuNodes, GpuPods, empty_states
-from lab.worlds.placement.trace_run import Trace
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest, Ints
 from shared.policy.frag.fragmentation import typical_demand
-from shared.policy.rehearsal.rehearsal import rehearse
+from shared.policy.rehearsal.rehearsal import Trace, rehearse
 from shared.policy.rehearsal.situation import Order, Situation, Verdict
+from shared.policy.rehearsal.submission import DEMAND, GpuNodes, GpuPods, empty_states
 from shared.policy.weights import decode
 
 MOST_NODES, MOST_PODS, MOST_SUBMITTED = 2_400, 20_000, 60_000

@@ -15,14 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lab.evaluation.seeds import MAX_SEED
-from lab.worlds.placement.trace_run import Trace, play
+from shared.policy.frag.features import model_share
+from shared.policy.frag.fragmentation import Demand, Meeting
+from shared.policy.frag.scorers import Fgd, Frag
 from shared.policy.frag.value import NAME as FRAG
+from shared.policy.rehearsal.episode import Episode, Scorer, run_episode
+from shared.policy.rehearsal.submission import GpuNodes, GpuPods
 from shared.policy.weights import WeightsFile
 
 FGD = "fgd"
-FIRST_SEED = MAX_SEED + 1
-"""Orders of rehearsals; ``parse_seeds`` takes none of them."""
+FIRST_SEED = 2**31
+"""Orders of rehearsals; ``--seeds`` takes none of them."""
 NODES, FEWEST, MOST = 2_400, 2, 12
 """Rehearsals play on so many nodes in all, but at least and at most so often: short lists differ more by the order."""
 EARLY = 0.3
@@ -30,6 +33,15 @@ EARLY = 0.3
 MARGIN = 0.1
 """Points that the learned value must be ahead by. The mean of two rehearsals on openb's nodes scatters by as much, and
 where both are alike nothing is lost by FGD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A node list, a pod list, and the demand that the pod list shows."""
+
+    nodes: GpuNodes
+    pods: GpuPods
+    demand: Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +71,19 @@ def rehearse(trace: Trace, weights: WeightsFile, *, tick: Callable[[], None] = l
     played = min(MOST, max(FEWEST, -(-NODES // len(trace.nodes.names))))
     gains = np.zeros(2)
     for seed in range(FIRST_SEED, FIRST_SEED + played):
-        learned = play(trace, FRAG, seed, weights=weights, tick=tick)
-        other = play(trace, FGD, seed, tick=tick)
+        learned = play(trace, by_value(trace, weights), seed, tick=tick)
+        other = play(trace, Fgd(trace.demand), seed, tick=tick)
         gains += learned.allocation() - other.allocation(), learned.allocation(1.0) - other.allocation(1.0)
     late, early = (gains / played).tolist()
     return Rehearsal(late, early, played)
+
+
+def by_value(trace: Trace, weights: WeightsFile) -> Frag:
+    """The learned value, told the demand and the nodes of ``trace``."""
+    return Frag(weights, trace.demand, model_share(trace.nodes.states))
+
+
+def play(trace: Trace, scorer: Scorer | None, seed: int, *, tick: Callable[[], None] = lambda: None) -> Episode:
+    """One episode of ``scorer`` on ``trace``; None places at random."""
+    measure = Meeting(trace.demand).fragment
+    return run_episode(trace.nodes, trace.pods, scorer, seed, measure=measure, tick=tick)

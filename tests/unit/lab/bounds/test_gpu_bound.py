@@ -14,10 +14,10 @@ from lab.bounds.gpu_bound import (
     greatest,
     maximal_patterns,
 )
-from lab.traces.gpu_trace import GpuNodes, GpuPods, empty_states, pods_of, submission
 from lab.worlds.placement.trace_run import play
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.policy.rehearsal.gpu_cluster import GpuCluster
+from shared.policy.rehearsal.submission import GpuNodes, GpuPods, empty_states, pods_of, submission
 from tests.small_trace import small_trace
 
 SHARE, WHOLE = GpuRequest(1, 1, 1, 810), GpuRequest(1, 1, 1, 1000)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from lab.evaluation.seeds import parse_seeds
-from lab.worlds.placement.trace_run import Trace, play
+from lab.worlds.placement.trace_run import parse_lists, play
 from shared.errors import ConfigError
+from shared.policy.frag.scorers import Fgd
 from shared.policy.rehearsal import rehearsal
 from shared.policy.rehearsal.episode import Episode
-from shared.policy.rehearsal.rehearsal import FIRST_SEED, Rehearsal, rehearse
+from shared.policy.rehearsal.rehearsal import FIRST_SEED, Rehearsal, Trace, rehearse
 from shared.policy.weights import shipped
 from tests.small_trace import PODS_HEADER, node_list, small_trace
 
@@ -45,7 +46,8 @@ def scripted(monkeypatch, allocated):
     """Episodes that end at ``allocated[policy]`` percent; the seeds they were asked for."""
     asked: dict[str, list[int]] = {"frag": [], "fgd": []}
 
-    def play(trace: Trace, policy: str, seed: int, **_: object) -> Episode:
+    def play(trace: Trace, scorer: object, seed: int, **_: object) -> Episode:
+        policy = "fgd" if isinstance(scorer, Fgd) else "frag"
         asked[policy].append(seed)
         one = np.array([0])
         return Episode(seed, one, one, ((),), np.array([allocated[policy]]), np.array([50]), 100, 0.0)
@@ -73,7 +75,7 @@ BULK = ("4000,16384,1,1000", "2000,8192,1,250", "88000,327680,8,1000", "16000,65
 
 def test_pods_unlike_openbs_are_not_left_to_the_learned_value_which_would_place_fewer_of_them():
     rows = "".join(f"pod-{index},{BULK[index % 5]},,LS,Running,0,1,0\n" for index in range(400))
-    trace, weights = Trace.parse(PODS_HEADER + rows, "p.csv", node_list(60), "n.csv"), shipped("frag")
+    trace, weights = parse_lists(PODS_HEADER + rows, "p.csv", node_list(60), "n.csv"), shipped("frag")
     found = rehearse(trace, weights)
     assert found.policy == "fgd"
     by = {

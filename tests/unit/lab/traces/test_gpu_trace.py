@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods, submission
+from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from shared.errors import ConfigError
 from shared.model.gpu import ANY_MODEL
+from shared.policy.rehearsal.submission import submission
 from tests.small_trace import NODES_HEADER, PODS_HEADER, small_trace
 
 NODES = parse_gpu_nodes(NODES_HEADER + "a,64000,262144,2,P100\nb,32000,1024,0,\nc,96000,4096,8,G2\n", "n.csv")

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from lab.learner.frag.kernel_value import features as loops
-from lab.traces.gpu_trace import empty_states, parse_gpu_nodes
+from lab.traces.gpu_trace import parse_gpu_nodes
 from shared.model.gpu import GpuRequest, fullest, options
 from shared.policy.frag.features import FEATURES, FragFeatures, model_share
 from shared.policy.frag.fragmentation import Meeting, typical_demand
 from shared.policy.frag.value import PRICES
 from shared.policy.rehearsal.gpu_cluster import GpuCluster
+from shared.policy.rehearsal.submission import empty_states
 from tests.small_trace import NODES_HEADER, small_trace
 
 HALF, WHOLE, TWO, PLAIN = (
