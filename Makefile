@@ -7,10 +7,10 @@ BIN := .venv/bin
 # Tests start processes by the hundred: where no bytecode is kept, each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.venv/.installed: requirements-dev.lock pyproject.toml
+.venv/.installed: requirements-dev.lock pyproject.toml lab/pyproject.toml twin/pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable . --editable twin --editable lab
 	@touch $@
 
 env: .venv/.installed
@@ -103,7 +103,7 @@ BASE ?= python:3.11-slim-bookworm
 TAG ?= 0.1.0
 IMAGES ?= agent coordinator binder autoscaler jobs twin cli etcd learner
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-# What is fetched, again only when a lock changes; our own wheel every time, from the files git would take.
+# What is fetched, again only when a lock changes; our own wheels every time, one per house.
 dist/.fetched/%: images/%.lock | .venv/.installed
 	@mkdir -p dist/.fetched
 	$(BIN)/pip wheel --quiet --require-hashes --no-deps -r images/$*.lock -w dist/wheels
@@ -115,8 +115,8 @@ dist/.fetched/torch: images/torch.lock | .venv/.installed
 	@touch $@
 
 wheels: $(IMAGES:%=dist/.fetched/%) $(if $(filter learner,$(IMAGES)),dist/.fetched/torch)
-	@rm -rf dist/conclave build
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) $(BIN)/pip wheel --quiet --no-deps . -w dist/conclave
+	@rm -rf dist/conclave build lab/build twin/build
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) $(BIN)/pip wheel --quiet --no-deps . ./twin ./lab -w dist/conclave
 
 images: wheels
 	@for image in $(IMAGES); do \
@@ -130,4 +130,4 @@ lock:
 			--generate-hashes -o images/$$image.lock || exit $$?; done
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv build lab/build twin/build dist *.egg-info

@@ -141,7 +141,7 @@ class Bench:
 
     def mesh_cpu_s(self) -> float:
         """Of every service together."""
-        pids = [pid for pid, name in descendants(self.pid).items() if name.startswith("services.")]
+        pids = [pid for pid, name in descendants(self.pid).items() if name.startswith(("services.", "lab."))]
         return sum(cpu_s(pid) for pid in pids)
 
     async def phase(self, options: argparse.Namespace, paths: tuple[str, ...] = ()) -> tuple[float, float]:

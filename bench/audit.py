@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-CODE = ("services", "shared", "compose", "k8s", "images")
+CODE = ("services", "shared", "lab", "twin", "compose", "k8s", "images")
 LOCKS = ("requirements-dev.lock", "images/learner.lock")
 """Between them they name every package that is installed anywhere; torch comes from its own index."""
 

@@ -1,4 +1,4 @@
-"""What each image adds to its base: installs its lock and our wheel into a folder as ``images/install.sh`` does.
+"""What each image adds to its base: installs its lock and our wheels into a folder as ``images/install.sh`` does.
 
     python bench/image_sizes.py [IMAGE ...]
     python bench/image_sizes.py --engine TAG BASE [IMAGE ...]      of images that a Docker engine has built on BASE
@@ -17,6 +17,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ("agent", "coordinator", "binder", "autoscaler", "jobs", "twin", "cli", "etcd")
+OURS = {
+    "etcd": (), "twin": ("conclave", "conclave_twin"), "cli": ("conclave", "conclave_twin", "conclave_lab"),
+    "learner": ("conclave", "conclave_twin", "conclave_lab"),
+}  # fmt: skip
+"""Our own wheels in an image; the others have the mesh's alone."""
 
 
 def pip(*words: str) -> None:
@@ -29,11 +34,12 @@ def size_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def measure(image: str, wheel: Path, folder: Path) -> int:
+def measure(image: str, wheels: Path, folder: Path) -> int:
     """Bytes of one image's packages, byte code included."""
     lock = ROOT / "images" / f"{image}.lock"
     pip("install", "--require-hashes", "--no-deps", "--no-compile", "-r", str(lock), "--target", str(folder))
-    if image != "etcd":
+    for name in OURS.get(image, ("conclave",)):
+        wheel = next(wheels.glob(f"{name}-*.whl"))
         pip("install", "--no-deps", "--no-index", "--no-compile", "--upgrade", str(wheel), "--target", str(folder))
     for other in (folder / "services").glob("*/"):
         if other.name not in ("cli", image):
@@ -60,11 +66,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
-        pip("wheel", "--no-deps", str(ROOT), "-w", place)
-        wheel = next(root.glob("conclave-*.whl"))
+        pip("wheel", "--no-deps", *(str(ROOT / house) for house in (".", "twin", "lab")), "-w", place)
         for image in sys.argv[1:] or IMAGES:
             folder = root / image
-            print(f"{image}: {measure(image, wheel, folder) / 2**20:.0f} MiB", flush=True)
+            print(f"{image}: {measure(image, root, folder) / 2**20:.0f} MiB", flush=True)
             shutil.rmtree(folder)
 
 

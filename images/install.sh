@@ -1,9 +1,9 @@
 #!/bin/sh
 # Install one service into /opt/conclave without network, in two steps so that a change of our code repeats only the second:
 #   install.sh packages SERVICE [MORE-WHEELS]     what images/SERVICE.lock names, from the wheels in /wheels
-#   install.sh service SERVICE                    our own wheel from /conclave, less what the service does not run
+#   install.sh service SERVICE                    our own wheels from /conclave, less what the service does not run
 # Hashes were checked when the wheels were fetched (`make wheels`); a wheel built here from a source archive has none.
-# Left out: other services, tests, installers.
+# Left out: other services, tests, installers; the lab and the twin, which are wheels of their own, in what the mesh runs.
 set -eu
 step=$1 service=$2
 wheels() { /pip/bin/pip --python /opt/conclave/bin/python install --quiet --no-cache-dir --no-index --no-deps "$@"; }
@@ -17,7 +17,13 @@ packages)
     if [ $# -gt 2 ]; then wheels "$3"/*.whl; fi
     ;;
 service)
-    if [ "$service" != etcd ]; then wheels /conclave/conclave-*.whl; fi
+    case $service in
+    etcd) ours= ;;
+    twin) ours="conclave conclave_twin" ;;
+    cli | learner) ours="conclave conclave_twin conclave_lab" ;;
+    *) ours=conclave ;;
+    esac
+    for wheel in $ours; do wheels /conclave/"$wheel"-*.whl; done
     packages=$(/opt/conclave/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     for other in "$packages"/services/*/; do
         case $(basename "$other") in cli | "$service") ;; *) rm -rf "$other" ;; esac

@@ -1,0 +1,1 @@
+"""The twin: a simulated cluster behind a Kubernetes API, and its controllers."""

@@ -1,7 +1,8 @@
 """The ``conclave`` group: which commands there are. Each lives in a file of its own, which is imported when it is asked
 for: ``conclave up`` stays beside a mesh for as long as it runs, and holds no more than it needs.
 
-The command line starts services as processes and imports none of them.
+The command line starts services as processes and imports none of them. What the lab gives is loaded by name, and may
+not be installed (``houses.py``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import os
 from collections.abc import Iterator, MutableMapping
 
 import click
+
+from services.cli import houses
 
 # gRPC's fork handlers would warn at each child we start; our children exec at once and never use the parent's channels.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -24,11 +27,14 @@ OPERATE = {
     "shards": "operate.shards", "status": "operate.status", "top": "operate.top.command", "units": "operate.units",
 }  # fmt: skip
 """What asks or changes a running mesh: where under ``services.cli`` each is."""
-OTHERS = {
-    "audit": "audit", "autoscale": "autoscale.command", "completion": "completion", "context": "context",
-    "demo": "demo.command", "evaluate": "train.evaluate", "jobs": "jobs.command", "pki": "pki.command",
-    "run": "local.run", "train": "train.command", "twin": "twin.command", "up": "local.up", "version": "version",
-    "wire": "wire",
+LAB = {
+    "audit": "lab.cli.audit", "demo": "lab.cli.demo.command", "evaluate": "lab.cli.train.evaluate",
+    "train": "lab.cli.train.command",
+}  # fmt: skip
+"""What the lab gives, by its whole name."""
+OTHERS = LAB | {
+    "autoscale": "autoscale.command", "completion": "completion", "context": "context", "jobs": "jobs.command",
+    "pki": "pki.command", "run": "local.run", "twin": "twin", "up": "local.up", "version": "version", "wire": "wire",
 }  # fmt: skip
 
 
@@ -36,15 +42,12 @@ class Commands(MutableMapping[str, click.Command]):
     """The commands by name; a file is imported when its command is looked at."""
 
     def __init__(self, modules: dict[str, str]) -> None:
-        self._modules = modules
+        self._modules = dict(modules)
         self._found: dict[str, click.Command] = {}
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._found:
-            module = importlib.import_module(f"services.cli.{self._modules[name]}")
-            plain = name.replace("-", "_")
-            # a command called as a builtin is has a function with an underscore behind
-            self._found[name] = getattr(module, plain, None) or getattr(module, f"{plain}_")
+            self._found[name] = _loaded(name, self._modules[name])
         return self._found[name]
 
     def __setitem__(self, name: str, command: click.Command) -> None:
@@ -60,6 +63,18 @@ class Commands(MutableMapping[str, click.Command]):
 
     def __len__(self) -> int:
         return len(self._modules)
+
+
+def _loaded(name: str, where: str) -> click.Command:
+    """The command ``name`` of a module under ``services.cli``, or of the lab's."""
+    whole = where if where.startswith("lab.") else f"services.cli.{where}"
+    if houses.missing(whole):
+        return houses.Elsewhere(name, whole)
+    module = importlib.import_module(whole)
+    plain = name.replace("-", "_")
+    # a command called as a builtin is has a function with an underscore behind
+    found: click.Command = getattr(module, plain, None) or getattr(module, f"{plain}_")
+    return found
 
 
 @click.group(

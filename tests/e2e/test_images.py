@@ -25,10 +25,13 @@ print(json.dumps({
     "installers": [n for n in ("pip", "setuptools", "wheel", "uv") if importlib.util.find_spec(n)],
     "torch": importlib.util.find_spec("torch") is not None,
     "tests": tests + [str(p) for p in packages.glob("test*") if not p.name.startswith("testing")],
+    "houses": [n for n in ("lab", "twin") if (packages / n).is_dir()],
     "services": sorted(p.name for p in (packages / "services").glob("*") if p.is_dir() and p.name != "__pycache__"),
 }))
 """
-SERVICES = {"agent", "autoscaler", "binder", "coordinator", "jobs", "learner", "twin"}
+SERVICES = {"agent", "autoscaler", "binder", "coordinator", "jobs"}
+HOUSES = {"cli": ["lab", "twin"], "twin": ["twin"]}
+"""What an image has beside the mesh's own wheel."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
@@ -52,6 +55,7 @@ async def test_an_image_has_its_service_and_no_torch_compiler_installer_or_test(
     assert found["user"] == [65532, 65532]
     assert (found["torch"], found["compilers"], found["installers"], found["tests"]) == (False, [], [], [])
     assert set(found["services"]) & SERVICES == {image} & SERVICES
+    assert found["houses"] == HOUSES.get(image, [])
 
 
 @pytest.fixture
@@ -72,7 +76,7 @@ async def test_what_must_not_be_there_is_found_when_it_is(intruders: Path) -> No
 
 async def test_torch_is_found_where_it_is() -> None:
     found = await probe("learner")
-    assert found["torch"]
+    assert (found["torch"], found["houses"]) == (True, ["lab", "twin"])
     assert (found["user"], found["compilers"], found["installers"]) == ([65532, 65532], [], [])
 
 

@@ -43,6 +43,8 @@ LOADS = {
     ],
 }
 """What a service loads beside the command line, late imports included."""
+OURS = {"twin": {"conclave", "conclave-twin"}, "cli": {"conclave", "conclave-twin", "conclave-lab"}}
+"""Our own wheels in an image; the others have the mesh's alone."""
 
 PROBE = """
 import importlib, importlib.metadata, re, sys
@@ -69,20 +71,38 @@ def locked(image: str) -> dict[str, str]:
     return dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", text, re.MULTILINE))
 
 
-def load(modules: list[str], named: set[str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROBE, ",".join(sorted(named | {"conclave"})), "services.cli.__main__", *modules]
+def load(
+    modules: list[str], named: set[str], ours: frozenset[str] | set[str] = frozenset({"conclave"})
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROBE, ",".join(sorted(named | ours)), "services.cli.__main__", *modules]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
 @pytest.mark.parametrize("image", LOADS)
 def test_a_service_needs_nothing_but_its_lock(image: str) -> None:
-    done = load(LOADS[image], set(locked(image)))
+    done = load(LOADS[image], set(locked(image)), OURS.get(image, {"conclave"}))
     assert done.returncode == 0, done.stderr
 
 
 def test_a_missing_package_is_found() -> None:
     done = load(LOADS["agent"], set(locked("agent")) - {"grpcio"})
     assert "No module named 'grpc'" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["lab.serve.settings", "twin.model.clock"])
+def test_what_the_mesh_runs_has_neither_lab_nor_twin(module: str) -> None:
+    done = load([module], set(locked("coordinator")))
+    assert f"No module named '{module.partition('.')[0]}'" in done.stderr
+
+
+def test_each_image_installs_its_own_houses_wheels() -> None:
+    script = (ROOT / "images/install.sh").read_text()
+    for image in IMAGES:
+        wanted = OURS.get(image, set() if image == "etcd" else OURS["cli"] if image == "learner" else {"conclave"})
+        chosen = script[script.index("    case $service") : script.index("    for wheel")]
+        lines = f"service={image}\n{chosen}echo $ours"
+        done = subprocess.run(["sh", "-c", lines], capture_output=True, text=True, check=True)
+        assert {name.replace("_", "-") for name in done.stdout.split()} == wanted, image
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -32,6 +32,8 @@ from tests.process.fork_server import SERVICES, Forked, fork_server
 ROOT = Path(__file__).parents[2]
 TOKEN = "twin-token-for-tests"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ELSEWHERE = {"twin": "twin", "learner": "lab.serve"}
+"""Modules of what is no service of the mesh's house."""
 RESTART_S = 0.3
 
 
@@ -212,7 +214,7 @@ class Mesh:
         known = self.services.get(name)
         if known is not None and (known.wanted or (known.process is not None and known.process.returncode is None)):
             raise ValueError(f"{name} runs already: give the new one another name, or take the old one down before")
-        command = [sys.executable, "-m", f"services.{service}", *arguments]
+        command = [sys.executable, "-m", ELSEWHERE.get(service, f"services.{service}"), *arguments]
         running = self.services[name] = Running(name, command, self.folder / f"{name}.log", environ or {})
         self._keepers.append(asyncio.create_task(self._keep(running)))
         async with asyncio.timeout(PATIENCE_S):

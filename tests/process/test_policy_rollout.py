@@ -209,7 +209,7 @@ async def test_the_mesh_learns_while_running_and_does_not_miss_a_dead_learner(tm
             "--etcd", mesh.mesh.etcd.endpoint, "--id", "learner-0", "--min-transitions", "40", "--updates", "20",
             "--gate-seeds", "500", "--learning-rate", "0.00001",
         ]  # fmt: skip
-        await mesh.mesh.start("learner", "learner.serve", learner)
+        await mesh.mesh.start("learner", "learner", learner)
         async with mesh.traffic():
             published = await mesh.until(lambda pointer: pointer.candidate is not None)
             assert published.candidate is not None

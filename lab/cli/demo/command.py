@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from services.cli.local.options import state_dir
+from services.cli.local.options import COUNT, state_dir, wants_learner
 from services.cli.terminal.output_file import check_distinct, check_writable
 from services.cli.terminal.until_signal import until_signal
 from shared.errors import ConfigError
@@ -30,8 +30,6 @@ DEFAULT_POLICY = "kube-default"
 DEFAULT_AGENTS = {"uniform": 4, "random": 4, "gangs": 2, "openb": 2}
 DEFAULT_POLICIES = {"latency": "el"}
 PICTURE = "conclave-demo.png"
-MAX_PROCESSES = 64
-COUNT = click.IntRange(1, MAX_PROCESSES)
 
 
 @click.command()
@@ -190,17 +188,3 @@ def _check_extra() -> None:
     """The picture needs what only the extra ``demo`` installs; say so before the run."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("demo: matplotlib missing; install the extra: pip install 'conclave[demo]'")
-
-
-def wants_learner(policy: str, asked: bool | None) -> bool:
-    """Whether a learner runs. ``ConfigError``: it was asked for and cannot."""
-    from shared.policy.registry import LEARNED
-
-    has_torch = importlib.util.find_spec("torch") is not None
-    if not asked:
-        return asked is None and policy in LEARNED and has_torch
-    if policy not in LEARNED:
-        raise ConfigError(f"--learner: {policy} is a heuristic; choose a learned --policy: {', '.join(LEARNED)}")
-    if not has_torch:
-        raise ConfigError("--learner: torch is missing; install the extra: pip install 'conclave[learn]'")
-    return True

@@ -1,1 +1,1 @@
-"""``conclave twin``: serve, capture, replay."""
+"""``conclave twin``, less ``serve``: capture, replay, traces and series."""

@@ -1,7 +1,5 @@
-"""``conclave twin``: the simulated cluster.
-
-``serve`` runs its API server as a process of its own, ``capture`` records a real cluster into a twin file, ``replay``
-plays one in the cluster model, ``trace`` makes nodes and pods for the demo, ``series`` records a service graph.
+"""``conclave twin``, less ``serve``: ``capture`` records a real cluster into a twin file, ``replay`` plays one in the
+cluster model, ``trace`` makes nodes and pods for the demo, ``series`` records a service graph.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from services.cli.local.run import become
 from services.cli.terminal.durations import SECONDS
 from shared.errors import ConfigError
 
@@ -22,77 +19,7 @@ if TYPE_CHECKING:
     from lab.cli.twin.capture_services import SeriesSettings
 
 
-@click.group()
-def twin() -> None:
-    """The simulated cluster."""
-
-
-@twin.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
-@click.option("--token", help="Only this bearer token is let in, as cluster admin.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="Read that token from a file.")
-@click.option("--advertise", help="Host name for the kubeconfig and the certificate; default: --host.")
-@click.option("--kubeconfig-out", type=click.Path(path_type=Path), help="Write a kubeconfig for the server here.")
-@click.option("--audit", type=click.Path(path_type=Path), help="Write every accepted change here, as JSON lines.")
-@click.option(
-    "--requests", type=click.Path(path_type=Path), help="Write who asked for which verb on which resource here."
-)
-@click.option("--faults", type=click.Path(path_type=Path), help="Faults to inject from the start, as JSON.")
-@click.option(
-    "--simulate",
-    is_flag=True,
-    help="Play the controllers of Deployments, ReplicaSets, Jobs, volumes and deletions, and the kubelets of nodes "
-    "annotated conclave.io/twin-node=true.",
-)
-@click.option(
-    "--speed", type=float, default=1.0, show_default=True, help="Virtual seconds per second, with --simulate."
-)
-@click.option(
-    "--kubernetes",
-    type=click.Choice(["1.36", "1.37"]),
-    default="1.36",
-    show_default=True,
-    help="The release to answer for: 1.36 has pod groups in scheduling.k8s.io/v1alpha2, 1.37 in v1beta1.",
-)
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat uids, generated names and injected faults.")
-def serve(
-    host: str,
-    port: int,
-    token: str | None,
-    token_file: Path | None,
-    advertise: str | None,
-    kubeconfig_out: Path | None,
-    audit: Path | None,
-    requests: Path | None,
-    faults: Path | None,
-    simulate: bool,
-    speed: float,
-    kubernetes: str,
-    seed: int | None,
-) -> None:
-    """Serve the Kubernetes API from memory until SIGTERM; prints one line when it does."""
-    # kubectl sends a token over TLS only, so what people start by hand speaks it beside plain HTTP.
-    flags = ["--host", host, "--port", str(port), "--kubeconfig-scheme", "https"]
-    for name, value in (
-        ("--token", token),
-        ("--token-file", token_file),
-        ("--advertise", advertise),
-        ("--kubeconfig-out", kubeconfig_out),
-        ("--audit", audit),
-        ("--requests", requests),
-        ("--faults", faults),
-        ("--kubernetes", kubernetes),
-        ("--seed", seed),
-    ):
-        if value is not None:
-            flags += [name, str(value)]
-    if simulate:
-        flags += ["--simulate", "--speed", f"{speed:g}"]
-    become("twin", tuple(flags))
-
-
-@twin.command()
+@click.command()
 @click.option("--kubeconfig", type=click.Path(path_type=Path), required=True, help="Which cluster.")
 @click.option("--context", help="Context of the kubeconfig; default: its current one.")
 @click.option("--prometheus", help="URL of the Prometheus that scrapes the cluster's node-exporters.")
@@ -172,7 +99,7 @@ def capture(
         click.echo(f"  {note}")
 
 
-@twin.command()
+@click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--policy", help="Also say what this policy would have made of the same pods.")
 @click.option(
@@ -195,7 +122,7 @@ def replay(file: Path, policy: str | None, seed: int, json_file: Path | None) ->
         click.echo(line)
 
 
-@twin.command()
+@click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder for the two files.")
 @click.option("--nodes", type=int, default=60, show_default=True, help="How many nodes.")
 @click.option("--pods", type=int, default=600, show_default=True, help="How many pods, as far as they fill 85 %.")
@@ -218,7 +145,7 @@ def trace(out: Path, nodes: int, pods: int, seed: int) -> None:
         click.echo(f"{out / name}: {text.count(chr(10)) - 1} rows")
 
 
-@twin.command()
+@click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
 def lost(file: Path, json_file: Path | None) -> None:
@@ -251,7 +178,7 @@ def _capture_services(settings: SeriesSettings, out: Path, *, quiet: bool) -> No
         click.echo(line)
 
 
-@twin.command()
+@click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The series' file, CSV.")
 @click.option(
     "--topology", type=click.Path(path_type=Path), help="A service graph of your own; default: KARMA's chain."

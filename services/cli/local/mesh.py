@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from services.cli.local.run import LEARNER
 from services.cli.local.supervisor import Child, Spec, Supervisor
 from shared.adapters.http.dialing import dial, target_of
 from shared.errors import ConfigError
@@ -176,7 +177,7 @@ def mesh_specs(settings: MeshSettings) -> list[Spec]:
         argv = (sys.executable, "-m", "services.jobs", "--id", "jobs-0", *common, *cluster, *reports)
         specs.append(Spec("jobs-0", "jobs", argv, env=(("MALLOC_ARENA_MAX", "2"),)))
     if settings.learner:
-        argv = (sys.executable, "-m", "lab.serve", "--id", "learner-0", *common, *_learning(settings))
+        argv = (sys.executable, "-m", LEARNER, "--id", "learner-0", *common, *_learning(settings))
         specs.append(Spec("learner-0", "learner", argv))
     return specs
 

@@ -1,17 +1,27 @@
-"""Where a run keeps its logs, keys and private etcd: a temporary folder that goes with it, or one that is asked for.
+"""What ``up`` and ``demo`` ask alike: how many processes, whether a learner runs, and where a run keeps its logs, keys
+and private etcd.
 
-A temporary folder stays behind only when somebody is told to look into it.
+That is a temporary folder that goes with it, or one that is asked for. A temporary one stays behind only when somebody
+is told to look into it.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
+
+from services.cli.houses import check_installed, missing
+from services.cli.local.run import LEARNER
 from shared.errors import ConfigError
+
+MAX_PROCESSES = 64
+COUNT = click.IntRange(1, MAX_PROCESSES)
 
 
 class StateDir:
@@ -46,3 +56,18 @@ def _make(command: str, keep: Path | None) -> Path:
     except OSError as error:
         raise ConfigError(f"--keep: {keep}: {error.strerror}; give a folder that can be made") from None
     return keep.absolute()
+
+
+def wants_learner(policy: str, asked: bool | None) -> bool:
+    """Whether a learner runs. ``ConfigError``: it was asked for and cannot."""
+    from shared.policy.registry import LEARNED
+
+    has_torch = importlib.util.find_spec("torch") is not None
+    if not asked:
+        return asked is None and policy in LEARNED and has_torch and missing(LEARNER) is None
+    if policy not in LEARNED:
+        raise ConfigError(f"--learner: {policy} is a heuristic; choose a learned --policy: {', '.join(LEARNED)}")
+    check_installed(LEARNER, "--learner")
+    if not has_torch:
+        raise ConfigError("--learner: torch is missing; install the extra: pip install 'conclave[learn]'")
+    return True

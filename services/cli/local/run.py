@@ -7,7 +7,10 @@ import sys
 
 import click
 
+from services.cli.houses import check_installed
+
 SERVICES = ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler", "single")
+LEARNER = "lab.serve"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
@@ -15,11 +18,15 @@ SERVICES = ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler", "
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def run(service: str, flags: tuple[str, ...]) -> None:
     """Run one SERVICE in this process; FLAGS are its own (see run SERVICE --help)."""
-    become("lab.serve" if service == "learner" else f"services.{service}", flags)
+    become(LEARNER if service == "learner" else f"services.{service}", flags)
 
 
 def become(module: str, flags: tuple[str, ...]) -> None:
-    """Replace this process by ``python -m MODULE FLAGS``: signals and the exit code are then the service's own."""
+    """Replace this process by ``python -m MODULE FLAGS``: signals and the exit code are then the service's own.
+
+    ``ConfigError``: its house is not installed.
+    """
+    check_installed(module, str(click.get_current_context().info_name))
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", module, *flags])  # noqa: S606  our own interpreter and module

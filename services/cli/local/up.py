@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from lab.cli.demo.command import COUNT, MAX_PROCESSES, wants_learner
-from services.cli.local.options import state_dir
+from services.cli.local.options import COUNT, MAX_PROCESSES, state_dir, wants_learner
 from shared.errors import ConfigError
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 

@@ -18,7 +18,7 @@ SERVICES = ("agent", "autoscaler", "binder", "coordinator", "jobs", "learner")
 
 def settings_of(service: str) -> Any:
     """The service's settings class."""
-    module = importlib.import_module(f"services.{service}.settings")
+    module = importlib.import_module("lab.serve.settings" if service == "learner" else f"services.{service}.settings")
     (found,) = (
         item
         for item in vars(module).values()
