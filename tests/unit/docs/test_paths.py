@@ -12,8 +12,13 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PAGES = [page for page in (ROOT / "docs").rglob("*.md") if "reference" not in page.parts]
-PAGES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "bench").glob("*.md")]
-TOP = ("bench", "compose", "docs", "images", "k8s", "services", "shared", "tests")
+PAGES += [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / house / "README.md" for house in ("lab", "twin")),
+    *(ROOT / "bench").glob("*.md"),
+]
+TOP = ("bench", "compose", "docs", "images", "k8s", "lab", "services", "shared", "tests", "twin")
 CODE = tuple(
     PurePath(file.relative_to(ROOT)) for top in TOP for file in (ROOT / top).rglob("*.py") if ".venv" not in file.parts
 )

@@ -55,7 +55,7 @@ def test_a_page_uses_the_fields_words(page: Path) -> None:
     assert [line for line in lines if found_in(prose(line))] == []
 
 
-@pytest.mark.parametrize("package", ["services", "shared"])
+@pytest.mark.parametrize("package", ["lab", "services", "shared", "twin"])
 def test_messages_use_the_fields_words(package: str) -> None:
     found = {
         f"{path.relative_to(ROOT)}: {text}"

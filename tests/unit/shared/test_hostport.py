@@ -96,7 +96,7 @@ def test_nobody_else_puts_a_host_and_a_port_together() -> None:
     )
     found = [
         f"{path.relative_to(ROOT)}:{number}"
-        for folder in ("shared", "services")
+        for folder in ("lab", "services", "shared", "twin")
         for path in sorted((ROOT / folder).rglob("*.py"))
         if path.name != "hostport.py"
         for number, line in enumerate(path.read_text().splitlines(), 1)

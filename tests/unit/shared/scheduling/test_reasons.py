@@ -37,7 +37,7 @@ def test_every_reason_stands_in_the_faq_as_the_table_has_it() -> None:
 def test_no_reason_is_a_word_of_another_place() -> None:
     """A second list of reasons would drift from this one, and a label of a metric made of one is a second word."""
     words = [one for one in REASONS if one.startswith(("Queue", "Group")) or one in ("Incomplete", "NoAgents")]
-    for path in [*(ROOT / "services").rglob("*.py"), *(ROOT / "shared").rglob("*.py")]:
+    for path in [path for house in ("lab", "services", "shared", "twin") for path in (ROOT / house).rglob("*.py")]:
         if path.name != "reasons.py":
             found = set(re.findall(rf'"([A-Za-z]*(?:{"|".join(words)}))"', path.read_text()))
             assert found <= {"ConclaveNoAgents"}, path  # the alert

@@ -15,7 +15,7 @@ from shared.runtime.http.refusals import CODES, Refused, refusal_of
 
 def raised() -> Iterator[tuple[str, str]]:
     """(code, where) of each ``Refused``, ``WireError`` and the binder's ``Refuse`` in the product."""
-    for file in [*Path("services").rglob("*.py"), *Path("shared").rglob("*.py")]:
+    for file in [file for house in ("lab", "services", "shared", "twin") for file in Path(house).rglob("*.py")]:
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
