@@ -33,8 +33,9 @@ from typing import Any
 
 from tests.patience import PATIENCE_S
 
-SERVICES = tuple(
-    f"services.{name}" for name in ("coordinator", "binder", "agent", "single", "twin", "autoscaler", "jobs")
+SERVICES = (
+    *(f"services.{name}" for name in ("coordinator", "binder", "agent", "single", "autoscaler", "jobs")),
+    "twin",
 )
 CLI = "services.cli"
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,7 @@ class ForkServer:
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
         )
-        pid, ended = await asyncio.wrap_future(started)
+        pid, ended = await asyncio.shield(asyncio.wrap_future(started))
         return Forked(pid, reader, ended)
 
     def run(
@@ -129,13 +130,22 @@ class ForkServer:
         return started
 
     def _read(self) -> None:
-        while said := self._control.recv(MOST_BYTES):
+        while said := self._received():
             what, number, value = json.loads(said)
             if what == "started":
                 self._ended[value] = Future()
                 self._started.pop(number).set_result((value, self._ended[value]))
             else:
                 self._ended.pop(number).set_result(value)
+        pending: tuple[Future[Any], ...] = (*self._started.values(), *self._ended.values())
+        for future in pending:
+            future.set_exception(RuntimeError("the fork server has ended; its error output says why"))
+
+    def _received(self) -> bytes:
+        try:
+            return self._control.recv(MOST_BYTES)
+        except ConnectionResetError:  # it ended with something unread
+            return b""
 
 
 @functools.cache
