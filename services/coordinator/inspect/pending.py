@@ -32,6 +32,7 @@ from shared.scheduling.queues.nodes import Blocked
 from shared.scheduling.reasons import (
     ASK_LESS,
     BACKING_OFF,
+    FIRST_GOES,
     GATED,
     GROUP_INVALID,
     GROUP_MISSING,
@@ -329,7 +330,14 @@ def held_back(core: Core, entry: Entry) -> Blocked | None:
 def remedy_of(core: Core, entry: Entry) -> str:
     """What helps a pod that waits; where its queue holds it, by what it asks for there."""
     blocked = held_back(core, entry)
-    return ASK_LESS if blocked is not None and blocked.never else remedy(reason_of(core, entry))
+    return remedy_of_limit(blocked) if blocked is not None else remedy(reason_of(core, entry))
+
+
+def remedy_of_limit(blocked: Blocked) -> str:
+    """What helps a unit that its queue holds back."""
+    if blocked.behind:
+        return FIRST_GOES
+    return ASK_LESS if blocked.never else remedy(of_limit(blocked.problem))
 
 
 def why_gated(core: Core, entry: Entry) -> str:
