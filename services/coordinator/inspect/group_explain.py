@@ -62,7 +62,7 @@ def after_its_queue(now: GroupAnswer, remedy: str) -> GroupAnswer:
     is settled."""
     change = f"its queue first: {remedy}" + (f"; and then: {now.change}" if now.lacking and now.change else "")
     failed = tuple(replace(one, change="") for one in now.failed)
-    return replace(now, change=change, preemption=None, failed=failed)
+    return replace(now, change=change, preemption=None, failed=failed, helps=())
 
 
 def member_of(core: Core, pod: Pod) -> dict[str, Any] | None:

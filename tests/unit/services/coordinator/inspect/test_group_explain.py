@@ -111,7 +111,7 @@ def test_a_gang_that_its_queue_holds_is_told_of_its_queue_before_any_node_and_of
     assert found.now.change.startswith(
         "its queue first: ask for less, or raise the limit; and then: add a node like n0"
     )
-    assert (found.now.preemption, [one.change for one in found.now.failed]) == (None, [""])
+    assert (found.now.preemption, found.now.helps, [one.change for one in found.now.failed]) == (None, (), [""])
     member = explain(scene.core, scene.pods["uid-m0"], {}, scene.now)
     assert {group["change"] for group in member["nodes"]["groups"]} <= {""}
     assert member["preemption"] is None
