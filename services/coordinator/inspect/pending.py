@@ -255,11 +255,13 @@ class _Grouping:
         self.groups: dict[Hashable, _Group] = {}
 
     def add(self, entry: Entry) -> None:
-        group = self._group(entry.pod, entry.first_seen, reason_of(self._core, entry))
+        gated = entry.place is Place.GATED
+        message = why_gated(self._core, entry) if gated else ""
+        group = self._group(entry.pod, entry.first_seen, reason_of(self._core, entry), message)
         if entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
             group.plugins = entry.plugins
-        if entry.place is Place.GATED:
-            group.message, group.remedy = why_gated(self._core, entry), remedy_of(self._core, entry)
+        if gated:
+            group.remedy = remedy_of(self._core, entry)
         elif group.reason == UNSCHEDULABLE:
             group.message = entry.pod.condition[2] or "its pod group finds no room for its minimum"
         group.of.refused += group.reason not in UNJUDGED

@@ -299,6 +299,20 @@ def test_pods_behind_other_gates_are_another_group() -> None:
     assert told == {f"waiting for scheduling gates: [example.com/{gate}]": pods for gate, pods in (("x", 2), ("y", 1))}
 
 
+def test_like_pods_that_other_limits_hold_are_groups_with_a_remedy_each_whoever_came_last() -> None:
+    scene = scene_with(2)
+    for name, most in (("tiny", 100), ("full", 1000)):
+        scene.core.queues.change(name, Queue(name, maximum={"cpu": most}))
+    for name, queue in (("runs", "full"), ("never", "tiny"), ("waits", "full"), ("never-too", "tiny")):
+        scene.add_pod(make_pod(name).set(labels={QUEUE_LABEL: queue}).cpu("1").pod())
+        scene.run(until_s=scene.now + 2.0)
+    told = {group.oldest_pod: (group.pods, group.remedy) for group in picture(scene).groups}
+    assert told == {
+        "default/never": (2, "ask for less, or raise the limit"),
+        "default/waits": (1, REASONS["QueueQuota"].helps),
+    }
+
+
 def test_pods_with_scheduling_gates_are_a_group_beside_those_that_wait_for_us() -> None:
     scene = begun(make_node("n0").node())
     pod = make_pod("g")
