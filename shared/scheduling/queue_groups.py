@@ -59,6 +59,7 @@ class GroupQueue(Moves):
             self._move_all(key, joining, Place.GATED, now, OwnEvent.GATED)
             for entry in joining:
                 entry.held = True
+                self.turns.take_up(entry.pod.uid)
             self.turns.changed[key] = None
         elif group.place is not place or before != (group.priority, group.arrival, group.ready_at):
             self._bring(group, place, now, event)
@@ -97,6 +98,8 @@ class GroupQueue(Moves):
                 self._wake(entry, now, event)
             elif entry.place is Place.BACKOFF:
                 heapq.heappush(self.backing_off, (entry.ready_at, entry.version, entry.pod.uid))
+                if self.turns is not None:
+                    self.turns.set_aside(entry)
 
     def gate(self, uid: str, now: float) -> None:
         """The pod's group cannot be tried any more, or not with it; one in flight is left alone."""
@@ -105,6 +108,7 @@ class GroupQueue(Moves):
             entry.held = False
             if self.turns is not None:
                 self.turns.remove(uid)
+                self.turns.set_aside(entry)
         if entry is None or entry.place in (Place.IN_FLIGHT, Place.GATED):
             return
         self._move(entry, Place.GATED, now, OwnEvent.GATED)
