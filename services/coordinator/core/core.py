@@ -162,8 +162,9 @@ class Core:
                     self.evaluation.heard(event.decisions)
                 self.cycle.decided(event)
             case PlanAnswered():
-                if (plan := self.ledger.plans.get(event.plan_id)) is not None:
-                    self.evaluation.answered(plan.plan, event.result)
+                plan = self.ledger.plans.get(event.plan_id)
+                if plan is not None and not plan.lends_to:  # what a loan is for is counted where it is placed
+                    self.evaluation.answered(plan.plan, event.result, plan.waited_s())
                 self.outcomes.answered(event)
             case PodDeleted():
                 self.pods.delete(event.uid)

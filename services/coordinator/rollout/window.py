@@ -141,7 +141,7 @@ class VariantBook:
 
     def __init__(self) -> None:
         self.groups = self.fallen = self.placements = self.rejected = self.evictions = 0
-        self._waited_us = 0
+        self._waited_s = 0.0
         self._times_us: deque[float] = deque(maxlen=MOST_TIMES)
 
     def judged(self, groups: int, fallen: int, spent_us: int) -> None:
@@ -151,17 +151,17 @@ class VariantBook:
         if groups:
             self._times_us.append(spent_us / groups)
 
-    def placed(self, waited_us: int, *, rejected: bool) -> None:
+    def placed(self, waited_s: float, *, rejected: bool) -> None:
         """One pod was handed to the binder."""
         self.placements += 1
         self.rejected += rejected
-        self._waited_us += waited_us
+        self._waited_s += waited_s
 
     def kpi(self, value: float = 0.0) -> Kpi:
         """The figures; ``value``: mean of the window's samples."""
         ordered = sorted(self._times_us)
         p99_us = ordered[-(-99 * len(ordered) // 100) - 1] if ordered else 0.0
-        waited_s = self._waited_us / 1e6 / max(1, self.placements)
+        waited_s = self._waited_s / max(1, self.placements)
         return Kpi(
             value, self.groups, self.fallen, self.placements, self.rejected, p99_us / 1000, waited_s, self.evictions
         )

@@ -113,8 +113,35 @@ def test_nodes_that_ran_hot_before_are_not_the_candidates_doing() -> None:
     assert [window.conduct.hot_before for window in scene.windows()] == pytest.approx([2 / 12] * len(scene.windows()))
 
 
-def placed(policy: str, version: int, waited_s: float) -> Placement:
-    return Placement(1, "u", "ns", "p", "1", "n0", [], policy, version, 0, round(waited_s * 1e6))
+def placed(policy: str, version: int) -> Placement:
+    return Placement(1, "u", "ns", "p", "1", "n0", [], policy, version)
+
+
+def test_pods_were_pending_since_they_were_first_seen_however_often_they_were_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Harmed()
+    pods = [make_pod(f"waits{number}").cpu("90").select(disk="ssd").pod() for number in range(8)]
+    for pod in pods:
+        scene.add_pod(pod)
+    scene.run(until_s=40.0)
+    for pod in pods:
+        assert scene.core.state.queue.rouse(pod.uid, scene.now)
+    scene.run(until_s=20.0)
+    told: list[float] = []
+    answered = scene.core.evaluation.answered
+
+    def noted(plan: Plan, answer: PlanResult, waited_s: list[float]) -> None:
+        told.extend(waited_s)
+        answered(plan, answer, waited_s)
+
+    monkeypatch.setattr(scene.core.evaluation, "answered", noted)
+    for at in range(8):
+        node = make_node(f"n{at}").label(disk="ssd").allocatable(cpu="96", memory="384Gi", pods="500")
+        scene.add_node(node.node())
+    scene.run(until_s=1.0)
+    assert len(told) == 8
+    assert min(told) >= 60.0
 
 
 def test_waits_and_evictions_are_counted_for_the_policy_whose_share_the_pod_is() -> None:
@@ -129,9 +156,9 @@ def test_waits_and_evictions_are_counted_for_the_policy_whose_share_the_pod_is()
     ]
     gone = [EvictionResult(one.uid, EvictionOutcome.EVICTED) for one in evictions[:-1]]
     other = replace_reason(evictions[0])
-    plan = Plan(VERSION, 1, 0, 7, 1, [placed("learned", 2, 8.0), placed("kube-default", 1, 2.0)], [*evictions, other])
+    plan = Plan(VERSION, 1, 0, 7, 1, [placed("learned", 2), placed("kube-default", 1)], [*evictions, other])
     before = [scene.core.evaluation._open.candidate.evictions, scene.core.evaluation._open.active.evictions]
-    scene.core.evaluation.answered(plan, PlanResult(VERSION, 1, 1, 7, 1, [], evictions=gone))
+    scene.core.evaluation.answered(plan, PlanResult(VERSION, 1, 1, 7, 1, [], evictions=gone), [8.0, 2.0])
     open_ = scene.core.evaluation._open
     shares = [scene.core.variants.takes(pod) for pod in stuck[:-1]]
     assert [open_.candidate.evictions - before[0], open_.active.evictions - before[1]] == [
