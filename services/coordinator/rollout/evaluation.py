@@ -110,7 +110,7 @@ class RolloutEvaluation:
                 continue
             result = result_of.get(placement.unit)
             rejected = result is not None and (result.conflicts > 0 or result.outcome == Outcome.CONFLICT)
-            book.placed(waited, rejected=rejected)
+            book.placed(placement.node, waited, rejected=rejected)
         left = {result.uid for result in answer.evictions if result.outcome == EvictionOutcome.EVICTED}
         for eviction in plan.evictions:
             entry = self._state.queue.entries.get(eviction.preemptor)
@@ -167,7 +167,10 @@ class RolloutEvaluation:
 
     def _look_for_harm(self, rollout: Rollout) -> None:
         least = self.settings.min_share_of
-        hot = running_hot(self._variants.used, self._state.cache.table, least)
+        used, table = self._variants.used, self._state.cache.table
+        hot = running_hot(used, table, least)
+        self._harm.mine_hot = running_hot(used, table, least, self._open.candidate.nodes)
+        self._harm.theirs_hot = running_hot(used, table, least, self._open.active.nodes)
         self._harm.look(self._open.active.kpi(), hot, least=least, places=rollout.pointer.stage == Stage.CANARY)
 
     def wake_at(self) -> float:
