@@ -100,9 +100,12 @@ class Core:
         settings: CoreSettings | None = None,
         shards: Shards | None = None,
         kinds: Collection[str] = (),
+        epoch: float | None = None,
     ) -> None:
+        """``epoch``: seconds since 1970 at which the clock that ``handle`` is told stood at 0."""
         self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng, shards or Shards())
         state = self.state
+        state.epoch = epoch
         self.registry = AgentRegistry(state)
         self.takeover = Takeover(state, kinds)
         self.reporter = StatusReporter(state)

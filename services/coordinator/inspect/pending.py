@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.nodes import NAMES
+from services.coordinator.inspect.waiting import waits_since
 from shared.model.pod import Pod
 from shared.scheduling.explain.failing import failing_rules, tally
 from shared.scheduling.explain.helping import Help, copies, helps_for
@@ -280,6 +281,7 @@ class _Grouping:
 
     def _group(self, pod: Pod, since: float, reason: str, message: str = "") -> _Group:
         """The pod's group, with the pod counted in its class. ``message``: its own; another one is another group."""
+        since = waits_since(self._core.state, pod, since)
         key = (pod.pod_class, pod.relations)
         of = self.classes.get(key)
         if of is None:

@@ -16,6 +16,7 @@ from services.coordinator.core.core import Core
 from services.coordinator.inspect.pending import reason_of
 from services.coordinator.inspect.queues import UNITS_SHOWN, QueueCounts, QueueFacts, UnitFacts
 from services.coordinator.inspect.simulation import Displaced, Job, Simulated, summary_of
+from services.coordinator.inspect.waiting import waits_since
 from services.coordinator.queues.status import pending_in, warnings_of
 from shared.model.constraints import PodClass, Toleration
 from shared.model.pod import Pod
@@ -247,7 +248,7 @@ def _unit(core: Core, key: str, now: float, unit: Waiting, *, in_turn: bool = Tr
         source=_source(unit.key, group) if members is not None else "pod",
         priority=unit.priority,
         members=len(uids),
-        waiting_s=now - min((entry.first_seen for entry in entries), default=now),
+        waiting_s=now - min((waits_since(state, entry.pod, entry.first_seen) for entry in entries), default=now),
         requests=dict(unit.amounts),
         blocked=blocked.text() if blocked is not None else "",
         reason=of_limit(blocked.problem) if blocked is not None else reason_of(core, first) if first else "",
