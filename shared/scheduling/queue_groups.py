@@ -72,6 +72,8 @@ class GroupQueue(Moves):
         """The pod group names another queue than before: its members, these among them that move alone, wait for
         their turn there from now on."""
         group = self.groups.get(key)
+        if self.turns is not None:
+            self.turns.moves += 1  # those set aside, too
         if group is not None and group.place is not Place.IN_FLIGHT:
             self._bring(group, Place.ACTIVE, now, OwnEvent.CHANGED)
         for uid in uids:

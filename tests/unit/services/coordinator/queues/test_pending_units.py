@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+from msgspec import structs
+
 from services.coordinator.core.instructions import TellQueue
 from services.coordinator.inspect.queue_facts import queue_facts, queue_totals
 from services.coordinator.queues.status import pending_in
-from shared.model.queue import Queue
+from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.places import OwnEvent, Place
 from shared.scheduling.queue_moves import Moves
-from tests.unit.services.coordinator.queues.queue_scenes import add, cpus, gang, place, put, scene_with
+from tests.unit.services.coordinator.queues.queue_scenes import add, change_group, cpus, gang, place, put, scene_with
 from tests.unit.services.coordinator.scene import Scene
 
 
@@ -40,6 +45,48 @@ def test_groups_that_are_not_tried_yet_wait_in_the_queue_that_they_name_by_now()
     gang(scene, "train", 3, label="b", minimum=5)
     scene.run(batch=100)
     assert (counted(scene, "a"), counted(scene, "b")) == (0, 1)
+
+
+def test_a_group_that_is_not_tried_yet_and_names_another_queue_waits_there() -> None:
+    scene = scene_with(Queue("a"), Queue("b"))
+    key = gang(scene, "train", 2, label="a", minimum=5)
+    scene.run(batch=100)
+    assert (counted(scene, "a"), counted(scene, "b")) == (1, 0)
+    group = scene.core.state.groups.group(key)
+    assert group is not None
+    change_group(scene, structs.replace(group, labels={QUEUE_LABEL: "b"}))
+    scene.run(batch=100)
+    assert (counted(scene, "a"), counted(scene, "b")) == (0, 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_the_figures_agree_and_nobody_is_forgotten(seed: int) -> None:
+    rng = Random(seed)
+    scene = scene_with(Queue("a", maximum=cpus(6)), Queue("b"), nodes=3)
+    for number in range(40):
+        label = rng.choice("ab")
+        match rng.randrange(6):
+            case 0:
+                add(scene, label, f"p{number}", cpu=rng.choice(["1", "9"]))
+            case 1:
+                gang(scene, f"g{number}", rng.randrange(1, 5), label=label, minimum=rng.randrange(1, 6))
+            case 2 if scene.pods:
+                scene.delete_pod(rng.choice(list(scene.pods)))
+            case 3:
+                gang(scene, f"g{rng.randrange(number + 1)}", 0, label=label, gang=rng.random() < 0.7)
+            case 4:
+                put(scene, Queue(label, maximum=cpus(rng.randrange(1, 9)), namespaces=rng.choice([(), ("default",)])))
+            case _:
+                scene.hold_plans = not scene.hold_plans
+        scene.run(batch=rng.choice([1, 100]), until_s=rng.choice([0.0, 2.0]))
+        queue = scene.core.state.queue
+        there = {
+            entry.group.key if entry.group is not None else queue.turns.aside_of.get(uid, uid)
+            for uid, entry in queue.entries.items() if queue.turns is not None
+        }  # fmt: skip
+        assert queue_totals(scene.core).waiting_units == len(there)
+        for name in ("a", "b"):
+            counted(scene, name)
 
 
 def test_a_unit_is_counted_once_wherever_it_waits() -> None:
