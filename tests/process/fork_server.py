@@ -33,9 +33,9 @@ from typing import Any
 
 from tests.patience import PATIENCE_S
 
-SERVICES = tuple(
-    f"services.{name}" for name in ("coordinator", "binder", "agent", "single", "twin", "autoscaler", "jobs")
-)
+SERVICES = (
+    *(f"services.{name}" for name in ("coordinator", "binder", "agent", "single", "autoscaler", "jobs")), "twin",
+)  # fmt: skip
 CLI = "services.cli"
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 1 << 18
