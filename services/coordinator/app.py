@@ -13,6 +13,7 @@ import asyncio
 import datetime as dt
 import os
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -264,6 +265,7 @@ async def lead(
         settings=settings.core(),
         shards=shards,
         kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)],
+        epoch=time.time() - boottime(),
     )
     store, api, watches = outside.store, outside.api, outside.watches
     embedded = EmbeddedAgent(settings, term=term, clock=boottime) if settings.embedded_agent else None

@@ -34,6 +34,7 @@ from shared.model.queue import QUEUE_LABEL
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queue_groups import GroupQueue
+from shared.scheduling.queue_moves import ASIDE
 from shared.scheduling.queues.turns import Turns
 
 READ_OWN_LABELS = frozenset({"PodTopologySpread", "InterPodAffinity"})
@@ -172,6 +173,8 @@ class PodQueue(GroupQueue):
         self.turns = turns
         self._active.clear()
         for entry in self.entries.values():
+            if turns is not None and entry.place in ASIDE:
+                turns.set_aside(entry)
             if entry.group is None and entry.place is Place.ACTIVE:
                 self._line_up(entry)
             elif turns is not None and entry.group is None and entry.place is Place.UNSCHEDULABLE:

@@ -59,6 +59,7 @@ class GroupQueue(Moves):
             self._move_all(key, joining, Place.GATED, now, OwnEvent.GATED)
             for entry in joining:
                 entry.held = True
+                self.turns.take_up(entry.pod.uid)
             self.turns.changed[key] = None
         elif group.place is not place or before != (group.priority, group.arrival, group.ready_at):
             self._bring(group, place, now, event)
@@ -71,6 +72,8 @@ class GroupQueue(Moves):
         """The pod group names another queue than before: its members, these among them that move alone, wait for
         their turn there from now on."""
         group = self.groups.get(key)
+        if self.turns is not None:
+            self.turns.moves += 1  # those set aside, too
         if group is not None and group.place is not Place.IN_FLIGHT:
             self._bring(group, Place.ACTIVE, now, OwnEvent.CHANGED)
         for uid in uids:
@@ -97,6 +100,8 @@ class GroupQueue(Moves):
                 self._wake(entry, now, event)
             elif entry.place is Place.BACKOFF:
                 heapq.heappush(self.backing_off, (entry.ready_at, entry.version, entry.pod.uid))
+                if self.turns is not None:
+                    self.turns.set_aside(entry)
 
     def gate(self, uid: str, now: float) -> None:
         """The pod's group cannot be tried any more, or not with it; one in flight is left alone."""
@@ -105,6 +110,7 @@ class GroupQueue(Moves):
             entry.held = False
             if self.turns is not None:
                 self.turns.remove(uid)
+                self.turns.set_aside(entry)
         if entry is None or entry.place in (Place.IN_FLIGHT, Place.GATED):
             return
         self._move(entry, Place.GATED, now, OwnEvent.GATED)

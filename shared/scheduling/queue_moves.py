@@ -21,6 +21,9 @@ from shared.scheduling.queues import nodes
 from shared.scheduling.queues.turns import Turns
 from shared.scheduling.story import Story
 
+ASIDE = frozenset({Place.IN_FLIGHT, Place.BACKOFF, Place.GATED})
+"""Where pods wait that stand neither in the tree of queues nor parked; of gated ones those that no quota holds."""
+
 MOVED = "{} -> {} ({}), {} members of its group"
 
 
@@ -155,6 +158,8 @@ class Moves:
             if start is Place.GATED:
                 _released(entry, now)
             entry.place, entry.since, entry.version, entry.held = place, now, entry.version + 1, held
+            if turns is not None and place in ASIDE and not held:
+                turns.set_aside(entry)
         self._count[start] -= len(entries)
         self._count[place] += len(entries)
 
@@ -204,6 +209,8 @@ class Moves:
             _released(entry, now)
         entry.place, entry.since, entry.version = place, now, entry.version + 1
         entry.held = cause is OwnEvent.QUOTA
+        if self.turns is not None and place in ASIDE and not entry.held:
+            self.turns.set_aside(entry)
 
     def _illegal(self, entry: Entry, place: Place, cause: Cause) -> InvalidTransition:
         why, pod = "taken" if cause is None else cause.value, entry.pod
@@ -213,6 +220,8 @@ class Moves:
     def _turn(turns: Turns, entry: Entry, place: Place, now: float, cause: Cause) -> None:
         """The pod leaves one place for another: what that means for the tree of queues."""
         uid = entry.pod.uid
+        if place not in ASIDE or cause is OwnEvent.QUOTA:
+            turns.take_up(uid)
         if entry.place is Place.IN_FLIGHT:
             turns.dirty[uid] = None
         elif cause is not OwnEvent.QUOTA and entry.group is None:
@@ -299,6 +308,9 @@ class Moves:
                 yield f"queue-count: {count} pods are counted as {place.value}, {counted[place]} are there"
         active, backoff = {item[2:] for item in self._active}, {item[1:] for item in self.backing_off}
         if (turns := self.turns) is not None:
+            beside = {uid for uid, entry in self.entries.items() if entry.place in ASIDE and not entry.held}
+            for uid in turns.aside_of.keys() ^ beside:
+                yield f"queue-aside: {uid} is set aside {'wrongly' if uid in turns.aside_of else 'and not counted'}"
             standing = [unit for name in (*turns.tree.units, *turns.tree.reserved) if (unit := self._named(name))]
             active = {(unit.version, unit.pod.uid if isinstance(unit, Entry) else unit.key) for unit in standing}
         heaps = {Place.ACTIVE: active, Place.BACKOFF: backoff}

@@ -131,6 +131,9 @@ def page(word: str) -> str:
 ASK_LESS = "ask for less, or raise the limit"
 """What helps a unit that alone asks for more than a limit of its queue: nobody's end does."""
 
+FIRST_GOES = "the first of its queue must go, or be made smaller"
+"""What helps a unit behind the first of a FIFO queue, which a limit holds: nothing that is done to the unit itself."""
+
 
 def of_limit(problem: str) -> str:
     """The reason of what a queue holds back. ``problem``: why the queue cannot be used, "" where a limit is reached."""

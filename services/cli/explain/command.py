@@ -140,11 +140,12 @@ def explain(
             count, answered = _ask_workload(server, workload, namespace, group)
         else:
             from services.cli.explain.offline import explain_workload
-            from services.cli.explain.offline_groups import explain_group
+            from services.cli.explain.offline_groups import explain_job
 
-            where, count = (kubeconfig, _cluster(here)), 0
-            answered = asyncio.run(explain_group(*where, namespace, group, job=True)) if workload == "job" else None
-            if answered is None:
+            where = kubeconfig, _cluster(here)
+            if workload == "job":
+                count, answered = asyncio.run(explain_job(*where, namespace, group))
+            else:
                 count, answered = asyncio.run(explain_workload(*where, workload, namespace, group))
         return _tell_workload(f"{workload} {namespace}/{group}", namespace, count, answered, output, story=story)
     namespace, name = named_pod(str(pod), namespace)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from services.cli.explain.offline import CHECK_S, opened_cluster, read_cluster
+from services.cli.explain.offline import CHECK_S, opened_cluster, read_cluster, workload_answer
 from services.cli.explain.text import OFFLINE
 from shared.errors import ConfigError, KubeError, KubeRejected
 from shared.kube.convert import pod_from_api
@@ -36,20 +36,41 @@ KIND_OF: Mapping[Source, SchedulingKind] = {
 }  # fmt: skip
 
 
-async def explain_group(
-    kubeconfig: Path, context: str, namespace: str, name: str, *, job: bool = False
-) -> dict[str, Any] | None:
-    """The answer about a pod group, as a leader gives it; None where there is none. ``job``: only one that a Job is.
-    ``ConfigError``: the cluster cannot be read."""
+async def explain_group(kubeconfig: Path, context: str, namespace: str, name: str) -> dict[str, Any] | None:
+    """The answer about a pod group, as a leader gives it; None where there is none. ``ConfigError``: the cluster cannot
+    be read."""
     async with opened_cluster(kubeconfig, context) as api:
-        return await group_answer(api, namespace, name, sources=(Source.JOB,) if job else tuple(Source))
+        return await group_answer(api, namespace, name)
 
 
-async def group_answer(
-    api: KubeApi, namespace: str, name: str, *, sources: tuple[Source, ...] = tuple(Source)
-) -> dict[str, Any] | None:
+async def explain_job(kubeconfig: Path, context: str, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
+    """The answer about the group that a Job is (and 0); of another Job as ``explain_workload``."""
+    async with opened_cluster(kubeconfig, context) as api:
+        return await job_answer(api, namespace, name)
+
+
+async def job_answer(api: KubeApi, namespace: str, name: str) -> tuple[int, dict[str, Any] | None]:
+    """``explain_job`` from what ``api`` shows now."""
+    unseen: list[str] = []
+    found = await _answer_of(api, namespace, name, (Source.JOB,), unseen)
+    if found is not None:
+        return 0, found
+    count, found = await workload_answer(api, "job", namespace, name)
+    return count, None if found is None else {**found, "missing": [*unseen, *found["missing"]]}
+
+
+async def group_answer(api: KubeApi, namespace: str, name: str) -> dict[str, Any] | None:
     """``explain_group`` from what ``api`` shows now: of the first source that has a group of the name, or members."""
     unseen: list[str] = []
+    found = await _answer_of(api, namespace, name, tuple(Source), unseen)
+    if found is None and unseen:
+        raise ConfigError(f"no pod names a group {namespace}/{name}, and not all of its kinds may be read: {unseen[0]}")
+    return found
+
+
+async def _answer_of(
+    api: KubeApi, namespace: str, name: str, sources: tuple[Source, ...], unseen: list[str]
+) -> dict[str, Any] | None:
     groups = {source: await _group(api, source, namespace, name, unseen) for source in sources}
     if sources == (Source.JOB,) and groups[Source.JOB] is None:
         return None
@@ -118,15 +139,19 @@ async def _group(api: KubeApi, source: Source, namespace: str, name: str, unseen
             found: object = replace(kind, resource=resource).convert(item)
             assert isinstance(found, PodGroup)
             return found
-        group = job_group(item, await _annotations(api, namespace))
+        group = job_group(item, await _annotations(api, namespace, unseen))
         return group if group is not None and (group.gang or group.problem) else None
     return None
 
 
-async def _annotations(api: KubeApi, namespace: str) -> Mapping[str, str]:
+async def _annotations(api: KubeApi, namespace: str, unseen: list[str]) -> Mapping[str, str]:
     """Of the namespace, which says for its Jobs whether they are gangs."""
     try:
         found = await api.get(NAMESPACES, namespace="", name=namespace, timeout_s=CHECK_S)
-    except KubeError:
+    except KubeError as error:
+        status = error.status if isinstance(error, KubeRejected) else 0
+        if status not in (403, 404):
+            raise ConfigError(f"the API server does not say what namespace {namespace} is: {error}") from error
+        unseen += [f"{NAMESPACES.name} ({error})"] if status == 403 else []
         return {}
     return (found.metadata.annotations or {}) if found is not None else {}

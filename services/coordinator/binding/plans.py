@@ -98,6 +98,10 @@ class OpenPlan:
     give_up_at: float = NEVER
     """Until then it waits for those."""
 
+    def waited_s(self) -> list[float]:
+        """Per placement: for how long its pod had been pending when the plan was made, gates left out."""
+        return [max(0.0, self.opened_at - first_seen) for first_seen, _, _ in self.tried]
+
 
 @dataclass(slots=True)
 class Ledger:

@@ -100,9 +100,12 @@ class Core:
         settings: CoreSettings | None = None,
         shards: Shards | None = None,
         kinds: Collection[str] = (),
+        epoch: float | None = None,
     ) -> None:
+        """``epoch``: seconds since 1970 at which the clock that ``handle`` is told stood at 0."""
         self.state = State(term, scheduler_name, policy, settings or CoreSettings(), rng, shards or Shards())
         state = self.state
+        state.epoch = epoch
         self.registry = AgentRegistry(state)
         self.takeover = Takeover(state, kinds)
         self.reporter = StatusReporter(state)
@@ -162,8 +165,9 @@ class Core:
                     self.evaluation.heard(event.decisions)
                 self.cycle.decided(event)
             case PlanAnswered():
-                if (plan := self.ledger.plans.get(event.plan_id)) is not None:
-                    self.evaluation.answered(plan.plan, event.result)
+                plan = self.ledger.plans.get(event.plan_id)
+                if plan is not None and not plan.lends_to:  # what a loan is for is counted where it is placed
+                    self.evaluation.answered(plan.plan, event.result, plan.waited_s())
                 self.outcomes.answered(event)
             case PodDeleted():
                 self.pods.delete(event.uid)

@@ -208,6 +208,8 @@ class State:
     agenda: Agenda = field(default_factory=Agenda)
     work: int = WORK_PER_TURN
     """What the step at hand may still do before the turn ends, in units of some 50 us of one core."""
+    epoch: float | None = None
+    """Seconds since 1970 at which the core's clock stood at 0; None: nobody has said."""
     started: bool = False
     paused: Paused | None = None
     """By whom and why no cycle begins; None: scheduling goes on."""

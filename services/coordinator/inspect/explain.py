@@ -16,6 +16,7 @@ from services.coordinator.core.decisions import PastDecision
 from services.coordinator.core.state import State
 from services.coordinator.inspect.latency import latency_of
 from services.coordinator.inspect.pending import reason_of, remedy_of, why_gated
+from services.coordinator.inspect.waiting import waits_since
 from services.coordinator.preemption.evictions import PastEviction
 from shared.model.pod import Pod
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
@@ -157,7 +158,7 @@ def _queue(state: State, entry: Entry, now: float) -> dict[str, Any]:
         "place": entry.place.value,
         "ahead": ahead if entry.place is Place.ACTIVE else None,
         "attempts": entry.attempts,
-        "waiting_s": _left_s(now, entry.first_seen),
+        "waiting_s": _left_s(now, waits_since(state, entry.pod, entry.first_seen)),
         "in_place_s": _left_s(now, entry.since),
         "next_retry_s": retry_in_s(state, entry, now),
         "rejected_by": sorted(entry.plugins),

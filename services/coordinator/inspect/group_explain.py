@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.group_facts import find_group
+from services.coordinator.inspect.pending import remedy_of_limit
 from services.coordinator.inspect.queue_facts import tree_of
 from services.coordinator.inspect.units import GroupFacts, phase_of, why
 from shared.model.pod import Pod
 from shared.scheduling.explain.group_answer import GroupAnswer
 from shared.scheduling.explain.group_answer import explain_group as answer_of
 from shared.scheduling.groups.phase import PLACING
-from shared.scheduling.reasons import ASK_LESS, GROUP_INVALID, of_limit, remedy
+from shared.scheduling.reasons import GROUP_INVALID
 
 
 class GroupExplained(Struct, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ def explain_group(core: Core, namespace: str, name: str) -> GroupExplained | Non
     now, held, (reason, message) = _now(core, facts), tree_of(core).held(facts.key), why(facts)
     phase = phase_of(facts)
     if now is not None and held is not None:
-        now = after_its_queue(now, ASK_LESS if held.never else remedy(of_limit(held.problem)))
+        now = after_its_queue(now, remedy_of_limit(held))
     if now is None or reason == GROUP_INVALID:
         summary = message
     else:
@@ -61,7 +62,7 @@ def after_its_queue(now: GroupAnswer, remedy: str) -> GroupAnswer:
     is settled."""
     change = f"its queue first: {remedy}" + (f"; and then: {now.change}" if now.lacking and now.change else "")
     failed = tuple(replace(one, change="") for one in now.failed)
-    return replace(now, change=change, preemption=None, failed=failed)
+    return replace(now, change=change, preemption=None, failed=failed, helps=())
 
 
 def member_of(core: Core, pod: Pod) -> dict[str, Any] | None:

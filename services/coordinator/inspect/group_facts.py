@@ -25,6 +25,7 @@ from services.coordinator.inspect.units import (
     WallOf,
     lone,
 )
+from services.coordinator.inspect.waiting import waits_since
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key, group_name
@@ -106,7 +107,8 @@ def lone_unit(
         return None
     return lone(
         unit_in_flight(core, uid, found, wall_of), queue=queue_of(core, pod.namespace, pod.labels),
-        priority=pod.priority, now=now, first_seen=entry.first_seen if entry is not None else None,
+        priority=pod.priority, now=now,
+        first_seen=waits_since(core.state, pod, entry.first_seen) if entry is not None else None,
     )  # fmt: skip
 
 
@@ -145,7 +147,8 @@ def _waiting(core: Core, pod: Pod) -> MemberFacts:
     return MemberFacts(
         uid=pod.uid, namespace=pod.namespace, name=pod.name, state=state, node=node, nominated=pod.nominated_node,
         priority=pod.priority, attempts=entry.attempts if entry is not None else 0,
-        first_seen=entry.first_seen if entry is not None else None, message=pod.condition[2],
+        first_seen=waits_since(core.state, pod, entry.first_seen) if entry is not None else None,
+        message=pod.condition[2],
     )  # fmt: skip
 
 

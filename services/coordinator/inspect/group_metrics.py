@@ -131,8 +131,9 @@ def _queues(core: Core | None) -> Iterable[Metric]:
     guaranteed = GaugeMetricFamily("conclave_queue_guaranteed", "A queue's own quota", labels=["queue", "resource"])
     maximum = GaugeMetricFamily("conclave_queue_maximum", "A queue's hard limit", labels=["queue", "resource"])
     pending = GaugeMetricFamily(
-        "conclave_queue_pending_units", "Units that wait in a queue, those included that no node took", labels=["queue"]
-    )
+        "conclave_queue_pending_units", "Units of a queue that are not bound yet, whatever they wait for",
+        labels=["queue"],
+    )  # fmt: skip
     held = GaugeMetricFamily("conclave_queue_held_units", "Units of it that a quota holds back", labels=["queue"])
     for facts in _first(core):
         name, queue = facts.queue.name, facts.queue

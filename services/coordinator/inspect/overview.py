@@ -20,6 +20,7 @@ from services.coordinator.inspect.explain import retry_in_s
 from services.coordinator.inspect.nodes import ResourceTotal, cordoned, resource_totals
 from services.coordinator.inspect.pending import class_name, reason_of
 from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
+from services.coordinator.inspect.waiting import waits_since
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
 from shared.scheduling.gates import NAME as SCHEDULING_GATES
@@ -168,7 +169,7 @@ def queue_page(
             return page, last
         last, judged = -found.number - 1, judged + 1
         if chosen(found.pod, Place.GATED):
-            page.append(_gated(found, now, names))
+            page.append(_gated(core, found, now, names))
     return page, None
 
 
@@ -240,7 +241,7 @@ def overview(core: Core, throughput: Throughput, now: float) -> Overview:
     )
 
 
-def _gated(found: Gated, now: float, names: dict[Hashable, str]) -> QueuedPod:
+def _gated(core: Core, found: Gated, now: float, names: dict[Hashable, str]) -> QueuedPod:
     """A pod with scheduling gates as it is listed."""
     pod = found.pod
     return QueuedPod(
@@ -250,7 +251,7 @@ def _gated(found: Gated, now: float, names: dict[Hashable, str]) -> QueuedPod:
         place=Place.GATED.value,
         priority=pod.priority,
         attempts=0,
-        waiting_s=round(max(0.0, now - found.since), 3),
+        waiting_s=round(max(0.0, now - waits_since(core.state, found.pod, found.since)), 3),
         retry_in_s=None,
         plugins=[SCHEDULING_GATES],
         nominated_node="",
@@ -276,7 +277,7 @@ def _queued(core: Core, entry: Entry, now: float, names: dict[Hashable, str]) ->
         place=entry.place.value,
         priority=pod.priority,
         attempts=entry.attempts,
-        waiting_s=round(max(0.0, now - entry.first_seen), 3),
+        waiting_s=round(max(0.0, now - waits_since(core.state, pod, entry.first_seen)), 3),
         retry_in_s=retry_in_s(core.state, entry, now),
         plugins=sorted(entry.plugins),
         nominated_node=pod.nominated_node,

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from services.coordinator.core.core import Core
 from services.coordinator.inspect.nodes import NAMES
+from services.coordinator.inspect.waiting import waits_since
 from shared.model.pod import Pod
 from shared.scheduling.explain.failing import failing_rules, tally
 from shared.scheduling.explain.helping import Help, copies, helps_for
@@ -32,6 +33,7 @@ from shared.scheduling.queues.nodes import Blocked
 from shared.scheduling.reasons import (
     ASK_LESS,
     BACKING_OFF,
+    FIRST_GOES,
     GATED,
     GROUP_INVALID,
     GROUP_MISSING,
@@ -254,11 +256,13 @@ class _Grouping:
         self.groups: dict[Hashable, _Group] = {}
 
     def add(self, entry: Entry) -> None:
-        group = self._group(entry.pod, entry.first_seen, reason_of(self._core, entry))
+        gated = entry.place is Place.GATED
+        message = why_gated(self._core, entry) if gated else ""
+        group = self._group(entry.pod, entry.first_seen, reason_of(self._core, entry), message)
         if entry.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
             group.plugins = entry.plugins
-        if entry.place is Place.GATED:
-            group.message, group.remedy = why_gated(self._core, entry), remedy_of(self._core, entry)
+        if gated:
+            group.remedy = remedy_of(self._core, entry)
         elif group.reason == UNSCHEDULABLE:
             group.message = entry.pod.condition[2] or "its pod group finds no room for its minimum"
         group.of.refused += group.reason not in UNJUDGED
@@ -277,6 +281,7 @@ class _Grouping:
 
     def _group(self, pod: Pod, since: float, reason: str, message: str = "") -> _Group:
         """The pod's group, with the pod counted in its class. ``message``: its own; another one is another group."""
+        since = waits_since(self._core.state, pod, since)
         key = (pod.pod_class, pod.relations)
         of = self.classes.get(key)
         if of is None:
@@ -329,7 +334,14 @@ def held_back(core: Core, entry: Entry) -> Blocked | None:
 def remedy_of(core: Core, entry: Entry) -> str:
     """What helps a pod that waits; where its queue holds it, by what it asks for there."""
     blocked = held_back(core, entry)
-    return ASK_LESS if blocked is not None and blocked.never else remedy(reason_of(core, entry))
+    return remedy_of_limit(blocked) if blocked is not None else remedy(reason_of(core, entry))
+
+
+def remedy_of_limit(blocked: Blocked) -> str:
+    """What helps a unit that its queue holds back."""
+    if blocked.behind:
+        return FIRST_GOES
+    return ASK_LESS if blocked.never else remedy(of_limit(blocked.problem))
 
 
 def why_gated(core: Core, entry: Entry) -> str:

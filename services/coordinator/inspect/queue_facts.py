@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from services.coordinator.core.core import Core
-from services.coordinator.inspect.pending import held_back, reason_of
+from services.coordinator.inspect.pending import reason_of
 from services.coordinator.inspect.queues import UNITS_SHOWN, QueueCounts, QueueFacts, UnitFacts
 from services.coordinator.inspect.simulation import Displaced, Job, Simulated, summary_of
-from services.coordinator.queues.status import warnings_of
+from services.coordinator.inspect.waiting import waits_since
+from services.coordinator.queues.status import pending_in, warnings_of
 from shared.model.constraints import PodClass, Toleration
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_name
 from shared.model.queue import QUEUE_LABEL, Order
 from shared.scheduling.groups.placing import capacity as places_for
 from shared.scheduling.places import Place
-from shared.scheduling.queue_entries import Entry
 from shared.scheduling.queues.nodes import Charge, Line, Node, OrderKey, Waiting
 from shared.scheduling.queues.simulate import Parts, Question, simulation
 from shared.scheduling.queues.tree import QueueTree
@@ -63,7 +63,7 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
         past=dict(node.past),
         children=list(node.children),
         pods=sum(len(line.charges) for line in lines_below(node)),
-        pending_units=node.pending + len(parked),
+        pending_units=pending_in(core.state, node),
         missing=name not in tree.queues,
         blocked_units=sum(held),
         parked_units=len(parked),
@@ -75,55 +75,31 @@ def queue_facts(core: Core, name: str, now: float, *, units: bool = False) -> Qu
 
 
 def _waiting(core: Core, node: Node, now: float) -> list[UnitFacts]:
-    """The queue's own units: those in turn, then those that back off, those that no node takes, and pod groups that
-    must not be tried yet. Costs as they, and as all groups and all that back off."""
-    tree, queue = tree_of(core), core.state.queue
+    """The queue's own units: those in turn, then those that are on their way or back off, those that no node takes,
+    and pod groups that must not be tried yet. Costs as they, and as all that are set aside."""
+    tree, queue, turns = tree_of(core), core.state.queue, core.state.queue.turns
     found = [_unit(core, unit.key, now, unit) for unit in first_in_turn(node.own, UNITS_SHOWN)]
-    backing = dict.fromkeys(_backing_off(core, node.name))
-    for key in [*backing, *(key for key in _parked(core, node.name) if key not in backing)]:
-        if len(found) >= UNITS_SHOWN:
-            break
+    if turns is None:
+        return found
+    aside = {key: entry for name, key, entry in turns.aside() if name == node.name}
+    gated = {key: None for key, entry in aside.items() if entry.place is Place.GATED}
+    reserved = [key for key, unit in tree.reserved.items() if unit.line is node.own]
+    keys = dict.fromkeys([*reserved, *(key for key in aside if key not in gated), *_parked(core, node.name), *gated])
+    for key in islice(keys, UNITS_SHOWN - len(found)):
         unit = queue.groups.get(key) or queue.entries.get(key)
-        if unit is not None and queue.turns is not None and key not in tree.units:
-            found.append(_unit(core, key, now, queue.turns.waiting(unit), in_turn=False))
-    untried = (_unit(core, unit.key, now, unit, in_turn=False) for unit in _untried(core, node.name))
-    return [*found, *islice(untried, UNITS_SHOWN - len(found))]
+        if unit is not None:
+            found.append(_unit(core, key, now, turns.waiting(unit), in_turn=False))
+        elif key in aside:
+            pod = aside[key].pod
+            waiting = Waiting(key, pod.namespace, node.name, pod.priority, 0, ())
+            found.append(_unit(core, key, now, waiting, in_turn=False))
+    return found
 
 
 def _parked(core: Core, name: str) -> Iterable[str]:
     """Keys of the units that no node takes and that count against the queue itself."""
     turns = core.state.queue.turns
     return turns.parked.get(name, {}) if turns is not None else ()
-
-
-def _backing_off(core: Core, name: str) -> Iterator[str]:
-    """Keys of those that wait for the end of their backoff."""
-    queue = core.state.queue
-    for _, version, key in sorted(queue.backing_off):
-        unit = queue.groups.get(key) or queue.entries.get(key)
-        if unit is None or unit.place is not Place.BACKOFF or unit.version != version or queue.turns is None:
-            continue
-        pods = [unit.pod] if isinstance(unit, Entry) else [entry.pod for entry in islice(unit.members.values(), 1)]
-        if pods and queue.turns.queue_of(pods[0]) == name:
-            yield key
-
-
-def _untried(core: Core, name: str) -> Iterator[Waiting]:
-    """Pod groups whose members wait for the group itself: fewer than its minimum, or something that must be mended."""
-    state = core.state
-    for key, members in state.groups.members.items():
-        pod = next(iter(members.pending.values()), None)
-        if pod is None or key in state.queue.groups or queue_of_pod(core, pod) != name or tree_of(core).units.get(key):
-            continue
-        entries = [entry for uid in members.pending if (entry := state.queue.entries.get(uid)) is not None]
-        if entries and all(entry.place is Place.GATED and held_back(core, entry) is None for entry in entries):
-            yield Waiting(key, pod.namespace, name, max(entry.pod.priority for entry in entries), 0, ())
-
-
-def queue_of_pod(core: Core, pod: Pod) -> str:
-    """The queue that the pod, or else its group, names, or its namespace belongs to; "" is none."""
-    turns = core.state.queue.turns
-    return turns.queue_of(pod) if turns is not None else ""
 
 
 def _pods(core: Core, key: str) -> int:
@@ -139,7 +115,7 @@ def queue_totals(core: Core) -> QueueCounts:
     nodes = [node for name, node in structure.nodes.items() if name]
     return QueueCounts(
         total=len(tree.queues),
-        waiting_units=len(tree.units),
+        waiting_units=turns.pending_in_all() if (turns := core.state.queue.turns) is not None else 0,
         blocked_units=sum(_held(node.own) for node in structure.nodes.values()),
         problems=sum(bool(node.problem or warnings_of(node, tree)) for node in nodes),
     )
@@ -272,7 +248,7 @@ def _unit(core: Core, key: str, now: float, unit: Waiting, *, in_turn: bool = Tr
         source=_source(unit.key, group) if members is not None else "pod",
         priority=unit.priority,
         members=len(uids),
-        waiting_s=now - min((entry.first_seen for entry in entries), default=now),
+        waiting_s=now - min((waits_since(state, entry.pod, entry.first_seen) for entry in entries), default=now),
         requests=dict(unit.amounts),
         blocked=blocked.text() if blocked is not None else "",
         reason=of_limit(blocked.problem) if blocked is not None else reason_of(core, first) if first else "",

@@ -56,7 +56,7 @@ class QueueReporter:
 
     def _seen(self) -> tuple[int, int]:
         turns = self._state.queue.turns
-        return self._state.queues.version, turns.parkings if turns is not None else 0
+        return self._state.queues.version, turns.moves if turns is not None else 0
 
     def _look(self, name: str) -> None:
         state = self._state
@@ -64,9 +64,7 @@ class QueueReporter:
         if queue is None or node is None:
             self._asked.pop(name, None)
             return
-        status = status_of(
-            node, warnings_of(node, self._state.queues), queue.generation, parked_below(self._state, node)
-        )
+        status = status_of(node, warnings_of(node, state.queues), queue.generation, pending_in(state, node))
         if status == queue.written:
             self._asked.pop(name, None)
             return
@@ -101,14 +99,14 @@ def _unknown_resources(node: Node, tree: QueueTree) -> Iterator[tuple[str, str]]
             yield "UnknownResource", f"spec.{field}[{name}]: no node has this resource, so it limits nothing; {meant}"
 
 
-def parked_below(state: State, node: Node) -> int:
-    """How many units of the queue, and of those below it, no node took when it was their turn."""
+def pending_in(state: State, node: Node) -> int:
+    """How many units of the queue, and of those below it, wait."""
     turns = state.queue.turns
-    return sum(len(turns.parked.get(line.name, ())) for line in lines_of(node)) if turns is not None else 0
+    return turns.pending(node) if turns is not None else node.pending
 
 
-def status_of(node: Node, warnings: list[tuple[str, str]], generation: int, parked: int = 0) -> QueueStatus:
-    """What a queue's status should say. ``parked``: of its units, those that no node took."""
+def status_of(node: Node, warnings: list[tuple[str, str]], generation: int, pending: int) -> QueueStatus:
+    """What a queue's status should say. ``pending``: how many of its units wait."""
     above, problem = node.parent, node.problem
     reason = "CannotBeUsed"
     while not problem and above is not None:
@@ -123,7 +121,7 @@ def status_of(node: Node, warnings: list[tuple[str, str]], generation: int, park
         text = "; ".join(message for _, message in warnings)
         sound = QueueCondition("Consistent", "False", warnings[0][0], text)
     used = {name: quantity_text(name, amount) for name, amount in sorted(node.used.items()) if amount}
-    return QueueStatus((ready, sound), used, node.pending + parked, sum(map(held_in, lines_of(node))), generation)
+    return QueueStatus((ready, sound), used, pending, sum(map(held_in, lines_of(node))), generation)
 
 
 def held_in(line: Line) -> int:

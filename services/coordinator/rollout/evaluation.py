@@ -11,6 +11,7 @@ is asked for again; one that lost against another change is forgotten, since tha
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -91,9 +92,10 @@ class RolloutEvaluation:
         if decisions.failures:
             self._failed(self._rollout, decisions)
 
-    def answered(self, plan: Plan, answer: PlanResult) -> None:
+    def answered(self, plan: Plan, answer: PlanResult, waited_s: Sequence[float]) -> None:
         """The binder's answer to a plan: what it refused on the chosen node counts against who chose, and who had to
-        leave against whose share the pod is that they left for."""
+        leave against whose share the pod is that they left for. ``waited_s``: per placement, how long its pod was
+        pending since it was first seen, however often it was tried."""
         placements, results = plan.placements, answer.results
         accounts = self._state.cache.accounts
         for placement in placements:  # what pods asked for that are being bound, or were seen bound before the answer
@@ -102,13 +104,13 @@ class RolloutEvaluation:
         if not self._variants.has_candidate:
             return
         result_of = {result.unit: result for result in results}
-        for placement in placements:
+        for placement, waited in zip(placements, waited_s, strict=True):
             book = self._book(f"{placement.policy}@{placement.policy_version}")
             if book is None:
                 continue
             result = result_of.get(placement.unit)
             rejected = result is not None and (result.conflicts > 0 or result.outcome == Outcome.CONFLICT)
-            book.placed(placement.waited_us, rejected=rejected)
+            book.placed(placement.node, waited, rejected=rejected)
         left = {result.uid for result in answer.evictions if result.outcome == EvictionOutcome.EVICTED}
         for eviction in plan.evictions:
             entry = self._state.queue.entries.get(eviction.preemptor)
@@ -165,7 +167,10 @@ class RolloutEvaluation:
 
     def _look_for_harm(self, rollout: Rollout) -> None:
         least = self.settings.min_share_of
-        hot = running_hot(self._variants.used, self._state.cache.table, least)
+        used, table = self._variants.used, self._state.cache.table
+        hot = running_hot(used, table, least)
+        self._harm.mine_hot = running_hot(used, table, least, self._open.candidate.nodes)
+        self._harm.theirs_hot = running_hot(used, table, least, self._open.active.nodes)
         self._harm.look(self._open.active.kpi(), hot, least=least, places=rollout.pointer.stage == Stage.CANARY)
 
     def wake_at(self) -> float:

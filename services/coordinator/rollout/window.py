@@ -141,7 +141,9 @@ class VariantBook:
 
     def __init__(self) -> None:
         self.groups = self.fallen = self.placements = self.rejected = self.evictions = 0
-        self._waited_us = 0
+        self.nodes: set[str] = set()
+        """On which it placed pods."""
+        self._waited_s = 0.0
         self._times_us: deque[float] = deque(maxlen=MOST_TIMES)
 
     def judged(self, groups: int, fallen: int, spent_us: int) -> None:
@@ -151,17 +153,19 @@ class VariantBook:
         if groups:
             self._times_us.append(spent_us / groups)
 
-    def placed(self, waited_us: int, *, rejected: bool) -> None:
-        """One pod was handed to the binder."""
+    def placed(self, node: str, waited_s: float, *, rejected: bool) -> None:
+        """One pod was handed to the binder for this node."""
         self.placements += 1
+        if not rejected:
+            self.nodes.add(node)
         self.rejected += rejected
-        self._waited_us += waited_us
+        self._waited_s += waited_s
 
     def kpi(self, value: float = 0.0) -> Kpi:
         """The figures; ``value``: mean of the window's samples."""
         ordered = sorted(self._times_us)
         p99_us = ordered[-(-99 * len(ordered) // 100) - 1] if ordered else 0.0
-        waited_s = self._waited_us / 1e6 / max(1, self.placements)
+        waited_s = self._waited_s / max(1, self.placements)
         return Kpi(
             value, self.groups, self.fallen, self.placements, self.rejected, p99_us / 1000, waited_s, self.evictions
         )
@@ -170,11 +174,14 @@ class VariantBook:
 @dataclass(slots=True)
 class HarmSeen:
     """What pods bore while the active policy placed: ``before``, its last window with placements enough; ``hot``: share
-    of measured nodes that run hot now, ``hot_before``: when no candidate placed anything yet."""
+    of measured nodes that run hot now, ``hot_before``: when no candidate placed anything yet; ``mine_hot``,
+    ``theirs_hot``: of those that the candidate, and the active policy, placed pods on in the window."""
 
     before: Kpi | None = None
     hot: float | None = None
     hot_before: float | None = None
+    mine_hot: float | None = None
+    theirs_hot: float | None = None
 
     def look(self, active: Kpi, hot: float | None, *, least: int, places: bool) -> None:
         """At the end of a window. ``places``: a candidate may place pods."""
@@ -185,12 +192,15 @@ class HarmSeen:
             self.hot_before = hot
 
 
-def running_hot(used: Mapping[str, MeasuredNode], table: NodeTable, least: int) -> float | None:
-    """The share of measured nodes that use more than ``HOT`` of their cpu or memory; None: too few are measured."""
+def running_hot(
+    used: Mapping[str, MeasuredNode], table: NodeTable, least: int, among: Iterable[str] | None = None
+) -> float | None:
+    """The share of measured nodes (``among`` these; None: all) that use more than ``HOT`` of their cpu or memory; None:
+    too few are measured."""
     hot = known = 0
-    for name, node in used.items():
-        row = table.row_of.get(name)
-        if row is None:
+    for name in used if among is None else among:
+        row, node = table.row_of.get(name), used.get(name)
+        if row is None or node is None:
             continue
         cpu, memory = node.fresh()[:2]
         parts = [(part.amount, column) for part, column in ((cpu, CPU_COLUMN), (memory, MEMORY_COLUMN)) if part]
@@ -228,6 +238,8 @@ class OpenWindow:
             harm.before,
             harm.hot,
             harm.hot_before,
+            harm.mine_hot,
+            harm.theirs_hot,
         )
 
     def _value(self, goal: str) -> PolicyValue:

@@ -4,12 +4,14 @@ The expression that weights were trained by (``--reward``, in their card) is wor
 the same features of a placement as in training (``lab/environments/own_reward.py``). What a roll-out
 cannot know is no feature here: signals, the twin's hour, and what a plug-in looks at.
 
-Nodes that are alike in all that an expression can read share one evaluation; of more than ``MOST_KINDS`` kinds those
-next to each other in load do, so that a sample costs the same on 100 nodes and on 10,000.
+Nodes that are alike in all that the expression reads share one evaluation; of more than ``MOST_KINDS`` kinds those that
+differ in load alone, and by little, do: what one that reads ``load`` costs does not grow with the nodes. One that tells
+hundreds of kinds apart by latency or pods as well is worked out for each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,9 @@ from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
 PREFIX = "reward:"
 MOST_KINDS = 64
+"""Beyond, rows that are alike in all else are banded by load, into so many bands."""
+MOST_BANDED = 8 * MOST_KINDS
+"""Where even these are more kinds than so many, each row has the worth of its own."""
 
 FEATURES = (
     "load", "load_least", "load_mean", "load_most", "candidates", "nodes", "nodes_used", "pods", "pods_most",
@@ -37,19 +42,15 @@ class ExpressionGoal:
     def __init__(self, text: str) -> None:
         """``text``: after the prefix. Raises ``RewardInvalid``, which names the column."""
         self._worth = Expression(text, FEATURES, field="goal")
+        self._read = self._worth.names
 
     def __call__(self, table: NodeTable, pod_class: PodClass, rows: IntArray, room: Room) -> Costs:  # noqa: ARG002
         """Minus the worth of each row. Raises ``RewardFailed``: it has no finite value on one of them."""
         load, latency = load_of(table, rows), table.latency_to(pod_class.latency_target, rows)
         pods = table.requested[PODS_COLUMN]
-        live = pods[table.live_rows()]
-        first, kind_of = _kinds(load, pods[rows], latency)
-        if len(first) > MOST_KINDS:
-            bands = np.searchsorted(np.linspace(load.min(), load.max(), MOST_KINDS + 1)[1:-1], load)
-            first, kind_of = _kinds(bands)
-        kinds = zip(load[first].tolist(), pods[rows][first].tolist(), latency[first].tolist(), strict=True)
+        live, there = pods[table.live_rows()], pods[rows]
         soft, hard = pod_class.latency_soft_us, pod_class.latency_hard_us
-        same = {
+        values = {
             "load_least": float(load.min()),
             "load_mean": float(load.mean()),
             "load_most": float(load.max()),
@@ -59,28 +60,35 @@ class ExpressionGoal:
             "latency_soft_ms": soft / 1000,
             "latency_hard_ms": hard / 1000,
         }
-        used, least, most = int((live > 0).sum()), int(live.min(initial=0)), int(live.max(initial=0))
-        fewest = int((live == least).sum())
-        costs = [
-            -self._worth(
-                {
-                    **same,
-                    "load": float(there),
-                    "nodes_used": float(used + (count == 0)),
-                    "pods_most": float(max(most, count + 1)),
-                    "pods_least": float(least + (fewest == 1 and count == least)),
-                    "latency_ms": microseconds / 1000 if microseconds >= 0 else -1.0,
-                    "latency_kept": _kept(microseconds, soft, hard),
-                }
-            )
-            for there, count, microseconds in kinds
-        ]
+        least, most = (int(live.min()), int(live.max())) if len(live) else (0, 0)
+        alone = int((live == least).sum()) == 1
+        of_row = {
+            "load": load,
+            "nodes_used": int((live > 0).sum()) + (there == 0),
+            "pods_most": np.maximum(most, there + 1),
+            "pods_least": least + (alone & (there == least)),
+            "latency_ms": np.where(latency >= 0, latency / 1000, -1.0),
+            "latency_kept": _kept(latency, soft, hard),
+        }
+        read = {name: column for name, column in of_row.items() if name in self._read}
+        first, kind_of = _kinds(len(rows), read.values())
+        if len(first) > MOST_KINDS and "load" in read:
+            bands = np.searchsorted(np.linspace(load.min(), load.max(), MOST_KINDS + 1)[1:-1], load)
+            banded = _kinds(len(rows), {**read, "load": bands}.values())
+            if len(banded[0]) <= MOST_BANDED:
+                first, kind_of = banded
+        told = {name: column[first].astype(np.float64).tolist() for name, column in read.items()}
+        costs: list[float] = []
+        for kind in range(len(first)):
+            for name, column in told.items():
+                values[name] = column[kind]
+            costs.append(-self._worth(values))
         return np.asarray(costs, np.float64)[kind_of]
 
 
-def _kinds(*columns: NDArray[Any]) -> tuple[IntArray, IntArray]:
+def _kinds(rows: int, columns: Iterable[NDArray[Any]]) -> tuple[IntArray, IntArray]:
     """(of each kind the first row, the kind of each row): rows are alike that are equal in every column."""
-    code = np.zeros(len(columns[0]), np.int64)
+    code = np.zeros(rows, np.int64)
     for column in columns:
         distinct, places = np.unique(column, return_inverse=True)
         code = np.unique(code * len(distinct) + places, return_inverse=True)[1]
@@ -88,8 +96,7 @@ def _kinds(*columns: NDArray[Any]) -> tuple[IntArray, IntArray]:
     return first, kind_of
 
 
-def _kept(latency_us: float, soft_us: int, hard_us: int) -> float:
+def _kept(latency_us: NDArray[Any], soft_us: int, hard_us: int) -> NDArray[np.float64]:
     """1 within the soft limit, 0.5 within the hard one, else 0; no limit is kept, and an unknown latency keeps none."""
-    if not soft_us or 0 <= latency_us <= soft_us:
-        return 1.0
-    return 0.5 if not hard_us or 0 <= latency_us <= hard_us else 0.0
+    soft, hard = ((latency_us >= 0) & (latency_us <= most) | (not most) for most in (soft_us, hard_us))
+    return np.where(soft, 1.0, np.where(hard, 0.5, 0.0))

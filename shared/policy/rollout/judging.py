@@ -26,7 +26,8 @@ class Verdict(StrEnum):
 
     GOOD = "good"
     UNSURE = "unsure"
-    """Worse in value, by no more than chance explains."""
+    """Worse in value, by no more than chance explains; or pods bear more than at another time, which has other causes
+    too."""
     BAD = "bad"
 
 
@@ -98,7 +99,7 @@ class Window:
     which both values are measured; ``error``: standard error of their difference over the samples. ``before``: what
     the active policy did in its last window with placements enough, where it has too few in this one; ``hot``: share of
     the measured nodes that use more than ``HOT`` of their cpu or memory, ``hot_before``: before the candidate placed
-    any pod; None: not known."""
+    any pod; ``mine_hot``, ``theirs_hot``: of the nodes on which each placed pods in this window; None: not known."""
 
     candidate: Kpi
     active: Kpi
@@ -109,6 +110,8 @@ class Window:
     before: Kpi | None = None
     hot: float | None = None
     hot_before: float | None = None
+    mine_hot: float | None = None
+    theirs_hot: float | None = None
 
 
 def judge(window: Window, settings: RolloutSettings) -> tuple[Verdict, str]:
@@ -120,7 +123,9 @@ def judge(window: Window, settings: RolloutSettings) -> tuple[Verdict, str]:
         return Verdict.BAD, told
     if reason := _harm(window, settings):
         return Verdict.BAD, reason
-    return (Verdict.UNSURE, told) if behind > 0 else (Verdict.GOOD, "")
+    if behind <= 0:
+        told = _suspected(window, settings)
+    return (Verdict.UNSURE, told) if told else (Verdict.GOOD, "")
 
 
 def _harm(window: Window, settings: RolloutSettings) -> str:
@@ -135,25 +140,37 @@ def _harm(window: Window, settings: RolloutSettings) -> str:
         share, their_share = part / whole, their_part / their_whole if their_whole else 0.0
         if share > their_share + margin:
             return f"{name} {share:.1%} against {their_share:.1%}"
-    if reason := _pods_harmed(window, settings):
+    if reason := _pods_harmed(mine, theirs, settings):
         return reason
+    hot, their_hot = window.mine_hot, window.theirs_hot
+    if hot is not None and their_hot is not None and hot > their_hot + settings.harm:
+        return f"{hot:.0%} of the measured nodes that it placed pods on run hot against {their_hot:.0%}"
     if mine.p99_ms > settings.p99_ms and mine.p99_ms > theirs.p99_ms * (1 + margin):
         return f"p99 of a decision {mine.p99_ms:.1f} ms, at most {settings.p99_ms:g} allowed"
     return ""
 
 
-def _pods_harmed(window: Window, settings: RolloutSettings) -> str:
-    """What pods bear by the candidate, whatever its goal: longer waits, evictions, nodes that run hot."""
-    mine, theirs, least = window.candidate, window.active, settings.min_share_of
-    if theirs.placements < least and window.before is not None:
-        theirs = window.before
-    if mine.placements >= least and theirs.placements >= least:
-        if mine.waited_s > theirs.waited_s * (1 + settings.harm) + settings.harm_wait_s:
-            return f"pods were pending for {mine.waited_s:.1f} s against {theirs.waited_s:.1f} s"
-        per_pod, their_per_pod = mine.evictions / mine.placements, theirs.evictions / theirs.placements
-        if per_pod > their_per_pod + settings.harm:
-            return f"evictions {per_pod:.2f} per pod placed against {their_per_pod:.2f}"
-    hot, before = window.hot, window.hot_before
-    if hot is not None and before is not None and mine.placements and hot > before + settings.harm:
-        return f"{hot:.0%} of the measured nodes run hot against {before:.0%} before it placed pods"
+def _pods_harmed(mine: Kpi, theirs: Kpi, settings: RolloutSettings) -> str:
+    """What pods bear by the candidate, whatever its goal: longer waits, evictions."""
+    least = settings.min_share_of
+    if mine.placements < least or theirs.placements < least:
+        return ""
+    if mine.waited_s > theirs.waited_s * (1 + settings.harm) + settings.harm_wait_s:
+        return f"pods were pending for {mine.waited_s:.1f} s against {theirs.waited_s:.1f} s"
+    per_pod, their_per_pod = mine.evictions / mine.placements, theirs.evictions / theirs.placements
+    if per_pod > their_per_pod + settings.harm:
+        return f"evictions {per_pod:.2f} per pod placed against {their_per_pod:.2f}"
+    return ""
+
+
+def _suspected(window: Window, settings: RolloutSettings) -> str:
+    """What pods bear more than before the candidate: by it, or by the hour and what came meanwhile."""
+    mine, before = window.candidate, window.before
+    if window.active.placements >= settings.min_share_of:
+        before = None  # that window is compared with
+    if before is not None and (reason := _pods_harmed(mine, before, settings)):
+        return f"{reason} in an earlier window"
+    hot, hot_before = window.hot, window.hot_before
+    if hot is not None and hot_before is not None and mine.placements and hot > hot_before + settings.harm:
+        return f"{hot:.0%} of the measured nodes run hot against {hot_before:.0%} before it placed pods"
     return ""

@@ -8,9 +8,9 @@
 
 An operator promotes, step by step; with the promotion ``auto`` 3 good windows do. A *window* compares candidate and
 active on the same decisions. Worse than the active by more than ``margin`` in any of value, fallbacks, rejected
-placements, or too slow: a bad window; worse in value by no more than chance explains: an unsure one, which neither
-promotes nor withdraws. A hard failure (NaN, wrong shape, exception, wrong digest) needs no window. Every change is one
-``Change`` with a reason, to be written by compare-and-swap.
+placements, or too slow: a bad window; worse in value by no more than chance explains, or worse only than at another
+time: an unsure one, which neither promotes nor withdraws. A hard failure (NaN, wrong shape, exception, wrong digest)
+needs no window. Every change is one ``Change`` with a reason, to be written by compare-and-swap.
 
 Rules, checked by the tests:
 R1 The active policy changes only to the candidate at 100 %, to the previous one, or by an operator.

@@ -300,7 +300,8 @@ def _more_room(table: NodeTable, found: Failing, code: Code, rows: Sequence[int]
         has = [table.column_of.get(one.resource) for one in large]
         none = not any(at is not None and table.allocatable[at, table.live_rows()].any() for at in has)
         return change + (": none here has any" if none else "")
-    if all(amount > 0 for amount in less.values()) and GPU_MILLI not in less.keys() - {short[0].resource}:
+    fits = len(short) == 1 or GPU_MILLI not in less  # what is free of shares, summed over devices, fits on none
+    if fits and all(amount > 0 for amount in less.values()):
         most_text = " and ".join(f"{at_most_text(name, amount)} {name}" for name, amount in less.items())
         change = f"ask for at most {most_text}, or {change}"
     nearly = f"{nearest.name} is the nearest: {change}"

@@ -7,14 +7,16 @@ told by uid in ``dirty`` and looked up once per turn, by whoever knows the accou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from shared.model.pod import Pod
 from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import PODS
+from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
-from shared.scheduling.queues.nodes import Amounts, Charge, Waiting
+from shared.scheduling.queues.nodes import Amounts, Charge, Node, Waiting, lines_of
 from shared.scheduling.queues.tree import QueueTree
 
 
@@ -43,11 +45,17 @@ class Turns:
         """Uids of pods that may have begun, or ceased, to count."""
         self.nominated: dict[str, None] = {}
         """Uids of pods that may have been nominated, or are not any more."""
-        self.parkings = 0
-        """Counts up with each unit that is parked, or not any more."""
+        self.moves = 0
+        """Counts up with each unit that is parked or set aside, or not any more."""
         self.parked: dict[str, dict[str, float]] = {}
         """By queue: units that no node takes, in the order in which reclaim looks at them; since when."""
         self._parked_in: dict[str, str] = {}
+        self._aside: dict[str, dict[str, Entry]] = {}
+        """Units that wait, and neither in the tree nor parked, with those of their pods that do: on their way to a
+        node, backing off, or members of a group that must not be tried yet."""
+        self.aside_of: dict[str, str] = {}
+        """By uid, of which unit."""
+        self._aside_by_queue: tuple[tuple[int, int], Counter[str]] = (-1, -1), Counter()
         self.changed: dict[str, None] = {}
         """Keys of groups that stand here, and whose members are others by now."""
         self._wanted: dict[str, float] = {}
@@ -89,6 +97,7 @@ class Turns:
     def forget(self, name: str) -> None:
         """The unit is not pending any more; an unknown one is fine."""
         self.remove(name)
+        self.take_up(name)
         self._wanted.pop(name, None)
 
     def waited_s(self, name: str, now: float) -> float:
@@ -154,16 +163,63 @@ class Turns:
         self.unpark(key)
         name = self._parked_in[key] = self.queue_of(pod)
         self.parked.setdefault(name, {})[key] = now
-        self.parkings += 1
+        self.moves += 1
 
     def unpark(self, key: str) -> None:
         """The unit is tried again, or gone; an unknown one is fine."""
         name = self._parked_in.pop(key, None)
         if name is not None:
-            self.parkings += 1
+            self.moves += 1
             del self.parked[name][key]
             if not self.parked[name]:
                 del self.parked[name]
+
+    # --- all that wait ------------------------------------------------------------------------------------------
+
+    def set_aside(self, entry: Entry) -> None:
+        """The pod waits neither in the tree nor parked."""
+        uid, gated = entry.pod.uid, entry.place is Place.GATED
+        key = entry.group.key if entry.group is not None else (entry.pod.group if gated else "") or uid
+        if self.aside_of.get(uid) != key:
+            self.take_up(uid)
+            self.aside_of[uid] = key
+            self._aside.setdefault(key, {})[uid] = entry
+            self.moves += 1
+
+    def take_up(self, uid: str) -> None:
+        """The pod is not set aside any more; an unknown one is fine."""
+        key = self.aside_of.pop(uid, None)
+        if key is not None:
+            self.moves += 1
+            del self._aside[key][uid]
+            if not self._aside[key]:
+                del self._aside[key]
+
+    def aside(self) -> Iterator[tuple[str, str, Entry]]:
+        """(queue, key of a unit that is set aside, one of its pods): those that stand nowhere else."""
+        for key, entries in self._aside.items():
+            if key not in self.tree.units and key not in self._parked_in and key not in self.tree.reserved:
+                entry = next(iter(entries.values()))
+                yield self.queue_of(entry.pod), key, entry
+
+    def pending(self, node: Node) -> int:
+        """How many units of the queue, and of those below it, wait: whatever for, until they are bound. Costs as the
+        queues below, and once per change as all units that are set aside."""
+        beside = self._beside()
+        return node.pending + sum(len(self.parked.get(one.name, ())) + beside[one.name] for one in lines_of(node))
+
+    def pending_in_all(self) -> int:
+        """How many units wait, in queues and in none."""
+        return len(self.tree.units) + len(self._parked_in) + self._beside().total()
+
+    def _beside(self) -> Counter[str]:
+        """By queue: units that are set aside, and those that a place is reserved for."""
+        version = self.moves, self.tree.version
+        if self._aside_by_queue[0] != version:
+            counts = Counter(name for name, _, _ in self.aside())
+            counts.update(unit.line.name for unit in self.tree.reserved.values())
+            self._aside_by_queue = version, counts
+        return self._aside_by_queue[1]
 
 
 def _sum(pods: Iterable[Pod]) -> Amounts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.coordinator.inspect.explain import explain
 from services.coordinator.inspect.group_explain import explain_group, member_of
 from services.coordinator.inspect.pending import painted
-from shared.model.queue import Queue
+from shared.model.queue import Order, Queue
 from shared.scheduling.parts import in_one_go
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.inspect.test_group_facts import add_members, scene_with, tell_group
@@ -111,13 +111,35 @@ def test_a_gang_that_its_queue_holds_is_told_of_its_queue_before_any_node_and_of
     assert found.now.change.startswith(
         "its queue first: ask for less, or raise the limit; and then: add a node like n0"
     )
-    assert (found.now.preemption, [one.change for one in found.now.failed]) == (None, [""])
+    assert (found.now.preemption, found.now.helps, [one.change for one in found.now.failed]) == (None, (), [""])
     member = explain(scene.core, scene.pods["uid-m0"], {}, scene.now)
     assert {group["change"] for group in member["nodes"]["groups"]} <= {""}
     assert member["preemption"] is None
     assert member["queue"]["remedy"] == "ask for less, or raise the limit"
     [shown] = in_one_go(painted(scene.core, scene.now)).groups
     assert (shown.reason, shown.remedy) == ("QueueQuota", "ask for less, or raise the limit")
+
+
+def test_who_is_behind_the_first_of_a_fifo_queue_is_not_told_to_change_itself() -> None:
+    scene = scene_with(4)
+    tight = Queue("tight", maximum={"cpu": 4000}, namespaces=("default",), order=Order.FIFO)
+    scene.core.queues.change("tight", tight)
+    scene.add_pod(make_pod("first").cpu("10").pod())
+    scene.run(batch=100)
+    scene.add_pod(make_pod("behind").cpu("250m").pod())
+    tell_group(scene, 3)
+    add_members(scene, 3)
+    scene.run(batch=100)
+    told = {one.oldest_pod: one.remedy for one in in_one_go(painted(scene.core, scene.now)).groups}
+    waits = "the first of its queue must go, or be made smaller"
+    assert told == {
+        "default/first": "ask for less, or raise the limit", "default/behind": waits, "default/m0": waits,
+    }  # fmt: skip
+    found = explain_group(scene.core, "default", "train")
+    assert found is not None
+    assert found.now is not None
+    assert found.now.change == f"its queue first: {waits}"
+    assert "the first of its queue (order FIFO), which asks for 10" in found.blocked
 
 
 def test_a_missing_group_has_no_minimum_to_tell() -> None:

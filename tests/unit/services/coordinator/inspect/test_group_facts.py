@@ -272,7 +272,7 @@ def test_units_that_had_their_turn_or_lack_members_are_shown_as_waiting_in_their
     scene.run(batch=100, until_s=3.0)
     facts = queue_facts(scene.core, "small", scene.now, units=True)
     assert facts is not None
-    assert (facts.pending_units, facts.parked_units, facts.parked_pods) == (1, 1, 10)
+    assert (facts.pending_units, facts.parked_units, facts.parked_pods) == (2, 1, 10)
     shown = queue_whole(facts, {})
     assert [(one.name, one.position, one.place, one.members, one.reason) for one in shown.units] == [
         ("train", None, "unschedulable", 10, "Unschedulable"), ("few", None, "gated", 1, "Incomplete"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import pytest
@@ -297,6 +298,45 @@ def test_pods_behind_other_gates_are_another_group() -> None:
     scene.run()
     told = {group.message: group.pods for group in picture(scene).groups}
     assert told == {f"waiting for scheduling gates: [example.com/{gate}]": pods for gate, pods in (("x", 2), ("y", 1))}
+
+
+def test_like_pods_that_other_limits_hold_are_groups_with_a_remedy_each_whoever_came_last() -> None:
+    scene = scene_with(2)
+    for name, most in (("tiny", 100), ("full", 1000)):
+        scene.core.queues.change(name, Queue(name, maximum={"cpu": most}))
+    for name, queue in (("runs", "full"), ("never", "tiny"), ("waits", "full"), ("never-too", "tiny")):
+        scene.add_pod(make_pod(name).set(labels={QUEUE_LABEL: queue}).cpu("1").pod())
+        scene.run(until_s=scene.now + 2.0)
+    told = {group.oldest_pod: (group.pods, group.remedy) for group in picture(scene).groups}
+    assert told == {
+        "default/never": (2, "ask for less, or raise the limit"),
+        "default/waits": (1, REASONS["QueueQuota"].helps),
+    }
+
+
+def test_a_pod_waits_since_it_was_created_also_where_this_leader_saw_it_later() -> None:
+    scene = begun(make_node("n0").node())
+    state = scene.core.state
+    state.epoch = 1_700_000_000.0
+    for name, ago_s in (("old", 1500.0), ("ahead", -30.0)):
+        created = datetime.fromtimestamp(state.epoch + scene.now - ago_s, UTC).isoformat()
+        scene.add_pod(make_pod(name).cpu("64").set(creationTimestamp=created).pod())
+    scene.add_pod(make_pod("unreadable").cpu("64").set(creationTimestamp="yesterday").pod())
+    gated = make_pod("gated").set(
+        creationTimestamp=datetime.fromtimestamp(state.epoch + scene.now - 60, UTC).isoformat()
+    )
+    gated.json["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    scene.add_pod(gated.pod())
+    scene.run(until_s=5.0)
+    found = picture(scene)
+    waited = {pod.name: pod.waiting_s for pod in queue_page(scene.core, scene.now)[0]}
+    assert (waited["old"], waited["gated"]) == pytest.approx((1505.0, 65.0), abs=1.0)
+    assert waited["ahead"] == waited["unreadable"] == pytest.approx(5.0, abs=1.0)
+    oldest = {group.reason: group.oldest_s for group in found.groups}
+    assert oldest == {"NodeResourcesFit": waited["old"], "SchedulingGated": waited["gated"]}
+    told = explain(scene.core, scene.pods["uid-old"], {}, scene.now)["queue"]["waiting_s"]
+    assert told == pytest.approx(waited["old"])
+    assert state.queue.entries["uid-old"].first_seen > scene.now - 10, "latencies count from what this leader saw"
 
 
 def test_pods_with_scheduling_gates_are_a_group_beside_those_that_wait_for_us() -> None:

@@ -78,7 +78,7 @@ def test_a_refused_placement_counts_against_the_policy_that_chose_it():
     conflict = PlanResult(VERSION, 1, 1, 7, 1, [PlacementResult(1, Outcome.CONFLICT)])
 
     def answered(policy: str, version: int) -> None:
-        scene.core.evaluation.answered(Plan(VERSION, 1, 0, 7, 1, [placed(policy, version)]), conflict)
+        scene.core.evaluation.answered(Plan(VERSION, 1, 0, 7, 1, [placed(policy, version)]), conflict, [0.0])
 
     answered("kube-default", 1)
     assert scene.core.evaluation._open.candidate.kpi(0.0).rejected == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from services.coordinator.core.events import NodeSample, NodesMeasured
 from services.coordinator.core.instructions import KeepWindow
@@ -24,7 +25,7 @@ from shared.wire.messages import (
     PlanResult,
 )
 from tests.builders import make_node, make_pod
-from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, OLD, Rolled
+from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, Rolled
 
 SETTINGS = RolloutSettings()
 OFF = replace(SETTINGS, harm=float("inf"))
@@ -36,18 +37,45 @@ FINE = Kpi(0.9, placements=20, waited_s=1.0, evictions=1)
     [
         ({"candidate": replace(FINE, waited_s=8.0)}, "pods were pending for 8.0 s against 1.0 s"),
         ({"candidate": replace(FINE, evictions=6)}, "evictions 0.30 per pod placed against 0.05"),
-        ({"hot": 0.5, "hot_before": 0.25}, "50% of the measured nodes run hot against 25% before it placed pods"),
         (
-            {"candidate": replace(FINE, waited_s=8.0), "active": Kpi(0.5), "before": replace(FINE, waited_s=0.5)},
-            "pods were pending for 8.0 s against 0.5 s",
+            {"mine_hot": 0.5, "theirs_hot": 0.25},
+            "50% of the measured nodes that it placed pods on run hot against 25%",
         ),
     ],
-    ids=["pending", "evictions", "hot", "for every pod"],
+    ids=["pending", "evictions", "hot"],
 )
 def test_a_window_with_harm_is_bad_however_well_the_candidate_does_by_its_goal(harmed, told) -> None:
     window = replace(Window(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **harmed)
     assert judge(window, SETTINGS) == (Verdict.BAD, told)
     assert judge(window, OFF)[0] is Verdict.GOOD, "the bound is what sees it, nothing else"
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        ({"hot": 0.5, "hot_before": 0.25}, "50% of the measured nodes run hot against 25% before it placed pods"),
+        (
+            {"candidate": replace(FINE, waited_s=8.0), "active": Kpi(0.5), "before": replace(FINE, waited_s=0.5)},
+            "pods were pending for 8.0 s against 0.5 s in an earlier window",
+        ),
+        (
+            {"candidate": replace(FINE, evictions=6), "active": Kpi(0.5), "before": FINE},
+            "evictions 0.30 per pod placed against 0.05 in an earlier window",
+        ),
+    ],
+    ids=["hot", "pending", "evictions"],
+)
+def test_what_was_less_at_another_time_stops_a_promotion_and_withdraws_nothing(seen, told) -> None:
+    window = replace(Window(replace(FINE, value=1.0), replace(FINE, value=0.2), 20), **seen)
+    assert judge(window, SETTINGS) == (Verdict.UNSURE, told)
+    assert judge(window, OFF)[0] is Verdict.GOOD, "the bound is what sees it, nothing else"
+
+
+@pytest.mark.parametrize("harm", ["value", "p99"])
+def test_what_was_less_at_another_time_hides_nothing_that_is_worse_now(harm) -> None:
+    worse = {"value": -1.0} if harm == "value" else {"p99_ms": 99.0}
+    window = Window(replace(FINE, **{"value": 1.0, **worse}), replace(FINE, value=0.2), 20, hot=0.9, hot_before=0.1)
+    assert judge(window, SETTINGS)[0] is Verdict.BAD
 
 
 @pytest.mark.parametrize(
@@ -59,6 +87,8 @@ def test_a_window_with_harm_is_bad_however_well_the_candidate_does_by_its_goal(h
         {"candidate": replace(FINE, placements=0), "hot": 0.9, "hot_before": 0.1},  # in shadow it places nothing
         {"hot": 0.9, "hot_before": None},
         {"hot": 0.3, "hot_before": 0.25},
+        {"mine_hot": 0.9, "theirs_hot": 0.85},  # all run hot at this hour
+        {"mine_hot": 0.9, "theirs_hot": None},
     ],
 )
 def test_what_the_candidate_did_not_do_is_no_harm_of_it(harmless) -> None:
@@ -74,6 +104,7 @@ def test_a_node_runs_hot_by_what_is_measured_now_of_cpu_or_memory() -> None:
     told = {"a": (9_500, gib), "b": (100, 9.5 * gib), "c": (9_000, 9 * gib), "gone": (9_999, gib)}
     measured.take([NodeSample(name, 0.0, cpu, int(memory)) for name, (cpu, memory) in told.items()], 100.0)
     assert running_hot(measured.nodes, cache.table, 3) == pytest.approx(2 / 3)
+    assert running_hot(measured.nodes, cache.table, 2, ["a", "c", "gone", "d"]) == pytest.approx(1 / 2)
     assert running_hot(measured.nodes, cache.table, 4) is None, "of too few nodes a share says nothing"
 
 
@@ -96,13 +127,32 @@ class Harmed(Rolled):
         return [kept.window for kept in self.of(KeepWindow) if kept.window.stage == "canary"]
 
 
-def test_a_candidate_under_which_nodes_run_hot_is_withdrawn() -> None:
+def test_more_nodes_that_run_hot_since_a_candidate_came_stop_it_and_withdraw_nothing() -> None:
     scene = Harmed(replace(BY_HAND.rollout, min_samples=3))
     scene.hot(7)
     scene.pods_come(40)
-    assert (scene.pointer.active, scene.pointer.candidate) == (OLD, None)
-    assert "58% of the measured nodes run hot against 17% before it placed pods" in scene.pointer.reason
+    assert scene.pointer.candidate == NEW
+    assert len(scene.windows()) > 3
+    told = {(bool(window.conduct.placements), window.verdict) for window in scene.windows()}
+    assert (True, "unsure") in told
+    assert told <= {(True, "unsure"), (False, "good")}
+    assert "58% of the measured nodes run hot against 17% before it placed pods" in {one.why for one in scene.windows()}
     assert scene.windows()[0].conduct.hot == pytest.approx(7 / 12)
+
+
+def test_a_candidate_whose_nodes_run_hot_and_not_the_active_policys_has_a_bad_window() -> None:
+    scene = Harmed(replace(BY_HAND.rollout, min_samples=3, min_share_of=5))
+    scene.hot(7)
+    placements = [
+        structs.replace(placed(*("learned", 2) if at < 6 else ("kube-default", 1)), node=f"n{at}") for at in range(12)
+    ]
+    plan = Plan(VERSION, 1, 0, 7, 1, placements)
+    scene.core.evaluation.answered(plan, PlanResult(VERSION, 1, 1, 7, 1, []), [0.0] * 12)
+    while not scene.windows():
+        scene.pods_come(1)
+    first = scene.windows()[0]
+    assert first.verdict == "bad"
+    assert "of the measured nodes that it placed pods on run hot against" in first.why
 
 
 def test_nodes_that_ran_hot_before_are_not_the_candidates_doing() -> None:
@@ -113,8 +163,35 @@ def test_nodes_that_ran_hot_before_are_not_the_candidates_doing() -> None:
     assert [window.conduct.hot_before for window in scene.windows()] == pytest.approx([2 / 12] * len(scene.windows()))
 
 
-def placed(policy: str, version: int, waited_s: float) -> Placement:
-    return Placement(1, "u", "ns", "p", "1", "n0", [], policy, version, 0, round(waited_s * 1e6))
+def placed(policy: str, version: int) -> Placement:
+    return Placement(1, "u", "ns", "p", "1", "n0", [], policy, version)
+
+
+def test_pods_were_pending_since_they_were_first_seen_however_often_they_were_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Harmed()
+    pods = [make_pod(f"waits{number}").cpu("90").select(disk="ssd").pod() for number in range(8)]
+    for pod in pods:
+        scene.add_pod(pod)
+    scene.run(until_s=40.0)
+    for pod in pods:
+        assert scene.core.state.queue.rouse(pod.uid, scene.now)
+    scene.run(until_s=20.0)
+    told: list[float] = []
+    answered = scene.core.evaluation.answered
+
+    def noted(plan: Plan, answer: PlanResult, waited_s: list[float]) -> None:
+        told.extend(waited_s)
+        answered(plan, answer, waited_s)
+
+    monkeypatch.setattr(scene.core.evaluation, "answered", noted)
+    for at in range(8):
+        node = make_node(f"n{at}").label(disk="ssd").allocatable(cpu="96", memory="384Gi", pods="500")
+        scene.add_node(node.node())
+    scene.run(until_s=1.0)
+    assert len(told) == 8
+    assert min(told) >= 60.0
 
 
 def test_waits_and_evictions_are_counted_for_the_policy_whose_share_the_pod_is() -> None:
@@ -129,9 +206,9 @@ def test_waits_and_evictions_are_counted_for_the_policy_whose_share_the_pod_is()
     ]
     gone = [EvictionResult(one.uid, EvictionOutcome.EVICTED) for one in evictions[:-1]]
     other = replace_reason(evictions[0])
-    plan = Plan(VERSION, 1, 0, 7, 1, [placed("learned", 2, 8.0), placed("kube-default", 1, 2.0)], [*evictions, other])
+    plan = Plan(VERSION, 1, 0, 7, 1, [placed("learned", 2), placed("kube-default", 1)], [*evictions, other])
     before = [scene.core.evaluation._open.candidate.evictions, scene.core.evaluation._open.active.evictions]
-    scene.core.evaluation.answered(plan, PlanResult(VERSION, 1, 1, 7, 1, [], evictions=gone))
+    scene.core.evaluation.answered(plan, PlanResult(VERSION, 1, 1, 7, 1, [], evictions=gone), [8.0, 2.0])
     open_ = scene.core.evaluation._open
     shares = [scene.core.variants.takes(pod) for pod in stuck[:-1]]
     assert [open_.candidate.evictions - before[0], open_.active.evictions - before[1]] == [

@@ -12,7 +12,7 @@ from lab.environments.placement_rewards import Placement
 from shared.policy.deepsets.features import node_load
 from shared.policy.power import WATTS
 from shared.policy.registry import HEURISTICS, LEARNED, goal_of
-from shared.policy.rewards.expression import RewardFailed
+from shared.policy.rewards.expression import Expression, RewardFailed
 from shared.policy.rollout.expression_goal import FEATURES, MOST_KINDS, ExpressionGoal
 from shared.policy.rollout.judging import RolloutSettings
 from shared.policy.rollout.outcome import GOALS, NEUTRAL, GoalUnknown, goal_named
@@ -106,6 +106,42 @@ def test_a_reward_is_worked_out_for_a_bounded_number_of_kinds_of_nodes(monkeypat
     assert len(asked) <= MOST_KINDS
     exact = node_load(cache.table, cache.table.live_rows())
     assert np.abs(found - exact).max() <= 2 * (exact.max() - exact.min()) / MOST_KINDS
+
+
+def expression_costs(text: str, cache: ClusterCache, pod=POD) -> list[float]:
+    rows = np.array([cache.table.row_of[f"n{at}"] for at in range(len(cache.table.row_of))])
+    return ExpressionGoal(text)(cache.table, pod.pod_class, rows, Room(cache.table, ())).tolist()
+
+
+def test_the_fewest_pods_of_a_node_are_those_of_the_emptiest_one_with_the_pod_there() -> None:
+    assert expression_costs("pods_least", cluster(1, 3, 5)) == [-2.0, -1.0, -1.0]
+    assert expression_costs("pods_least", cluster(1, 1, 5)) == [-1.0, -1.0, -1.0]
+    assert expression_costs("pods_least", cluster(0, 3, 5)) == [-1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("text", ["latency_ms", "latency_kept", "pods_most - load", "nodes_used", "load + latency_ms"])
+def test_many_unlike_nodes_are_worth_what_each_is_alone(text: str) -> None:
+    cache, many = ClusterCache(), 600
+    for at in range(many):
+        builder = make_node(f"n{at}").allocatable(cpu="64", memory="64Gi")
+        builder.json["metadata"]["annotations"] = {"conclave.io/latency-ms": str(at % 577)}
+        cache.upsert_node(builder.node())
+        for number in range(at % 7):
+            cache.observe(make_pod(f"p{at}-{number}").cpu(f"{1 + (37 * at) % 9000}m").on(f"n{at}").pod())
+    pod = make_pod().cpu("1").set(annotations={"latencySoftConstraint": "100", "latencyHardConstraint": "300"}).pod()
+    rows = np.array([cache.table.row_of[f"n{at}"] for at in range(many)])
+    load, pods = node_load(cache.table, rows), np.arange(many) % 7
+    worth, found = Expression(text, FEATURES), expression_costs(text, cache, pod)
+    for at in range(0, many, 7):
+        after = pods + (np.arange(many) == at)
+        latency = int(cache.table.latency_us[rows[at]])
+        placed = Placement(load, at, after, latency, pod.pod_class.latency_soft_us, pod.pod_class.latency_hard_us)
+        near = float(np.ptp(load)) / MOST_KINDS if "load" in text else 1e-9
+        assert -found[at] == pytest.approx(worth(features_of(placed, 0.0)), abs=near), at
+
+
+def test_an_expression_that_reads_no_node_has_one_worth() -> None:
+    assert expression_costs("nodes + 1", cluster(0, 1)) == [-3.0, -3.0]
 
 
 def test_a_reward_that_divides_by_zero_has_no_value() -> None:

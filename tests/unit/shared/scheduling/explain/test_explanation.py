@@ -120,3 +120,14 @@ def test_scores_come_with_what_they_are_at_most() -> None:
     assert candidate.total == sum(candidate.scores.values())
     assert all(score <= found.score_rules[name].most for name, score in candidate.scores.items())
     assert found.score_rules["TaintToleration"].weight == 3
+
+
+def test_shares_of_gpus_that_no_device_has_are_never_advised() -> None:
+    node, standing = make_node("n").allocatable(cpu="4", **{"conclave.io/gpu-milli": "2000"}), []
+    for device in ("0", "1"):
+        half = make_pod(f"half{device}").cpu("100m").gpu_milli(500).on("n")
+        standing.append(half.set(annotations={"conclave.io/gpu-devices": device}))
+    for asked in (make_pod().gpu_milli(4000).cpu("8"), make_pod().gpu_milli(4000).memory("64Gi")):
+        changes = [group.change for group in explained([node], asked, standing).groups]
+        assert [change for change in changes if "ask for at most" in change] == []
+        assert any("add a node with 4000 conclave.io/gpu-milli" in change for change in changes)
