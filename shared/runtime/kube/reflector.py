@@ -233,12 +233,15 @@ class Reflector(Generic[T]):
         # its first word, a bookmark at the latest, says that the server goes along: one that has just begun answers
         # 410 once more when its watch cache is there, and the pages would have been for nothing
         goes_along = asyncio.Event()
-        watch = self._api.watch_batches(self._served, resource_version=now, brief=BRIEF)
+        watch = self._watch_beside(now)
         log.info("watch_resumed", resource=self._resource.plural, resource_version=now, missed_since=self._reached)
         async with contextlib.aclosing(beside(watch, self._parts_after(goes_along))) as both:
             async for batch, part in both:
                 if part is not None:
-                    revision, told = part.resource_version, listing.page(part)
+                    revision = part.resource_version
+                    if revision.isdecimal() and not has_reached(revision, now):
+                        raise KubeExpired(f"list of {self._resource.plural}: {revision} is behind the server's {now}")
+                    told = listing.page(part)
                 else:
                     goes_along.set()
                     self.heard_at = self._clock()
@@ -249,6 +252,20 @@ class Reflector(Generic[T]):
         for gone in self._end(listing, revision):
             yield gone
         self._position = position if has_reached(position, revision) else revision
+
+    async def _watch_beside(self, now: str) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
+        """The watch beside a list. An error before the first page ends both, a later one the watch alone: a list that
+        takes longer than the server lasts would never be complete."""
+        lists = self.relists
+        watch = self._api.watch_batches(self._served, resource_version=now, brief=BRIEF)
+        try:
+            async with contextlib.aclosing(watch):
+                async for batch in watch:
+                    yield batch
+        except KubeError as error:
+            if self.relists == lists:
+                raise
+            log.info("watch_ended_beside_list", resource=self._resource.plural, error=error)
 
     async def _list(self) -> AsyncGenerator[Batch[T], None]:
         """What a list tells; then the position is known."""
