@@ -47,6 +47,8 @@ LIST_S = 300.0
 
 BACKOFF_S = 0.2
 MAX_BACKOFF_S = 30.0
+MAX_REFUSED_S = 1.0
+"""While nobody listens: a server that is being started again."""
 HEALTHY_AFTER_S = 30.0
 """A watch that held so long resets the backoff of lists."""
 
@@ -163,7 +165,7 @@ class Reflector(Generic[T]):
         """Events for ever, never an empty batch; errors are waited out. Call once; close it with ``aclose``."""
         failures = 0
         while True:
-            listed_at, lists, asked = self._clock(), self.relists, self._asked
+            listed_at, lists, asked, most_s = self._clock(), self.relists, self._asked, MAX_BACKOFF_S
             try:
                 async with contextlib.aclosing(self._round()) as told:
                     async for batch in told:
@@ -187,12 +189,12 @@ class Reflector(Generic[T]):
                     if self._asked == asked:
                         await self._rest(self._unserved_retry_s)
                     continue
+                most_s = MAX_REFUSED_S if error.nobody_listens else MAX_BACKOFF_S
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
             if failures and self._asked == asked:
-                await self._rest(
-                    backoff_s(failures, first_s=self._backoff_s, most_s=MAX_BACKOFF_S, drawn=self._rng.random())
-                )
+                drawn = self._rng.random()
+                await self._rest(backoff_s(failures, first_s=self._backoff_s, most_s=most_s, drawn=drawn))
 
     async def run(self, deliver: Callable[[Batch[T]], None]) -> None:
         """``batches`` for those who want a call back; eternal."""
