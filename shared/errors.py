@@ -97,6 +97,11 @@ class KubeError(ConclaveError):
 
     code = "kube_error"
 
+    @property
+    def nobody_listens(self) -> bool:
+        """Whether the connection was refused: a server that is being started again; to try soon costs it nothing."""
+        return isinstance(self.__cause__, ConnectionRefusedError)
+
 
 class KubeRejected(KubeError):
     """The API server answered with a Status failure: the request had no effect.

@@ -72,6 +72,9 @@ from shared.election.lease import LeaseSettings
 from shared.election.record import LeaderRecord, decode_record
 from shared.ports import KeyValue
 
+MOST_YIELD_S = 5.0
+"""Whoever stands by and lives has claimed a vacant key by then. Some that are listed died with our predecessor."""
+
 
 class Phase(enum.Enum):
     NEW = "new"
@@ -112,6 +115,8 @@ class ElectorState:
     may_clear_restarted: bool = True
     """A predecessor of ours may be cleared away only when we have just started: two processes that were wrongly given
     one identity would otherwise depose each other for ever."""
+    ended_term: int = 0
+    """Of the last leader whose process is said to have ended."""
     yields_until: float = -math.inf
     """The key that we have cleared away is left to those who stand by until then."""
 
@@ -236,6 +241,8 @@ class Elector:
                 return replace(state, phase=Phase.STOPPED, wake_at=math.inf), []
             case Phase.LEAVING:
                 return replace(state, wake_at=retry_at), []
+            case Phase.CLEARING if not event.unknown:
+                state = replace(state, ended_term=0)  # we may not: the lease decides
         return replace(state, phase=Phase.READING, wake_at=retry_at), []
 
     # --- the key ----------------------------------------------------------------------------------------------------
@@ -256,12 +263,11 @@ class Elector:
         if kv is None:
             state, more = self._campaign(replace(state, may_clear_restarted=False), now)
         elif self._is_own(kv, state):
-            term = kv.create_revision
             # a lease's time is what those who stand by would have waited without us
-            yields_until = now + self.settings.lease_ttl_s if self.yields else -math.inf
-            state, more = self._ask(
-                replace(state, yields_until=yields_until), Phase.CLEARING, lambda request: RemoveLeftover(request, term)
-            )
+            yields_until = now + min(self.settings.lease_ttl_s, MOST_YIELD_S) if self.yields else -math.inf
+            state, more = self._clear(replace(state, yields_until=yields_until), kv.create_revision)
+        elif kv.create_revision == state.ended_term:
+            state, more = self._clear(state, kv.create_revision)
         else:
             wake_at = now + self.settings.observe_every_s
             state = replace(state, phase=Phase.FOLLOWING, wake_at=wake_at, may_clear_restarted=False)
@@ -289,10 +295,12 @@ class Elector:
         return state, out
 
     def _leader_ended(self, state: ElectorState, event: LeaderEnded) -> Step:
-        """Its lease need not be waited for. Who is wrong about it has deposed a leader, whose writes are refused."""
+        """Its lease need not be waited for. Who is wrong about it has deposed a leader, whose writes are refused. It is
+        said once: where we do something else now, or etcd does not answer, the next read of the key acts on it."""
+        state = replace(state, ended_term=event.term)
         if state.phase is not Phase.FOLLOWING or state.leader is None or state.leader.term != event.term:
             return state, []
-        return self._ask(state, Phase.CLEARING, lambda request: RemoveLeftover(request, event.term))
+        return self._clear(state, event.term)
 
     def _note_leader(self, state: ElectorState, leader: Leader | None) -> Step:
         if leader == state.leader:
@@ -307,6 +315,9 @@ class Elector:
         request = state.request + 1
         state = replace(state, phase=phase, request=request, in_flight=True, wake_at=math.inf)
         return state, [make(request)]
+
+    def _clear(self, state: ElectorState, term: int) -> Step:
+        return self._ask(state, Phase.CLEARING, lambda request: RemoveLeftover(request, term))
 
     def _read(self, state: ElectorState) -> Step:
         return self._ask(state, Phase.READING, ReadLeader)

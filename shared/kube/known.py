@@ -112,7 +112,8 @@ class Listing(Generic[T]):
     bears the name of another one that is known is told after that one's deletion.
 
     ``since``: a watch that began at this revision goes on beside the list (``apply``), and neither is always ahead of
-    the other: what is told of an object never goes back, and one that the watch showed deleted does not come back."""
+    the other: what is told of an object never goes back, and one that the watch showed deleted does not come back. Nor
+    is a name given back to an earlier object that bore it, nor its end told once another one bears it."""
 
     def __init__(self, known: KnownObjects[T], *, since: int | None = None) -> None:
         self._known = known
@@ -131,9 +132,8 @@ class Listing(Generic[T]):
         for event in events:
             uid, (namespace, name, resource_version, _) = _entry_of_event(event)
             self._missing.discard(uid)
-            self._supersede(told, self._named.get((namespace, name), uid))
             if uid not in self._gone and not self._is_behind(uid, resource_version):
-                self._known.note(told, event)
+                self._note(told, event, uid, (namespace, name), listed.resource_version)
         return told
 
     def apply(self, events: Iterable[WatchEvent[T]]) -> list[WatchEvent[T]]:
@@ -146,21 +146,28 @@ class Listing(Generic[T]):
             if isinstance(event, Deleted) or (isinstance(event, Malformed) and event.deleted):
                 self._missing.discard(uid)
                 self._gone.add(uid)
-                told += self._known.apply((event,))
+                if uid in self._known:  # else its end was told with the one that bears its name now, or never its being
+                    told += self._known.apply((event,))
                 continue
-            if uid not in self._known:
-                self._supersede(told, self._named.get((namespace, name), uid))
-                self._named[namespace, name] = uid
-                self._missing.add(uid)
+            new = uid not in self._known
             if not self._is_behind(uid, resource_version):
-                self._known.note(told, event)
+                self._note(told, event, uid, (namespace, name), resource_version)
+            if new and uid in self._known:
+                self._missing.add(uid)
         return told
 
-    def _supersede(self, told: list[WatchEvent[T]], before: str) -> None:
-        """Another object bears its name now."""
-        if before in self._missing:
+    def _note(
+        self, told: list[WatchEvent[T]], event: WatchEvent[T], uid: str, name: tuple[str, str], revision: str
+    ) -> None:
+        """An object that bore its ``name`` at ``revision``: one that bears it since counts, one of before has ended."""
+        before = self._named.get(name, uid)
+        if before != uid and before in self._known:
+            if self._is_behind(before, revision):
+                return
             self._missing.discard(before)
             told.append(self._known.forget(before))
+        self._named[name] = uid
+        self._known.note(told, event)
 
     def _is_behind(self, uid: str, resource_version: str) -> bool:
         """Whether the other one, list or watch, has told something newer of it. What was known before both began says

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
+import socket
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -353,6 +355,40 @@ async def test_a_watch_that_is_forbidden_is_refused_to_the_caller():
     async with ScriptedApi().on("WATCH", PODS_PATH, script) as api, client_of(api) as client:
         with pytest.raises(KubeRejected, match="forbidden"):
             await collect(client, "4", 1)
+
+
+class Counted(random.Random):
+    """Says when it was asked so often."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(1)
+        self.left, self.asked = times, asyncio.Event()
+
+    def random(self) -> float:
+        self.left -= 1
+        if self.left == 0:
+            self.asked.set()
+        return super().random()
+
+
+async def test_a_server_that_is_started_again_is_watched_soon_however_often_it_refused():
+    """A pause that has grown to seconds meanwhile would keep new pods waiting after the server is back."""
+    rng = Counted(30)
+    policy = WatchPolicy(backoff_s=0.001, max_backoff_s=3600.0, max_refused_s=0.001, rng=rng)
+    script = stream(event("ADDED", pod("a", 5)))
+    api = ScriptedApi().on("WATCH", PODS_PATH, script).on("GET", REVISION_PATH, answer(200, page([], 4)))
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))  # and not listened on yet: refused
+        async with (
+            api,
+            client_of(api, access=StaticAccess(f"http://127.0.0.1:{place.getsockname()[1]}"), policy=policy) as client,
+        ):
+            watching = asyncio.ensure_future(collect(client, "4", 1))
+            async with asyncio.timeout(PATIENCE_S):
+                await rng.asked.wait()
+            await api.listen_at(place)
+            (found,) = await watching
+            assert isinstance(found, Upserted)
 
 
 async def test_a_server_that_ends_every_stream_at_once_does_not_make_us_spin():

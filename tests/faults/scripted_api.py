@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -54,6 +55,11 @@ class ScriptedApi:
         await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
         self.url = f"{'https' if self._tls else 'http'}://localhost:{self._runner.addresses[0][1]}"
         return self
+
+    async def listen_at(self, place: socket.socket) -> None:
+        """Answer there too, from now on."""
+        assert self._runner is not None
+        await web.SockSite(self._runner, place).start()
 
     async def __aexit__(self, *_: object) -> None:
         assert self._runner is not None

@@ -64,12 +64,15 @@ class WatchPolicy:
 
     backoff_s: float = 0.1
     max_backoff_s: float = 10.0
+    max_refused_s: float = 1.0
+    """The same while connections are refused: who is blind after the server is back lets new pods wait for it."""
     max_line_bytes: int = 16 << 20
     rng: random.Random = field(default_factory=random.Random)
 
-    def delay_s(self, failures: int) -> float:
-        """The pause after so many failures in a row."""
-        return backoff_s(failures, first_s=self.backoff_s, most_s=self.max_backoff_s, drawn=self.rng.random())
+    def delay_s(self, failures: int, *, refused: bool = False) -> float:
+        """The pause after so many failures in a row. ``refused``: nobody listens."""
+        most_s = min(self.max_backoff_s, self.max_refused_s) if refused else self.max_backoff_s
+        return backoff_s(failures, first_s=self.backoff_s, most_s=most_s, drawn=self.rng.random())
 
 
 async def watch_batches(
@@ -122,7 +125,7 @@ async def _streams(
     failures = stuck = 0
     interrupted = False
     while True:
-        delivered, opened = False, loop.time()
+        delivered, refused, opened = False, False, loop.time()
         try:
             if interrupted and went_back(await revision(), position):
                 raise KubeExpired(f"watch of {resource.plural}: the server's history went back behind {position}")
@@ -159,9 +162,10 @@ async def _streams(
         except (KubeUnknown, OSError) as error:
             interrupted = True
             failures += 1
+            refused = isinstance(error, KubeUnknown) and error.nobody_listens
             log.info("watch_interrupted", resource=resource.plural, resource_version=position, error=error)
         if failures:
-            await asyncio.sleep(policy.delay_s(failures))
+            await asyncio.sleep(policy.delay_s(failures, refused=refused))
 
 
 def went_back(revision: str, position: str) -> bool:

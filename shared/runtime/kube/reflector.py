@@ -47,6 +47,8 @@ LIST_S = 300.0
 
 BACKOFF_S = 0.2
 MAX_BACKOFF_S = 30.0
+MAX_REFUSED_S = 1.0
+"""While nobody listens: a server that is being started again."""
 HEALTHY_AFTER_S = 30.0
 """A watch that held so long resets the backoff of lists."""
 
@@ -163,7 +165,7 @@ class Reflector(Generic[T]):
         """Events for ever, never an empty batch; errors are waited out. Call once; close it with ``aclose``."""
         failures = 0
         while True:
-            listed_at, lists, asked = self._clock(), self.relists, self._asked
+            listed_at, lists, asked, most_s = self._clock(), self.relists, self._asked, MAX_BACKOFF_S
             try:
                 async with contextlib.aclosing(self._round()) as told:
                     async for batch in told:
@@ -187,12 +189,12 @@ class Reflector(Generic[T]):
                     if self._asked == asked:
                         await self._rest(self._unserved_retry_s)
                     continue
+                most_s = MAX_REFUSED_S if error.nobody_listens else MAX_BACKOFF_S
                 log.warning("reflector_failed", resource=self._resource.plural, failures=failures, error=error)
             failures = 0 if self._clock() - listed_at >= HEALTHY_AFTER_S else failures + 1
             if failures and self._asked == asked:
-                await self._rest(
-                    backoff_s(failures, first_s=self._backoff_s, most_s=MAX_BACKOFF_S, drawn=self._rng.random())
-                )
+                drawn = self._rng.random()
+                await self._rest(backoff_s(failures, first_s=self._backoff_s, most_s=most_s, drawn=drawn))
 
     async def run(self, deliver: Callable[[Batch[T]], None]) -> None:
         """``batches`` for those who want a call back; eternal."""
@@ -233,12 +235,15 @@ class Reflector(Generic[T]):
         # its first word, a bookmark at the latest, says that the server goes along: one that has just begun answers
         # 410 once more when its watch cache is there, and the pages would have been for nothing
         goes_along = asyncio.Event()
-        watch = self._api.watch_batches(self._served, resource_version=now, brief=BRIEF)
+        watch = self._watch_beside(now)
         log.info("watch_resumed", resource=self._resource.plural, resource_version=now, missed_since=self._reached)
         async with contextlib.aclosing(beside(watch, self._parts_after(goes_along))) as both:
             async for batch, part in both:
                 if part is not None:
-                    revision, told = part.resource_version, listing.page(part)
+                    revision = part.resource_version
+                    if revision.isdecimal() and not has_reached(revision, now):
+                        raise KubeExpired(f"list of {self._resource.plural}: {revision} is behind the server's {now}")
+                    told = listing.page(part)
                 else:
                     goes_along.set()
                     self.heard_at = self._clock()
@@ -249,6 +254,20 @@ class Reflector(Generic[T]):
         for gone in self._end(listing, revision):
             yield gone
         self._position = position if has_reached(position, revision) else revision
+
+    async def _watch_beside(self, now: str) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
+        """The watch beside a list. An error before the first page ends both, a later one the watch alone: a list that
+        takes longer than the server lasts would never be complete."""
+        lists = self.relists
+        watch = self._api.watch_batches(self._served, resource_version=now, brief=BRIEF)
+        try:
+            async with contextlib.aclosing(watch):
+                async for batch in watch:
+                    yield batch
+        except KubeError as error:
+            if self.relists == lists:
+                raise
+            log.info("watch_ended_beside_list", resource=self._resource.plural, error=error)
 
     async def _list(self) -> AsyncGenerator[Batch[T], None]:
         """What a list tells; then the position is known."""

@@ -1,14 +1,15 @@
 """Notices at once that the process which leads has ended, where its machine says so.
 
-    dial --answered--> held --ended by the other side--> dial again --refused--> it has ended
-     ^                                                    |
+    dial --answered--> held --ended by the other side--> dial again --refused, and once more half a second later--> it
+     ^                                                    |                                                  has ended
      +---- a pause <---- no answer, no way, no trust -----+----- answered: it lives (its listener let go of us)
 
 Why: a lease says the same, 2 to 3.5 s later. When a process ends, however it does, the kernel closes its connections;
-and since nobody listens there any more, it refuses the next one. Both together are believed. Silence, a time-out, a
+and since nobody listens there any more, it refuses the next ones. Both together are believed; one refusal may be of a
+network that is just being changed (a policy that rejects while its rules are written). Silence, a time-out, a
 machine or a way that is gone say nothing: there the lease decides, as it does of a process that hangs.
 
-Not its job: safety. A proxy that refuses in the place of a leader which lives gets it deposed, no more: the leader's
+Not its job: safety. A firewall that refuses in the place of a leader which lives gets it deposed, no more: the leader's
 writes are refused by their term from then on (ADR 0061).
 """
 
@@ -27,6 +28,8 @@ log = structlog.get_logger()
 
 FIRST_PAUSE_S = 0.05
 MOST_PAUSE_S = 10.0
+DOUBT_S = 0.5
+"""A refusal counts if that much later the next one is refused too."""
 LASTING_S = 5.0
 """A connection that was held so long says that dialing works: the next one is dialed without a pause."""
 
@@ -34,24 +37,26 @@ LASTING_S = 5.0
 async def await_end(client: PeerClient, url: str, *, service: str = "") -> None:
     """Return once the process that listens at ``url`` has ended; eternal where nobody says so."""
     clock = asyncio.get_running_loop().time
-    known, failures = False, 0
+    known, failures, refused = False, 0, False
     while True:
         try:
             connection = await client.hold(url, service=service)
         except ConnectionRefusedError:
-            if known:
+            if refused:
                 return
-            failures += 1  # it was never seen there: perhaps it cannot be
+            failures, refused = failures + 1, known  # one that was never seen there perhaps cannot be
         except (OSError, ValueError):
-            failures += 1
+            failures, refused = failures + 1, False
         else:
-            known, held_at = True, clock()
+            known, refused, held_at = True, False, clock()
             try:
                 await asyncio.shield(connection.ended)
             finally:
                 connection.abort()
             failures = 0 if clock() - held_at >= LASTING_S else failures + 1
-        if failures:
+        if refused:
+            await asyncio.sleep(DOUBT_S)
+        elif failures:
             await asyncio.sleep(backoff_s(failures, first_s=FIRST_PAUSE_S, most_s=MOST_PAUSE_S))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.election.elector import Elector, ElectorState, Phase
+from shared.election.elector import MOST_YIELD_S, Elector, ElectorState, Phase
 from shared.election.events import (
     Claim,
     Elected,
@@ -329,6 +329,51 @@ def test_a_leader_whose_process_has_ended_is_followed_without_waiting_for_its_le
     follower.handle(LeaderEnded(follower.state.leader.term))
     world.settle()
     assert follower.is_valid()
+
+
+def test_the_end_of_a_leader_is_acted_on_after_a_read_that_was_on_its_way():
+    world, leader, follower = led_world()
+    world.nodes.remove(leader)
+    while follower.state.phase is not Phase.READING:
+        world.advance(0.1)
+        world.settle(leader)
+    follower.handle(LeaderEnded(leader.state.term))
+    assert key_value(world) is not None
+    world.settle(follower)
+    assert follower.is_valid()
+
+
+@pytest.mark.parametrize("arrives_later", [False, True])
+def test_the_end_of_a_leader_is_acted_on_again_where_etcd_did_not_answer(arrives_later):
+    world, leader, follower = led_world()
+    world.nodes.remove(leader)
+    follower.handle(LeaderEnded(leader.state.term))
+    (removal,) = [message for message in world.wire if message.node is follower]
+    assert isinstance(removal.request, RemoveLeftover)
+    world.time_out(removal, arrives_later=arrives_later)
+    world.run(2 * world.settings.retry_s, follower)
+    assert follower.is_valid()
+
+
+def test_a_removal_that_etcd_refuses_is_not_tried_for_ever():
+    world, leader, follower = led_world()
+    follower.handle(LeaderEnded(leader.state.term))
+    (removal,) = world.wire
+    world.wire.clear()
+    follower.handle(Failed(removal.request.request, unknown=False))
+    world.run(2 * world.settings.retry_s)
+    assert follower.state.phase is Phase.FOLLOWING
+    assert leader.is_valid()
+
+
+def test_with_long_leases_too_a_leftover_that_nobody_takes_is_soon_the_restarted_leaders():
+    world, leader, follower = led_world(settings=LeaseSettings.for_ttl(600))
+    follower.paused = True
+    leader.yields = True
+    leader.boot()
+    world.settle(leader)
+    world.run(MOST_YIELD_S + 0.2, leader)
+    assert leader.is_valid()
 
 
 def test_the_end_of_an_earlier_leader_removes_nobodys_key():

@@ -14,6 +14,7 @@ from shared.errors import KubeExpired, KubeRejected, KubeUnknown
 from shared.kube.known import Listing
 from shared.kube.objects import ObjectMeta, Pod
 from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Resource, Upserted
+from shared.runtime.kube import reflector
 from shared.runtime.kube.reflector import BATCH, Reflector, Synced
 from tests.patience import PATIENCE_S
 
@@ -337,3 +338,15 @@ async def test_a_kind_that_is_not_served_counts_as_empty_and_is_picked_up_when_i
         await asyncio.sleep(0)
         port.served = {"v2"}
         assert await told == [Upserted(pod("a", 1))]
+
+
+async def test_a_server_that_is_started_again_is_listed_soon_however_often_it_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reflector, "MAX_BACKOFF_S", 3600.0)
+    monkeypatch.setattr(reflector, "MAX_REFUSED_S", 0.001)
+    refused = KubeUnknown("list pods: refused")
+    refused.__cause__ = ConnectionRefusedError()
+    port = ScriptedPort([*[refused] * 30, ObjectList((pod("a", 1),), "10")], [[]])
+    batches = await take(reflector_of(port), 1)
+    assert batches == [[Upserted(pod("a", 1))]]

@@ -210,19 +210,52 @@ async def test_who_asks_meanwhile_is_told_once_all_is_there() -> None:
         await until(lambda: consumer.told[3:] == ["c51", "-b", "synced 56"])
 
 
-@pytest.mark.parametrize("error", [KubeUnknown("away"), KubeExpired("old")], ids=["away", "expired"])
-@pytest.mark.parametrize("fails", ["watch", "list"])
-async def test_either_may_fail_and_nothing_that_was_told_of_is_lost(fails: str, error: Exception) -> None:
+ERRORS = pytest.mark.parametrize("error", [KubeUnknown("away"), KubeExpired("old")], ids=["away", "expired"])
+
+
+@ERRORS
+async def test_a_list_may_fail_and_nothing_that_was_told_of_is_lost(error: Exception) -> None:
     async with lost("50", "70") as (server, consumer):
         server.pages_to_come.put_nowait(ObjectList((pod("a", 45),), "52"))
         server.news.put_nowait(Upserted(pod("c", 51)))
         await until(lambda: {"a45", "c51"} <= set(consumer.told))
-        (server.news if fails == "watch" else server.pages_to_come).put_nowait(error)
+        server.pages_to_come.put_nowait(error)
         await until(lambda: len(server.positions) == 3)
         assert server.positions[-1] == "70"
         server.news.put_nowait(Upserted(pod("d", 71)))
         await until(lambda: "d71" in consumer.told)
         await until(lambda: server.lists == 3)
+
+
+@ERRORS
+@pytest.mark.parametrize(("told", "position"), [("c51", "52"), ("c60", "60")], ids=["behind the list", "ahead of it"])
+async def test_a_watch_that_fails_beside_a_list_lets_it_come_to_its_end(
+    told: str, position: str, error: Exception
+) -> None:
+    """A server that begins anew more often than a list takes: the watch goes on where the list was made."""
+    async with lost("50") as (server, consumer):
+        server.pages_to_come.put_nowait(ObjectList((pod("a", 45),), "52"))
+        server.news.put_nowait(Upserted(pod("c", int(told[1:]))))
+        await until(lambda: {"a45", told} <= set(consumer.told))
+        server.news.put_nowait(error)
+        await until(server.news.empty)
+        server.shows(ObjectList((pod("d", 46),), "52"))
+        await until(lambda: len(server.positions) == 3)
+        assert (server.positions[-1], server.lists) == (position, 2)
+        assert consumer.told[-2:] == (["d46", "-b"] if told == "c60" else ["-b", "-c"])
+
+
+async def test_a_page_from_before_the_watch_began_is_of_a_server_that_went_back_and_is_not_taken() -> None:
+    async with lost("50", "9") as (server, consumer):
+        await until(lambda: len(server.positions) == 2)
+        server.news.put_nowait(Upserted(pod("a", 51)))
+        await until(lambda: "a51" in consumer.told)
+        server.pages_to_come.put_nowait(ObjectList((pod("a", 3), pod("c", 4)), "9"))
+        await until(lambda: not server.says)
+        assert consumer.told[3:] == ["a51"]
+        server.shows(ObjectList((pod("a", 3),), "9"))
+        await until(lambda: len(server.positions) == 3)
+        assert (consumer.known, server.positions[-1]) == ({"a": "3"}, "9")
 
 
 @pytest.mark.parametrize("says", ["9", "", "another"], ids=["went back", "does not tell", "no number"])

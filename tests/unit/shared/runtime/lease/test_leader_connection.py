@@ -1,4 +1,4 @@
-"""How a standby learns that the leader's process has ended: by a connection that ends, and another that is refused."""
+"""How a standby learns that the leader's process has ended: by a connection that ends, and others that are refused."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ async def leads_at_first(metrics: Metrics | None = None) -> Listener:
     return await listen(build_app(metrics or Metrics("t")))
 
 
-async def test_a_connection_that_ends_and_one_that_is_refused_say_that_the_process_has_ended() -> None:
-    client: Any = Scripted(None, REFUSED)
+async def test_a_connection_that_ends_and_two_that_are_refused_say_that_the_process_has_ended() -> None:
+    client: Any = Scripted(None, REFUSED, REFUSED)
     async with asyncio.timeout(PATIENCE_S):
         await await_end(client, URL)
     assert not client.over.is_set()
@@ -63,8 +63,28 @@ async def test_a_connection_that_ends_and_one_that_is_refused_say_that_the_proce
 
 @pytest.mark.parametrize(
     "script",
-    [(REFUSED, REFUSED), (None, SILENT, NO_WAY), (None, None), (DISTRUSTED, REFUSED), (NO_URL, REFUSED)],
-    ids=["never connected", "no way to it", "it lives", "not trusted", "no url"],
+    [
+        (REFUSED, REFUSED),
+        (None, SILENT, NO_WAY),
+        (None, None),
+        (DISTRUSTED, REFUSED),
+        (NO_URL, REFUSED),
+        (None, REFUSED),
+        (None, REFUSED, None, REFUSED),
+        (None, REFUSED, SILENT, REFUSED),
+        (REFUSED, None, REFUSED),
+    ],
+    ids=[
+        "never connected",
+        "no way to it",
+        "it lives",
+        "not trusted",
+        "no url",
+        "refused once",
+        "refused twice, and it lives",
+        "refused twice, a silence between",
+        "refused before and after",
+    ],
 )
 async def test_nothing_else_says_so(script: tuple[Exception | None, ...]) -> None:
     client: Any = Scripted(*script)
@@ -76,7 +96,7 @@ async def test_nothing_else_says_so(script: tuple[Exception | None, ...]) -> Non
 
 
 async def test_a_refusal_is_believed_however_long_after_the_connection_it_comes() -> None:
-    client: Any = Scripted(None, SILENT, NO_WAY, REFUSED)
+    client: Any = Scripted(None, SILENT, NO_WAY, REFUSED, REFUSED)
     async with asyncio.timeout(PATIENCE_S):
         await await_end(client, URL)
 
