@@ -21,7 +21,6 @@ shows it there.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -36,6 +35,7 @@ from services.coordinator.preemption.promises import Promises
 from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
+from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.filtering import refusal_at
 from shared.scheduling.framework import Code
 from shared.scheduling.places import ClusterEvent, Place
@@ -73,11 +73,12 @@ class Nominations:
         self.tries = Tries(state)
         self._closing: dict[str, list[Making]] = {}
         """By node that is still being closed, those of which all is stored, each under one of its nodes."""
-        self.landing: dict[str, str] = {}
-        self.leaving: Counter[str] = Counter()
-        """By victim that is to leave, or leaves, the number of those that room is made for by that."""
+        self.landing: set[str] = set()
+        self.leaving: dict[str, dict[Making, None]] = {}
+        """By victim that is to leave, or leaves, what room is made by that, oldest first."""
         self.given_up = 0
-        """Counts those that ended while somebody was still to leave for them."""
+        """Counts what ended while somebody was still to leave for it, and victims that stay while nobody waits for
+        them: those cost something again where others look for victims."""
         self._asking: list[Eviction] = []
         self._promises = Promises(state)
 
@@ -171,9 +172,10 @@ class Nominations:
 
     def _promise(self, making: Making) -> None:
         """Its victims are to leave, and count against the budgets that cover them."""
-        self.leaving.update(making.victims.keys())
         for uid, (pod, _) in making.victims.items():
-            if self.leaving[uid] == 1:
+            makings = self.leaving.setdefault(uid, {})
+            makings[making] = None
+            if len(makings) == 1:
                 self._promises.make(pod)
 
     def stored(self, uid: str, node: str) -> None:
@@ -223,58 +225,101 @@ class Nominations:
     def _evict(self, known: Making, victims: Iterable[str]) -> None:
         """Ask those of the victims to leave that still stand where they were, and were not asked yet."""
         state, cluster = self._state, self._state.cluster
-        evictions = []
         for uid in victims:
-            pod, node = known.victims[uid]
+            _, node = known.victims[uid]
             account, seen = cluster.cache.accounts.get(uid), cluster.index.get(uid)
             if account is None or seen is None or account.node_name != node or seen.terminating:
                 continue
-            preemptor = self._leaves_for(known, node)
             if account.assumed_at is not None:
-                self.landing[uid] = preemptor.uid
+                self.landing.add(uid)
                 continue
             past = state.evicted.of(uid)
             if past is not None and past.outcome in (ASKED, EVICTED):
                 continue  # it is on its way out already, for somebody before
-            evictions.append(
-                Eviction(uid, pod.namespace, pod.name, preemptor.uid, node, uid in known.forced, known.reason)
+            self._asking.append(self._request(known, uid))
+
+    def _request(self, known: Making, uid: str) -> Eviction:
+        """That the victim leave for one of those that it makes room for, whom people are told of from now on."""
+        state, (pod, node) = self._state, known.victims[uid]
+        by = self._leaves_for(known, node)
+        state.evicted.asked(
+            PastEviction(
+                state.now, uid, pod.namespace, pod.name, pod.priority, node, by.uid, by.key, by.priority,
             )
-            state.evicted.asked(
-                PastEviction(
-                    state.now, uid, pod.namespace, pod.name, pod.priority, node, preemptor.uid, preemptor.key,
-                    preemptor.priority,
-                )
-            )  # fmt: skip
-        self._asking += evictions
+        )  # fmt: skip
+        return Eviction(uid, pod.namespace, pod.name, by.uid, node, uid in known.forced, known.reason)
 
     def ask(self) -> None:
         """Ask victims to leave, in few plans at a time: the more that wait, the more are in each. Not those for whose
         leaving nobody waits any more."""
         while self._asking and self._ledger.may_evict():
             some, self._asking = self._asking[:EVICTIONS_PER_PLAN], self._asking[EVICTIONS_PER_PLAN:]
-            for eviction in some:
-                if not self._helps(eviction):
-                    self._state.evicted.became(eviction.uid, REFUSED)
-            if wanted := [eviction for eviction in some if self._helps(eviction)]:
+            if wanted := [request for eviction in some if (request := self._addressed(eviction)) is not None]:
                 self._ledger.evict(wanted)
 
-    def _helps(self, eviction: Eviction) -> bool:
+    def _addressed(self, eviction: Eviction) -> Eviction | None:
+        """The request, for somebody who waits for the victim by now; None where nobody does."""
         if eviction.reason != EvictionReason.PREEMPTION:
-            return True
-        known = self.made.get(eviction.preemptor)
-        return known is not None and eviction.uid in known.victims
+            return eviction
+        waiting = [known for known in self.leaving.get(eviction.uid, ()) if known.evicting]
+        if self.made.get(eviction.preemptor) in waiting:
+            return eviction
+        for known in waiting:
+            if self._needs(known, eviction.uid):
+                return self._request(known, eviction.uid)
+            self._spare(known, eviction.uid)
+        self._became(eviction.uid, REFUSED)  # asked for anew by those whose nominations are not stored yet
+        return None
 
-    @staticmethod
-    def _leaves_for(known: Making, node: str) -> Pod:
+    def _needs(self, known: Making, uid: str) -> bool:
+        """Whether the pod fits only where the victim leaves too, and not by what all its others leave: who was to leave
+        for those nominated there before it is among them, and they may be gone. Groups are not looked at so closely."""
+        state, cluster = self._state, self._state.cluster
+        pod, victim = next(iter(known.pods.values())), known.victims[uid][0]
+        row = cluster.table.row_of.get(pod.nominated_node)
+        if known.group or victim.group or row is None:
+            return True
+        dry_run = DryRun(cluster, state.feasibility, state.constraints.prefiltered(pod), row)
+        for other, _ in known.victims.values():
+            if other.uid != uid and dry_run.holds(other):
+                dry_run.remove(other)
+        return not dry_run.takes_beside_nominated()
+
+    def _spare(self, known: Making, uid: str) -> None:
+        """The victim need not leave for it."""
+        del known.victims[uid]
+        known.left.pop(uid, None)
+        self._waits_no_more(known, uid)
+        if not self._stands(known):
+            self._state.queue.rouse(next(iter(known.pods)), self._state.now)
+
+    def _waits_no_more(self, known: Making, victim: str) -> None:
+        del self.leaving[victim][known]
+        if not self.leaving[victim]:
+            del self.leaving[victim]
+            self._promises.settle(victim)
+
+    def _became(self, uid: str, outcome: str) -> None:
+        self._state.evicted.became(uid, outcome)
+        self.given_up += outcome in (REFUSED, UNKNOWN) and uid not in self.leaving
+
+    def _waiting_for(self, eviction: Eviction) -> list[Making]:
+        """What room is made, or kept, by this victim: not only for whom it was told to leave."""
+        known = self.made.get(eviction.preemptor)
+        kept = known is not None and known.patient and eviction.uid in known.victims
+        return [*self.leaving.get(eviction.uid, ()), *((known,) if known is not None and kept else ())]
+
+    def _leaves_for(self, known: Making, node: str) -> Pod:
         """The nominated pod for which a victim on the node is told to leave: one that comes there, else the first."""
-        pods = known.pods.values()
-        return next((pod for pod in pods if pod.nominated_node == node), next(iter(pods)))
+        pods = [pod for uid, pod in known.pods.items() if self.made.get(uid) is known]
+        return next((pod for pod in pods if pod.nominated_node == node), pods[0])
 
     def landed(self, pod: Pod) -> None:
         """The watch shows a pod bound that was only assumed: if it is a victim where it is now, it is to leave."""
-        known = self.made.get(self.landing.pop(pod.uid, ""))
-        if known is not None and pod.uid in known.victims:
-            self._evict(known, (pod.uid,))
+        self.landing.discard(pod.uid)
+        for known in list(self.leaving.get(pod.uid, ())):
+            if known.evicting:
+                self._evict(known, (pod.uid,))
 
     def insist(self, uid: str) -> None:
         """Ask those victims again of which nobody knows whether they were asked; to be evicted twice is once."""
@@ -285,19 +330,20 @@ class Nominations:
 
     def evicted(self, eviction: Eviction, result: EvictionResult) -> None:
         """What became of one victim, by the binder; that it is gone only the watch says."""
-        state, known = self._state, self.made.get(eviction.preemptor)
-        current = known if known is not None and eviction.uid in known.victims else None
-        if result.waits and self._helps(eviction):
+        state = self._state
+        if result.waits and self._addressed(eviction) is not None:
             self._asking.append(eviction)  # it is in the binder's line: asked for once more, its end is heard of
             return
-        state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
+        self._became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
         self._promises.settle(eviction.uid)
+        waiting = self._waiting_for(eviction)
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
-                if current is not None and not current.counted:
-                    current.counted = True
-                    self.tries.begun(current.group or eviction.preemptor)
+                for known in waiting:
+                    if not known.counted:
+                        known.counted = True
+                        self.tries.begun(known.group or next(iter(known.pods)))
                 note = NOTES.get(eviction.reason, NOTES[EvictionReason.PREEMPTION]).format(eviction)
                 state.out.append(
                     EmitEvent(
@@ -307,28 +353,31 @@ class Nominations:
             case EvictionOutcome.GONE:
                 pass  # the watch tells when it left
             case EvictionOutcome.UNKNOWN:
-                if current is not None:
-                    current.unknown[eviction.uid] += 1
-                    if current.unknown[eviction.uid] >= MOST_UNKNOWN:
-                        self._not_gone(eviction, result)
-                    else:
-                        current.unsure.add(eviction.uid)
-                        state.queue.rouse(eviction.preemptor, state.now)
+                for known in waiting:
+                    if known.evicting or known.patient:
+                        known.unknown[eviction.uid] += 1
+                        known.unsure.add(eviction.uid)
+                        state.queue.rouse(self._leaves_for(known, eviction.node).uid, state.now)
+                hopeless = [known for known in waiting if known.unknown[eviction.uid] >= MOST_UNKNOWN]
+                if hopeless:
+                    self._not_gone(eviction, result, hopeless)
             case _:
-                self._not_gone(eviction, result)
+                self._not_gone(eviction, result, waiting)
 
-    def _not_gone(self, eviction: Eviction, result: EvictionResult) -> None:
-        """The victim stays: somebody else may have to go."""
+    def _not_gone(self, eviction: Eviction, result: EvictionResult, waiting: Iterable[Making]) -> None:
+        """The victim stays: somebody else may have to go. Those who have not asked for it yet may do so."""
         facts = {"pod_uid": eviction.uid, "preemptor": eviction.preemptor, "reason": result.reason}
         self._state.log("eviction_failed", level="warning", **facts)
-        known = self.made.get(eviction.preemptor)
-        if known is not None and eviction.uid in known.victims:
-            self.end(known)
+        for known in waiting:
+            if known.evicting or known.patient:
+                self.end(known)
 
     def not_asked(self, eviction: Eviction) -> None:
         """The plan that carried the request was refused: nobody was asked to leave by it."""
-        self._state.evicted.became(eviction.uid, REFUSED)
-        self.failed(eviction.preemptor)
+        self._became(eviction.uid, REFUSED)
+        for known in self._waiting_for(eviction):
+            if known.evicting or known.patient:
+                self.end(known)
 
     # --- waited for -----------------------------------------------------------------------------------------------
 
@@ -414,10 +463,7 @@ class Nominations:
             return
         self.given_up += self._stands(known)
         for victim in known.victims:
-            self.leaving[victim] -= 1
-            if not self.leaving[victim]:
-                del self.leaving[victim]
-                self._promises.settle(victim)
+            self._waits_no_more(known, victim)
 
     def clear(self, pod: Pod) -> None:
         """A pod that waits is nominated nowhere any more, whoever nominated it."""
@@ -469,7 +515,7 @@ class Nominations:
 
     def forget(self, uid: str) -> None:
         """The pod is placed or gone."""
-        self.landing.pop(uid, None)
+        self.landing.discard(uid)
         self.tries.forget(uid)
         known = self.drop(uid)
         if known is None:

@@ -240,3 +240,91 @@ def test_the_victims_of_a_burst_are_asked_by_few_plans_at_a_time_and_none_for_wh
     assert over not in {eviction.preemptor for eviction in evictions}
     assert len(scene.bindings) == len(scene.evicted) == len(evictions) == count - 1
     assert len([plan for plan in scene.plans if plan.evictions]) < count // 2
+
+
+def line_of_victims(count: int, nodes: int = 5) -> tuple[Scene, list[str]]:
+    """So many preemptors, with as many plans of their victims out as may be; and whose victims are in none yet."""
+    scene = full_scene(nodes)
+    scene.hold_plans = True
+    for pod in preemptors(count):
+        scene.add_pod(pod)
+    scene.run(batch=3, until_s=1)
+    asked = {eviction.preemptor for plan in scene.held_plans for eviction in plan.evictions}
+    unasked = [pod.uid for pod in preemptors(count) if pod.uid not in asked]
+    assert asked and unasked
+    return scene, unasked
+
+
+def let_go(scene: Scene) -> None:
+    """The binder answers what it was asked, and all that comes."""
+    scene.hold_plans, held = False, list(scene.held_plans)
+    scene.held_plans.clear()
+    scene.inbox.extend(map(scene.bind, held))
+    scene.run(batch=3, until_s=60)
+
+
+def victims_of(scene: Scene, preemptor: str) -> list[str]:
+    return [past.uid for past in scene.core.state.evicted.by(preemptor)]
+
+
+@pytest.mark.parametrize("binder", ["evicts", "refuses", "does not know", "has it in its line"])
+@pytest.mark.parametrize("asked", [False, True], ids=["unasked", "asked"])
+def test_a_victim_leaves_for_whoever_waits_for_it_when_the_first_is_gone(asked: bool, binder: str) -> None:
+    scene, unasked = line_of_victims(20)
+    first = next(pod.uid for pod in preemptors(20) if (pod.uid in unasked) is not asked)
+    (victim,) = victims_of(scene, first)
+    scene.delete_pod(first)
+    late = make_pod("late").cpu("1").priority(100).pod()
+    scene.add_pod(late)
+    scene.run(batch=3)
+    assert victim in scene.core.nominations.made[late.uid].victims
+    scene.budget_forbids = {victim} if binder == "refuses" else set()
+    scene.unknown_evictions = 20 if binder == "does not know" else 0
+    scene.waiting_evictions = 20 if binder == "has it in its line" else 0
+    let_go(scene)
+    assert late.uid in {uid for uid, _ in scene.bindings}
+    assert len(scene.bindings) == len(scene.evicted) == 20
+    assert (victim in scene.evicted) is (binder != "refuses")
+    if binder == "evicts" and not asked:
+        assert victims_of(scene, late.uid) == [victim]
+
+
+def test_a_victim_not_asked_yet_leaves_for_who_displaced_the_first() -> None:
+    scene, unasked = line_of_victims(20)
+    top = make_pod("top").cpu("1").priority(1000).pod()
+    scene.add_pod(top)
+    scene.run(batch=3)
+    displaced = [uid for uid in unasked if uid not in scene.core.nominations.made]
+    assert top.uid in scene.core.nominations.made
+    let_go(scene)
+    assert len(scene.bindings) == len(scene.evicted) == 21, displaced
+
+
+def test_a_victim_that_nobody_waits_for_any_more_costs_again_what_it_is_worth() -> None:
+    """Nor is it asked: what was found on its node while it counted as leaving is not believed any longer."""
+    scene, count = Scene(agents=1), 20
+    for node in range(count):
+        scene.add_node(make_node(f"n{node}").allocatable(cpu="1").node())
+        scene.add_pod(make_pod(f"low-{node}").cpu("1").priority(5).on(f"n{node}").pod())
+    scene.begin()
+    scene.run(batch=100)
+    scene.hold_plans = True
+    for pod in preemptors(count):
+        scene.add_pod(pod)
+    scene.run(batch=3, until_s=1)
+    asked = {eviction.preemptor for plan in scene.held_plans for eviction in plan.evictions}
+    over = [pod.uid for pod in preemptors(count) if pod.uid not in asked][:2]
+    spared = {victim for uid in over for victim in victims_of(scene, uid)}
+    for uid in over:
+        scene.delete_pod(uid)
+    scene.add_pod(make_pod("late").cpu("1").priority(100).pod())
+    scene.run(batch=3)
+    let_go(scene)
+    assert len(scene.bindings) == len(scene.evicted) == count - 1
+    scene.add_node(make_node("cheap").allocatable(cpu="1").node())
+    scene.add_pod(make_pod("cheap").cpu("1").priority(0).on("cheap").pod())
+    scene.run()
+    scene.add_pod(make_pod("later").cpu("1").priority(100).pod())
+    scene.run(batch=3, until_s=20)
+    assert ("uid-later", "cheap") in scene.bindings
+    assert len(spared - {*scene.evicted}) == 1
