@@ -32,6 +32,7 @@ from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFU
 from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.making import Making
 from services.coordinator.preemption.promises import Promises
+from services.coordinator.preemption.requests import Requests
 from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
@@ -47,11 +48,11 @@ OUTCOMES: dict[int, str] = {
 }  # fmt: skip
 """As people are told; all others: refused."""
 
-EVICTIONS_PER_PLAN = 256
-"""A plan is answered once all that it asks for has its end: one that names thousands would tell late of the first."""
-
 MOST_UNKNOWN = 4
 """Times in a row that nobody knows whether a victim was asked: then others are looked for."""
+
+OF_QUEUES = (EvictionReason.RECLAIM, EvictionReason.OVER_LIMIT)
+"""Reasons for which a queue wants a victim to leave (``queues/leaving.py``), nominated or not."""
 
 NOTES: dict[int, str] = {
     EvictionReason.PREEMPTION: "Preempted by pod {0.preemptor} on node {0.node}",
@@ -66,7 +67,6 @@ class Nominations:
 
     def __init__(self, state: State, ledger: Ledger, reporter: StatusReporter) -> None:
         self._state = state
-        self._ledger = ledger
         self._reporter = reporter
         self.made: dict[str, Making] = {}
         self.holds = Holds(state)
@@ -79,7 +79,7 @@ class Nominations:
         self.given_up = 0
         """Counts what ended while somebody was still to leave for it, and victims that stay while nobody waits for
         them: those cost something again where others look for victims."""
-        self._asking: list[Eviction] = []
+        self._requests = Requests(state, ledger)
         self._promises = Promises(state)
 
     # --- made ---------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Nominations:
             past = state.evicted.of(uid)
             if past is not None and past.outcome in (ASKED, EVICTED):
                 continue  # it is on its way out already, for somebody before
-            self._asking.append(self._request(known, uid))
+            self._requests.add(self._request(known, uid))
 
     def _request(self, known: Making, uid: str) -> Eviction:
         """That the victim leave for one of those that it makes room for, whom people are told of from now on."""
@@ -250,17 +250,15 @@ class Nominations:
         return Eviction(uid, pod.namespace, pod.name, by.uid, node, uid in known.forced, known.reason)
 
     def ask(self) -> None:
-        """Ask victims to leave, in few plans at a time: the more that wait, the more are in each. Not those for whose
-        leaving nobody waits any more."""
-        while self._asking and self._ledger.may_evict():
-            some, self._asking = self._asking[:EVICTIONS_PER_PLAN], self._asking[EVICTIONS_PER_PLAN:]
-            if wanted := [request for eviction in some if (request := self._addressed(eviction)) is not None]:
-                self._ledger.evict(wanted)
+        """Ask victims to leave, in few plans at a time."""
+        self._requests.send(self._addressed)
 
     def _addressed(self, eviction: Eviction) -> Eviction | None:
-        """The request, for somebody who waits for the victim by now; None where nobody does."""
-        if eviction.reason != EvictionReason.PREEMPTION:
-            return eviction
+        """The request, for somebody who waits for the victim by now; None where nobody does, or it leaves anyway."""
+        if self._left(eviction.uid):
+            self._became(eviction.uid, GONE)
+            self._promises.settle(eviction.uid)
+            return None
         waiting = [known for known in self.leaving.get(eviction.uid, ()) if known.evicting]
         if self.made.get(eviction.preemptor) in waiting:
             return eviction
@@ -268,8 +266,15 @@ class Nominations:
             if self._needs(known, eviction.uid):
                 return self._request(known, eviction.uid)
             self._spare(known, eviction.uid)
+        charge = self._state.queues.charges.get(eviction.uid)
+        if eviction.reason in OF_QUEUES and charge is not None and charge.leaving:
+            return eviction
         self._became(eviction.uid, REFUSED)  # asked for anew by those whose nominations are not stored yet
         return None
+
+    def _left(self, uid: str) -> bool:
+        pod = self._state.cluster.index.get(uid)
+        return pod is None or pod.terminating
 
     def _needs(self, known: Making, uid: str) -> bool:
         """Whether the pod fits only where the victim leaves too, and not by what all its others leave: who was to leave
@@ -331,8 +336,11 @@ class Nominations:
     def evicted(self, eviction: Eviction, result: EvictionResult) -> None:
         """What became of one victim, by the binder; that it is gone only the watch says."""
         state = self._state
-        if result.waits and self._addressed(eviction) is not None:
-            self._asking.append(eviction)  # it is in the binder's line: asked for once more, its end is heard of
+        if not result.waits:
+            self._requests.ended(eviction)
+        elif self._left(eviction.uid):
+            result = EvictionResult(eviction.uid, EvictionOutcome.EVICTED)  # it had its end since the binder said so
+        elif (request := self._addressed(eviction)) is not None and self._requests.again(request):
             return
         self._became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
         self._promises.settle(eviction.uid)
@@ -358,7 +366,8 @@ class Nominations:
                         known.unknown[eviction.uid] += 1
                         known.unsure.add(eviction.uid)
                         state.queue.rouse(self._leaves_for(known, eviction.node).uid, state.now)
-                hopeless = [known for known in waiting if known.unknown[eviction.uid] >= MOST_UNKNOWN]
+                most = 1 if result.waits else MOST_UNKNOWN
+                hopeless = [known for known in waiting if known.unknown[eviction.uid] >= most]
                 if hopeless:
                     self._not_gone(eviction, result, hopeless)
             case _:
