@@ -21,13 +21,14 @@ shows it there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
+from services.coordinator.preemption.departures import Departures
 from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.making import Making
@@ -37,8 +38,6 @@ from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
-from shared.scheduling.cycle.filtering import refusal_at
-from shared.scheduling.framework import Code
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
@@ -69,6 +68,7 @@ class Nominations:
         self._state = state
         self._reporter = reporter
         self.made: dict[str, Making] = {}
+        self.departures = Departures(state, self.made)
         self.holds = Holds(state)
         self.tries = Tries(state)
         self._closing: dict[str, list[Making]] = {}
@@ -133,11 +133,6 @@ class Nominations:
         making = Making({}, there, frozenset(), group, patient=True, held=held)
         self._nominate(making, nodes)
         return making
-
-    def standing(self, making: Making) -> list[str]:
-        """Uids of the victims that still are where they were."""
-        index = self._state.cluster.index
-        return [uid for uid, (_, node) in making.victims.items() if uid in index.uids_on(node)]
 
     def _nominate(self, making: Making, nodes: Mapping[str, str]) -> None:
         state = self._state
@@ -212,7 +207,7 @@ class Nominations:
         state = self._state
         entries = [state.queue.entries.get(one) for one in known.pods]
         waiting = all(e is not None and e.place in (Place.UNSCHEDULABLE, Place.BACKOFF) for e in entries)
-        if not waiting or (not known.group and self._finds_room(next(iter(known.pods.values())))):
+        if not waiting or (not known.group and state.constraints.finds_room(next(iter(known.pods.values())))):
             for one in known.pods:  # they go somewhere else, perhaps; parked again, they are considered again
                 self.drop(one)
                 state.queue.rouse(one, state.now, ClusterEvent.POD_DELETED)
@@ -295,7 +290,7 @@ class Nominations:
         del known.victims[uid]
         known.left.pop(uid, None)
         self._waits_no_more(known, uid)
-        if not self._stands(known):
+        if not self.departures.stands(known):
             self._state.queue.rouse(next(iter(known.pods)), self._state.now)
 
     def _waits_no_more(self, known: Making, victim: str) -> None:
@@ -388,73 +383,6 @@ class Nominations:
             if known.evicting or known.patient:
                 self.end(known)
 
-    # --- waited for -----------------------------------------------------------------------------------------------
-
-    def waits(self, pod: Pod) -> bool:
-        """Whether somebody is already leaving for the pod, or the others of its group that are nominated with it: on
-        its nominated node, or asked to in this term.
-
-        Any pod of lower priority counts that is terminating there: the API server's eviction replaces the reason
-        by which kube-scheduler knows its own victims.
-        """
-        known, entry = self.made.get(pod.uid), self._state.queue.entries.get(pod.uid)
-        if entry is not None and entry.group is not None:
-            if known is None:  # nominated by a leader before
-                return self.waits_together([e.pod for e in entry.group.members.values() if e.pod.nominated_node])
-            return self._may_go(pod) and (self._stands(known) or self._leaves(pod, pod.nominated_node))
-        node = known.pods[pod.uid].nominated_node if known is not None else pod.nominated_node
-        if not node or self._hopeless(pod, node):
-            return False
-        return (known is not None and self._stands(known)) or self._leaves(pod, node)
-
-    def all_left(self, uid: str) -> bool:
-        """Whether everybody has left who was to leave for the pod and those that are nominated with it."""
-        known = self.made.get(uid)
-        return known is not None and known.evicting and not self._stands(known)
-
-    def waits_together(self, pods: Sequence[Pod]) -> bool:
-        """The same of the nominated members of a pod group that go together: whether somebody leaves for any of them,
-        while every one still may go where it is to go."""
-        if not all(self._may_go(pod) for pod in pods):
-            return False
-        known = next((self.made[pod.uid] for pod in pods if pod.uid in self.made), None)
-        return (known is not None and self._stands(known)) or any(self._leaves(pod, pod.nominated_node) for pod in pods)
-
-    def _may_go(self, pod: Pod) -> bool:
-        """Whether the nominated node is there and not closed to the pod."""
-        row = self._state.cluster.table.row_of.get(pod.nominated_node)
-        return row is not None and bool(self._state.feasibility.static_verdict(pod.pod_class).mask[row])
-
-    def _leaves(self, pod: Pod, node: str) -> bool:
-        """Whether somebody of lower priority is being deleted on the node."""
-        return any(
-            other.terminating and other.priority < pod.priority for other in self._state.cluster.index.pods_on(node)
-        )
-
-    def _stands(self, known: Making) -> bool:
-        """Whether room may come yet: some victim is where it was. Those that are gone are not looked at again."""
-        if known.patient and known.group:
-            return True
-        index = self._state.cluster.index
-        while known.left:
-            uid = next(iter(known.left))
-            if uid in index.uids_on(known.victims[uid][1]):
-                return True
-            del known.left[uid]
-        return False
-
-    def _hopeless(self, pod: Pod, node: str) -> bool:
-        """Whether the node would not take the pod even when it were empty: cordoned since, tainted, gone."""
-        row = self._state.cluster.table.row_of.get(node)
-        if row is None:
-            return True
-        found = refusal_at(self._state.feasibility, self._state.constraints.prefiltered(pod), row)
-        return found is not None and found.code is Code.UNRESOLVABLE
-
-    def _finds_room(self, pod: Pod) -> bool:
-        """Whether some node takes the pod by now: nobody has to leave for it."""
-        return self._state.constraints.finds_room(pod)
-
     # --- over -----------------------------------------------------------------------------------------------------
 
     def drop(self, uid: str) -> Making | None:
@@ -470,7 +398,7 @@ class Nominations:
         """Nobody waits any more for what its victims leave, but for those that are others' too."""
         if known.patient:
             return
-        self.given_up += self._stands(known)
+        self.given_up += self.departures.stands(known)
         for victim in known.victims:
             self._waits_no_more(known, victim)
 
