@@ -343,10 +343,10 @@ class Nominations:
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
-                for known in waiting:
-                    if not known.counted:
-                        known.counted = True
-                        self.tries.begun(known.group or next(iter(known.pods)))
+                told_for = self.made.get(eviction.preemptor)
+                if told_for is not None and told_for in waiting and not told_for.counted:
+                    told_for.counted = True
+                    self.tries.begun(told_for.group or eviction.preemptor)
                 note = NOTES.get(eviction.reason, NOTES[EvictionReason.PREEMPTION]).format(eviction)
                 state.out.append(
                     EmitEvent(

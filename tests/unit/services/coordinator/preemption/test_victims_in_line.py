@@ -3,7 +3,10 @@ in vain, and the end of each is heard."""
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
+from msgspec.structs import replace
 
 from services.coordinator.binding.plans import EVICTING_PLANS
 from services.coordinator.core.events import Tick
@@ -11,11 +14,13 @@ from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.preemption import requests
 from services.coordinator.preemption.requests import STUCK_S
+from services.coordinator.preemption.tries import PAUSE_S
 from shared.scheduling.shards import Shards
-from shared.wire.messages import Eviction, EvictionReason, Plan
+from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult, Plan
 from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.preemption.test_group_preemption import tell_group
 from tests.unit.services.coordinator.preemption.test_mass_preemption import full_scene, preemptors
-from tests.unit.services.coordinator.scene import Scene
+from tests.unit.services.coordinator.scene import Scene, check_overcommit
 
 
 def line_of_victims(count: int, nodes: int = 5) -> tuple[Scene, list[str]]:
@@ -227,3 +232,51 @@ def test_a_binder_that_only_says_that_victims_wait_is_not_waited_for_for_ever() 
     assert scene.now >= began + STUCK_S
     let_go(scene)
     assert len(scene.bindings) == 1
+
+
+def answer_some(scene: Scene, rng: Random) -> None:
+    """A slow binder: of some plans, oldest first, it has asked some victims; most others stand in its line."""
+    evict = scene.evict
+    answered = rng.randrange(4)
+    some, scene.held_plans = scene.held_plans[:answered], scene.held_plans[answered:]
+
+    def slowly(eviction: Eviction) -> EvictionResult:
+        pod = scene.pods.get(eviction.uid)
+        assert pod is None or not pod.terminating, f"{eviction.uid} is evicted again"
+        if pod is not None and rng.random() < 0.6:
+            return EvictionResult(eviction.uid, EvictionOutcome.UNKNOWN, "no answer", waits=rng.random() < 0.9)
+        return evict(eviction)
+
+    scene.evict = slowly  # type: ignore[method-assign]
+    scene.inbox.extend(map(scene.bind, some))
+    scene.evict = evict  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_preemptor_that_stays_has_its_room_whoever_comes_and_goes(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lone ones of two priorities and gangs, at a slow binder: one victim for each, evicted once, and counted."""
+    rng = Random(seed)
+    monkeypatch.setattr(requests, "EVICTIONS_PER_PLAN", rng.choice([2, 5, 256]))
+    scene, live = full_scene(10), set[str]()
+    scene.hold_plans = True
+    for number in range(120):
+        if len(live) < 60 and rng.random() < 0.7:
+            gang = rng.random() < 0.2
+            key = tell_group(scene, 2, f"gang-{number}") if gang else ""
+            for member in range(2 if gang else 1):
+                built = make_pod(f"{number}-{member}").cpu("1").priority(100 if gang else rng.choice([100, 100, 500]))
+                scene.add_pod(replace(built.pod(), group=key))
+                live.add(f"uid-{number}-{member}")
+        waiting = sorted(uid for uid in live if not scene.pods[uid].node_name and not scene.pods[uid].group)
+        if waiting and rng.random() < 0.2:
+            live.remove(gone := rng.choice(waiting))
+            scene.delete_pod(gone)
+        scene.run(batch=rng.choice([1, 3, 10]), until_s=rng.choice([0, 1, 2]))
+        answer_some(scene, rng)
+    let_go(scene)
+    scene.run(batch=3, until_s=3 * PAUSE_S)  # some may have lost their room to pods of higher priority time and again
+    assert {uid for uid, _ in scene.bindings} >= live
+    assert len(set(scene.evicted)) == len(scene.evicted) == scene.core.state.stats.victims
+    assert not check_overcommit(scene)
