@@ -78,8 +78,8 @@ class GangRouser:
         for uids in queues.values():
             room = left
             for uid in uids[:ROUSED_AT_ONCE]:
-                need = group.needs[uid]
-                if need <= room and state.queue.rouse(uid, state.now, event):
+                need = group.needs.get(uid)  # None: it was roused with another member, by this loop
+                if need is not None and need <= room and state.queue.rouse(uid, state.now, event):
                     room -= need
                     roused.append(uid)
             spare = max(spare, room)
