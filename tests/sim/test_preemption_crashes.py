@@ -42,7 +42,7 @@ class Dying(Scene):
         """What arrives after the new leader has listed."""
         self.gone_at: dict[str, float] = {}
 
-    def _evict(self, eviction: Eviction) -> EvictionResult:
+    def evict(self, eviction: Eviction) -> EvictionResult:
         pod = self.pods.get(eviction.uid)
         if pod is not None and pod.terminating:
             return EvictionResult(eviction.uid, EvictionOutcome.EVICTED)
@@ -50,7 +50,7 @@ class Dying(Scene):
             return EvictionResult(eviction.uid, EvictionOutcome.GONE)
         self.change_pod(eviction.uid, preempted=True)
         self.gone_at[eviction.uid] = self.now + STAYS_S
-        return super()._evict(eviction)
+        return super().evict(eviction)
 
     def _carry_out(self, instruction: Instruction) -> None:
         if self.dying and isinstance(instruction, PatchCondition):
@@ -75,11 +75,11 @@ class Dying(Scene):
         for eviction in plan.evictions:
             fate = self.chance.choice(fates)
             if fate == "arrived":
-                self._evict(eviction)
+                self.evict(eviction)
             elif fate == "late":
                 if self.chance.random() < 0.5:  # else the mark comes late too
                     self.change_pod(eviction.uid, preempted=True)
-                self.late.append(lambda one=eviction: self._evict(one))  # type: ignore[misc]
+                self.late.append(lambda one=eviction: self.evict(one))  # type: ignore[misc]
             elif fate == "marked" and eviction.uid in self.pods:
                 self.change_pod(eviction.uid, preempted=True)
 

@@ -31,7 +31,8 @@ REMEMBERED = 256
 """Answered plans that are told again; more than a coordinator ever has open."""
 
 ENDS_KEPT = 8192
-"""Units given back while no plan waited for them; more than are on their way for longer than an answer takes."""
+"""Units given back, or victims that left, while no plan waited for them; more than are on their way for longer than an
+answer takes."""
 
 REASON_CHARS = 1024
 
@@ -162,13 +163,15 @@ class Plans:
         while len(self.ends) > ENDS_KEPT:
             self.ends.popitem(last=False)
 
-    def evicted(self, key: PlanKey, result: EvictionResult) -> None:
-        """What became of a victim; a plan that was answered meanwhile does not hear of it (the watch tells)."""
+    def evicted(self, key: PlanKey, result: EvictionResult) -> bool:
+        """What became of a victim; False: the plan was answered meanwhile, and does not hear of it."""
         opened = self._open.get(key)
         if opened is not None and result.uid in opened.evicting:
             opened.evicting[result.uid] = result
             if opened.done:
                 self._close(opened)
+            return True
+        return False
 
     def refuse_stale(self, term: int) -> None:
         """A higher coordinator's term has been seen: open plans of lower ones are refused."""

@@ -2,8 +2,8 @@
 
 Why: a preemption for a group, or a queue that takes back what it lent, may name a thousand victims; sent at once they
 would hold up every Binding and every read. Those that are not sent yet when their plan is answered are sent all the
-same (the answer says UNKNOWN, and a plan that asks for them again waits for the same end), unless the plan's
-coordinator leads no more.
+same (the answer says UNKNOWN, and a plan that asks for them again waits for the same end, or hears of it if that came
+in between), unless the plan's coordinator leads no more.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 
 from services.binder.core.instructions import Evict
-from services.binder.core.plans import PlanKey, Plans
+from services.binder.core.plans import ENDS_KEPT, PlanKey, Plans
 from services.binder.core.state import State
-from shared.wire.messages import Eviction, EvictionResult
+from shared.wire.messages import Eviction, EvictionOutcome, EvictionResult
 
 
 class Evictions:
@@ -27,11 +27,16 @@ class Evictions:
         self.waiting: OrderedDict[PlanKey, deque[Eviction]] = OrderedDict()
         """Those that are not sent yet."""
         self._asked_by: dict[tuple[int, str], list[PlanKey]] = {}
+        self._unheard: OrderedDict[tuple[int, str], EvictionResult] = OrderedDict()
+        """Of those that began to leave while no open plan asked for them."""
 
     def add(self, plan: PlanKey, evictions: Iterable[Eviction]) -> None:
         """A plan's victims."""
         fresh: deque[Eviction] = deque()
         for eviction in evictions:
+            if (end := self._unheard.pop((plan[0], eviction.uid), None)) is not None:
+                self._plans.evicted(plan, end)
+                continue
             asked_by = self._asked_by.setdefault((plan[0], eviction.uid), [])
             if not asked_by:
                 fresh.append(eviction)
@@ -40,10 +45,13 @@ class Evictions:
             self.waiting[plan] = fresh
 
     def answered(self, plan: PlanKey, result: EvictionResult) -> None:
-        """One has its end: every plan that waits for it hears of it."""
+        """One has its end: every plan that waits for it hears of it, or else the next that asks for it."""
         self.in_flight -= 1
-        for asked in self._asked_by.pop((plan[0], result.uid), ()):
-            self._plans.evicted(asked, result)
+        heard = [self._plans.evicted(asked, result) for asked in self._asked_by.pop((plan[0], result.uid), ())]
+        if result.outcome == EvictionOutcome.EVICTED and not any(heard):
+            self._unheard[plan[0], result.uid] = result
+            while len(self._unheard) > ENDS_KEPT:
+                self._unheard.popitem(last=False)
 
     def drop_older(self, term: int) -> None:
         """What an older coordinator wanted, and was not asked for yet, is not asked for any more."""

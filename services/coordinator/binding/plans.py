@@ -52,8 +52,8 @@ FEW_UNITS = 12
 """With fewer units at the binder another plan may go there: batches are for when there is a queue."""
 
 EVICTING_PLANS = 4
-"""Plans of evictions that are open for a shard that is led: the binder sends few victims at a time anyway, and a plan
-holds a connection until its last one has its end."""
+"""Plans of evictions for one reason that are open for a shard: the binder sends few victims at a time anyway, and a
+plan holds a connection until its last one has its end."""
 
 
 @dataclass(slots=True)
@@ -247,10 +247,11 @@ class Ledger:
             for at in range(0, len(part), MAX_UNITS):
                 self._evict(part[at : at + MAX_UNITS], shard)
 
-    def may_evict(self) -> bool:
-        """Whether more victims may be asked for now; where not, some have their end soon."""
-        out = sum(bool(plan.plan.evictions) and bool(self._url(plan.shard)) for plan in self.plans.values())
-        return out < EVICTING_PLANS * len(self.state.shards.names)
+    def may_evict(self, shard: str, reason: int) -> bool:
+        """Whether more victims on nodes of the shard may be asked for, for that reason; where not, some have their end
+        soon."""
+        out = (plan.plan.evictions for plan in self.plans.values() if plan.shard == shard)
+        return sum(1 for evictions in out if evictions and evictions[0].reason == reason) < EVICTING_PLANS
 
     def _unprotected(self, uid: str) -> bool:
         cluster = self.state.cluster

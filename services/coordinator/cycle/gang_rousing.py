@@ -60,7 +60,7 @@ class GangRouser:
         """Rouse the pod groups, as they came, for which there may be room on all nodes together; not those that were
         tried since room was last gained. Uids of the members that stand for those, and the work that it was."""
         pod = group.pod
-        if pod.nominated_node and self._nominations.waits(pod) and not self._room_elsewhere(pod):
+        if pod.nominated_node and self._nominations.departures.waits(pod) and not self._room_elsewhere(pod):
             return [], WAITS  # it is looked at again when more room comes free, and when the last victim has left
         state, pod = self._state, unnominated(group.pod)  # room on all nodes counts, not on one that is kept alone
         if event is not OwnEvent.ROUSED:
@@ -78,8 +78,8 @@ class GangRouser:
         for uids in queues.values():
             room = left
             for uid in uids[:ROUSED_AT_ONCE]:
-                need = group.needs[uid]
-                if need <= room and state.queue.rouse(uid, state.now, event):
+                need = group.needs.get(uid)  # None: it was roused with another member, by this loop
+                if need is not None and need <= room and state.queue.rouse(uid, state.now, event):
                     room -= need
                     roused.append(uid)
             spare = max(spare, room)

@@ -134,7 +134,7 @@ class GroupPreemptor:
         nominated = [pod for pod in pods if pod.nominated_node]
         kept = next((known for pod in nominated if (known := nominations.made.get(pod.uid)) and known.patient), None)
         if kept is not None:
-            if nominations.waits_together(nominated):
+            if nominations.departures.waits_together(nominated):
                 self._tell(key, pods, message, KEPT)
             else:
                 nominations.end(kept)  # a node was closed: the group is roused, and considered again
@@ -147,7 +147,7 @@ class GroupPreemptor:
         if group.never_preempts or all(pod.never_preempts for pod in pods):
             self._tell(key, pods, message, NEVER)
             return
-        if nominated and nominations.waits_together(nominated):
+        if nominated and nominations.departures.waits_together(nominated):
             nominations.insist(nominated[0].uid)
             self._tell(key, pods, message, TERMINATING)
             return
@@ -213,7 +213,7 @@ class GroupPreemptor:
                 continue
             making, entry = nominations.made.get(uid), state.queue.entries.get(uid)
             if making is not None:
-                left.update(() if making.patient else nominations.standing(making))
+                left.update(() if making.patient else nominations.departures.standing(making))
                 nominations.end(making)
             elif entry is not None:  # nominated by a leader before
                 nominations.clear(entry.pod)
@@ -226,7 +226,7 @@ class GroupPreemptor:
         kept, now = self._kept, self._state.now
         if kept is None or key != self._favoured:
             return False
-        standing = len(self._nominations.standing(kept.making))
+        standing = len(self._nominations.departures.standing(kept.making))
         ended, kept.standing = standing < kept.standing, standing
         kept.helped |= ended
         if not ended or now >= kept.until:

@@ -21,23 +21,23 @@ shows it there.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
+from services.coordinator.preemption.departures import Departures
 from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.making import Making
 from services.coordinator.preemption.promises import Promises
+from services.coordinator.preemption.requests import Requests
 from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
-from shared.scheduling.cycle.filtering import refusal_at
-from shared.scheduling.framework import Code
+from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult
@@ -47,11 +47,11 @@ OUTCOMES: dict[int, str] = {
 }  # fmt: skip
 """As people are told; all others: refused."""
 
-EVICTIONS_PER_PLAN = 256
-"""A plan is answered once all that it asks for has its end: one that names thousands would tell late of the first."""
-
 MOST_UNKNOWN = 4
 """Times in a row that nobody knows whether a victim was asked: then others are looked for."""
+
+OF_QUEUES = (EvictionReason.RECLAIM, EvictionReason.OVER_LIMIT)
+"""Reasons for which a queue wants a victim to leave (``queues/leaving.py``), nominated or not."""
 
 NOTES: dict[int, str] = {
     EvictionReason.PREEMPTION: "Preempted by pod {0.preemptor} on node {0.node}",
@@ -66,19 +66,20 @@ class Nominations:
 
     def __init__(self, state: State, ledger: Ledger, reporter: StatusReporter) -> None:
         self._state = state
-        self._ledger = ledger
         self._reporter = reporter
         self.made: dict[str, Making] = {}
+        self.departures = Departures(state, self.made)
         self.holds = Holds(state)
         self.tries = Tries(state)
         self._closing: dict[str, list[Making]] = {}
         """By node that is still being closed, those of which all is stored, each under one of its nodes."""
-        self.landing: dict[str, str] = {}
-        self.leaving: Counter[str] = Counter()
-        """By victim that is to leave, or leaves, the number of those that room is made for by that."""
+        self.landing: set[str] = set()
+        self.leaving: dict[str, dict[Making, None]] = {}
+        """By victim that is to leave, or leaves, what room is made by that, oldest first."""
         self.given_up = 0
-        """Counts those that ended while somebody was still to leave for them."""
-        self._asking: list[Eviction] = []
+        """Counts what ended while somebody was still to leave for it, and victims that stay while nobody waits for
+        them: those cost something again where others look for victims."""
+        self._requests = Requests(state, ledger)
         self._promises = Promises(state)
 
     # --- made ---------------------------------------------------------------------------------------------------
@@ -133,11 +134,6 @@ class Nominations:
         self._nominate(making, nodes)
         return making
 
-    def standing(self, making: Making) -> list[str]:
-        """Uids of the victims that still are where they were."""
-        index = self._state.cluster.index
-        return [uid for uid, (_, node) in making.victims.items() if uid in index.uids_on(node)]
-
     def _nominate(self, making: Making, nodes: Mapping[str, str]) -> None:
         state = self._state
         for uid, node in nodes.items():
@@ -171,9 +167,10 @@ class Nominations:
 
     def _promise(self, making: Making) -> None:
         """Its victims are to leave, and count against the budgets that cover them."""
-        self.leaving.update(making.victims.keys())
         for uid, (pod, _) in making.victims.items():
-            if self.leaving[uid] == 1:
+            makings = self.leaving.setdefault(uid, {})
+            makings[making] = None
+            if len(makings) == 1:
                 self._promises.make(pod)
 
     def stored(self, uid: str, node: str) -> None:
@@ -210,7 +207,7 @@ class Nominations:
         state = self._state
         entries = [state.queue.entries.get(one) for one in known.pods]
         waiting = all(e is not None and e.place in (Place.UNSCHEDULABLE, Place.BACKOFF) for e in entries)
-        if not waiting or (not known.group and self._finds_room(next(iter(known.pods.values())))):
+        if not waiting or (not known.group and state.constraints.finds_room(next(iter(known.pods.values())))):
             for one in known.pods:  # they go somewhere else, perhaps; parked again, they are considered again
                 self.drop(one)
                 state.queue.rouse(one, state.now, ClusterEvent.POD_DELETED)
@@ -223,58 +220,106 @@ class Nominations:
     def _evict(self, known: Making, victims: Iterable[str]) -> None:
         """Ask those of the victims to leave that still stand where they were, and were not asked yet."""
         state, cluster = self._state, self._state.cluster
-        evictions = []
         for uid in victims:
-            pod, node = known.victims[uid]
+            _, node = known.victims[uid]
             account, seen = cluster.cache.accounts.get(uid), cluster.index.get(uid)
             if account is None or seen is None or account.node_name != node or seen.terminating:
                 continue
-            preemptor = self._leaves_for(known, node)
             if account.assumed_at is not None:
-                self.landing[uid] = preemptor.uid
+                self.landing.add(uid)
                 continue
             past = state.evicted.of(uid)
             if past is not None and past.outcome in (ASKED, EVICTED):
                 continue  # it is on its way out already, for somebody before
-            evictions.append(
-                Eviction(uid, pod.namespace, pod.name, preemptor.uid, node, uid in known.forced, known.reason)
+            self._requests.add(self._request(known, uid))
+
+    def _request(self, known: Making, uid: str) -> Eviction:
+        """That the victim leave for one of those that it makes room for, whom people are told of from now on."""
+        state, (pod, node) = self._state, known.victims[uid]
+        by = self._leaves_for(known, node)
+        state.evicted.asked(
+            PastEviction(
+                state.now, uid, pod.namespace, pod.name, pod.priority, node, by.uid, by.key, by.priority,
             )
-            state.evicted.asked(
-                PastEviction(
-                    state.now, uid, pod.namespace, pod.name, pod.priority, node, preemptor.uid, preemptor.key,
-                    preemptor.priority,
-                )
-            )  # fmt: skip
-        self._asking += evictions
+        )  # fmt: skip
+        return Eviction(uid, pod.namespace, pod.name, by.uid, node, uid in known.forced, known.reason)
 
     def ask(self) -> None:
-        """Ask victims to leave, in few plans at a time: the more that wait, the more are in each. Not those for whose
-        leaving nobody waits any more."""
-        while self._asking and self._ledger.may_evict():
-            some, self._asking = self._asking[:EVICTIONS_PER_PLAN], self._asking[EVICTIONS_PER_PLAN:]
-            for eviction in some:
-                if not self._helps(eviction):
-                    self._state.evicted.became(eviction.uid, REFUSED)
-            if wanted := [eviction for eviction in some if self._helps(eviction)]:
-                self._ledger.evict(wanted)
+        """Ask victims to leave, in few plans at a time."""
+        self._requests.send(self._addressed)
 
-    def _helps(self, eviction: Eviction) -> bool:
-        if eviction.reason != EvictionReason.PREEMPTION:
+    def _addressed(self, eviction: Eviction) -> Eviction | None:
+        """The request, for somebody who waits for the victim by now; None where nobody does, or it leaves anyway."""
+        if self._left(eviction.uid):
+            self._became(eviction.uid, GONE)
+            self._promises.settle(eviction.uid)
+            return None
+        waiting = [known for known in self.leaving.get(eviction.uid, ()) if known.evicting]
+        if self.made.get(eviction.preemptor) in waiting:
+            return eviction
+        for known in waiting:
+            if self._needs(known, eviction.uid):
+                return self._request(known, eviction.uid)
+            self._spare(known, eviction.uid)
+        charge = self._state.queues.charges.get(eviction.uid)
+        if eviction.reason in OF_QUEUES and charge is not None and charge.leaving:
+            return eviction
+        self._became(eviction.uid, REFUSED)  # asked for anew by those whose nominations are not stored yet
+        return None
+
+    def _left(self, uid: str) -> bool:
+        pod = self._state.cluster.index.get(uid)
+        return pod is None or pod.terminating
+
+    def _needs(self, known: Making, uid: str) -> bool:
+        """Whether the pod fits only where the victim leaves too, and not by what all its others leave: who was to leave
+        for those nominated there before it is among them, and they may be gone. Groups are not looked at so closely."""
+        state, cluster = self._state, self._state.cluster
+        pod, victim = next(iter(known.pods.values())), known.victims[uid][0]
+        row = cluster.table.row_of.get(pod.nominated_node)
+        if known.group or victim.group or row is None:
             return True
-        known = self.made.get(eviction.preemptor)
-        return known is not None and eviction.uid in known.victims
+        dry_run = DryRun(cluster, state.feasibility, state.constraints.prefiltered(pod), row)
+        for other, _ in known.victims.values():
+            if other.uid != uid and dry_run.holds(other):
+                dry_run.remove(other)
+        return not dry_run.takes_beside_nominated()
 
-    @staticmethod
-    def _leaves_for(known: Making, node: str) -> Pod:
+    def _spare(self, known: Making, uid: str) -> None:
+        """The victim need not leave for it."""
+        del known.victims[uid]
+        known.left.pop(uid, None)
+        self._waits_no_more(known, uid)
+        if not self.departures.stands(known):
+            self._state.queue.rouse(next(iter(known.pods)), self._state.now)
+
+    def _waits_no_more(self, known: Making, victim: str) -> None:
+        del self.leaving[victim][known]
+        if not self.leaving[victim]:
+            del self.leaving[victim]
+            self._promises.settle(victim)
+
+    def _became(self, uid: str, outcome: str) -> None:
+        self._state.evicted.became(uid, outcome)
+        self.given_up += outcome in (REFUSED, UNKNOWN) and uid not in self.leaving
+
+    def _waiting_for(self, eviction: Eviction) -> list[Making]:
+        """What room is made, or kept, by this victim: not only for whom it was told to leave."""
+        known = self.made.get(eviction.preemptor)
+        kept = known is not None and known.patient and eviction.uid in known.victims
+        return [*self.leaving.get(eviction.uid, ()), *((known,) if known is not None and kept else ())]
+
+    def _leaves_for(self, known: Making, node: str) -> Pod:
         """The nominated pod for which a victim on the node is told to leave: one that comes there, else the first."""
-        pods = known.pods.values()
-        return next((pod for pod in pods if pod.nominated_node == node), next(iter(pods)))
+        pods = [pod for uid, pod in known.pods.items() if self.made.get(uid) is known]
+        return next((pod for pod in pods if pod.nominated_node == node), pods[0])
 
     def landed(self, pod: Pod) -> None:
         """The watch shows a pod bound that was only assumed: if it is a victim where it is now, it is to leave."""
-        known = self.made.get(self.landing.pop(pod.uid, ""))
-        if known is not None and pod.uid in known.victims:
-            self._evict(known, (pod.uid,))
+        self.landing.discard(pod.uid)
+        for known in list(self.leaving.get(pod.uid, ())):
+            if known.evicting:
+                self._evict(known, (pod.uid,))
 
     def insist(self, uid: str) -> None:
         """Ask those victims again of which nobody knows whether they were asked; to be evicted twice is once."""
@@ -285,19 +330,23 @@ class Nominations:
 
     def evicted(self, eviction: Eviction, result: EvictionResult) -> None:
         """What became of one victim, by the binder; that it is gone only the watch says."""
-        state, known = self._state, self.made.get(eviction.preemptor)
-        current = known if known is not None and eviction.uid in known.victims else None
-        if result.waits and self._helps(eviction):
-            self._asking.append(eviction)  # it is in the binder's line: asked for once more, its end is heard of
+        state = self._state
+        if not result.waits:
+            self._requests.ended(eviction)
+        elif self._left(eviction.uid):
+            result = EvictionResult(eviction.uid, EvictionOutcome.EVICTED)  # it had its end since the binder said so
+        elif (request := self._addressed(eviction)) is not None and self._requests.again(request):
             return
-        state.evicted.became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
+        self._became(eviction.uid, OUTCOMES.get(result.outcome, REFUSED))
         self._promises.settle(eviction.uid)
+        waiting = self._waiting_for(eviction)
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
-                if current is not None and not current.counted:
-                    current.counted = True
-                    self.tries.begun(current.group or eviction.preemptor)
+                told_for = self.made.get(eviction.preemptor)
+                if told_for is not None and told_for in waiting and not told_for.counted:
+                    told_for.counted = True
+                    self.tries.begun(told_for.group or eviction.preemptor)
                 note = NOTES.get(eviction.reason, NOTES[EvictionReason.PREEMPTION]).format(eviction)
                 state.out.append(
                     EmitEvent(
@@ -307,95 +356,32 @@ class Nominations:
             case EvictionOutcome.GONE:
                 pass  # the watch tells when it left
             case EvictionOutcome.UNKNOWN:
-                if current is not None:
-                    current.unknown[eviction.uid] += 1
-                    if current.unknown[eviction.uid] >= MOST_UNKNOWN:
-                        self._not_gone(eviction, result)
-                    else:
-                        current.unsure.add(eviction.uid)
-                        state.queue.rouse(eviction.preemptor, state.now)
+                for known in waiting:
+                    if known.evicting or known.patient:
+                        known.unknown[eviction.uid] += 1
+                        known.unsure.add(eviction.uid)
+                        state.queue.rouse(self._leaves_for(known, eviction.node).uid, state.now)
+                most = 1 if result.waits else MOST_UNKNOWN
+                hopeless = [known for known in waiting if known.unknown[eviction.uid] >= most]
+                if hopeless:
+                    self._not_gone(eviction, result, hopeless)
             case _:
-                self._not_gone(eviction, result)
+                self._not_gone(eviction, result, waiting)
 
-    def _not_gone(self, eviction: Eviction, result: EvictionResult) -> None:
-        """The victim stays: somebody else may have to go."""
+    def _not_gone(self, eviction: Eviction, result: EvictionResult, waiting: Iterable[Making]) -> None:
+        """The victim stays: somebody else may have to go. Those who have not asked for it yet may do so."""
         facts = {"pod_uid": eviction.uid, "preemptor": eviction.preemptor, "reason": result.reason}
         self._state.log("eviction_failed", level="warning", **facts)
-        known = self.made.get(eviction.preemptor)
-        if known is not None and eviction.uid in known.victims:
-            self.end(known)
+        for known in waiting:
+            if known.evicting or known.patient:
+                self.end(known)
 
     def not_asked(self, eviction: Eviction) -> None:
         """The plan that carried the request was refused: nobody was asked to leave by it."""
-        self._state.evicted.became(eviction.uid, REFUSED)
-        self.failed(eviction.preemptor)
-
-    # --- waited for -----------------------------------------------------------------------------------------------
-
-    def waits(self, pod: Pod) -> bool:
-        """Whether somebody is already leaving for the pod, or the others of its group that are nominated with it: on
-        its nominated node, or asked to in this term.
-
-        Any pod of lower priority counts that is terminating there: the API server's eviction replaces the reason
-        by which kube-scheduler knows its own victims.
-        """
-        known, entry = self.made.get(pod.uid), self._state.queue.entries.get(pod.uid)
-        if entry is not None and entry.group is not None:
-            if known is None:  # nominated by a leader before
-                return self.waits_together([e.pod for e in entry.group.members.values() if e.pod.nominated_node])
-            return self._may_go(pod) and (self._stands(known) or self._leaves(pod, pod.nominated_node))
-        node = known.pods[pod.uid].nominated_node if known is not None else pod.nominated_node
-        if not node or self._hopeless(pod, node):
-            return False
-        return (known is not None and self._stands(known)) or self._leaves(pod, node)
-
-    def all_left(self, uid: str) -> bool:
-        """Whether everybody has left who was to leave for the pod and those that are nominated with it."""
-        known = self.made.get(uid)
-        return known is not None and known.evicting and not self._stands(known)
-
-    def waits_together(self, pods: Sequence[Pod]) -> bool:
-        """The same of the nominated members of a pod group that go together: whether somebody leaves for any of them,
-        while every one still may go where it is to go."""
-        if not all(self._may_go(pod) for pod in pods):
-            return False
-        known = next((self.made[pod.uid] for pod in pods if pod.uid in self.made), None)
-        return (known is not None and self._stands(known)) or any(self._leaves(pod, pod.nominated_node) for pod in pods)
-
-    def _may_go(self, pod: Pod) -> bool:
-        """Whether the nominated node is there and not closed to the pod."""
-        row = self._state.cluster.table.row_of.get(pod.nominated_node)
-        return row is not None and bool(self._state.feasibility.static_verdict(pod.pod_class).mask[row])
-
-    def _leaves(self, pod: Pod, node: str) -> bool:
-        """Whether somebody of lower priority is being deleted on the node."""
-        return any(
-            other.terminating and other.priority < pod.priority for other in self._state.cluster.index.pods_on(node)
-        )
-
-    def _stands(self, known: Making) -> bool:
-        """Whether room may come yet: some victim is where it was. Those that are gone are not looked at again."""
-        if known.patient and known.group:
-            return True
-        index = self._state.cluster.index
-        while known.left:
-            uid = next(iter(known.left))
-            if uid in index.uids_on(known.victims[uid][1]):
-                return True
-            del known.left[uid]
-        return False
-
-    def _hopeless(self, pod: Pod, node: str) -> bool:
-        """Whether the node would not take the pod even when it were empty: cordoned since, tainted, gone."""
-        row = self._state.cluster.table.row_of.get(node)
-        if row is None:
-            return True
-        found = refusal_at(self._state.feasibility, self._state.constraints.prefiltered(pod), row)
-        return found is not None and found.code is Code.UNRESOLVABLE
-
-    def _finds_room(self, pod: Pod) -> bool:
-        """Whether some node takes the pod by now: nobody has to leave for it."""
-        return self._state.constraints.finds_room(pod)
+        self._became(eviction.uid, REFUSED)
+        for known in self._waiting_for(eviction):
+            if known.evicting or known.patient:
+                self.end(known)
 
     # --- over -----------------------------------------------------------------------------------------------------
 
@@ -412,12 +398,9 @@ class Nominations:
         """Nobody waits any more for what its victims leave, but for those that are others' too."""
         if known.patient:
             return
-        self.given_up += self._stands(known)
+        self.given_up += self.departures.stands(known)
         for victim in known.victims:
-            self.leaving[victim] -= 1
-            if not self.leaving[victim]:
-                del self.leaving[victim]
-                self._promises.settle(victim)
+            self._waits_no_more(known, victim)
 
     def clear(self, pod: Pod) -> None:
         """A pod that waits is nominated nowhere any more, whoever nominated it."""
@@ -469,7 +452,7 @@ class Nominations:
 
     def forget(self, uid: str) -> None:
         """The pod is placed or gone."""
-        self.landing.pop(uid, None)
+        self.landing.discard(uid)
         self.tries.forget(uid)
         known = self.drop(uid)
         if known is None:

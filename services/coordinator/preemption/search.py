@@ -113,7 +113,7 @@ class Preemptor:
         if pod.never_preempts:
             self._tell(pod, message, NEVER)
             return
-        if self.nominations.waits(pod):
+        if self.nominations.departures.waits(pod):
             self.nominations.insist(pod.uid)
             self._tell(pod, message, TERMINATING)
             return
@@ -218,7 +218,9 @@ class Preemptor:
         """Whether a pod that is nominated, and parked, is to be tried once more, and nominated elsewhere or nowhere if
         that is in vain: nobody leaves for it any more, and until then others would yield to it. A gang goes as soon as
         all have left whom it was to cost, whoever leaves the same nodes for others."""
-        return not self.nominations.waits(pod) or (bool(pod.group) and self.nominations.all_left(pod.uid))
+        return not self.nominations.departures.waits(pod) or (
+            bool(pod.group) and self.nominations.departures.all_left(pod.uid)
+        )
 
     def _try(self, pod: Pod, search: _Search, row: int) -> int:
         """Ask one node; returns the work it was."""

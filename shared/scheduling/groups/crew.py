@@ -40,9 +40,10 @@ class Template:
 class Crew:
     """``template_of`` by the member's uid; ``ruled``: templates that have rules; ``held``: what pods hold that are
     nominated to nodes and that some member must yield to; None: nobody is nominated. ``own``: to whom none yields of
-    those: members, and, where all members are nominated, who comes after them."""
+    those: members, and, where they go ``in_turn``, who comes after them. In turn all members go to the nodes that they
+    are nominated to, and nowhere else: elsewhere each yields to those who come after the others."""
 
-    def __init__(self, cluster: ClusterState, members: Sequence[Pod]) -> None:
+    def __init__(self, cluster: ClusterState, members: Sequence[Pod], *, in_turn: bool = False) -> None:
         self.cluster = cluster
         self.members = members
         self.template_of: dict[str, Template] = {}
@@ -60,13 +61,15 @@ class Crew:
         self.ruled = tuple(template for template in self.templates if template.rules)
         self.held: Held | None = None
         self.own: list[Pod] = []
+        self.in_turn = False
         if cluster.nominated and members:
             least = min(pod.priority for pod in members)
             self.held = cluster.held_for(least)
             nominated = ((pod, cluster.nominated_to.get(pod.uid, "")) for pod in members)
             self.own = [cluster.nominated[node][pod.uid] for pod, node in nominated if node]
-            if len(self.own) == len(members):  # nobody of the group might take what is kept for those after it
-                self.own += cluster.behind(self.own)
+            behind = cluster.behind(self.own) if in_turn and len(self.own) == len(members) else []
+            self.own += behind
+            self.in_turn = bool(behind)
 
     def _key(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Hashable:
         """Of labels only what some rule makes of them: members of one Job differ in their index alone."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from typing import TypeVar
 
 import numpy as np
@@ -109,8 +110,18 @@ def exploring(
     bound: Sequence[Pod] = (),
 ) -> Exploring[tuple[Attempt, Trial]]:
     """The same in parts; nodes must stay what they are until it is over."""
-    needed = max(0, group.min_count - len(bound))
-    crew = Crew(cluster, members)
+    crew = Crew(cluster, members, in_turn=True)
+    found = yield from _exploring(crew, feasibility, group, bound)
+    if found[0].reached or not crew.in_turn:
+        return found
+    attempt, trial = yield from _exploring(Crew(cluster, members), feasibility, group, bound)
+    return replace_fields(attempt, work=attempt.work + found[0].work), trial
+
+
+def _exploring(
+    crew: Crew, feasibility: FeasibilityCache, group: PodGroup, bound: Sequence[Pod]
+) -> Exploring[tuple[Attempt, Trial]]:
+    cluster, members, needed = crew.cluster, crew.members, max(0, group.min_count - len(bound))
     if len(crew.ruled) * len(members) > MAX_PAIRS:
         why = Diagnosis(len(cluster.table.row_of), 0, {}, frozenset((TOO_MANY_RULES,)), TOO_MANY_TEXT)
         return Attempt({}, dict.fromkeys(crew.template_of, why), needed <= 0), Trial.of(crew, feasibility)

@@ -102,7 +102,7 @@ class Trial:
                 self.put(pod, row)
             else:
                 rest.append(pod)
-        if not rest:
+        if not rest or self.crew.in_turn:
             return rest
         if self._rules_of(template):
             return (yield from self._one_by_one(template, rest, allowed))

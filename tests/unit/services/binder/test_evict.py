@@ -243,6 +243,22 @@ def test_a_plan_without_an_end_is_answered_in_time() -> None:
     assert answer.result.evictions[0].waits, "its end can still be heard of"
 
 
+def test_a_plan_that_asks_for_a_victim_that_left_between_two_plans_hears_of_its_end() -> None:
+    core = BinderCore(5, CoreSettings(answer_after_s=2.0), Keys("/c"))
+    core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)
+    [asked] = [
+        i for i in core.handle(PlanReceived(1, Plan(VERSION, 1, 0, 3, 1, [], [victim()])), 0.1) if isinstance(i, Evict)
+    ]
+    assert [i for i in core.handle_all((), 2.2) if isinstance(i, Answer)]
+    done = EvictionResult("uid-v", EvictionOutcome.EVICTED)
+    assert not core.handle(Evicted(asked.plan, done), 2.3)
+    (answer,) = core.handle(PlanReceived(2, Plan(VERSION, 2, 0, 3, 2, [], [victim()])), 2.4)
+    assert isinstance(answer, Answer)
+    assert answer.result.evictions == [done]
+    later = core.handle(PlanReceived(3, Plan(VERSION, 3, 0, 3, 3, [], [victim()])), 2.5)
+    assert [type(i) for i in later] == [Evict], "told once; what came of it since nobody knows"
+
+
 def test_a_thousand_victims_are_asked_to_leave_some_at_a_time_and_each_plans_in_turn() -> None:
     core = BinderCore(5, CoreSettings(max_evictions=8, answer_after_s=2.0), Keys("/c"))
     core.handle_all([Listed("pods"), Listed("nodes"), IntentsListed({})], 0.0)

@@ -326,7 +326,7 @@ class Scene:
         """The binder's part: check at the node's state now, bind, tell the watch."""
         results: list[PlacementResult] = []
         loans: list[Loan] = []
-        evictions = [self._evict(eviction) for eviction in plan.evictions]
+        evictions = [self.evict(eviction) for eviction in plan.evictions]
         for placement in decode(encode(plan), Plan).placements:
             pod = self.pods.get(placement.uid)
             if pod is None or pod.terminating:
@@ -358,7 +358,7 @@ class Scene:
             plan.plan_id, PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 0, evictions, loans)
         )
 
-    def _evict(self, eviction: Eviction) -> EvictionResult:
+    def evict(self, eviction: Eviction) -> EvictionResult:
         """The binder's part of preemption: the pod terminates, and is gone unless the test keeps it."""
         if eviction.uid not in self.pods:
             return EvictionResult(eviction.uid, EvictionOutcome.GONE)

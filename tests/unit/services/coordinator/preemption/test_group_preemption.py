@@ -438,3 +438,47 @@ def test_gangs_nominated_to_the_same_nodes_are_placed_in_turn_as_their_room_come
     assert dict(scene.bindings) == first
     assert scene.core.state.stats.losses == 0
     assert not check_overcommit(scene)
+
+
+@pytest.mark.parametrize("first", ["n1", "n2"])
+def test_a_gang_one_of_whose_nodes_was_taken_does_not_go_to_the_room_of_the_gang_after_it(first: str) -> None:
+    """By the order of its members it would be refused there, and tried again, or the other gang would lose its room."""
+    scene = Scene(agents=1)
+    scene.keep_victims = True
+
+    def full_node(name: str, *priorities: int) -> None:
+        scene.add_node(make_node(name).allocatable(cpu=str(len(priorities))).node())
+        for place, priority in enumerate(priorities):
+            scene.add_pod(make_pod(f"low-{name}-{place}").cpu("1").priority(priority).on(name).pod())
+
+    def gang_of_two(name: str) -> None:
+        key = tell_group(scene, 2, name)
+        for number in range(2):
+            scene.add_pod(replace(make_pod(f"{name}{number}").cpu("1").priority(100).pod(), group=key))
+        scene.run(batch=100, until_s=0.5)
+
+    for name in (first, "n1" if first == "n2" else "n2"):
+        full_node(name, *((0, 50) if name == "n1" else (0,)))
+    scene.begin()
+    scene.run(batch=100)
+    gang_of_two("a")
+    full_node("n3", 0)
+    scene.run(batch=100, until_s=0.5)
+    gang_of_two("b")
+    nominated = scene.core.state.cluster.nominated_to
+    assert {nominated["uid-a0"], nominated["uid-a1"]} == {"n1", "n2"}
+    assert nominated["uid-a0"] == first
+    assert {nominated["uid-b0"], nominated["uid-b1"]} == {"n1", "n3"}
+    full_node("n4", 0)
+    scene.run(batch=100, until_s=0.5)
+    for victim in ("uid-low-n2-0", "uid-low-n1-0", "uid-low-n1-1"):
+        scene.delete_pod(victim)
+    scene.add_pod(make_pod("thief").cpu("1").priority(1000).on("n2").pod())
+    scene.run(batch=100, until_s=30)
+    assert scene.core.state.stats.misfits == 0
+    assert "uid-low-n4-0" in scene.evicted
+    scene.delete_pod("uid-low-n3-0")
+    scene.delete_pod("uid-low-n4-0")
+    scene.run(batch=100, until_s=30)
+    assert sorted(uid for uid, _ in scene.bindings) == ["uid-a0", "uid-a1", "uid-b0", "uid-b1"]
+    assert not check_overcommit(scene)

@@ -227,6 +227,16 @@ def test_an_eviction_of_which_nobody_knows_is_asked_for_again() -> None:
     assert len(scene.evicted) == 1
 
 
+def test_a_victim_in_the_binders_line_is_asked_for_until_its_end() -> None:
+    scene = limited()
+    scene.waiting_evictions = 3 * leaving.MOST_UNKNOWN
+    add(scene, "a", "a0")
+    scene.run(batch=100, until_s=10)
+    assert bound(scene)[-1] == "a0"
+    assert not scene.waiting_evictions
+    assert len(scene.evicted) == 1
+
+
 def test_a_victim_that_terminates_for_hours_keeps_nobody_else_of_the_queue_from_asking() -> None:
     """Kueue #6143: a pod stuck in Terminating blocks its ClusterQueue."""
     scene = limited()
