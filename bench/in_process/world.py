@@ -100,7 +100,8 @@ class World:
         self.core = Core(term=term, scheduler_name="conclave", policy=policy, rng=Random(seed), settings=settings)
         self.binder = BinderCore(self._lead(KEYS.binder_leader("0")), binder_settings or BinderSettings(), KEYS)
         self.agents = {f"a{n}": AgentCore(make_policy(policy), Random(f"{seed}-{n}")) for n in range(agents)}
-        log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+        log = structlog.wrap_logger(None, wrapper_class=quiet).bind()  # else bound anew at each line
         self._to_coordinator: deque[seen.Event] = deque()
         self._to_binder: deque[told.Event] = deque()
         self._plans: dict[int, int] = {}

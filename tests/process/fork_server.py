@@ -46,10 +46,17 @@ MOST_BYTES = 1 << 18
 class Forked:
     """A process, as far as a mesh needs what ``asyncio.subprocess.Process`` has."""
 
-    def __init__(self, pid: int, stdout: asyncio.StreamReader, ended: Future[int]) -> None:
+    def __init__(
+        self, pid: int, stdout: asyncio.StreamReader, ended: Future[int], transport: asyncio.BaseTransport
+    ) -> None:
         self.pid = pid
         self.stdout = stdout
         self._ended = ended
+        self._transport = transport
+
+    def close(self) -> None:
+        """Read what it says no more; without it a loop may end with the pipe open."""
+        self._transport.close()
 
     @property
     def returncode(self) -> int | None:
@@ -97,11 +104,15 @@ class ForkServer:
         finally:
             os.close(theirs)
         reader = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
         )
-        pid, ended = await asyncio.shield(asyncio.wrap_future(started))
-        return Forked(pid, reader, ended)
+        try:
+            pid, ended = await asyncio.shield(asyncio.wrap_future(started))
+        except BaseException:
+            transport.close()
+            raise
+        return Forked(pid, reader, ended, transport)
 
     def run(
         self, module: str, arguments: Sequence[str], *, environ: dict[str, str], cwd: Path | None = None

@@ -186,6 +186,9 @@ class Mesh:
             await self._end(running, signal.SIGKILL)
         if "twin" in self.services:
             await self._end(self.services["twin"], signal.SIGTERM)  # it has an audit file to finish
+        for running in self.services.values():
+            if isinstance(running.process, Forked):
+                running.process.close()
         if self._session is not None:
             await self._session.close()
         # without a quorum a member takes seconds to end by itself

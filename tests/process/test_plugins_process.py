@@ -31,6 +31,12 @@ def installed(folder: Path) -> Path:
     return target
 
 
+class FromNothing(Mesh):
+    """A process that was forked would not look for packages in a path of its own."""
+
+    forks = False
+
+
 async def test_a_mesh_places_by_a_users_policy_and_leaves_out_an_agent_without_his_filter(tmp_path: Path) -> None:
     flags = {
         "coordinator": [*PLUGINS, "--policy", "example-fullest"],
@@ -38,7 +44,7 @@ async def test_a_mesh_places_by_a_users_policy_and_leaves_out_an_agent_without_h
         "agent": [*PLUGINS, "--policy", "example-fullest"],
     }
     environ = {"PYTHONPATH": f"{ROOT}:{installed(tmp_path)}"}
-    async with Mesh(tmp_path, coordinators=1, agents=1, binders=1, flags=flags, environ=environ) as mesh:
+    async with FromNothing(tmp_path, coordinators=1, agents=1, binders=1, flags=flags, environ=environ) as mesh:
         await mesh.add_nodes(4)
         names = {f"p{number}" for number in range(6)}
         for name in names:

@@ -11,8 +11,9 @@ from shared.scheduling.reasons import REASONS, means, of_limit, page, remedy
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "faq-pending.md").read_text()
-NOT_TRIED = {"SchedulingGates", "ConclaveUnsupported"}
-"""Rules about pods that are never tried: their reasons are SchedulingGated and NotSupported, as conditions have it."""
+NOT_TRIED = {"SchedulingGates", "ConclaveUnsupported", "DynamicResources"}
+"""Rules about pods that the mesh never tries: their reasons are SchedulingGated and NotSupported, as conditions have
+it."""
 
 
 def rules() -> set[str]:

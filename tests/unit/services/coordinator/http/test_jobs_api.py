@@ -74,7 +74,7 @@ async def test_a_policy_goes_from_shadow_to_the_canary_and_back(tmp_path: Path) 
         assert told.status == 200, told.text
         assert (told.json["stage"], told.json["by"], told.json["reason"]) == ("shadow", "operator:operator-1", "try")
         early = await world.ask("POST", "/v1/jobs/policy/promote", "operator", json={})
-        assert (early.status, early.code) == (409, "conflict")
+        assert (early.status, early.code) == (409, "too_few_windows")
         assert "no window of drf in shadow was good yet" in early.json["message"]
         forced = await world.ask("POST", "/v1/jobs/policy/promote", "operator", json={"force": True, "percent": 20})
         assert (forced.json["stage"], forced.json["percent"]) == ("canary", 20)
