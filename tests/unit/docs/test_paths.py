@@ -15,7 +15,7 @@ PAGES = [page for page in (ROOT / "docs").rglob("*.md") if "reference" not in pa
 PAGES += [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *(ROOT / house / "README.md" for house in ("lab", "twin")),
+    *(ROOT / house / "README.md" for house in ("lab", "services", "shared", "twin")),
     *(ROOT / "bench").glob("*.md"),
 ]
 TOP = ("bench", "compose", "docs", "images", "k8s", "lab", "services", "shared", "tests", "twin")
