@@ -1,0 +1,179 @@
+"""``topology.node.k8s.io`` NodeResourceTopology (v1alpha1, v1alpha2) and what a pod is aligned by, as the model.
+
+Pure. A bad field spoils its object only (``ObjectError`` names it). The rules of who is aligned are the kubelet's
+(``pkg/kubelet/cm/{cpumanager,memorymanager}/policy_static.go``): Guaranteed pods alone, without pod-level resources;
+CPUs where a container asks for a whole number of them; devices for every pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from shared.errors import ObjectError
+from shared.kube import objects as api
+from shared.kube.convert_requests import amount_of
+from shared.kube.objects import Json, ObjectMeta
+from shared.model import node_topology as model
+from shared.model.node_topology import ContainerKind, TopologyPolicy, TopologyScope
+from shared.model.resources import CPU, MEMORY
+
+HUGEPAGES = "hugepages-"
+POLICY_ATTRIBUTE, SCOPE_ATTRIBUTE = "topologyManagerPolicy", "topologyManagerScope"
+FINGERPRINT_ATTRIBUTE = "nodeTopologyPodsFingerprint"
+
+_DEPRECATED = {
+    "None": (TopologyPolicy.NONE, TopologyScope.CONTAINER),
+    "BestEffort": (TopologyPolicy.BEST_EFFORT, TopologyScope.CONTAINER),
+    "BestEffortContainerLevel": (TopologyPolicy.BEST_EFFORT, TopologyScope.CONTAINER),
+    "BestEffortPodLevel": (TopologyPolicy.BEST_EFFORT, TopologyScope.POD),
+    "Restricted": (TopologyPolicy.RESTRICTED, TopologyScope.CONTAINER),
+    "RestrictedContainerLevel": (TopologyPolicy.RESTRICTED, TopologyScope.CONTAINER),
+    "RestrictedPodLevel": (TopologyPolicy.RESTRICTED, TopologyScope.POD),
+    "SingleNUMANodeContainerLevel": (TopologyPolicy.SINGLE_NUMA_NODE, TopologyScope.CONTAINER),
+    "SingleNUMANodePodLevel": (TopologyPolicy.SINGLE_NUMA_NODE, TopologyScope.POD),
+}
+"""``topologyPolicies`` of v1alpha1, which v1alpha2 keeps beside the attributes."""
+
+
+class Attribute(Json, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class ZoneResource(Json, frozen=True):
+    name: str = ""
+    capacity: str | int | float = 0
+    allocatable: str | int | float = 0
+    available: str | int | float = 0
+
+
+class Cost(Json, frozen=True):
+    name: str = ""
+    value: int = 0
+
+
+class TopologyZone(Json, frozen=True):
+    name: str = ""
+    type: str = ""
+    resources: list[ZoneResource] | None = None
+    costs: list[Cost] | None = None
+
+
+class NodeResourceTopology(Json, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    topology_policies: list[str] | None = None
+    attributes: list[Attribute] | None = None
+    zones: list[TopologyZone] | None = None
+
+
+def topology_from_api(item: NodeResourceTopology, node: api.Node) -> model.NodeTopology:
+    """What the object says of ``node``. Raises ``ObjectError`` for an unknown policy or scope, a zone whose name holds
+    no number or that occurs twice, and amounts that are no quantities."""
+    named = {one.name: one.value for one in item.attributes or ()}
+    policy, scope = _DEPRECATED[_known(item.topology_policies, _DEPRECATED)]
+    try:
+        policy = TopologyPolicy(named.get(POLICY_ATTRIBUTE, policy))
+        scope = TopologyScope(named.get(SCOPE_ATTRIBUTE, scope))
+    except ValueError as error:
+        raise ObjectError(f"{error}; name one that a kubelet knows", field="attributes") from error
+    zones = sorted(_zones(item.zones or ()), key=lambda zone: zone.id)
+    if len({zone.id for zone in zones}) != len(zones):
+        raise ObjectError("two zones have one number", field="zones")
+    return model.NodeTopology(
+        node=item.metadata.name,
+        policy=policy,
+        scope=scope,
+        zones=tuple(zones),
+        loose_devices=_loose(node, zones),
+        pods_fingerprint=named.get(FINGERPRINT_ATTRIBUTE, ""),
+    )
+
+
+def _known(policies: list[str] | None, known: Mapping[str, object]) -> str:
+    first = (policies or ["None"])[0]
+    if first not in known:
+        raise ObjectError(f"{first!r} is none of {', '.join(known)}", field="topologyPolicies[0]")
+    return first
+
+
+def _zones(zones: Iterable[TopologyZone]) -> Iterator[model.Zone]:
+    for index, zone in enumerate(zones):
+        if zone.type != "Node":
+            continue
+        where = f"zones[{index}]"
+        resources = zone.resources or ()
+        yield model.Zone(
+            id=_number(zone.name, f"{where}.name"),
+            capacity={one.name: _amount(where, one.name, one.capacity) for one in resources},
+            allocatable={one.name: _amount(where, one.name, one.allocatable) for one in resources},
+            available={one.name: _amount(where, one.name, one.available) for one in resources},
+            costs={_number(one.name, f"{where}.costs"): one.value for one in zone.costs or ()},
+        )
+
+
+def _number(name: str, field: str) -> int:
+    found = re.search(r"(\d+)$", name)
+    if found is None:
+        raise ObjectError(f"{name!r} ends in no number, such as node-0", field=field)
+    return int(found[1])
+
+
+def _amount(where: str, name: str, quantity: str | float) -> int:
+    amount = amount_of(f"{where}.resources[{name}]", name, quantity)
+    return amount // 1000 if name == CPU else amount
+
+
+def _loose(node: api.Node, zones: Iterable[model.Zone]) -> dict[str, int]:
+    """Devices of the node that no zone lists. A resource that no zone knows at all may as well be no device: it is
+    aligned by nothing either way."""
+    rest = {}
+    for name, quantity in (node.status.allocatable or {}).items():
+        if "/" in name:
+            rest[name] = amount_of(f"status.allocatable[{name}]", name, quantity)
+    for zone in zones:
+        for name in rest:
+            rest[name] -= zone.allocatable.get(name, 0)
+    return {name: max(0, count) for name, count in rest.items()}
+
+
+def needs_of(spec: api.PodSpec) -> model.PodNeeds:
+    """What a kubelet's managers would align the pod by. Raises ``ObjectError`` naming an amount that is none."""
+    aligned = spec.resources is None and _guaranteed(spec)
+    init = [
+        _needs(one, ContainerKind.SIDECAR if one.restart_policy == "Always" else ContainerKind.INIT, aligned)
+        for one in spec.init_containers or ()
+    ]
+    return model.PodNeeds((*init, *(_needs(one, ContainerKind.MAIN, aligned) for one in spec.containers or ())))
+
+
+def _needs(container: api.Container, kind: ContainerKind, aligned: bool) -> model.ContainerNeeds:
+    requests, limits = _quantities(container, "requests"), _quantities(container, "limits")
+    cpu = requests.get(CPU, 0) if aligned else 0
+    return model.ContainerNeeds(
+        name=container.name,
+        kind=kind,
+        cpus=cpu // 1000 if cpu % 1000 == 0 else 0,
+        memory={name: size for name, size in requests.items() if _is_memory(name)} if aligned else {},
+        devices={name: count for name, count in limits.items() if "/" in name and count},
+    )
+
+
+def _is_memory(name: str) -> bool:
+    return name == MEMORY or name.startswith(HUGEPAGES)
+
+
+def _quantities(container: api.Container, which: str) -> dict[str, int]:
+    found = getattr(container.resources, which, None) or {}
+    return {name: amount_of(f"{container.name}.resources.{which}[{name}]", name, one) for name, one in found.items()}
+
+
+def _guaranteed(spec: api.PodSpec) -> bool:
+    """Quality of service Guaranteed: limits for CPU and memory everywhere, each equal to its request
+    (``pkg/apis/core/v1/helper/qos``)."""
+    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
+        requests, limits = _quantities(container, "requests"), _quantities(container, "limits")
+        for name in (CPU, MEMORY):
+            if not limits.get(name) or requests.get(name, limits[name]) != limits[name]:
+                return False
+    return True

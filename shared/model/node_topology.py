@@ -1,0 +1,117 @@
+"""The inside of a node: its zones (NUMA nodes), the kubelet's policy, what a pod is aligned by, where pods sit.
+
+Amounts: ``cpu`` in whole CPUs, memory and hugepages in bytes, devices by number. A *mask* is a set of zones as bits:
+bit i stands for the i-th zone of the node in the order of their ids, as the kubelet compares masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+
+class TopologyPolicy(StrEnum):
+    """``topologyManagerPolicy`` of a kubelet."""
+
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE_NUMA_NODE = "single-numa-node"
+
+
+class TopologyScope(StrEnum):
+    """``topologyManagerScope``: each container for itself, or one mask for the whole pod."""
+
+    CONTAINER = "container"
+    POD = "pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """One NUMA node. ``capacity``: all there is; ``allocatable``: without what is reserved; ``available``: what the
+    exporter takes to be free. ``costs``: distance to each zone by id."""
+
+    id: int
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
+    available: Mapping[str, int]
+    costs: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletOptions:
+    """What a kubelet's configuration says and no object of the API does; defaults: the kubelet's own.
+
+    ``sockets``: of each zone by id, for ``align_by_socket``. ``reserved_siblings``: threads that share a core with a
+    reserved CPU and are not reserved themselves."""
+
+    full_pcpus_only: bool = False
+    align_by_socket: bool = False
+    prefer_closest: bool = False
+    threads_per_core: int = 1
+    reserved_siblings: int = 0
+    sockets: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTopology:
+    """``zones`` in the order of their ids. ``loose_devices``: devices of the node that belong to no zone."""
+
+    node: str
+    policy: TopologyPolicy
+    scope: TopologyScope
+    zones: tuple[Zone, ...]
+    loose_devices: Mapping[str, int] = field(default_factory=dict)
+    pods_fingerprint: str = ""
+    options: KubeletOptions = KubeletOptions()
+
+
+class ContainerKind(Enum):
+    """How long a container keeps what it is given: an init container until the next one starts, the others always."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerNeeds:
+    """What one container is aligned by. ``cpus``: exclusive ones, 0 for the shared pool; ``memory``: by type, empty
+    where the memory manager leaves it alone; ``devices``: extended resources of device plug-ins."""
+
+    name: str
+    kind: ContainerKind
+    cpus: int = 0
+    memory: Mapping[str, int] = field(default_factory=dict)
+    devices: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PodNeeds:
+    """Of all containers, init containers first, in the order in which the kubelet admits them."""
+
+    containers: tuple[ContainerNeeds, ...]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no manager of a kubelet looks at the pod."""
+        return not any(one.cpus or one.memory or one.devices for one in self.containers)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """``size`` bytes of ``type`` over the zones of ``zones`` (ids)."""
+
+    type: str
+    zones: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSeat:
+    """Where a container sits: CPUs by zone, memory blocks, devices by resource and zone (None: of no zone)."""
+
+    cpus: Mapping[int, int] = field(default_factory=dict)
+    memory: tuple[MemoryBlock, ...] = ()
+    devices: Mapping[str, Mapping[int | None, int]] = field(default_factory=dict)
