@@ -28,7 +28,7 @@ from shared.adapters.kube.config import KubeConfig
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
 from shared.hostport import split_host_port, url_of
-from shared.jobs.guard import Guard
+from shared.jobs.guard import JobsGuard
 from shared.jobs.online.stages import MOST_GAP_S, Judge
 from shared.jobs.tokens import KEY_BYTES
 from shared.kube.training_jobs import TRAINING_JOBS
@@ -105,7 +105,7 @@ async def _lead(
     runtime: Runtime[JobsSettings],
     leadership: Leadership,
     api: KubeClient,
-    policy: Guard,
+    policy: JobsGuard,
     admin: Admin,
     report_url: str,
 ) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from shared.errors import ConfigError
-from shared.jobs.guard import Guard, GuardSettings
+from shared.jobs.guard import JOBS, JobsGuard
 from shared.jobs.observation import Policy
 from shared.jobs.policies.covered import Covered
 from shared.jobs.registry import make
@@ -26,6 +27,6 @@ def policy_named(name: str, seed: int) -> Policy:
     return policy
 
 
-def guarded(name: str, seed: int, deadline_s: float) -> Guard:
+def guarded(name: str, seed: int, deadline_s: float) -> JobsGuard:
     """The policy behind its guard, timed by this thread's own CPU time. ``ConfigError`` as above."""
-    return Guard(policy_named(name, seed), clock=time.thread_time, settings=GuardSettings(deadline_s=deadline_s))
+    return JobsGuard(policy_named(name, seed), clock=time.thread_time, limits=replace(JOBS, deadline_s=deadline_s))

@@ -21,8 +21,8 @@ from services.coordinator.core.state import NEVER, State
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
 from services.coordinator.rollout.window import HarmSeen, OpenWindow, VariantBook, running_hot
+from shared.decide.guard import Failure
 from shared.errors import ConfigError
-from shared.policy.guard import Failure
 from shared.policy.rollout.judging import RolloutSettings
 from shared.policy.rollout.rollout import Change, Rollout, Stage, deciding_goal, step_of
 from shared.wire.messages import Decisions, EvictionOutcome, EvictionReason, Outcome, Plan, PlanResult

@@ -14,7 +14,7 @@ from services.jobs.core.observing import Seen
 from services.jobs.core.state import State
 from shared.errors import ConfigError
 from shared.jobs.bounds import Allowed, allow
-from shared.jobs.guard import Answer, Guard
+from shared.jobs.guard import Answer, JobsGuard
 from shared.jobs.observation import Observation
 from shared.jobs.online.lanes import joined, of_lane
 from shared.jobs.online.stages import Judge, Rollout, Stage, back, in_canary, same_step
@@ -33,10 +33,10 @@ class Deciding:
     """``make``: a policy by name behind a guard; ``ConfigError``: there is none, or it cannot be had here."""
 
     def __init__(
-        self, teacher: Guard, *, make: Callable[[str], Guard] | None = None, judge: Callable[[], Judge] = Judge
+        self, teacher: JobsGuard, *, make: Callable[[str], JobsGuard] | None = None, judge: Callable[[], Judge] = Judge
     ) -> None:
         self.teacher = teacher
-        self.candidate: Guard | None = None
+        self.candidate: JobsGuard | None = None
         self.rollout = Rollout()
         self.revision = 0
         """Of the record in etcd that ``rollout`` was read from."""
@@ -112,9 +112,9 @@ class Deciding:
         return in_canary(state.jobs[key].job.uid, self.rollout.percent)
 
 
-def _ask(guard: Guard, seen: Seen, shown: Observation, lane: frozenset[str] | None = None) -> Answer:
+def _ask(guard: JobsGuard, seen: Seen, shown: Observation, lane: frozenset[str] | None = None) -> Answer:
     return guard.decide(shown, ours=seen.ours if lane is None else lane, may_stop=seen.may_stop)
 
 
-def _none(name: str) -> Guard:
+def _none(name: str) -> JobsGuard:
     raise ConfigError(f"policy: {name!r} is not known here")

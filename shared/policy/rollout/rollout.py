@@ -32,8 +32,8 @@ from enum import StrEnum
 
 import msgspec
 
+from shared.decide.guard import Failure
 from shared.errors import ConfigError, TooFewWindows
-from shared.policy.guard import Failure
 from shared.policy.observation import Policy
 from shared.policy.rollout.judging import STEPS, Promotion, RolloutSettings, Verdict, Window, judge
 from shared.policy.rollout.outcome import CARD, NEUTRAL, known_goal

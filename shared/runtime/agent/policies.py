@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from shared.agent.variants import Lanes
+from shared.decide.guard import Failure
 from shared.errors import ConfigError, StoreError
-from shared.policy.guard import Failure
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy
 from shared.policy.rollout.rollout import Stage

@@ -115,6 +115,34 @@ def test_a_failing_policy_is_answered_by_the_larger_of_what_runs_and_hpas_rule(w
     assert world.condition("PolicySound")[:2] == ("False", "PolicyFailed")
 
 
+def test_a_policy_that_fails_three_times_in_a_row_rests_and_is_asked_again(world: World):
+    world.approve()
+    world.policy.raises = True
+    world.rule.wanted, world.policy.wanted = {"front": 4}, {"front": 5}
+    before = len(world.policy.seen)
+    while "it rests" not in world.condition("PolicySound")[2]:
+        world.run()
+    assert len(world.policy.seen) == before + 3
+    world.policy.raises = False
+    rounds = len(world.rule.seen)
+    while "it rests" in world.condition("PolicySound")[2]:
+        assert world.accepted == []
+        world.run()
+    assert len(world.rule.seen) == rounds + 4, "who stands in is asked each time"
+    assert len(world.policy.seen) == before + 4
+    assert world.accepted == [("front", 4, 5, 1)]
+    assert world.condition("PolicySound")[0] == "True"
+
+
+def test_hpas_rule_does_not_rest_for_nobody_stands_in_for_it(world: World):
+    world.approve()
+    world.policy.raises = world.rule.raises = True
+    world.run(5)
+    world.rule.raises, world.rule.wanted = False, {"front": 6}
+    world.run()
+    assert world.accepted == [("front", 4, 6, 1)]
+
+
 def test_without_metrics_it_holds_and_never_falls(world: World):
     world.approve()
     world.policy.wanted = {"front": 1}

@@ -19,7 +19,7 @@ from services.jobs.core.deciding import Deciding
 from services.jobs.core.instructions import Create, Delete, PatchMinimum, Write, WriteStatus
 from services.jobs.core.members import GROUP, SERVICE, like_spec
 from services.jobs.core.state import POD, CoreSettings, State
-from shared.jobs.guard import Guard
+from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Policy
 from shared.jobs.online.stages import Judge
 from shared.jobs.policies.elastic import Elastic
@@ -72,7 +72,7 @@ class World:
         self.made: dict[tuple[str, str], MadeObject] = {}
         self.nodes = {f"n{number}": GpuNode(f"n{number}", 4000) for number in range(nodes)}
         self.policy = policy if policy is not None else Elastic()
-        self.make: Callable[[str], Guard] | None = None
+        self.make: Callable[[str], JobsGuard] | None = None
         self.judge: Callable[[], Judge] = Judge
         self.settings = settings
         self.unfit: set[str] = set()
@@ -98,7 +98,7 @@ class World:
             term=self.revision, settings=self.settings, rules=Rules(report_url="http://jobs"),
             offset=EPOCH - 100.0, report_key=b"k" * 32,
         )  # fmt: skip
-        core = JobsCore(state, Deciding(Guard(self.policy), make=self.make, judge=self.judge), kinds=KINDS)
+        core = JobsCore(state, Deciding(JobsGuard(self.policy), make=self.make, judge=self.judge), kinds=KINDS)
         listed: list[ev.Event] = [ev.JobSeen(job) for job in self.jobs.values()]
         listed += [ev.NodeSeen(node) for node in self.nodes.values()]
         listed += [ev.MadeSeen(made) for made in self.made.values()]

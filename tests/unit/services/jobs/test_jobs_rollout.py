@@ -10,7 +10,7 @@ from services.jobs.core import events as ev
 from services.jobs.core.instructions import WriteRollout
 from services.jobs.io.rollouts import ROLLOUT
 from shared.errors import ConfigError
-from shared.jobs.guard import Guard
+from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.online.learned import Way
 from shared.jobs.online.stages import Judge, Rollout, Stage, in_canary
@@ -39,12 +39,12 @@ class Broken(Tight):
         raise ZeroDivisionError("no jobs")
 
 
-def make(name: str) -> Guard:
+def make(name: str) -> JobsGuard:
     if name == "missing":
         raise ConfigError("policy: missing needs torch, which is not installed here; choose another")
     if name == "corrupt":
         raise ValueError("not a zip file")
-    return Guard({"tight": Tight, "broken": Broken, "same": Elastic}[name]())
+    return JobsGuard({"tight": Tight, "broken": Broken, "same": Elastic}[name]())
 
 
 def world_with(stage: Stage, candidate: str = "tight", *, jobs: int = 1, percent: int = 10, **judge: float) -> World:

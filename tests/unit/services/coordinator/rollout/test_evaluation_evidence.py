@@ -152,7 +152,7 @@ def test_an_agent_that_judges_by_the_fallback_does_not_get_every_pod(guided):
     scene = Rolled(agents=2, nodes=6)
     scene.put(PolicyPointer(active=NEW, previous=OLD, number=9))
     resting = scene.agents["agent-0"]
-    resting.lanes.active.guard._resting = 10**6
+    resting.lanes.active.guard._guard.resting = 10**6
     theirs = set(resting.replica.table.row_of)
     for number in range(40):
         pod = make_pod(f"p{number}").cpu("1").memory("4Gi")

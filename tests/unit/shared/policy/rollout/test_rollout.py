@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.decide.guard import Failure
 from shared.errors import ConfigError
-from shared.policy.guard import Failure
 from shared.policy.rollout.judging import Kpi, RolloutSettings, Verdict, Window, judge
 from shared.policy.rollout.rollout import (
     BUILT_IN,
