@@ -26,7 +26,7 @@ from shared.agent.variants import Lane, Lanes
 from shared.decide.guard import Limits, no_clock
 from shared.errors import WireError
 from shared.model.constraints import PodClass
-from shared.policy.guard import PLACEMENT
+from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import Slot
 from shared.policy.usage.views import sample_of
@@ -76,7 +76,7 @@ class AgentCore:
         *,
         ref: PolicyRef | None = None,
         clock: Callable[[], float] = no_clock,
-        limits: Limits = PLACEMENT,
+        limits: Limits = PLACEMENT.limits,
         experience: ExperienceSettings | None = None,
         speed: float = 1.0,
         profile: Profile = DEFAULT,

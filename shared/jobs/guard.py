@@ -9,11 +9,9 @@ from msgspec import Struct
 
 from shared.decide.guard import Failure, Faulty, Guard, Limits, no_clock
 from shared.jobs.bounds import Allowed, allow
+from shared.jobs.domain import JOBS
 from shared.jobs.observation import Allocation, Observation, Policy
 from shared.jobs.policies.elastic import Elastic
-
-JOBS = Limits(deadline_s=1.0, patience=3, rest=20)
-"""2,000 jobs are to take 1 s at most."""
 
 
 class Answer(Struct, frozen=True):
@@ -34,7 +32,7 @@ class JobsGuard:
         fallback: Policy | None = None,
         *,
         clock: Callable[[], float] = no_clock,
-        limits: Limits = JOBS,
+        limits: Limits = JOBS.limits,
     ) -> None:
         self.policy = policy
         self._fallback = fallback if fallback is not None else Elastic()

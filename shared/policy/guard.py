@@ -9,12 +9,10 @@ import numpy as np
 
 from shared.decide.guard import Failure, Faulty, Guard, Limits, no_clock
 from shared.model.constraints import PodClass
+from shared.policy.domain import PLACEMENT
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Policy, Rng, Verdicts
 from shared.scheduling.state.node_table import IntArray, NodeTable
-
-PLACEMENT = Limits(deadline_s=0.05, patience=3, rest=100)
-"""1,000 nodes are to take 20 ms at most (p99)."""
 
 
 class PlacementGuard:
@@ -26,7 +24,7 @@ class PlacementGuard:
         fallback: Policy | None = None,
         *,
         clock: Callable[[], float] = no_clock,
-        limits: Limits = PLACEMENT,
+        limits: Limits = PLACEMENT.limits,
     ) -> None:
         self.policy = policy
         self.fallback = fallback or KubeDefault()

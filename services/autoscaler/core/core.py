@@ -32,7 +32,8 @@ from services.autoscaler.core.saying import say, tellings
 from services.autoscaler.core.state import CoreSettings, PolicyMaker, State
 from services.autoscaler.core.watched import Stage, Watched
 from shared.autoscaling.approval import weights_of
-from shared.autoscaling.guard import AUTOSCALING, RULE, AutoscalingGuard, guarded
+from shared.autoscaling.domain import AUTOSCALING, RULE
+from shared.autoscaling.guard import AutoscalingGuard, guarded
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.drift import Drift
 from shared.decide.guard import Limits
@@ -176,7 +177,7 @@ class AutoscalerCore:
             watched.policy_problem = f"spec.policy: {why}"
         else:
             watched.weights = weights_of(watched.policy)
-            watched.guard = self._guarded(watched.policy, AUTOSCALING)
+            watched.guard = self._guarded(watched.policy, AUTOSCALING.limits)
 
     def _guarded(self, policy: Policy | None, limits: Limits) -> AutoscalingGuard | None:
         return None if policy is None else guarded(policy, limits, clock=self.state.stopwatch)

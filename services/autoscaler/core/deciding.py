@@ -29,11 +29,11 @@ from shared.autoscaling.observation import (
 )
 from shared.autoscaling.safety import drift
 from shared.autoscaling.safety.answer import usable
-from shared.autoscaling.safety.canary import in_window
 from shared.autoscaling.safety.chain import judge
 from shared.autoscaling.safety.check import violations
 from shared.autoscaling.safety.readings import Reading, checked
 from shared.autoscaling.safety.scene import Case, Change, Scene, Verdict
+from shared.decide.canary import in_window
 from shared.model.autoscaler import Signal, SourceKind, Target
 
 PROBE_S = 120.0

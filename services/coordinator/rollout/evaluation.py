@@ -22,9 +22,10 @@ from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
 from services.coordinator.rollout.window import HarmSeen, OpenWindow, VariantBook, running_hot
 from shared.decide.guard import Failure
+from shared.decide.stages import Stage
 from shared.errors import ConfigError
 from shared.policy.rollout.judging import RolloutSettings
-from shared.policy.rollout.rollout import Change, Rollout, Stage, deciding_goal, step_of
+from shared.policy.rollout.rollout import Change, Rollout, deciding_goal, step_of
 from shared.wire.messages import Decisions, EvictionOutcome, EvictionReason, Outcome, Plan, PlanResult
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 
@@ -140,7 +141,7 @@ class RolloutEvaluation:
         window, before = self._open.closed(goal, self._harm), rollout.pointer
         self._restart()
         change = rollout.closed(window)
-        verdict, why = rollout.last
+        verdict, why = rollout.row.last
         self.windows += 1
         self.last = PolicyWindow(
             number=self.windows, time="", active=before.active.title, candidate=_title(before.candidate),
@@ -151,7 +152,7 @@ class RolloutEvaluation:
         self._state.log(
             "policy_window", candidate=self.last.candidate, goal=goal, value=round(window.candidate.value, 4),
             active_value=round(window.active.value, 4), samples=window.samples, agreed=window.agreed,
-            verdict=verdict.value, good=rollout.good, bad=rollout.bad,
+            verdict=verdict.value, good=rollout.row.good, bad=rollout.row.bad,
         )  # fmt: skip
         if change is not None:
             self._write(change)

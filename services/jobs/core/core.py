@@ -46,9 +46,9 @@ from services.jobs.core.state import POD, JobState, State, Target, job_of_target
 from services.jobs.core.stats import Stats
 from services.jobs.core.unplaced import watch_places
 from shared.backoff import backoff_s
+from shared.decide.trial import Trial
 from shared.errors import InvalidState
 from shared.jobs.observation import Allocation, Observation
-from shared.jobs.online.stages import Rollout
 from shared.jobs.quotas import dealt, shown
 from shared.kube.training_jobs import TRAINING_JOBS
 from shared.kube.worker_pods import refused
@@ -182,8 +182,8 @@ class JobsCore:
             case Reported():
                 self._count(take_report(self.state, event, now))
                 yield event.key
-            case RolloutSeen(rollout, revision):
-                again = self.deciding.read(rollout, revision)
+            case RolloutSeen(trial, revision):
+                again = self.deciding.trying.read(trial, revision)
                 if again is not None:
                     self._out.append(WriteRollout(again, revision))
                 self._decide_soon(now)
@@ -401,9 +401,9 @@ class JobsCore:
         self._held_by_quota = bool(held)
         if decided.problem:
             self.stats.policy_failures += 1
-            self._log("error", "policy_failed", policy=deciding.teacher.name, error=decided.problem)
-        if decided.rollout is not None:
-            self._roll(decided.rollout)
+            self._log("error", "policy_failed", policy=deciding.trying.teacher.name, error=decided.problem)
+        if decided.trial is not None:
+            self._roll(decided.trial)
         self.stats.decisions += 1
         self.stats.wishes_refused += len(allowed.refused)
         for key in seen.ours:
@@ -411,14 +411,15 @@ class JobsCore:
                 key, asked.observation, allowed.refused.get(key, ""), allowed.changes.get(key), held.get(key)
             )
 
-    def _roll(self, rollout: Rollout) -> None:
+    def _roll(self, trial: Trial) -> None:
         """The candidate went back, or a window of it is over."""
-        before = self.deciding.rollout
-        if before.on and not rollout.on:
+        trying = self.deciding.trying
+        before = trying.trial
+        if before.on and not trial.on:
             self.stats.rollouts_back += 1
-            self._log("warning", "rollout_back", candidate=before.candidate, stage=before.stage, reason=rollout.reason)
-        self._out.append(WriteRollout(rollout, self.deciding.revision))
-        self.deciding.became(rollout)
+            self._log("warning", "rollout_back", candidate=before.candidate, stage=before.stage, reason=trial.reason)
+        self._out.append(WriteRollout(trial, trying.revision))
+        trying.became(trial)
 
     def _take_decision(
         self, key: str, seen: Observation, refused: str, change: Allocation | None, held: Blocked | None

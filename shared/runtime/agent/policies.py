@@ -17,10 +17,10 @@ import structlog
 
 from shared.agent.variants import Lanes
 from shared.decide.guard import Failure
+from shared.decide.stages import Stage
 from shared.errors import ConfigError, StoreError
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy
-from shared.policy.rollout.rollout import Stage
 from shared.wire.records import PolicyPointer, PolicyRef
 
 log = structlog.get_logger()

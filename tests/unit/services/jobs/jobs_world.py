@@ -19,9 +19,10 @@ from services.jobs.core.deciding import Deciding
 from services.jobs.core.instructions import Create, Delete, PatchMinimum, Write, WriteStatus
 from services.jobs.core.members import GROUP, SERVICE, like_spec
 from services.jobs.core.state import POD, CoreSettings, State
+from shared.decide.judging import Judge
+from shared.jobs.domain import JOBS
 from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Policy
-from shared.jobs.online.stages import Judge
 from shared.jobs.policies.elastic import Elastic
 from shared.kube.training_pods import Rules
 from shared.model.queue import QUEUE_LABEL
@@ -73,7 +74,7 @@ class World:
         self.nodes = {f"n{number}": GpuNode(f"n{number}", 4000) for number in range(nodes)}
         self.policy = policy if policy is not None else Elastic()
         self.make: Callable[[str], JobsGuard] | None = None
-        self.judge: Callable[[], Judge] = Judge
+        self.judge: Callable[[], Judge] = lambda: Judge(JOBS)
         self.settings = settings
         self.unfit: set[str] = set()
         """Pods that no node takes, for reasons beside GPUs."""

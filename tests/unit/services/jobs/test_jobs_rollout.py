@@ -9,11 +9,15 @@ import pytest
 from services.jobs.core import events as ev
 from services.jobs.core.instructions import WriteRollout
 from services.jobs.io.rollouts import ROLLOUT
+from shared.decide.canary import in_canary
+from shared.decide.judging import Judge
+from shared.decide.stages import Stage
+from shared.decide.trial import Trial
 from shared.errors import ConfigError
+from shared.jobs.domain import JOBS
 from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.online.learned import Way
-from shared.jobs.online.stages import Judge, Rollout, Stage, in_canary
 from shared.jobs.policies.elastic import Elastic
 from shared.model.training_job import Phase
 from tests.unit.services.jobs.jobs_world import EPOCH, World, a_job
@@ -51,17 +55,17 @@ def world_with(stage: Stage, candidate: str = "tight", *, jobs: int = 1, percent
     """Jobs that run as the settings' policy gives them, then a candidate."""
     world = World(nodes=jobs)
     world.make = make
-    world.judge = lambda: Judge(**judge)
+    world.judge = lambda: Judge(JOBS, **judge)
     world.die()  # a leader that knows how to make them
     for number in range(jobs):
         world.put_job(a_job(f"j{number}", gpu_milli=1000, created=EPOCH + number, requested=4, checkpoint="/ckpt"))
     world.settle()
-    follow(world, Rollout(stage=stage, candidate=candidate, percent=percent, since=stage.value))
+    follow(world, Trial(stage=stage, candidate=candidate, percent=percent, since=stage.value))
     return world
 
 
-def follow(world: World, rollout: Rollout, revision: int = 7) -> None:
-    world.turn(ev.RolloutSeen(rollout, revision))
+def follow(world: World, trial: Trial, revision: int = 7) -> None:
+    world.turn(ev.RolloutSeen(trial, revision))
 
 
 def decides(world: World, times: int = 1) -> None:
@@ -80,7 +84,7 @@ def test_in_shadow_nothing_is_done_for_it():
     world = world_with(Stage.SHADOW, most_worse=inf)
     decides(world, 3)
     assert (world.status("default/j0").target, world.phase("default/j0")) == (4, Phase.RUNNING)
-    assert world.core.deciding.judge.window.short > 0, "and it is compared"
+    assert world.core.deciding.trying.judge.window.short > 0, "and it is compared"
 
 
 def test_active_it_decides_for_all():
@@ -92,7 +96,7 @@ def test_active_it_decides_for_all():
 def test_in_the_canary_it_decides_for_its_share_of_the_jobs():
     world = world_with(Stage.CANARY, jobs=12, percent=40, most_worse=inf)
     decides(world, 2)
-    lane = {key for key, job in world.jobs.items() if in_canary(job.uid, 40)}
+    lane = {key for key, job in world.jobs.items() if in_canary(job.uid, "tight", 40)}
     assert 0 < len(lane) < 12
     assert {key for key, job in world.jobs.items() if job.status.target == 2} == lane
 
@@ -102,8 +106,8 @@ def test_one_that_is_worse_goes_back_by_itself_and_what_it_decided_is_mended(sta
     world = world_with(stage, percent=100)
     decides(world, 12)
     (back,) = written(world)
-    assert (back.rollout.stage, back.rollout.candidate, back.revision) == (Stage.NONE, "tight", 7)
-    assert "worse than its teacher" in back.rollout.reason
+    assert (back.trial.stage, back.trial.candidate, back.revision) == (Stage.NONE, "tight", 7)
+    assert "worse than its teacher" in back.trial.reason
     assert world.core.stats.rollouts_back == 1
     assert world.status("default/j0").target == 4
 
@@ -111,7 +115,7 @@ def test_one_that_is_worse_goes_back_by_itself_and_what_it_decided_is_mended(sta
 def test_with_the_safeguard_switched_off_it_stays():
     world = world_with(Stage.ACTIVE, most_worse=inf)
     decides(world, 12)
-    assert world.core.deciding.rollout.on
+    assert world.core.deciding.trying.trial.on
     assert world.status("default/j0").target == 2
 
 
@@ -119,7 +123,7 @@ def test_one_that_fails_again_and_again_goes_back_and_no_job_is_touched():
     world = world_with(Stage.ACTIVE, "broken")
     decides(world, 4)
     (back,) = written(world)
-    assert back.rollout.reason.startswith("it failed: broken: ZeroDivisionError")
+    assert back.trial.reason.startswith("it failed: broken: ZeroDivisionError")
     assert (world.status("default/j0").target, world.status("default/j0").restarts) == (4, 0)
 
 
@@ -127,17 +131,17 @@ def test_one_that_fails_again_and_again_goes_back_and_no_job_is_touched():
 def test_one_that_cannot_be_had_here_goes_back_and_says_why(name: str, told: str):
     world = world_with(Stage.SHADOW, name)
     decides(world)
-    assert told in written(world)[0].rollout.reason
+    assert told in written(world)[0].trial.reason
 
 
 def test_a_good_window_is_written_and_judging_goes_on():
     world = world_with(Stage.SHADOW, "same", length_s=300.0)
     decides(world, 5)
-    told = written(world)[0].rollout
+    told = written(world)[0].trial
     assert (told.stage, told.good, told.ratio) == (Stage.SHADOW, 1, 1.0)
     follow(world, told, 8)
-    assert world.core.deciding.judge.window.ratio == (1.0, 0.0)
-    assert world.core.deciding.revision == 8
+    assert world.core.deciding.trying.judge.window.ratio == (1.0, 0.0)
+    assert world.core.deciding.trying.revision == 8
 
 
 def test_a_new_leader_goes_on_with_the_candidate_as_etcd_says():
@@ -145,8 +149,8 @@ def test_a_new_leader_goes_on_with_the_candidate_as_etcd_says():
     decides(world, 2)
     world.die()
     world.settle()
-    assert world.core.deciding.candidate is None, "until the record was read"
-    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
+    assert world.core.deciding.trying.candidate is None, "until the record was read"
+    follow(world, Trial(stage=Stage.ACTIVE, candidate="tight", since="active"))
     decides(world, 2)
     assert world.status("default/j0").target == 2
 
@@ -156,13 +160,13 @@ def test_figures_of_a_window_that_come_to_etcd_first_do_not_bring_back_what_went
     world = world_with(Stage.ACTIVE, percent=100)
     decides(world, 12)
     (back,) = written(world)
-    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active", good=1), 8)
+    follow(world, Trial(stage=Stage.ACTIVE, candidate="tight", since="active", good=1), 8)
     again = written(world)[-1]
-    assert (again.rollout, again.revision) == (back.rollout, 8)
+    assert (again.trial, again.revision) == (back.trial, 8)
     decides(world, 2)
     assert world.status("default/j0").target == 4
-    follow(world, Rollout(stage=Stage.SHADOW, candidate="tight", since="later"), 9)
-    assert world.core.deciding.rollout.on, "who sets it again is heard"
+    follow(world, Trial(stage=Stage.SHADOW, candidate="tight", since="later"), 9)
+    assert world.core.deciding.trying.trial.on, "who sets it again is heard"
 
 
 def test_a_new_leader_decides_nothing_before_it_has_read_the_record():
@@ -172,7 +176,7 @@ def test_a_new_leader_decides_nothing_before_it_has_read_the_record():
     world.core.missing.add(ROLLOUT)
     world.settle()
     assert world.status("default/j0").target == 2, "the policy of the settings would have made it 4"
-    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
+    follow(world, Trial(stage=Stage.ACTIVE, candidate="tight", since="active"))
     world.turn(ev.Listed(ROLLOUT))
     decides(world, 2)
     assert (world.status("default/j0").target, world.status("default/j0").restarts) == (2, 1)
@@ -183,4 +187,4 @@ def test_a_job_whose_speeds_cannot_be_compared_stops_no_decision():
     for workers, speed in ((1, 1e-300), (2, 1e9)):
         world.core.state.jobs["default/j0"].speeds.add(Way(workers, 1, 1), speed)
     decides(world, 2)
-    assert isfinite(world.core.deciding.judge.window.short)
+    assert isfinite(world.core.deciding.trying.judge.window.short)

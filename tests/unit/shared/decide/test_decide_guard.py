@@ -89,10 +89,10 @@ def test_a_failure_that_took_long_counts_for_as_long_as_it_took():
 
 
 def test_a_late_answer_is_not_taken_where_the_domain_does_not_let_it_stand():
-    policy, guard = guarded(late_stands=False)
+    _, guard = guarded(late_stands=False)
     assert guard.ask(1.5) is None
     assert (guard.failure, guard.problem) == (Failure.TIMEOUT, "took 1.5 s; 1 s are allowed")
-    policy, guard = guarded(late_stands=True)
+    _, guard = guarded(late_stands=True)
     assert guard.ask(1.5) == "answer"
 
 

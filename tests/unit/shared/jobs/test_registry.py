@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from shared.decide.registry import Entry, Registry
 from shared.errors import ConfigError
-from shared.jobs.registry import POLICIES, Entry, make
+from shared.jobs import registry
+from shared.jobs.registry import make
 from tests.training_jobs import observation, seen_job
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", sorted(registry.POLICIES))
 def test_every_policy_can_be_made_and_divides_gpus(name):
     policy = make(name)
     policy.reset(0)
@@ -30,6 +32,7 @@ def unshipped() -> bytes:
 
 
 def test_a_policy_whose_weights_are_missing_is_named_with_the_file(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(POLICIES, "unshipped", Entry(__name__, "unshipped"))  # type: ignore[arg-type]
+    policies = Registry("training jobs", {"unshipped": Entry(f"{__name__}:unshipped")})
+    monkeypatch.setattr(registry, "POLICIES", policies)
     with pytest.raises(ConfigError, match=r"unshipped: its weights, /nowhere/weights\.npz, cannot be read"):
         make("unshipped")

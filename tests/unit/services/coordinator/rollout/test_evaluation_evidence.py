@@ -9,8 +9,9 @@ from msgspec import structs
 
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import KeepWindow, SendOffer, WritePointer
+from shared.decide.stages import Stage
 from shared.policy.registry import make_policy, ref_of
-from shared.policy.rollout.rollout import Stage, first_pointer, publish, to_stage
+from shared.policy.rollout.rollout import first_pointer, publish, to_stage
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
     VERSION,

@@ -12,12 +12,13 @@ import pytest
 from services.coordinator.core.events import PointerSeen
 from services.coordinator.core.instructions import KeepWindow
 from services.coordinator.core.state import CoreSettings
+from shared.decide.stages import Stage
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.observation import Observation, Policy, Rng, Supplies, Verdicts, needs_of
 from shared.policy.registry import goal_of, load_policy, make_policy, reference
 from shared.policy.rollout.judging import RolloutSettings
-from shared.policy.rollout.rollout import Stage, publish, to_stage
+from shared.policy.rollout.rollout import publish, to_stage
 from shared.policy.weights import WeightsFile, decode, encode, shipped
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
