@@ -15,7 +15,7 @@ from services.jobs.core.showing import board
 from services.jobs.core.state import JobState
 from services.jobs.core.stats import Stats
 from services.jobs.shell import Shell
-from shared.decide.trial import Trial
+from shared.decide.rollout import Rollout
 from shared.jobs.board import Board
 from shared.model.training_job import Phase
 from shared.runtime.http.callers import Caller
@@ -91,10 +91,10 @@ class Admin:
             deciding = core.deciding
             answer |= {
                 "missing": sorted(core.missing),
-                "policy": deciding.trying.teacher.name,
+                "policy": deciding.pair.teacher.name,
                 "problem": deciding.problem,
             }
-            answer |= {"rollout": to_builtins(deciding.trying.trial)}
+            answer |= {"rollout": to_builtins(deciding.pair.rollout)}
             answer |= {"group_api": core.state.group.api_version, "jobs": len(core.state.jobs)}
         return answer
 
@@ -106,7 +106,7 @@ class Admin:
             core = self.shell.core
             figures |= dataclasses.asdict(core.stats)
             figures["jobs"] = {phase.value: int(self._in_phase(phase)) for phase in Phase}
-            figures |= {"group_api": core.state.group.api_version, "policy": core.deciding.trying.teacher.name}
+            figures |= {"group_api": core.state.group.api_version, "policy": core.deciding.pair.teacher.name}
         return figures
 
     def _jobs(self) -> list[JobState]:
@@ -123,11 +123,11 @@ class Admin:
         )
 
     def _resting(self) -> bool:
-        return self.shell is not None and self.shell.core.deciding.trying.teacher.resting
+        return self.shell is not None and self.shell.core.deciding.pair.teacher.resting
 
     def _ratio(self) -> float:
-        trial = self.shell.core.deciding.trying.trial if self.shell is not None else Trial()
-        return trial.ratio if trial.on and trial.ratio else nan
+        rollout = self.shell.core.deciding.pair.rollout if self.shell is not None else Rollout()
+        return rollout.ratio if rollout.on and rollout.ratio else nan
 
     def _in_phase(self, phase: Phase) -> float:
         return float(sum(1 for seen in self._jobs() if seen.job.status.phase is phase))

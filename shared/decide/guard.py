@@ -97,9 +97,11 @@ class Guard(Generic[Seen, Answer]):
         try:
             answer = self._decide(*seen, **named)
         except Faulty as fault:
-            return self._bad(fault.failure, str(fault), max(1, self._deadlines(began)))
+            self._bad(fault.failure, str(fault), max(1, self._deadlines(began)))
+            return None
         except Exception as error:  # noqa: BLE001  a policy may be anybody's: a decision is wanted now; it is told
-            return self._bad(Failure.EXCEPTION, _told(error), max(1, self._deadlines(began)))
+            self._bad(Failure.EXCEPTION, _told(error), max(1, self._deadlines(began)))
+            return None
         late = self._deadlines(began)
         if not late:
             self._bad_in_a_row, self.failure, self.problem = 0, None, ""

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.decide.domain import Domain
+from shared.decide.rollout import Rollout, gone
 from shared.decide.stages import Row, Verdict
-from shared.decide.trial import Trial, gone
 
 MOST_WORSE = 0.05
 WINDOW_S = 1800.0
@@ -100,20 +100,20 @@ class Judge:
         self._domain = domain
         self._most_worse = most_worse
 
-    def look(self, trial: Trial, now: float, gap: Gap | None, trouble: str) -> Trial | None:
-        """What the trial becomes; None: what it is. ``gap``: None where nothing was compared; ``trouble``: what the
+    def look(self, rollout: Rollout, now: float, gap: Gap | None, trouble: str) -> Rollout | None:
+        """What the rollout becomes; None: what it is. ``gap``: None where nothing was compared; ``trouble``: what the
         candidate failed with so often that it rests."""
         if trouble:
-            return gone(trial, self._domain, f"it failed: {trouble}")
+            return gone(rollout, self._domain, f"it failed: {trouble}")
         if gap is not None:
             self.window.add(now, gap)
         ratio, sd = self.window.ratio
         if self.window.short > self._most_worse:
             told = f"{(1.0 - ratio):.1%} worse than its teacher (sd {sd:.1%}), {self.window.short:.1%} of a window"
-            return replace(gone(trial, self._domain, told), ratio=ratio, sd=sd)
+            return replace(gone(rollout, self._domain, told), ratio=ratio, sd=sd)
         if not self.window.whole(now):
             return None
         self.window.begin_anew(now)
-        row = Row(good=trial.good)
+        row = Row(good=rollout.good)
         row.add(Verdict.GOOD if ratio - sd >= 1.0 - self._most_worse else Verdict.UNSURE)
-        return replace(trial, good=row.good, ratio=round(ratio, 6), sd=round(sd, 6))
+        return replace(rollout, good=row.good, ratio=round(ratio, 6), sd=round(sd, 6))

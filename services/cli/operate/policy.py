@@ -6,7 +6,7 @@ and goes again by itself when it is worse (docs/policies/rollout.md). The leadin
 ``try`` and ``back`` change the pointer themselves by the same rules: while nobody leads, before a mesh's first start,
 and for weights from a file, which go into etcd.
 
-**Training jobs** and other domains whose policies are tried beside the settings': ``trials.py``. **A scaler** is an
+**Training jobs** and others whose policies are tried beside the settings': ``policy_rollouts.py``. **A scaler** is an
 object in the cluster whose spec says its policy and how far it goes; here it is shown, approved, and taken back.
 """
 
@@ -24,14 +24,14 @@ import click
 from services.cli.etcd import etcd_instead, or_etcd, settings_of, with_store
 from services.cli.listing.options import list_options, show_list
 from services.cli.listing.wanted import Found, Wanted
+from services.cli.operate.policy_rollouts import change_rollout, route_of, rows_of, show_rollout
 from services.cli.operate.policy_text import POLICIES, card_lines, pointer_lines, shown_lines
 from services.cli.operate.scalers import scaler_rows, show_scaler, switch_off
 from services.cli.operate.subject import Subject, for_option, kubeconfig_option
-from services.cli.operate.trials import change_trial, route_of, rows_of, show_trial
 from services.cli.server.completion_names import complete_policies
 from services.cli.server.options import connector, given, removed_options, server_options, with_server
 from services.cli.server.watching import output_option, tell, wide_output_option
-from shared.decide.trial import MOST_PERCENT
+from shared.decide.rollout import MOST_PERCENT
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from shared.wire.keys import Keys
     from shared.wire.records import PolicyPointer, PolicyRef
 
+FLAGS = {"subject": "for"}
+"""Options that a command takes under another name."""
 CHANGES = 10
 """Changes and windows that ``show`` prints."""
 
@@ -99,7 +101,7 @@ def show(
         show_scaler(subject.scaler, kubeconfig, server["context"], output)
         return
     if subject.tried is not None:
-        show_trial(subject.tried[0], output, server)
+        show_rollout(subject.tried[0], output, server)
         return
 
     async def card(client: AdminClient) -> dict[str, Any]:
@@ -175,7 +177,7 @@ def try_(
     subject.check(here, "weights", "stage", "percent", "auto", "goal", "new_mesh")
     if not subject.pods:
         domain = _tried(subject, "write its spec.policy, which an operator then approves")
-        change_trial(domain, "PUT", "", {"name": name, "reason": reason}, output, where)
+        change_rollout(domain, "PUT", "", {"name": name, "reason": reason}, output, where)
         return
     if percent is not None and stage != "canary":
         raise ConfigError(f"--percent: belongs to --stage canary; leave it out with {stage}")
@@ -210,18 +212,18 @@ def try_(
     _tell_pointer(output, asyncio.run(with_store(settings_of(**where), work)))
 
 
-def _alias(name: str, of: click.Command, **defaults: object) -> click.Command:
+def alias(name: str, of: click.Command, **defaults: object) -> click.Command:
     """A former name of a command, which answers for a release; ``defaults``: where its own differ."""
     params = [copy.copy(one) for one in of.params]
     for one in params:
         if one.name in defaults:
             one.default = defaults[one.name]
-    told = ", ".join(f"--{key} {value}" for key, value in defaults.items())
-    text = f"The former name of {of.name}{f', with {told} by default' if told else ''}."
+    told = ", ".join(f"--{FLAGS.get(key, key)} {value}" for key, value in defaults.items())
+    text = f"The former name of 'conclave policy {of.name}'{f', with {told} by default' if told else ''}."
     return click.Command(name, callback=of.callback, params=params, hidden=True, help=text)
 
 
-policy.add_command(_alias("activate", try_, stage="canary"))
+policy.add_command(alias("activate", try_, stage="canary"))
 
 
 @policy.command()
@@ -273,7 +275,7 @@ def promote(
         if percent is not None and percent > MOST_PERCENT:
             raise ConfigError(f"--percent: {percent} is not from 1 to {MOST_PERCENT}; at last it is active")
         body = {"force": force, "reason": reason} | ({} if percent is None else {"percent": percent})
-        change_trial(domain, "POST", "/promote", body, output, server, of=name)
+        change_rollout(domain, "POST", "/promote", body, output, server, of=name)
         return
     if name is None:
         raise ConfigError("NAME: which candidate is meant? 'conclave policy show' names it")
@@ -306,7 +308,7 @@ def back(
         return
     if subject.tried is not None:
         domain = subject.tried[0]
-        change_trial(domain, "POST", "/back", {"reason": reason}, output, where)
+        change_rollout(domain, "POST", "/back", {"reason": reason}, output, where)
         return
     if not etcd_instead(here):
         _ask_for("rollback", {"reason": reason}, output, where)
@@ -320,7 +322,7 @@ def back(
     _tell_pointer(output, asyncio.run(with_store(settings_of(**where), work)))
 
 
-policy.add_command(_alias("rollback", back))
+policy.add_command(alias("rollback", back))
 
 
 @policy.command()

@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 PODS = "pods"
 OF_SERVER = frozenset(SERVER_NAMES) - {"context"}
 TRIED: dict[str, tuple[Domain, Registry]] = {JOBS.name: (JOBS, FOR_JOBS)}
-"""Domains whose policies are tried beside that of their settings (``shared/decide/trial.py``), by name."""
+"""Domains whose policies are tried beside that of their settings (``shared/decide/rollout.py``), by name."""
 
 
 @dataclass(frozen=True, slots=True)

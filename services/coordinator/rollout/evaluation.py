@@ -25,7 +25,7 @@ from shared.decide.guard import Failure
 from shared.decide.stages import Stage
 from shared.errors import ConfigError
 from shared.policy.rollout.judging import RolloutSettings
-from shared.policy.rollout.rollout import Change, Rollout, deciding_goal, step_of
+from shared.policy.rollout.rollout import Change, PointerRollout, deciding_goal, step_of
 from shared.wire.messages import Decisions, EvictionOutcome, EvictionReason, Outcome, Plan, PlanResult
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 
@@ -38,7 +38,7 @@ class RolloutEvaluation:
     def __init__(self, state: State, variants: Variants) -> None:
         self._state = state
         self._variants = variants
-        self._rollout: Rollout | None = None
+        self._rollout: PointerRollout | None = None
         self._written: tuple[Change, float] | None = None
         self._harm = HarmSeen()
         self.failures: Counter[str] = Counter()
@@ -52,7 +52,7 @@ class RolloutEvaluation:
         before = self._variants.pointer
         self._variants.follow(pointer)
         if self._rollout is None:
-            self._rollout = Rollout(self.settings, pointer)
+            self._rollout = PointerRollout(self.settings, pointer)
         else:
             self._rollout.seen(pointer)
         self._written = None
@@ -135,7 +135,7 @@ class RolloutEvaluation:
                 self._close(rollout)
         state.agenda.evaluation = self.wake_at()
 
-    def _close(self, rollout: Rollout) -> None:
+    def _close(self, rollout: PointerRollout) -> None:
         goal, values = self._variants.goal, self._open.values(self._variants.goal)
         self._look_for_harm(rollout)
         window, before = self._open.closed(goal, self._harm), rollout.pointer
@@ -157,7 +157,7 @@ class RolloutEvaluation:
         if change is not None:
             self._write(change)
 
-    def _close_alone(self, rollout: Rollout) -> None:
+    def _close_alone(self, rollout: PointerRollout) -> None:
         """Nothing is compared: what the active policy's choices were worth is kept all the same."""
         self._look_for_harm(rollout)
         count, values = len(self._open.samples), self._open.values(self._variants.goal)
@@ -166,7 +166,7 @@ class RolloutEvaluation:
             alone = PolicyWindow(number=0, time="", active=rollout.pointer.active.title, values=values, samples=count)
             self._state.out.append(KeepWindow(alone))
 
-    def _look_for_harm(self, rollout: Rollout) -> None:
+    def _look_for_harm(self, rollout: PointerRollout) -> None:
         least = self.settings.min_share_of
         used, table = self._variants.used, self._state.cache.table
         hot = running_hot(used, table, least)
@@ -217,7 +217,7 @@ class RolloutEvaluation:
             **told,
         }
 
-    def _failed(self, rollout: Rollout, decisions: Decisions) -> None:
+    def _failed(self, rollout: PointerRollout, decisions: Decisions) -> None:
         known = {(ref.title, ref.sha256): ref for ref in self._refs(rollout.pointer)}
         found: list[tuple[PolicyRef, Failure]] = []
         for told in decisions.failures:

@@ -14,7 +14,7 @@ from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.rollout.window import Lost, OpenWindow
 from shared.policy.rollout.judging import RolloutSettings, Window
 from shared.policy.rollout.outcome import NEUTRAL
-from shared.policy.rollout.rollout import Rollout, deciding_goal, promotion_of
+from shared.policy.rollout.rollout import PointerRollout, deciding_goal, promotion_of
 from shared.wire.records import PolicyConduct, PolicyWindow
 
 
@@ -83,7 +83,7 @@ class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of(
-    rollout: Rollout, open_: OpenWindow, now: float, *, windows: int, last: PolicyWindow | None,
+    rollout: PointerRollout, open_: OpenWindow, now: float, *, windows: int, last: PolicyWindow | None,
     failures: Mapping[str, int], sampling: Sampling,
 ) -> RolloutView:  # fmt: skip
     """The present step, and the last window."""
@@ -159,7 +159,7 @@ def conduct_of(window: Window) -> PolicyConduct:
     )
 
 
-def _rules(rollout: Rollout, closes_in_s: float) -> list[Rule]:
+def _rules(rollout: PointerRollout, closes_in_s: float) -> list[Rule]:
     settings, found = rollout.settings, []
     step = rollout.next
     if step is not None:

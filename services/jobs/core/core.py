@@ -46,7 +46,7 @@ from services.jobs.core.state import POD, JobState, State, Target, job_of_target
 from services.jobs.core.stats import Stats
 from services.jobs.core.unplaced import watch_places
 from shared.backoff import backoff_s
-from shared.decide.trial import Trial
+from shared.decide.rollout import Rollout
 from shared.errors import InvalidState
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.quotas import dealt, shown
@@ -182,8 +182,8 @@ class JobsCore:
             case Reported():
                 self._count(take_report(self.state, event, now))
                 yield event.key
-            case RolloutSeen(trial, revision):
-                again = self.deciding.trying.read(trial, revision)
+            case RolloutSeen(rollout, revision):
+                again = self.deciding.pair.read(rollout, revision)
                 if again is not None:
                     self._out.append(WriteRollout(again, revision))
                 self._decide_soon(now)
@@ -401,9 +401,9 @@ class JobsCore:
         self._held_by_quota = bool(held)
         if decided.problem:
             self.stats.policy_failures += 1
-            self._log("error", "policy_failed", policy=deciding.trying.teacher.name, error=decided.problem)
-        if decided.trial is not None:
-            self._roll(decided.trial)
+            self._log("error", "policy_failed", policy=deciding.pair.teacher.name, error=decided.problem)
+        if decided.rollout is not None:
+            self._roll(decided.rollout)
         self.stats.decisions += 1
         self.stats.wishes_refused += len(allowed.refused)
         for key in seen.ours:
@@ -411,15 +411,15 @@ class JobsCore:
                 key, asked.observation, allowed.refused.get(key, ""), allowed.changes.get(key), held.get(key)
             )
 
-    def _roll(self, trial: Trial) -> None:
+    def _roll(self, rollout: Rollout) -> None:
         """The candidate went back, or a window of it is over."""
-        trying = self.deciding.trying
-        before = trying.trial
-        if before.on and not trial.on:
+        pair = self.deciding.pair
+        before = pair.rollout
+        if before.on and not rollout.on:
             self.stats.rollouts_back += 1
-            self._log("warning", "rollout_back", candidate=before.candidate, stage=before.stage, reason=trial.reason)
-        self._out.append(WriteRollout(trial, trying.revision))
-        trying.became(trial)
+            self._log("warning", "rollout_back", candidate=before.candidate, stage=before.stage, reason=rollout.reason)
+        self._out.append(WriteRollout(rollout, pair.revision))
+        pair.became(rollout)
 
     def _take_decision(
         self, key: str, seen: Observation, refused: str, change: Allocation | None, held: Blocked | None

@@ -13,9 +13,9 @@ from msgspec import Struct
 from services.jobs.core.observing import Seen
 from services.jobs.core.state import State
 from shared.decide.judging import Judge
+from shared.decide.pair import PolicyPair
+from shared.decide.rollout import Rollout, gone
 from shared.decide.stages import Stage
-from shared.decide.trial import Trial, gone
-from shared.decide.trying import Trying
 from shared.errors import ConfigError
 from shared.jobs.bounds import Allowed, allow
 from shared.jobs.domain import JOBS
@@ -26,11 +26,11 @@ from shared.jobs.online.worth import compared
 
 
 class Decided(Struct, frozen=True):
-    """``trial``: what is to be written of the candidate; None: nothing."""
+    """``rollout``: what is to be written of the candidate; None: nothing."""
 
     allowed: Allowed
     problem: str
-    trial: Trial | None
+    rollout: Rollout | None
 
 
 def _none(name: str) -> JobsGuard:
@@ -47,31 +47,31 @@ class Deciding:
         make: Callable[[str], JobsGuard] = _none,
         judge: Callable[[], Judge] = lambda: Judge(JOBS),
     ) -> None:
-        self.trying = Trying(teacher, make=make, judge=judge)
+        self.pair = PolicyPair(teacher, make=make, judge=judge)
         self.problem = ""
         """What the policy that decides did wrong last; "" since it has answered well again."""
 
     def decide(self, state: State, seen: Seen, now: float) -> Decided:
         """What is carried out. Where a policy fails, everything stays as it was decided last."""
-        trying = self.trying
-        answer = _ask(trying.teacher, seen, seen.observation)
-        candidate, trial = trying.candidate, trying.trial
-        if not trial.on or candidate is None:
+        pair = self.pair
+        answer = _ask(pair.teacher, seen, seen.observation)
+        candidate, rollout = pair.candidate, pair.rollout
+        if not rollout.on or candidate is None:
             self.problem = answer.problem
-            written = gone(trial, JOBS, trying.refused) if trying.refused and trial.on else None
+            written = gone(rollout, JOBS, pair.refused) if pair.refused and rollout.on else None
             return Decided(answer.allowed, answer.problem, written)
         lane = seen.ours
-        if trial.stage is Stage.CANARY:
-            lane = frozenset(key for key in seen.ours if trying.candidate_for(state.jobs[key].job.uid))
-        shown = of_lane(seen.observation, answer.allowed, lane) if trial.stage is Stage.CANARY else seen.observation
+        if rollout.stage is Stage.CANARY:
+            lane = frozenset(key for key in seen.ours if pair.candidate_for(state.jobs[key].job.uid))
+        shown = of_lane(seen.observation, answer.allowed, lane) if rollout.stage is Stage.CANARY else seen.observation
         told = _ask(candidate, seen, shown, lane)
         changes = joined(answer.allowed, told.allowed, lane)
         again = allow(seen.observation, changes.changes, may_stop=seen.may_stop)
         both = Allowed(again.changes, {**changes.refused, **again.refused})
         # an answer that failed leaves all as it is, which is what is compared then
         gap = compared(seen.observation, answer.allowed, both, seen.ours) if answer.by else None
-        written = trying.judge.look(trial, now, gap, told.problem if candidate.resting else "")
-        if trial.stage is Stage.SHADOW:
+        written = pair.judge.look(rollout, now, gap, told.problem if candidate.resting else "")
+        if rollout.stage is Stage.SHADOW:
             self.problem = answer.problem
             return Decided(answer.allowed, answer.problem, written)
         self.problem = told.problem or answer.problem

@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from shared.decide.trial import Trial
+from shared.decide.rollout import Rollout
 from shared.jobs.reports import Said
 from shared.model.queue import Queue
 from shared.model.training_job import GpuNode, MadeObject, TrainingJob, WorkerPod
@@ -94,7 +94,7 @@ class Reported(Struct, frozen=True):
 class RolloutSeen(Struct, frozen=True):
     """The record of the candidate policy, at its revision in etcd; 0: there is none."""
 
-    trial: Trial
+    rollout: Rollout
     revision: int
 
 

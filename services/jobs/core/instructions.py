@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.decide.trial import Trial
+from shared.decide.rollout import Rollout
 from shared.kube.resources import Resource
 from shared.model.training_job import JobStatus, TrainingJob
 
@@ -63,7 +63,7 @@ class Tell(Struct, frozen=True):
 class WriteRollout(Struct, frozen=True):
     """What became of the candidate policy, into etcd, where its record is still at ``revision``."""
 
-    trial: Trial
+    rollout: Rollout
     revision: int
 
 

@@ -19,7 +19,7 @@ def board(state: State, deciding: Deciding, now: float) -> Board:
     jobs = sorted(state.jobs.values(), key=lambda seen: (seen.job.created, seen.job.key))
     return Board(
         leading=True,
-        policy=deciding.trying.teacher.name,
+        policy=deciding.pair.teacher.name,
         problem=deciding.problem,
         now=wall,
         since=state.timeline.since,
@@ -62,7 +62,7 @@ def _row(state: State, deciding: Deciding, seen: JobState, wall: float) -> JobRo
         by=by,
         reason=ready.reason if ready is not None else "",
         message=ready.message if ready is not None else "",
-        candidate=deciding.trying.candidate_for(job.uid),
+        candidate=deciding.pair.candidate_for(job.uid),
     )
 
 

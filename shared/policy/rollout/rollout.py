@@ -159,7 +159,7 @@ def candidate_for(subject: str, pointer: PolicyPointer) -> bool:
 
 
 @dataclass(slots=True)
-class Rollout:
+class PointerRollout:
     """Counts windows for one pointer and says what changes."""
 
     settings: RolloutSettings

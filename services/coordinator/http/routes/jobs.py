@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from services.coordinator.http.desk import Desk
-from services.coordinator.http.routes.trials import rows_of
+from services.coordinator.http.routes.rollouts import rows_of
 from shared.election.record import decode_record as decode_leader
 from shared.errors import PeerRejected, PeerUnknown
 from shared.jobs.board import Board, JobChange, JobRow, JobSpan

@@ -67,7 +67,7 @@ def test_whoever_decides_jobs_of_unknown_speed_run_and_are_not_stopped(name: str
 
 def test_where_a_policy_fails_everything_stays_as_it_was_decided_last():
     world = running()
-    world.core.deciding.trying.teacher = JobsGuard(Broken())
+    world.core.deciding.pair.teacher = JobsGuard(Broken())
     world.put_job(a_job("late", created=EPOCH + 5))
     world.settle()
     assert world.phase() is Phase.RUNNING
@@ -78,7 +78,7 @@ def test_where_a_policy_fails_everything_stays_as_it_was_decided_last():
 
 def test_nobody_without_a_checkpoint_is_scaled_to_zero_by_a_policy():
     world = running()
-    world.core.deciding.trying.teacher = JobsGuard(Zero())
+    world.core.deciding.pair.teacher = JobsGuard(Zero())
     world.now += 700
     world.turn(ev.Tick())
     world.settle()
@@ -88,7 +88,7 @@ def test_nobody_without_a_checkpoint_is_scaled_to_zero_by_a_policy():
 
 def test_with_a_checkpoint_it_may_be_stopped():
     world = running(checkpoint="/ckpt")
-    world.core.deciding.trying.teacher = JobsGuard(Zero())
+    world.core.deciding.pair.teacher = JobsGuard(Zero())
     world.now += 700
     world.turn(ev.Tick())
     world.settle()

@@ -11,8 +11,8 @@ from services.jobs.core.instructions import WriteRollout
 from services.jobs.io.rollouts import ROLLOUT
 from shared.decide.canary import in_canary
 from shared.decide.judging import Judge
+from shared.decide.rollout import Rollout
 from shared.decide.stages import Stage
-from shared.decide.trial import Trial
 from shared.errors import ConfigError
 from shared.jobs.domain import JOBS
 from shared.jobs.guard import JobsGuard
@@ -60,12 +60,12 @@ def world_with(stage: Stage, candidate: str = "tight", *, jobs: int = 1, percent
     for number in range(jobs):
         world.put_job(a_job(f"j{number}", gpu_milli=1000, created=EPOCH + number, requested=4, checkpoint="/ckpt"))
     world.settle()
-    follow(world, Trial(stage=stage, candidate=candidate, percent=percent, since=stage.value))
+    follow(world, Rollout(stage=stage, candidate=candidate, percent=percent, since=stage.value))
     return world
 
 
-def follow(world: World, trial: Trial, revision: int = 7) -> None:
-    world.turn(ev.RolloutSeen(trial, revision))
+def follow(world: World, rollout: Rollout, revision: int = 7) -> None:
+    world.turn(ev.RolloutSeen(rollout, revision))
 
 
 def decides(world: World, times: int = 1) -> None:
@@ -84,7 +84,7 @@ def test_in_shadow_nothing_is_done_for_it():
     world = world_with(Stage.SHADOW, most_worse=inf)
     decides(world, 3)
     assert (world.status("default/j0").target, world.phase("default/j0")) == (4, Phase.RUNNING)
-    assert world.core.deciding.trying.judge.window.short > 0, "and it is compared"
+    assert world.core.deciding.pair.judge.window.short > 0, "and it is compared"
 
 
 def test_active_it_decides_for_all():
@@ -106,8 +106,8 @@ def test_one_that_is_worse_goes_back_by_itself_and_what_it_decided_is_mended(sta
     world = world_with(stage, percent=100)
     decides(world, 12)
     (back,) = written(world)
-    assert (back.trial.stage, back.trial.candidate, back.revision) == (Stage.NONE, "tight", 7)
-    assert "worse than its teacher" in back.trial.reason
+    assert (back.rollout.stage, back.rollout.candidate, back.revision) == (Stage.NONE, "tight", 7)
+    assert "worse than its teacher" in back.rollout.reason
     assert world.core.stats.rollouts_back == 1
     assert world.status("default/j0").target == 4
 
@@ -115,7 +115,7 @@ def test_one_that_is_worse_goes_back_by_itself_and_what_it_decided_is_mended(sta
 def test_with_the_safeguard_switched_off_it_stays():
     world = world_with(Stage.ACTIVE, most_worse=inf)
     decides(world, 12)
-    assert world.core.deciding.trying.trial.on
+    assert world.core.deciding.pair.rollout.on
     assert world.status("default/j0").target == 2
 
 
@@ -123,7 +123,7 @@ def test_one_that_fails_again_and_again_goes_back_and_no_job_is_touched():
     world = world_with(Stage.ACTIVE, "broken")
     decides(world, 4)
     (back,) = written(world)
-    assert back.trial.reason.startswith("it failed: broken: ZeroDivisionError")
+    assert back.rollout.reason.startswith("it failed: broken: ZeroDivisionError")
     assert (world.status("default/j0").target, world.status("default/j0").restarts) == (4, 0)
 
 
@@ -131,17 +131,17 @@ def test_one_that_fails_again_and_again_goes_back_and_no_job_is_touched():
 def test_one_that_cannot_be_had_here_goes_back_and_says_why(name: str, told: str):
     world = world_with(Stage.SHADOW, name)
     decides(world)
-    assert told in written(world)[0].trial.reason
+    assert told in written(world)[0].rollout.reason
 
 
 def test_a_good_window_is_written_and_judging_goes_on():
     world = world_with(Stage.SHADOW, "same", length_s=300.0)
     decides(world, 5)
-    told = written(world)[0].trial
+    told = written(world)[0].rollout
     assert (told.stage, told.good, told.ratio) == (Stage.SHADOW, 1, 1.0)
     follow(world, told, 8)
-    assert world.core.deciding.trying.judge.window.ratio == (1.0, 0.0)
-    assert world.core.deciding.trying.revision == 8
+    assert world.core.deciding.pair.judge.window.ratio == (1.0, 0.0)
+    assert world.core.deciding.pair.revision == 8
 
 
 def test_a_new_leader_goes_on_with_the_candidate_as_etcd_says():
@@ -149,8 +149,8 @@ def test_a_new_leader_goes_on_with_the_candidate_as_etcd_says():
     decides(world, 2)
     world.die()
     world.settle()
-    assert world.core.deciding.trying.candidate is None, "until the record was read"
-    follow(world, Trial(stage=Stage.ACTIVE, candidate="tight", since="active"))
+    assert world.core.deciding.pair.candidate is None, "until the record was read"
+    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
     decides(world, 2)
     assert world.status("default/j0").target == 2
 
@@ -160,13 +160,13 @@ def test_figures_of_a_window_that_come_to_etcd_first_do_not_bring_back_what_went
     world = world_with(Stage.ACTIVE, percent=100)
     decides(world, 12)
     (back,) = written(world)
-    follow(world, Trial(stage=Stage.ACTIVE, candidate="tight", since="active", good=1), 8)
+    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active", good=1), 8)
     again = written(world)[-1]
-    assert (again.trial, again.revision) == (back.trial, 8)
+    assert (again.rollout, again.revision) == (back.rollout, 8)
     decides(world, 2)
     assert world.status("default/j0").target == 4
-    follow(world, Trial(stage=Stage.SHADOW, candidate="tight", since="later"), 9)
-    assert world.core.deciding.trying.trial.on, "who sets it again is heard"
+    follow(world, Rollout(stage=Stage.SHADOW, candidate="tight", since="later"), 9)
+    assert world.core.deciding.pair.rollout.on, "who sets it again is heard"
 
 
 def test_a_new_leader_decides_nothing_before_it_has_read_the_record():
@@ -176,7 +176,7 @@ def test_a_new_leader_decides_nothing_before_it_has_read_the_record():
     world.core.missing.add(ROLLOUT)
     world.settle()
     assert world.status("default/j0").target == 2, "the policy of the settings would have made it 4"
-    follow(world, Trial(stage=Stage.ACTIVE, candidate="tight", since="active"))
+    follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
     world.turn(ev.Listed(ROLLOUT))
     decides(world, 2)
     assert (world.status("default/j0").target, world.status("default/j0").restarts) == (2, 1)
@@ -187,4 +187,4 @@ def test_a_job_whose_speeds_cannot_be_compared_stops_no_decision():
     for workers, speed in ((1, 1e-300), (2, 1e9)):
         world.core.state.jobs["default/j0"].speeds.add(Way(workers, 1, 1), speed)
     decides(world, 2)
-    assert isfinite(world.core.deciding.trying.judge.window.short)
+    assert isfinite(world.core.deciding.pair.judge.window.short)

@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from shared.decide.judging import MOST_WORSE, WINDOW_S, Gap, Judge, SlidingWindow
+from shared.decide.rollout import Rollout
 from shared.decide.stages import Stage
-from shared.decide.trial import Trial
 from shared.jobs.domain import JOBS
 
-SHADOW = Trial(stage=Stage.SHADOW, candidate="marginal")
+SHADOW = Rollout(stage=Stage.SHADOW, candidate="marginal")
 
 
-def run(judge: Judge, more: float, *, seconds: float, sd: float = 0.0, every_s: float = 30.0) -> tuple[Trial, float]:
+def run(judge: Judge, more: float, *, seconds: float, sd: float = 0.0, every_s: float = 30.0) -> tuple[Rollout, float]:
     """(the rollout at the end or when it went back, how long it took)."""
     rollout, now = SHADOW, 0.0
     while now <= seconds and rollout.on:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.cli.__main__ import run
-from services.cli.operate.trials import lines_of, rows_of
+from services.cli.operate.policy_rollouts import lines_of, rows_of
 from shared.jobs.domain import JOBS
 from shared.jobs.registry import POLICIES
 from tests.admin_server import AdminServer

@@ -8,7 +8,7 @@ from shared.decide.stages import Stage
 from shared.policy.rollout.judging import Kpi, RolloutSettings, Window
 from shared.policy.rollout.rollout import (
     BUILT_IN,
-    Rollout,
+    PointerRollout,
     first_pointer,
     promote,
     publish,
@@ -32,7 +32,7 @@ SAID = Rehearsed(policy=OLD.title, sha256=OLD.sha256, places="fgd", told="becaus
 
 
 def test_windows_count_anew_once_a_rehearsal_says_who_places():
-    machine = Rollout(RolloutSettings(), shadow())
+    machine = PointerRollout(RolloutSettings(), shadow())
     assert [machine.closed(GOOD) for _ in range(2)] == [None, None]
     assert machine.row.good == 2
     machine.seen(rehearse(machine.pointer, [SAID], reason="because", by="rehearsal").after)

@@ -14,7 +14,7 @@ from shared.errors import ConfigError
 from shared.policy.rollout.judging import Kpi, RolloutSettings, Window, judge
 from shared.policy.rollout.rollout import (
     BUILT_IN,
-    Rollout,
+    PointerRollout,
     candidate_for,
     deciding_goal,
     first_pointer,
@@ -37,11 +37,11 @@ def shadow() -> PolicyPointer:
     return to_stage(published, Stage.SHADOW, 0, reason="gate passed", by="learner").after
 
 
-def rollout(pointer: PolicyPointer) -> Rollout:
-    return Rollout(SETTINGS, pointer)
+def rollout(pointer: PolicyPointer) -> PointerRollout:
+    return PointerRollout(SETTINGS, pointer)
 
 
-def run(machine: Rollout, windows: list[Window]) -> list[PolicyPointer]:
+def run(machine: PointerRollout, windows: list[Window]) -> list[PolicyPointer]:
     """Feed windows; every change is written and seen. The pointers in order."""
     pointers = []
     for window in windows:
@@ -79,7 +79,7 @@ def test_two_worse_windows_and_a_good_one_start_again():
 
 
 def test_with_the_safeguard_off_a_worse_candidate_stays():
-    machine = Rollout(RolloutSettings(bad_windows=10**9, promotion="auto"), shadow())
+    machine = PointerRollout(RolloutSettings(bad_windows=10**9, promotion="auto"), shadow())
     assert run(machine, [BAD] * 50) == []
     assert machine.pointer.candidate == NEW
 
@@ -240,7 +240,7 @@ def test_whatever_happens_the_active_policy_changes_only_as_it_may(steps):
 
 
 def test_unless_told_otherwise_a_candidate_stays_at_its_step_however_good_it_is():
-    machine = Rollout(BY_HAND, shadow())
+    machine = PointerRollout(BY_HAND, shadow())
     assert run(machine, [GOOD] * 100) == []
     assert (machine.pointer.stage, machine.row.good) == ("shadow", 100)
 
@@ -251,15 +251,15 @@ def test_unless_told_otherwise_a_candidate_stays_at_its_step_however_good_it_is(
 )
 def test_the_candidates_own_promotion_counts_before_the_setting(said, setting, goes_on):
     pointer = msgspec.structs.replace(shadow(), promotion=said)
-    machine = Rollout(RolloutSettings(promotion=setting), pointer)
+    machine = PointerRollout(RolloutSettings(promotion=setting), pointer)
     assert bool(run(machine, [GOOD] * 3)) is goes_on
 
 
 def test_by_hand_too_it_goes_by_itself_when_it_is_worse_or_fails():
-    machine = Rollout(BY_HAND, shadow())
+    machine = PointerRollout(BY_HAND, shadow())
     [back] = run(machine, [BAD] * 3)
     assert back.candidate is None
-    change = Rollout(BY_HAND, shadow()).failed([(NEW, Failure.NAN)])
+    change = PointerRollout(BY_HAND, shadow()).failed([(NEW, Failure.NAN)])
     assert change is not None
     assert change.after.candidate is None
 
@@ -276,7 +276,7 @@ def test_an_operator_promotes_one_step_at_a_time():
     assert steps == [("canary", 1), ("canary", 10), ("canary", 50), ("canary", 100), ("active", 0)]
     assert (pointer.active, pointer.previous, pointer.by) == (NEW, OLD, "olga")
     published = publish(first_pointer(OLD), NEW, by="learner").after
-    assert [Rollout(RolloutSettings(), one).next for one in (pointer, published)] == [None, ("shadow", 0)]
+    assert [PointerRollout(RolloutSettings(), one).next for one in (pointer, published)] == [None, ("shadow", 0)]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_pointer_of_an_earlier_version_is_read_and_stays_at_its_step():
     pointer = decode_record(old, PolicyPointer)
     assert pointer is not None
     assert (pointer.percent, pointer.promotion, pointer.goal) == (10, "", "")
-    machine = Rollout(BY_HAND, pointer)
+    machine = PointerRollout(BY_HAND, pointer)
     assert run(machine, [GOOD] * 10) == []
     assert deciding_goal(pointer, BY_HAND) == "neutral"
 
@@ -374,7 +374,7 @@ def noisy(rng: np.random.Generator, count: int, *, worse_by: float = 0.0) -> Win
 
 def withdrawn_after(settings: RolloutSettings, *, windows: int, worse_by: float = 0.0) -> int:
     """After how many windows of 20 samples a candidate at its step is withdrawn; all of them: it never is."""
-    rng, machine = np.random.default_rng(3), Rollout(settings, shadow())
+    rng, machine = np.random.default_rng(3), PointerRollout(settings, shadow())
     for number in range(windows):
         if machine.closed(noisy(rng, 20, worse_by=worse_by)) is not None:
             return number

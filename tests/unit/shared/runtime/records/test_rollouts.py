@@ -8,20 +8,20 @@ import datetime as dt
 import pytest
 from msgspec.structs import replace
 
+from shared.decide.rollout import Rollout, begin, promoted, taken_back
 from shared.decide.stages import Stage
-from shared.decide.trial import Trial, begin, promoted, taken_back
 from shared.errors import Conflict, InvalidValue, TooFewWindows
 from shared.jobs.domain import JOBS
 from shared.jobs.registry import POLICIES
 from shared.ports import Put
-from shared.runtime.records.trials import change_trial, follow_trial, read_trial, trial_in, write_trial
+from shared.runtime.records.rollouts import change_rollout, follow_rollout, read_rollout, rollout_in, write_rollout
 from shared.wire.keys import Keys
 from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)
-SHADOW = Trial(stage=Stage.SHADOW, candidate="drf", since="1")
+SHADOW = Rollout(stage=Stage.SHADOW, candidate="drf", since="1")
 
 
 def store_of() -> tuple[MemoryStore, int, int]:
@@ -31,13 +31,13 @@ def store_of() -> tuple[MemoryStore, int, int]:
     return MemoryStore(etcd), terms[0], terms[1]
 
 
-def promote(held: Trial, **more: object) -> Trial:
+def promote(held: Rollout, **more: object) -> Rollout:
     values: dict[str, object] = {"percent": 10, "force": False, "now": "2", "by": "anna", "reason": ""}
     return promoted(held, domain=JOBS, **{**values, **more})  # type: ignore[arg-type]
 
 
 def test_one_begins_in_shadow_and_goes_on_after_a_good_window_stage_by_stage():
-    held = begin(Trial(), "drf", policies=POLICIES, now="1", by="anna", reason="")
+    held = begin(Rollout(), "drf", policies=POLICIES, now="1", by="anna", reason="")
     assert held.stage is Stage.SHADOW
     held = promote(replace(held, good=1), percent=25)
     assert (held.stage, held.percent, held.good, held.since) == (Stage.CANARY, 25, 0, "2")
@@ -49,12 +49,12 @@ def test_one_begins_in_shadow_and_goes_on_after_a_good_window_stage_by_stage():
     ("held", "more", "told"),
     [
         (SHADOW, {}, "drf has 0 of 1 good windows in a row at this step"),
-        (Trial(), {}, "no policy is rolled out"),
+        (Rollout(), {}, "no policy is rolled out"),
         (replace(SHADOW, stage=Stage.ACTIVE), {}, "drf is active already"),
         (SHADOW, {"force": True, "percent": 100}, "percent: 100 is not from 1 to 99"),
     ],
 )
-def test_a_step_that_cannot_be_is_refused(held: Trial, more: dict[str, object], told: str):
+def test_a_step_that_cannot_be_is_refused(held: Rollout, more: dict[str, object], told: str):
     with pytest.raises((Conflict, InvalidValue), match=told):
         promote(held, **more)
 
@@ -69,7 +69,7 @@ def test_it_may_be_forced_and_that_is_recorded():
 
 
 def test_only_a_known_policy_is_set_and_one_at_a_time():
-    for held, name, error in ((Trial(), "best", InvalidValue), (SHADOW, "fifo", Conflict)):
+    for held, name, error in ((Rollout(), "best", InvalidValue), (SHADOW, "fifo", Conflict)):
         with pytest.raises(error):
             begin(held, name, policies=POLICIES, now="1", by="", reason="")
     assert begin(SHADOW, "drf", policies=POLICIES, now="9", by="", reason="") is SHADOW, (
@@ -79,33 +79,33 @@ def test_only_a_known_policy_is_set_and_one_at_a_time():
 
 async def test_a_change_is_one_put_of_the_coordinator_that_leads():
     store, term, _ = store_of()
-    held = await change_trial(store, KEYS, JOBS, lambda *_: SHADOW, term=term, now=NOW)
-    assert held == await read_trial(store, KEYS, JOBS) == SHADOW
+    held = await change_rollout(store, KEYS, JOBS, lambda *_: SHADOW, term=term, now=NOW)
+    assert held == await read_rollout(store, KEYS, JOBS) == SHADOW
     with pytest.raises(Conflict):
-        await change_trial(
+        await change_rollout(
             store, KEYS, JOBS, lambda held, _: taken_back(held, now="", by="", reason=""), term=9, now=NOW
         )
 
 
 async def test_the_jobs_service_writes_only_over_what_it_has_read_and_only_while_it_leads():
     store, term, jobs = store_of()
-    await change_trial(store, KEYS, JOBS, lambda *_: SHADOW, term=term, now=NOW)
+    await change_rollout(store, KEYS, JOBS, lambda *_: SHADOW, term=term, now=NOW)
     kv = await store.get(KEYS.rollout("jobs"))
     assert kv is not None
     gone = replace(SHADOW, stage=Stage.NONE)
-    assert not await write_trial(store, KEYS, JOBS, gone, revision=kv.mod_revision - 1, term=jobs)
-    assert not await write_trial(store, KEYS, JOBS, gone, revision=kv.mod_revision, term=jobs + 99)
-    assert (await read_trial(store, KEYS, JOBS)).on
-    assert await write_trial(store, KEYS, JOBS, gone, revision=kv.mod_revision, term=jobs)
-    assert not (await read_trial(store, KEYS, JOBS)).on
-    assert not await write_trial(store, KEYS, JOBS, SHADOW, revision=kv.mod_revision, term=jobs), "nothing is undone"
+    assert not await write_rollout(store, KEYS, JOBS, gone, revision=kv.mod_revision - 1, term=jobs)
+    assert not await write_rollout(store, KEYS, JOBS, gone, revision=kv.mod_revision, term=jobs + 99)
+    assert (await read_rollout(store, KEYS, JOBS)).on
+    assert await write_rollout(store, KEYS, JOBS, gone, revision=kv.mod_revision, term=jobs)
+    assert not (await read_rollout(store, KEYS, JOBS)).on
+    assert not await write_rollout(store, KEYS, JOBS, SHADOW, revision=kv.mod_revision, term=jobs), "nothing is undone"
 
 
 async def test_it_is_followed_with_its_revision():
     store, term, _ = store_of()
-    views = follow_trial(store, KEYS, JOBS)
-    assert await anext(views) == (Trial(), 0)
-    await change_trial(store, KEYS, JOBS, lambda *_: SHADOW, term=term, now=NOW)
+    views = follow_rollout(store, KEYS, JOBS)
+    assert await anext(views) == (Rollout(), 0)
+    await change_rollout(store, KEYS, JOBS, lambda *_: SHADOW, term=term, now=NOW)
     held, revision = await anext(views)
     assert held == SHADOW
     assert revision > 0
@@ -115,16 +115,16 @@ async def test_it_is_followed_with_its_revision():
 async def test_what_cannot_be_read_counts_as_none():
     store, _, _ = store_of()
     await store.txn([], [Put(KEYS.rollout("jobs"), b"[7]")])
-    assert trial_in(await store.get(KEYS.rollout("jobs"))) == Trial()
+    assert rollout_in(await store.get(KEYS.rollout("jobs"))) == Rollout()
 
 
 async def test_two_promotions_at_once_go_one_stage():
     """The second is not made again over what the first one made of it; figures that came between do not matter."""
     store, term, jobs = store_of()
-    await change_trial(store, KEYS, JOBS, lambda *_: SHADOW, term=term, now=NOW)
-    came: list[Trial] = [replace(SHADOW, good=1), promote(SHADOW, force=True)]
+    await change_rollout(store, KEYS, JOBS, lambda *_: SHADOW, term=term, now=NOW)
+    came: list[Rollout] = [replace(SHADOW, good=1), promote(SHADOW, force=True)]
 
-    def force(held: Trial, now: str) -> Trial:
+    def force(held: Rollout, now: str) -> Rollout:
         return promote(held, force=True, now=now)
 
     get = store.get
@@ -132,12 +132,12 @@ async def test_two_promotions_at_once_go_one_stage():
     async def overtaken(key: str) -> object:
         kv = await get(key)
         if came and kv is not None:
-            await write_trial(store, KEYS, JOBS, came.pop(0), revision=kv.mod_revision, term=jobs)
+            await write_rollout(store, KEYS, JOBS, came.pop(0), revision=kv.mod_revision, term=jobs)
         return kv
 
     store.get = overtaken  # type: ignore[method-assign,assignment]
     with pytest.raises(Conflict, match="look again"):
-        await change_trial(store, KEYS, JOBS, force, term=term, now=NOW)
-    assert (await read_trial(store, KEYS, JOBS)).stage is Stage.CANARY
-    came.append(replace(await read_trial(store, KEYS, JOBS), good=1))
-    assert (await change_trial(store, KEYS, JOBS, force, term=term, now=NOW)).stage is Stage.ACTIVE
+        await change_rollout(store, KEYS, JOBS, force, term=term, now=NOW)
+    assert (await read_rollout(store, KEYS, JOBS)).stage is Stage.CANARY
+    came.append(replace(await read_rollout(store, KEYS, JOBS), good=1))
+    assert (await change_rollout(store, KEYS, JOBS, force, term=term, now=NOW)).stage is Stage.ACTIVE

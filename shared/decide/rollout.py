@@ -20,7 +20,7 @@ from shared.errors import ConfigError, Conflict, InvalidValue
 MOST_PERCENT = 99
 
 
-class Trial(Struct, frozen=True, kw_only=True):
+class Rollout(Struct, frozen=True, kw_only=True):
     """What is in etcd about the candidate, under ``Keys.rollout``."""
 
     stage: Stage = Stage.NONE
@@ -46,12 +46,12 @@ class Trial(Struct, frozen=True, kw_only=True):
         return self.stage is not Stage.NONE
 
 
-def same_step(one: Trial, other: Trial) -> bool:
+def same_step(one: Rollout, other: Rollout) -> bool:
     """Whether it is the same step of the same candidate, whatever its figures."""
     return (one.candidate, one.stage, one.since) == (other.candidate, other.stage, other.since)
 
 
-def begin(held: Trial, name: str, *, policies: Registry, now: str, by: str, reason: str) -> Trial:
+def begin(held: Rollout, name: str, *, policies: Registry, now: str, by: str, reason: str) -> Rollout:
     """Begin with a candidate, in shadow; to say it again changes nothing. Refused: ``InvalidValue``, there is none of
     this name; ``Conflict``, another is tried."""
     try:
@@ -62,12 +62,12 @@ def begin(held: Trial, name: str, *, policies: Registry, now: str, by: str, reas
         return held
     if held.on:
         raise Conflict(f"policy: {held.candidate} is rolled out, in {held.stage}; take it back first ('policy back')")
-    return Trial(stage=Stage.SHADOW, candidate=name, by=by, reason=reason, since=now)
+    return Rollout(stage=Stage.SHADOW, candidate=name, by=by, reason=reason, since=now)
 
 
 def promoted(
-    held: Trial, *, domain: Domain, percent: int | None, force: bool, now: str, by: str, reason: str
-) -> Trial:  # fmt: skip
+    held: Rollout, *, domain: Domain, percent: int | None, force: bool, now: str, by: str, reason: str
+) -> Rollout:  # fmt: skip
     """The next step: to a larger share of the canary, where ``percent`` (None: one of the domain's) is one, else to
     all; ``force``: also without good windows, and recorded. Refused: ``Conflict`` where there is none,
     ``TooFewWindows``."""
@@ -86,11 +86,11 @@ def promoted(
     )  # fmt: skip
 
 
-def taken_back(held: Trial, *, now: str, by: str, reason: str) -> Trial:
+def taken_back(held: Rollout, *, now: str, by: str, reason: str) -> Rollout:
     """Only the policy of the settings decides. To say it again changes nothing."""
     return replace(held, stage=Stage.NONE, good=0, by=by, reason=reason, since=now, forced=False) if held.on else held
 
 
-def gone(held: Trial, domain: Domain, reason: str) -> Trial:
+def gone(held: Rollout, domain: Domain, reason: str) -> Rollout:
     """Taken back by whoever decides; the candidate's name stays for those who ask what became of it."""
     return replace(held, stage=Stage.NONE, good=0, reason=reason, by=domain.service, forced=False)

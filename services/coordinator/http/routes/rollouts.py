@@ -10,10 +10,10 @@ import msgspec
 from services.coordinator.http.desk import Desk
 from shared.decide.domain import Domain
 from shared.decide.registry import Registry
-from shared.decide.trial import MOST_PERCENT, Trial, begin, promoted, taken_back
+from shared.decide.rollout import MOST_PERCENT, Rollout, begin, promoted, taken_back
 from shared.runtime.http.callers import Role
 from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Reason, Route, Schema, row
-from shared.runtime.records.trials import change_trial, read_trial
+from shared.runtime.records.rollouts import change_rollout, read_rollout
 
 PolicyName = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=PRINTED)]
 
@@ -56,17 +56,17 @@ def rows_of(
 ) -> tuple[Route, ...]:
     """The domain's routes. ``of``: what its policies are for, in words; ``settings_policy``: that of its settings."""
 
-    async def told(desk: Desk, held: Trial) -> RolloutAnswer:
+    async def told(desk: Desk, held: Rollout) -> RolloutAnswer:
         return RolloutAnswer(policy=await settings_policy(desk), **msgspec.to_builtins(held))
 
-    async def changed(desk: Desk, change: Callable[[Trial, str], Trial]) -> RolloutAnswer:
+    async def changed(desk: Desk, change: Callable[[Rollout, str], Rollout]) -> RolloutAnswer:
         return await told(
-            desk, await change_trial(desk.store, desk.keys, domain, change, term=desk.term, now=desk.wall())
+            desk, await change_rollout(desk.store, desk.keys, domain, change, term=desk.term, now=desk.wall())
         )
 
     async def show(desk: Desk, _: Ask[Any, Any]) -> RolloutAnswer:
         """The candidate, and how it does."""
-        return await told(desk, await read_trial(desk.store, desk.keys, domain))
+        return await told(desk, await read_rollout(desk.store, desk.keys, domain))
 
     async def set_policy(desk: Desk, ask: Ask[Any, SetBody]) -> RolloutAnswer:
         """Begin in shadow. Refused: 422 ``invalid_value``, no such policy; 409 ``conflict``, another is rolled out."""

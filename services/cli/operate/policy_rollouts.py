@@ -28,7 +28,7 @@ def route_of(domain: Domain) -> str:
     return f"/v1/{domain.name}/policy"
 
 
-def show_trial(domain: Domain, output: str, server: dict[str, Any]) -> None:
+def show_rollout(domain: Domain, output: str, server: dict[str, Any]) -> None:
     """Print the policy of the settings, the candidate, its stage, and how it does."""
 
     async def look(client: AdminClient) -> Json:
@@ -38,7 +38,7 @@ def show_trial(domain: Domain, output: str, server: dict[str, Any]) -> None:
     tell(output, found, lines_of(domain, found))
 
 
-def change_trial(
+def change_rollout(
     domain: Domain, method: str, verb: str, body: Json, output: str, server: dict[str, Any], *, of: str | None = None
 ) -> None:
     """Change it, and print what it became. ``of``: the candidate that is meant, where somebody named it."""
@@ -54,7 +54,7 @@ def change_trial(
     tell(output, found, lines_of(domain, found))
 
 
-def rows_of(policies: Registry, found: Json) -> list[Json]:
+def rows_of(policies: Registry, found: Json) -> list[dict[str, Any]]:
     """The domain's policies as ``policy list`` shows them."""
     on = found.get("stage", "none") != "none"
     rows = []
