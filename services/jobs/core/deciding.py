@@ -71,7 +71,7 @@ class Deciding:
         # an answer that failed leaves all as it is, which is what is compared then
         gap = compared(seen.observation, answer.allowed, both, seen.ours) if answer.by else None
         written = pair.judge.look(rollout, now, gap, told.problem if candidate.resting else "")
-        if rollout.stage is Stage.SHADOW:
+        if rollout.stage not in (Stage.CANARY, Stage.ACTIVE):
             self.problem = answer.problem
             return Decided(answer.allowed, answer.problem, written)
         self.problem = told.problem or answer.problem

@@ -80,8 +80,9 @@ def written(world: World) -> list[WriteRollout]:
     return [one for one in world.told if isinstance(one, WriteRollout)]
 
 
-def test_in_shadow_nothing_is_done_for_it():
-    world = world_with(Stage.SHADOW, most_worse=inf)
+@pytest.mark.parametrize("stage", [Stage.CANDIDATE, Stage.SHADOW])
+def test_before_the_canary_nothing_is_done_for_it(stage: Stage):
+    world = world_with(stage, most_worse=inf)
     decides(world, 3)
     assert (world.status("default/j0").target, world.phase("default/j0")) == (4, Phase.RUNNING)
     assert world.core.deciding.pair.judge.window.short > 0, "and it is compared"

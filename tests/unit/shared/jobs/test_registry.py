@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from shared.decide.registry import Entry, Registry
 from shared.errors import ConfigError
 from shared.jobs import registry
 from shared.jobs.registry import make
+from shared.policy.weights import WeightsFile, shipped_beside
 from tests.training_jobs import observation, seen_job
 
 
@@ -26,13 +25,13 @@ def test_an_unknown_policy_is_named_with_those_there_are():
         make("gold")
 
 
-def unshipped() -> bytes:
+def unshipped() -> WeightsFile:
     """A policy of which only the code was installed."""
-    return Path("/nowhere/weights.npz").read_bytes()
+    return shipped_beside("/nowhere/unshipped.py", "unshipped")
 
 
 def test_a_policy_whose_weights_are_missing_is_named_with_the_file(monkeypatch: pytest.MonkeyPatch):
     policies = Registry("training jobs", {"unshipped": Entry(f"{__name__}:unshipped")})
     monkeypatch.setattr(registry, "POLICIES", policies)
-    with pytest.raises(ConfigError, match=r"unshipped: its weights, /nowhere/weights\.npz, cannot be read"):
+    with pytest.raises(ConfigError, match=r"weights of unshipped: /nowhere/unshipped\.npz is not there; install it"):
         make("unshipped")
