@@ -23,7 +23,7 @@ from shared.agent.experience import Experience, ExperienceSettings
 from shared.agent.replica import Replica
 from shared.agent.residents import Residents
 from shared.agent.variants import Lane, Lanes
-from shared.decide.guard import Limits, no_clock
+from shared.decide.guard import GuardLimits, no_clock
 from shared.errors import WireError
 from shared.model.constraints import PodClass
 from shared.policy.domain import PLACEMENT
@@ -76,7 +76,7 @@ class AgentCore:
         *,
         ref: PolicyRef | None = None,
         clock: Callable[[], float] = no_clock,
-        limits: Limits = PLACEMENT.limits,
+        limits: GuardLimits = PLACEMENT.limits,
         experience: ExperienceSettings | None = None,
         speed: float = 1.0,
         profile: Profile = DEFAULT,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.decide.guard import Failure, Limits
+from shared.decide.guard import Failure, GuardLimits
 from shared.model.constraints import PodClass
 from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
@@ -74,7 +74,7 @@ class Lanes:
     """The active lane and, while there is one, the candidate's."""
 
     def __init__(
-        self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], limits: Limits,
+        self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], limits: GuardLimits,
         speed: float = 1.0, profile: Profile = DEFAULT,
     ) -> None:  # fmt: skip
         self._rng = rng

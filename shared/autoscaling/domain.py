@@ -6,7 +6,7 @@ A policy is tried object by object: what its spec says (mode, canary) and an ope
 from __future__ import annotations
 
 from shared.decide.domain import Domain
-from shared.decide.guard import Limits
+from shared.decide.guard import GuardLimits
 
 AUTOSCALING = Domain(
     name="autoscaling",
@@ -14,8 +14,8 @@ AUTOSCALING = Domain(
     service="the autoscaler",
     # a decision is to take 28 ms. A late one is not taken: what it would be written over has moved on, and the rule is
     # at hand. It rests for a minute only: what it does not see, it cannot remember
-    limits=Limits(deadline_s=1.0, patience=3, rest=4, late_stands=False),
+    limits=GuardLimits(deadline_s=1.0, patience=3, rest=4, late_stands=False),
     shares=(),
 )
-RULE = Limits(deadline_s=1.0, rest=0, late_stands=False)
+RULE = GuardLimits(deadline_s=1.0, rest=0, late_stands=False)
 """Of the HPA's rule: nothing stands in for it, so it is asked each time."""

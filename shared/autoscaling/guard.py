@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shared.autoscaling.observation import Observation, Policy
-from shared.decide.guard import Guard, Limits, no_clock
+from shared.decide.guard import Guard, GuardLimits, no_clock
 
 AutoscalingGuard = Guard[[Observation], Mapping[str, object]]
 
 
-def guarded(policy: Policy, limits: Limits, *, clock: Callable[[], float] = no_clock) -> AutoscalingGuard:
+def guarded(policy: Policy, limits: GuardLimits, *, clock: Callable[[], float] = no_clock) -> AutoscalingGuard:
     """The policy behind its guard."""
     return Guard(lambda seen: dict(policy.decide(seen)), limits, clock=clock)

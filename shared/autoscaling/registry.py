@@ -9,21 +9,21 @@ from typing import Any
 import msgspec
 
 from shared.autoscaling.observation import Policy
-from shared.decide.registry import Entry, Registry
+from shared.decide.registry import PolicyEntry, PolicyRegistry
 from shared.errors import ConfigError, ObjectError
 from shared.policy.weights import WeightsFile
 
-POLICIES = Registry(
+POLICIES = PolicyRegistry(
     "autoscaling",
     {
-        "aware": Entry("shared.autoscaling.networks.aware:AwarePolicy"),
-        "demand": Entry("shared.autoscaling.networks.demand:DemandPolicy"),
-        "dqn": Entry("shared.autoscaling.networks.dqn:DqnPolicy"),
-        "hpa": Entry("shared.autoscaling.policies.hpa:HpaPolicy"),
-        "karma": Entry("shared.autoscaling.networks.karma:KarmaPolicy"),
-        "karma-single": Entry("shared.autoscaling.networks.karma:SinglePolicy"),
-        "keda": Entry("shared.autoscaling.policies.keda:KedaPolicy"),
-        "predictive": Entry("shared.autoscaling.policies.predictive:PredictivePolicy"),
+        "aware": PolicyEntry("shared.autoscaling.networks.aware:AwarePolicy"),
+        "demand": PolicyEntry("shared.autoscaling.networks.demand:DemandPolicy"),
+        "dqn": PolicyEntry("shared.autoscaling.networks.dqn:DqnPolicy"),
+        "hpa": PolicyEntry("shared.autoscaling.policies.hpa:HpaPolicy"),
+        "karma": PolicyEntry("shared.autoscaling.networks.karma:KarmaPolicy"),
+        "karma-single": PolicyEntry("shared.autoscaling.networks.karma:SinglePolicy"),
+        "keda": PolicyEntry("shared.autoscaling.policies.keda:KedaPolicy"),
+        "predictive": PolicyEntry("shared.autoscaling.policies.predictive:PredictivePolicy"),
     },
 )
 

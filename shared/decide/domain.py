@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.decide.guard import Limits
+from shared.decide.guard import GuardLimits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,7 @@ class Domain:
     """What a canary takes a share of, in words."""
     service: str
     """Who decides, and takes a candidate back by itself, in words."""
-    limits: Limits
+    limits: GuardLimits
     shares: tuple[int, ...] = (10,)
     """Per cent of the subjects that a canary goes through before the candidate decides for all."""
     good_windows: int = 1

@@ -49,7 +49,7 @@ class Faulty(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GuardLimits:
     """When a policy is no longer asked."""
 
     deadline_s: float
@@ -73,7 +73,7 @@ class Guard(Generic[Seen, Answer]):
     """Asks ``decide`` within the limits. ``failures`` counts by kind since it is behind this guard."""
 
     def __init__(
-        self, decide: Callable[Seen, Answer], limits: Limits, *, clock: Callable[[], float] = no_clock
+        self, decide: Callable[Seen, Answer], limits: GuardLimits, *, clock: Callable[[], float] = no_clock
     ) -> None:
         self.clock = clock
         self.failures: Counter[Failure] = Counter()

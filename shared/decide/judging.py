@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from shared.decide.domain import Domain
 from shared.decide.rollout import Rollout, gone
-from shared.decide.stages import Row, Verdict
+from shared.decide.stages import Verdict, WindowRow
 
 MOST_WORSE = 0.05
 WINDOW_S = 1800.0
@@ -114,6 +114,6 @@ class Judge:
         if not self.window.whole(now):
             return None
         self.window.begin_anew(now)
-        row = Row(good=rollout.good)
+        row = WindowRow(good=rollout.good)
         row.add(Verdict.GOOD if ratio - sd >= 1.0 - self._most_worse else Verdict.UNSURE)
         return replace(rollout, good=row.good, ratio=round(ratio, 6), sd=round(sd, 6))

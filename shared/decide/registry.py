@@ -11,7 +11,7 @@ from shared.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Entry:
+class PolicyEntry:
     """A policy is made by ``where``, as ``module:maker``."""
 
     where: str
@@ -26,14 +26,14 @@ class Entry:
         return getattr(import_module(module), kind)
 
 
-class Registry(Mapping[str, Entry]):
+class PolicyRegistry(Mapping[str, PolicyEntry]):
     """The policies of a domain. ``of``: what they decide about, in words."""
 
-    def __init__(self, of: str, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, of: str, entries: Mapping[str, PolicyEntry]) -> None:
         self._of = of
         self._entries = dict(entries)
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> PolicyEntry:
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -42,7 +42,7 @@ class Registry(Mapping[str, Entry]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> PolicyEntry:
         """The policy's. Raises ``ConfigError`` naming the policies there are."""
         found = self._entries.get(name)
         if found is None:

@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.decide.domain import Domain
-from shared.decide.registry import Registry
-from shared.decide.stages import Row, Stage, forced, next_step
+from shared.decide.registry import PolicyRegistry
+from shared.decide.stages import Stage, WindowRow, forced, next_step
 from shared.errors import ConfigError, Conflict, InvalidValue
 
 MOST_PERCENT = 99
@@ -51,7 +51,7 @@ def same_step(one: Rollout, other: Rollout) -> bool:
     return (one.candidate, one.stage, one.since) == (other.candidate, other.stage, other.since)
 
 
-def begin(held: Rollout, name: str, *, policies: Registry, now: str, by: str, reason: str) -> Rollout:
+def begin(held: Rollout, name: str, *, policies: PolicyRegistry, now: str, by: str, reason: str) -> Rollout:
     """Begin with a candidate, in shadow; to say it again changes nothing. Refused: ``InvalidValue``, there is none of
     this name; ``Conflict``, another is tried."""
     try:
@@ -78,7 +78,7 @@ def promoted(
         raise InvalidValue(f"percent: {percent} is not from 1 to {MOST_PERCENT}")
     share = held.percent if held.stage is Stage.CANARY else 0
     step = next_step(held.stage, share, domain.shares if percent is None else (percent,))
-    lacks = Row(good=held.good).lacking(held.candidate, domain.good_windows)
+    lacks = WindowRow(good=held.good).lacking(held.candidate, domain.good_windows)
     unproven = forced(step, f"stage: {lacks}; wait for them, or force it (--force)" if lacks else "", force=force)
     return replace(
         held, stage=step.stage, percent=step.percent or held.percent, good=0, by=by, reason=reason, since=now,

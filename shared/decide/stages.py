@@ -4,7 +4,7 @@
 
 R1 The one that decides for all changes only to a candidate that was taken through all steps, back, or by an operator.
 R2 What was taken back decides for nobody any more.
-R3 Windows count for one step of one candidate only (``Row``); a new leader starts at none.
+R3 Windows count for one step of one candidate only (``WindowRow``); a new leader of placement starts at none.
 R4 Who is in the canary at p % is in it at any larger share (``canary``).
 R5 Without a good window in a row nobody takes a candidate beyond shadow, but an operator who forces it: on record.
 """
@@ -34,30 +34,30 @@ class Stage(StrEnum):
     """It decides for all."""
 
 
-class Step(NamedTuple):
+class RolloutStep(NamedTuple):
     """``percent``: of a canary; 0 elsewhere."""
 
     stage: Stage
     percent: int = 0
 
 
-def next_step(stage: str, percent: int, shares: Sequence[int]) -> Step:
+def next_step(stage: str, percent: int, shares: Sequence[int]) -> RolloutStep:
     """Where a candidate comes when it is promoted."""
     if stage == Stage.CANDIDATE:
-        return Step(Stage.SHADOW)
+        return RolloutStep(Stage.SHADOW)
     further = next((share for share in shares if share > percent), 0)
-    return Step(Stage.CANARY, further) if further else Step(Stage.ACTIVE)
+    return RolloutStep(Stage.CANARY, further) if further else RolloutStep(Stage.ACTIVE)
 
 
 def step_to(
     stage: str, percent: int, shares: Sequence[int], *, title: str, to: Stage | None = None, share: int | None = None
-) -> Step:
+) -> RolloutStep:
     """One step further, or at once to the stage ``to``; ``share``: of a canary, in place of the next step's.
     ``ConfigError``: that is no step forward."""
     if share is not None and to not in (None, Stage.CANARY):
         raise ConfigError(f"percent: belongs to the stage canary; leave it out with {to}")
     if to is Stage.ACTIVE:
-        return Step(Stage.ACTIVE)
+        return RolloutStep(Stage.ACTIVE)
     if to is Stage.CANARY or share is not None:
         wanted = next((one for one in shares if one > percent), 0) if share is None else share
         if wanted <= percent:
@@ -65,11 +65,11 @@ def step_to(
                 f"policy: {title} is in the canary at {percent} % already; promote it to active or to a larger "
                 "percent, or activate it with a smaller one to go back"
             )
-        return Step(Stage.CANARY, wanted)
+        return RolloutStep(Stage.CANARY, wanted)
     return next_step(stage, percent, shares)
 
 
-def forced(step: Step, lacking: str, *, force: bool) -> bool:
+def forced(step: RolloutStep, lacking: str, *, force: bool) -> bool:
     """Whether the step is taken without the windows that would speak for it, of which it is ``lacking`` some ("": none)
     (R5). To shadow, where windows begin, none are needed. ``TooFewWindows``: nobody forces it."""
     unproven = bool(lacking) and step.stage is not Stage.SHADOW
@@ -88,7 +88,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(slots=True)
-class Row:
+class WindowRow:
     """Windows of one candidate at one step, one after the other."""
 
     good: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
-from shared.decide.guard import Failure, Faulty, Guard, Limits, no_clock
+from shared.decide.guard import Failure, Faulty, Guard, GuardLimits, no_clock
 from shared.jobs.bounds import Allowed, allow
 from shared.jobs.domain import JOBS
 from shared.jobs.observation import Allocation, Observation, Policy
@@ -32,7 +32,7 @@ class JobsGuard:
         fallback: Policy | None = None,
         *,
         clock: Callable[[], float] = no_clock,
-        limits: Limits = JOBS.limits,
+        limits: GuardLimits = JOBS.limits,
     ) -> None:
         self.policy = policy
         self._fallback = fallback if fallback is not None else Elastic()

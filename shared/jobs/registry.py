@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.decide.registry import Entry, Registry
+from shared.decide.registry import PolicyEntry, PolicyRegistry
 from shared.jobs.observation import Policy
 
 PACKAGE = "shared.jobs.policies"
@@ -14,12 +14,12 @@ SPEED = "speed"
 """It divides by how fast each job runs: live, a job of which that is not known is left to ``elastic``."""
 
 
-def _entry(where: str, *words: str) -> Entry:
+def _entry(where: str, *words: str) -> PolicyEntry:
     found = frozenset(words)
-    return Entry(f"{PACKAGE}.{where}", needs=found & {SPEED}, traits=found - {SPEED})
+    return PolicyEntry(f"{PACKAGE}.{where}", needs=found & {SPEED}, traits=found - {SPEED})
 
 
-POLICIES = Registry(
+POLICIES = PolicyRegistry(
     "training jobs",
     {
         "elastic": _entry("elastic:Elastic"),

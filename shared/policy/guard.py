@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shared.decide.guard import Failure, Faulty, Guard, Limits, no_clock
+from shared.decide.guard import Failure, Faulty, Guard, GuardLimits, no_clock
 from shared.model.constraints import PodClass
 from shared.policy.domain import PLACEMENT
 from shared.policy.heuristics import KubeDefault
@@ -24,7 +24,7 @@ class PlacementGuard:
         fallback: Policy | None = None,
         *,
         clock: Callable[[], float] = no_clock,
-        limits: Limits = PLACEMENT.limits,
+        limits: GuardLimits = PLACEMENT.limits,
     ) -> None:
         self.policy = policy
         self.fallback = fallback or KubeDefault()

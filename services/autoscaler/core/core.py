@@ -36,7 +36,7 @@ from shared.autoscaling.domain import AUTOSCALING, RULE
 from shared.autoscaling.guard import AutoscalingGuard, guarded
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.drift import Drift
-from shared.decide.guard import Limits
+from shared.decide.guard import GuardLimits
 from shared.errors import ConfigError
 from shared.model.autoscaler import Autoscaler
 
@@ -179,7 +179,7 @@ class AutoscalerCore:
             watched.weights = weights_of(watched.policy)
             watched.guard = self._guarded(watched.policy, AUTOSCALING.limits)
 
-    def _guarded(self, policy: Policy | None, limits: Limits) -> AutoscalingGuard | None:
+    def _guarded(self, policy: Policy | None, limits: GuardLimits) -> AutoscalingGuard | None:
         return None if policy is None else guarded(policy, limits, clock=self.state.stopwatch)
 
     def _made(self, name: str, settings: Mapping[str, object], seed: int) -> tuple[Policy | None, str]:

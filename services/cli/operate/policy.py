@@ -304,7 +304,7 @@ def back(
     if subject.scaler:
         if given(here, "reason"):
             raise ConfigError(f"--reason: nothing keeps one of {subject.name}; leave it out")
-        switch_off(subject.scaler, kubeconfig, where["context"])
+        switch_off(subject.scaler, kubeconfig, where["context"], output)
         return
     if subject.tried is not None:
         domain = subject.tried[0]

@@ -14,7 +14,7 @@ from services.cli.server.watching import tell
 from services.cli.terminal.tables import printable
 from shared.decide.domain import Domain
 from shared.decide.judging import MOST_WORSE, WINDOW_S
-from shared.decide.registry import Registry
+from shared.decide.registry import PolicyRegistry
 from shared.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def change_rollout(
     tell(output, found, lines_of(domain, found))
 
 
-def rows_of(policies: Registry, found: Json) -> list[dict[str, Any]]:
+def rows_of(policies: PolicyRegistry, found: Json) -> list[dict[str, Any]]:
     """The domain's policies as ``policy list`` shows them."""
     on = found.get("stage", "none") != "none"
     rows = []

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from services.cli.autoscale.objects import ask, place, read_one, say, title, write_spec
+from services.cli.autoscale.objects import ask, place, read_one, title, write_spec
+from services.cli.server.watching import tell
 
 Json = dict[str, Any]
 
@@ -29,15 +30,15 @@ def scaler_rows(scaler: str, kubeconfig: Path | None, context: str) -> list[Json
     return [{"name": name, "role": "active" if name == active else "", "from": "built in"} for name in sorted(POLICIES)]
 
 
-def switch_off(scaler: str, kubeconfig: Path | None, context: str) -> None:
+def switch_off(scaler: str, kubeconfig: Path | None, context: str, output: str) -> None:
     """Let HPA's rule decide; to say it again changes nothing."""
     where, item = place(scaler, ""), _read(scaler, kubeconfig, context)
-    if (item.get("spec") or {}).get("killSwitch") == "PlainHPA":
-        say(f"{title(item)} is decided by HPA's rule already")
-        return
-    uid = item["metadata"]["uid"]
-    ask(kubeconfig, context, lambda client: write_spec(client, *where, uid, {"killSwitch": "PlainHPA"}))
-    say(f"{title(item)}: HPA's rule decides; spec.killSwitch at None lets its policy decide again")
+    told = f"{title(item)} is decided by HPA's rule already"
+    if (item.get("spec") or {}).get("killSwitch") != "PlainHPA":
+        uid = item["metadata"]["uid"]
+        ask(kubeconfig, context, lambda client: write_spec(client, *where, uid, {"killSwitch": "PlainHPA"}))
+        told = f"{title(item)}: HPA's rule decides; spec.killSwitch at None lets its policy decide again"
+    tell(output, {"object": scaler, "killSwitch": "PlainHPA"}, [told])
 
 
 def _read(scaler: str, kubeconfig: Path | None, context: str) -> Json:

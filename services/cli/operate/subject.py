@@ -11,7 +11,7 @@ import click
 
 from services.cli.server.options import SERVER_NAMES, given
 from shared.decide.domain import Domain
-from shared.decide.registry import Registry
+from shared.decide.registry import PolicyRegistry
 from shared.errors import ConfigError
 from shared.jobs.domain import JOBS
 from shared.jobs.registry import POLICIES as FOR_JOBS
@@ -19,7 +19,7 @@ from shared.jobs.registry import POLICIES as FOR_JOBS
 F = TypeVar("F", bound=Callable[..., Any])
 PODS = "pods"
 OF_SERVER = frozenset(SERVER_NAMES) - {"context"}
-TRIED: dict[str, tuple[Domain, Registry]] = {JOBS.name: (JOBS, FOR_JOBS)}
+TRIED: dict[str, tuple[Domain, PolicyRegistry]] = {JOBS.name: (JOBS, FOR_JOBS)}
 """Domains whose policies are tried beside that of their settings (``shared/decide/rollout.py``), by name."""
 
 
@@ -28,7 +28,7 @@ class Subject:
     """Pods, where neither is set. ``tried``: a domain and its policies; ``scaler``: a ResilientAutoscaler."""
 
     name: str
-    tried: tuple[Domain, Registry] | None = None
+    tried: tuple[Domain, PolicyRegistry] | None = None
     scaler: str = ""
 
     @property

@@ -23,7 +23,7 @@ from functools import partial
 
 import numpy as np
 
-from shared.decide.guard import Failure, Guard, Limits
+from shared.decide.guard import Failure, Guard, GuardLimits
 from shared.errors import ConfigError
 from shared.model.constraints import Norms
 from shared.policy.guard import judged
@@ -38,7 +38,7 @@ EDGE = 5.0
 FULL = 100.0
 
 
-MEMBER = Limits(deadline_s=0.025, patience=3, rest=100, late_stands=False)
+MEMBER = GuardLimits(deadline_s=0.025, patience=3, rest=100, late_stands=False)
 """Half the deadline of the whole, so that one slow member rests before all of the mixture does."""
 
 
@@ -86,7 +86,7 @@ class Hybrid:
     name = NAME
 
     def __init__(
-        self, mixture: Mixture, members: Sequence[Policy], *, version: int = 1, limits: Limits = MEMBER
+        self, mixture: Mixture, members: Sequence[Policy], *, version: int = 1, limits: GuardLimits = MEMBER
     ) -> None:
         if [member.name for member in members] != [member.policy for member in mixture.members]:
             raise ConfigError(f"policy: {NAME} was handed other policies than its mixture names; load it again")

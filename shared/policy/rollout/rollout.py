@@ -28,7 +28,7 @@ import msgspec
 
 from shared.decide.canary import in_canary
 from shared.decide.guard import Failure
-from shared.decide.stages import Row, Stage, Step, forced, next_step, step_to
+from shared.decide.stages import RolloutStep, Stage, WindowRow, forced, next_step, step_to
 from shared.errors import ConfigError
 from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Policy
@@ -165,7 +165,7 @@ class PointerRollout:
     settings: RolloutSettings
     pointer: PolicyPointer
     by: str = AUTOMATIC
-    row: Row = field(default_factory=Row)
+    row: WindowRow = field(default_factory=WindowRow)
     """Of the step that the pointer is at."""
 
     def seen(self, pointer: PolicyPointer) -> None:
@@ -180,7 +180,7 @@ class PointerRollout:
         return "" if candidate is None else self.row.lacking(candidate.title, self.settings.good_windows)
 
     @property
-    def next(self) -> Step | None:
+    def next(self) -> RolloutStep | None:
         """Where the candidate comes when windows promote it; None: there is none."""
         if self.pointer.candidate is None:
             return None
@@ -224,7 +224,7 @@ class PointerRollout:
 
     def forget(self) -> None:
         """Count windows from none (R3)."""
-        self.row = Row()
+        self.row = WindowRow()
 
 
 def step_of(pointer: PolicyPointer) -> tuple[object, ...]:

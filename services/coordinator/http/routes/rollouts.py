@@ -9,7 +9,7 @@ import msgspec
 
 from services.coordinator.http.desk import Desk
 from shared.decide.domain import Domain
-from shared.decide.registry import Registry
+from shared.decide.registry import PolicyRegistry
 from shared.decide.rollout import MOST_PERCENT, Rollout, begin, promoted, taken_back
 from shared.runtime.http.callers import Role
 from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Reason, Route, Schema, row
@@ -52,7 +52,7 @@ class PromoteBody(Schema, frozen=True, kw_only=True):
 
 
 def rows_of(
-    domain: Domain, policies: Registry, of: str, settings_policy: Callable[[Desk], Awaitable[str]]
+    domain: Domain, policies: PolicyRegistry, of: str, settings_policy: Callable[[Desk], Awaitable[str]]
 ) -> tuple[Route, ...]:
     """The domain's routes. ``of``: what its policies are for, in words; ``settings_policy``: that of its settings."""
 

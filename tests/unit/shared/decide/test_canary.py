@@ -48,3 +48,9 @@ def test_membership_is_the_one_of_earlier_releases(subject: str, candidate: str,
 def test_of_a_few_there_are_as_many_rounded_up():
     assert [len(first_of("abc", "uid", percent)) for percent in (0, 1, 33, 34, 67, 100)] == [0, 1, 1, 2, 3, 3]
     assert first_of("abc", "uid", 34) == first_of("cba", "uid", 34) < first_of("abc", "uid", 100)
+
+
+def test_which_of_a_few_is_as_in_earlier_releases():
+    """A service that an autoscaler acted upon before an upgrade is the one that it acts upon after it."""
+    assert first_of("abcdef", "uid", 34) == {"a", "b", "f"}
+    assert first_of(["front", "cart", "db", "mail", "ads"], "8f1c-22", 40) == {"cart", "mail"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.decide.guard import Failure, Faulty, Guard, Limits
+from shared.decide.guard import Failure, Faulty, Guard, GuardLimits
 
 
 class Policy:
@@ -30,7 +30,7 @@ class Unprintable(Exception):
 
 def guarded(**limits: object) -> tuple[Policy, Guard[..., str]]:
     policy = Policy()
-    chosen = Limits(**{"deadline_s": 1.0, "patience": 3, "rest": 4, **limits})  # type: ignore[arg-type]
+    chosen = GuardLimits(**{"deadline_s": 1.0, "patience": 3, "rest": 4, **limits})  # type: ignore[arg-type]
     return policy, Guard(policy.decide, chosen, clock=lambda: policy.now)
 
 

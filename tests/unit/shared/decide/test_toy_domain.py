@@ -20,10 +20,10 @@ from services.coordinator.http.desk import Desk
 from services.coordinator.http.routes.rollouts import rows_of
 from services.coordinator.http.table import ROUTES
 from shared.decide.domain import Domain
-from shared.decide.guard import Failure, Faulty, Guard, Limits, no_clock
+from shared.decide.guard import Failure, Faulty, Guard, GuardLimits, no_clock
 from shared.decide.judging import Gap, Judge
 from shared.decide.pair import PolicyPair
-from shared.decide.registry import Entry, Registry
+from shared.decide.registry import PolicyEntry, PolicyRegistry
 from shared.decide.rollout import Rollout, begin, gone, promoted
 from shared.decide.stages import Stage
 from shared.ports import Put
@@ -35,7 +35,7 @@ from tests.unit.services.coordinator.test_shell import KEYS
 
 COLOURS = ("red", "green", "blue")
 COLOUR = Domain(
-    name="colours", subjects="pods", service="the painter", limits=Limits(deadline_s=0.1, patience=3, rest=5),
+    name="colours", subjects="pods", service="the painter", limits=GuardLimits(deadline_s=0.1, patience=3, rest=5),
     shares=(10, 50), good_windows=1,
 )  # fmt: skip
 Seen = tuple[str, Mapping[str, int]]
@@ -60,7 +60,9 @@ def broken(_: Seen) -> str:
     return "mauve"
 
 
-POLICIES = Registry("colours", {name: Entry(f"{__name__}:{name}") for name in ("hashed", "fewest", "red", "broken")})
+POLICIES = PolicyRegistry(
+    "colours", {name: PolicyEntry(f"{__name__}:{name}") for name in ("hashed", "fewest", "red", "broken")}
+)
 
 # --- 3. the guard, with what an answer must be --------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.decide.guard import Limits
+from shared.decide.guard import GuardLimits
 from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Allocation, JobObservation, NodeObservation, Observation
 
@@ -36,7 +36,7 @@ class Policy:
 
 
 def guard(policy: Policy, clock: Callable[[], float] | None = None) -> JobsGuard:
-    limits = Limits(deadline_s=1.0, patience=3, rest=4)
+    limits = GuardLimits(deadline_s=1.0, patience=3, rest=4)
     return JobsGuard(policy, clock=clock or (lambda: policy.now), limits=limits)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.decide.registry import Entry, Registry
+from shared.decide.registry import PolicyEntry, PolicyRegistry
 from shared.errors import ConfigError
 from shared.jobs import registry
 from shared.jobs.registry import make
@@ -31,7 +31,7 @@ def unshipped() -> WeightsFile:
 
 
 def test_a_policy_whose_weights_are_missing_is_named_with_the_file(monkeypatch: pytest.MonkeyPatch):
-    policies = Registry("training jobs", {"unshipped": Entry(f"{__name__}:unshipped")})
+    policies = PolicyRegistry("training jobs", {"unshipped": PolicyEntry(f"{__name__}:unshipped")})
     monkeypatch.setattr(registry, "POLICIES", policies)
     with pytest.raises(ConfigError, match=r"weights of unshipped: /nowhere/unshipped\.npz is not there; install it"):
         make("unshipped")

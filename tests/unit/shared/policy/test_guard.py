@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from shared.decide.guard import Failure, Limits
+from shared.decide.guard import Failure, GuardLimits
 from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Verdicts
@@ -15,7 +15,7 @@ from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
 
-LIMITS = Limits(deadline_s=0.05, patience=2, rest=3)
+LIMITS = GuardLimits(deadline_s=0.05, patience=2, rest=3)
 
 
 class Clock:
@@ -154,7 +154,7 @@ def test_what_goes_wrong_while_a_policy_is_told_what_comes_costs_no_decision(see
 
 def test_a_resting_policy_is_told_nothing() -> None:
     policy = Prepared()
-    guard = PlacementGuard(policy, limits=Limits(deadline_s=0.05, patience=1))
+    guard = PlacementGuard(policy, limits=GuardLimits(deadline_s=0.05, patience=1))
     guard.prepare(NodeTable(), [])
     guard.prepare(NodeTable(), [])
     assert policy.told == 1

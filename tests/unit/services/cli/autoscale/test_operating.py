@@ -164,4 +164,5 @@ def test_a_scaler_is_taken_back_to_hpas_rule_once(api: Api):
     assert (patch["spec"], patch["metadata"]) == ({"killSwitch": "PlainHPA"}, {"uid": "u"})
     api.items = [item(killSwitch="PlainHPA")]
     assert "already" in policy("back").output
+    assert json.loads(policy("back", "-o", "json").output) == {"object": "shop/graph", "killSwitch": "PlainHPA"}
     assert len(api.patches) == 1

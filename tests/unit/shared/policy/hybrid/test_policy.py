@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from shared.decide.guard import Failure, Limits
+from shared.decide.guard import Failure, GuardLimits
 from shared.model.constraints import NO_NORMS, Norms
 from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
@@ -164,7 +164,7 @@ def test_a_member_that_fails_again_and_again_rests_and_is_tried_again() -> None:
     mixed = hybrid(
         [Scripted("a", [1, 2]), broken],
         [0.5, 0.5],
-        limits=Limits(deadline_s=0.025, patience=2, rest=5, late_stands=False),
+        limits=GuardLimits(deadline_s=0.025, patience=2, rest=5, late_stands=False),
     )
     for _ in range(2 + 5 + 1):
         decide(mixed, 2)
