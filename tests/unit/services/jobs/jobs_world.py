@@ -24,6 +24,7 @@ from shared.jobs.domain import JOBS
 from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Policy
 from shared.jobs.policies.elastic import Elastic
+from shared.jobs.registry import make
 from shared.kube.training_pods import Rules
 from shared.model.queue import QUEUE_LABEL
 from shared.model.training_job import (
@@ -73,7 +74,7 @@ class World:
         self.made: dict[tuple[str, str], MadeObject] = {}
         self.nodes = {f"n{number}": GpuNode(f"n{number}", 4000) for number in range(nodes)}
         self.policy = policy if policy is not None else Elastic()
-        self.make: Callable[[str], JobsGuard] | None = None
+        self.make: Callable[[str], JobsGuard] = lambda name: JobsGuard(make(name))
         self.judge: Callable[[], Judge] = lambda: Judge(JOBS)
         self.settings = settings
         self.unfit: set[str] = set()
