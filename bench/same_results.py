@@ -26,9 +26,10 @@ SETTINGS = {
     "deepsets": ["--suite", "deepsets", "--seeds", "42"],
     "jobs": ["--suite", "jobs", "--seeds", "42", "--workloads", "1", "--loads", "1.0", "--policies",
              "elastic,marginal,pollux,jobs-sets,fifo"],
+    "jobs-twin-a": ["--suite", "jobs-twin-a", "--seeds", "42", "--policies", "fifo,elastic,drf"],
     "autoscaling": ["--suite", "autoscaling", "--seeds", "42", "--policies", "hpa,keda,predictive,karma"],
 }  # fmt: skip
-MEASURED = re.compile(r"(?:\b|_)(p50|p99|CPU|wall|ms|us)(?:\b|_)")
+MEASURED = re.compile(r"decision p99 ms|decide_(p99_)?ms|decision_ms|p99 decision|CPU m")
 """In the name of a figure or goal: a clock gave it."""
 
 

@@ -9,7 +9,7 @@ from shared.decide.domain import Domain
 from shared.decide.guard import GuardLimits
 
 AUTOSCALING = Domain(
-    name="autoscaling",
+    name="autoscaler",
     subjects="services",
     service="the autoscaler",
     # a decision is to take 28 ms. A late one is not taken: what it would be written over has moved on, and the rule is

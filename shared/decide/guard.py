@@ -55,9 +55,8 @@ class GuardLimits:
     deadline_s: float
     """CPU time from which on an answer is late."""
     patience: int = 3
-    """Failed answers in a row after which the policy rests. One counts for as many as it took deadlines, and at least
-    for one; a late one that is good otherwise for as many as it took: one hiccup (a machine that loses its core, a
-    collector's pass) is no reason to rest."""
+    """Failed answers in a row after which the policy rests: each costs an answer of its own. A late one counts for as
+    many as it took deadlines: one hiccup (a machine that loses its core, a collector's pass) is no reason to rest."""
     rest: int = 100
     """Decisions by what stands in before a resting policy is asked again; 0: it never rests."""
     late_stands: bool = True
@@ -97,10 +96,10 @@ class Guard(Generic[Seen, Answer]):
         try:
             answer = self._decide(*seen, **named)
         except Faulty as fault:
-            self._bad(fault.failure, str(fault), max(1, self._deadlines(began)))
+            self._bad(fault.failure, str(fault), 1)
             return None
         except Exception as error:  # noqa: BLE001  a policy may be anybody's: a decision is wanted now; it is told
-            self._bad(Failure.EXCEPTION, _told(error), max(1, self._deadlines(began)))
+            self._bad(Failure.EXCEPTION, _told(error), 1)
             return None
         late = self._deadlines(began)
         if not late:

@@ -66,17 +66,25 @@ def begin(held: Rollout, name: str, *, policies: PolicyRegistry, now: str, by: s
 
 
 def promoted(
-    held: Rollout, *, domain: Domain, percent: int | None, force: bool, now: str, by: str, reason: str
+    held: Rollout, *, domain: Domain, percent: int | None, force: bool, now: str, by: str, reason: str, name: str = ""
 ) -> Rollout:  # fmt: skip
-    """The next step: to a larger share of the canary, where ``percent`` (None: one of the domain's) is one, else to
-    all; ``force``: also without good windows, and recorded. Refused: ``Conflict`` where there is none,
-    ``TooFewWindows``."""
+    """The next step: to the domain's next share, after the last one to all; ``percent``: to this share, which must be
+    larger than the present one: asked for twice, it must not hand over all. ``name``: of the candidate that is meant,
+    where somebody named it. ``force``: also without good windows, and recorded. Refused: ``Conflict`` where there is no
+    such step or candidate, ``InvalidValue``, ``TooFewWindows``."""
     if not held.on or held.stage is Stage.ACTIVE:
         told = f"{held.candidate} is active already" if held.on else "no policy is rolled out; try one first"
         raise Conflict(f"stage: {told}")
     if percent is not None and not 1 <= percent <= MOST_PERCENT:
         raise InvalidValue(f"percent: {percent} is not from 1 to {MOST_PERCENT}")
+    if name not in ("", held.candidate):
+        raise Conflict(f"policy: {name} is not the candidate for {domain.name}; {held.candidate} is")
     share = held.percent if held.stage is Stage.CANARY else 0
+    if percent is not None and percent <= share:
+        raise Conflict(
+            f"percent: {held.candidate} is in the canary at {share} % already; name a larger one, or leave it out to "
+            "go to the next step"
+        )
     step = next_step(held.stage, share, domain.shares if percent is None else (percent,))
     lacks = WindowRow(good=held.good).lacking(held.candidate, domain.good_windows)
     unproven = forced(step, f"stage: {lacks}; wait for them, or force it (--force)" if lacks else "", force=force)

@@ -193,9 +193,8 @@ def ask(guard: AutoscalingGuard | None, seen: Observation) -> tuple[Mapping[str,
     answer = guard.ask(seen)
     if answer is not None:
         return answer, ""
-    # no count of what is left: a line that changes each round would be written to the status each round
-    rests = "; it rests, and is asked again soon" if guard.failure is None else ""
-    return {}, f"the policy failed: {guard.problem}{rests}"
+    # the same while it rests: a line that changes would be written to the object's status again and again
+    return {}, f"the policy failed: {guard.problem}"
 
 
 def observe(

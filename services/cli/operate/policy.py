@@ -274,8 +274,9 @@ def promote(
         domain = _tried(subject, "raise its spec.mode and spec.canary, then 'conclave policy approve' it")
         if percent is not None and percent > MOST_PERCENT:
             raise ConfigError(f"--percent: {percent} is not from 1 to {MOST_PERCENT}; at last it is active")
-        body = {"force": force, "reason": reason} | ({} if percent is None else {"percent": percent})
-        change_rollout(domain, "POST", "/promote", body, output, server, of=name)
+        document = {"name": name, "percent": percent, "force": force, "reason": reason}
+        body = {key: value for key, value in document.items() if value is not None}
+        change_rollout(domain, "POST", "/promote", body, output, server)
         return
     if name is None:
         raise ConfigError("NAME: which candidate is meant? 'conclave policy show' names it")

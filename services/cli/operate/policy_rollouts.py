@@ -15,7 +15,6 @@ from services.cli.terminal.tables import printable
 from shared.decide.domain import Domain
 from shared.decide.judging import MOST_WORSE, WINDOW_S
 from shared.decide.registry import PolicyRegistry
-from shared.errors import ConfigError
 
 if TYPE_CHECKING:
     from services.cli.server.client import AdminClient
@@ -38,16 +37,10 @@ def show_rollout(domain: Domain, output: str, server: dict[str, Any]) -> None:
     tell(output, found, lines_of(domain, found))
 
 
-def change_rollout(
-    domain: Domain, method: str, verb: str, body: Json, output: str, server: dict[str, Any], *, of: str | None = None
-) -> None:
-    """Change it, and print what it became. ``of``: the candidate that is meant, where somebody named it."""
+def change_rollout(domain: Domain, method: str, verb: str, body: Json, output: str, server: dict[str, Any]) -> None:
+    """Change it, and print what it became."""
 
     async def change(client: AdminClient) -> Json:
-        if of is not None:
-            there = (await client.get(route_of(domain))).get("candidate") or "none"
-            if there != of:
-                raise ConfigError(f"policy: {of} is not the candidate for {domain.name}; {printable(there)} is")
         return await client.change(method, f"{route_of(domain)}{verb}", dict(body))
 
     found = with_server(server, change)

@@ -9,10 +9,15 @@ import pytest
 
 from bench.same_results import differences, without_clocks
 
+METRICS: dict[str, Any] = {
+    "gpus": {"mean": 0.5, "values": [0.5, nan]}, "latency_ms": {"mean": 2.0}, "decision p99 ms": {"mean": 1.0},
+}  # fmt: skip
 DOCUMENT: dict[str, Any] = {
-    "command": "conclave evaluate", "seeds": [42],
-    "policies": {"fgd": {"metrics": {"gpus": {"mean": 0.5, "values": [0.5, nan]}, "decision p99 ms": {"mean": 1.0}}}},
-    "goals": [{"goal": "CPU per decision", "value": 1.0, "met": True}, {"goal": "rejected", "value": 0.0, "met": True}],
+    "command": "conclave evaluate", "seeds": [42], "policies": {"fgd": {"metrics": METRICS}},
+    "goals": [
+        {"goal": "p99 decision at 4 nodes, CPU ms", "value": 1.0, "met": True},
+        {"goal": "rejected", "value": 0.0, "met": True},
+    ],
 }  # fmt: skip
 
 
@@ -32,8 +37,10 @@ def changed(path: str, value: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "path",
-    ["policies/fgd/metrics/gpus/mean", "policies/fgd/metrics/gpus/values/1", "goals/1/value", "goals/1/met", "seeds/0",
-     "policies/frag"],
+    [
+        "policies/fgd/metrics/gpus/mean", "policies/fgd/metrics/latency_ms/mean", "policies/fgd/metrics/gpus/values/1",
+        "goals/1/value", "goals/1/met", "seeds/0", "policies/frag",
+    ],
 )  # fmt: skip
 def test_another_figure_is_told_by_its_path(path: str) -> None:
     (line,) = differences(without_clocks(DOCUMENT), without_clocks(changed(path, 7)))

@@ -44,8 +44,10 @@ class SetBody(Schema, frozen=True, kw_only=True):
 
 
 class PromoteBody(Schema, frozen=True, kw_only=True):
-    """``percent``: of the canary; left out: the domain's next share. ``force``: also without good windows."""
+    """``name``: of the candidate that is meant; left out: whichever it is. ``percent``: a larger share of the canary;
+    left out: the domain's next share, after the last one all. ``force``: also without good windows."""
 
+    name: PolicyName | None = None
     percent: Annotated[int, msgspec.Meta(ge=1, le=MOST_PERCENT)] | None = None
     force: bool = False
     reason: Reason = ""
@@ -81,7 +83,14 @@ def rows_of(
         return await changed(
             desk,
             lambda held, now: promoted(
-                held, domain=domain, percent=body.percent, force=body.force, now=now, by=by, reason=body.reason
+                held,
+                domain=domain,
+                percent=body.percent,
+                force=body.force,
+                now=now,
+                by=by,
+                reason=body.reason,
+                name=body.name or "",
             ),
         )
 

@@ -52,12 +52,9 @@ def test_without_a_share_the_domain_says_which_is_next() -> None:
     ]  # fmt: skip
 
 
-def test_a_candidate_that_is_named_must_be_the_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(asked("policy", "promote", "marginal", "--for", "jobs")) == 2
-    with AdminServer(ANSWERS) as server:
-        assert run(["policy", "promote", "sia", "--for", "jobs", "--server", server.url]) == 2
-        assert [one.method for one in server.asked] == ["GET"]
-    assert "sia is not the candidate for jobs; marginal is" in capsys.readouterr().err
+def test_a_candidate_that_is_named_is_told_to_whoever_promotes_it() -> None:
+    ((_, _, body),) = asked("policy", "promote", "marginal", "--for", "jobs")
+    assert body == {"name": "marginal", "force": False, "reason": ""}
 
 
 def test_show_says_the_same_by_both_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import datetime as dt
 import pytest
 from msgspec.structs import replace
 
+from shared.autoscaling.domain import AUTOSCALING
 from shared.decide.rollout import Rollout, begin, promoted, taken_back
 from shared.decide.stages import Stage
 from shared.errors import Conflict, InvalidValue, TooFewWindows
@@ -41,7 +42,7 @@ def test_one_begins_in_shadow_and_goes_on_after_a_good_window_stage_by_stage():
     assert held.stage is Stage.SHADOW
     held = promote(replace(held, good=1), percent=25)
     assert (held.stage, held.percent, held.good, held.since) == (Stage.CANARY, 25, 0, "2")
-    assert promote(replace(held, good=2)).stage is Stage.ACTIVE
+    assert promote(replace(held, good=2), percent=None).stage is Stage.ACTIVE
     assert taken_back(held, now="3", by="anna", reason="enough").stage is Stage.NONE
 
 
@@ -59,12 +60,41 @@ def test_a_step_that_cannot_be_is_refused(held: Rollout, more: dict[str, object]
         promote(held, **more)
 
 
+@pytest.mark.parametrize("percent", [1, 49, 50])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_share_that_is_no_larger_is_refused_and_hands_nothing_over(percent: int, force: bool):
+    held = replace(SHADOW, stage=Stage.CANARY, percent=50, good=3)
+    with pytest.raises(Conflict, match="in the canary at 50 % already"):
+        promote(held, percent=percent, force=force)
+    assert promote(held, percent=51).percent == 51
+    assert promote(held, percent=None).stage is Stage.ACTIVE
+
+
+def test_the_next_share_is_the_domains_where_none_is_named():
+    held = replace(SHADOW, stage=Stage.CANARY, percent=5, good=1)
+    assert (promote(held, percent=None).stage, promote(held, percent=None).percent) == (Stage.CANARY, 10)
+    assert promote(replace(SHADOW, good=1), percent=None).percent == 10
+
+
+def test_another_candidate_than_the_one_that_is_named_is_not_promoted():
+    with pytest.raises(Conflict, match="fifo is not the candidate for jobs; drf is"):
+        promote(SHADOW, name="fifo", force=True)
+    assert promote(SHADOW, name="drf", force=True).stage is Stage.CANARY
+
+
+def test_a_domains_keys_are_those_of_its_service():
+    assert KEYS.leader(AUTOSCALING.name) == KEYS.autoscaler_leader
+    assert [KEYS.leader(JOBS.name), KEYS.rollout(JOBS.name)] == [
+        f"{KEYS.prefix}jobs/{key}" for key in ("leader", "rollout")
+    ]
+
+
 def test_it_may_be_forced_and_that_is_recorded():
     with pytest.raises(TooFewWindows):
         promote(SHADOW)
     forced = promote(SHADOW, force=True)
     assert (forced.stage, forced.forced) == (Stage.CANARY, True)
-    assert promote(replace(forced, good=1), force=True).forced is False
+    assert promote(replace(forced, good=1), percent=None, force=True).forced is False
     assert taken_back(forced, now="3", by="anna", reason="enough").forced is False
 
 
@@ -125,7 +155,7 @@ async def test_two_promotions_at_once_go_one_stage():
     came: list[Rollout] = [replace(SHADOW, good=1), promote(SHADOW, force=True)]
 
     def force(held: Rollout, now: str) -> Rollout:
-        return promote(held, force=True, now=now)
+        return promote(held, percent=None, force=True, now=now)
 
     get = store.get
 
