@@ -16,7 +16,7 @@ from lab.jobs.workloads import Workload, jobs_of, parse_workloads, without_ncf
 from lab.worlds.training.simulation import Change, Outcome, Settings, Simulation, TrainingJob, run
 from shared.errors import ConfigError
 from shared.jobs.observation import Decision, Observation, Policy
-from shared.jobs.registry import entry_of, make
+from shared.jobs.registry import ADAPTS_BATCH, POLICIES, make
 
 HOUR_S = 3600.0
 QUANTILES = 201
@@ -149,7 +149,7 @@ def play(order: Order) -> Played:
         )
     if order.second_set:
         workload = without_ncf(workload, order.workload, order.source.read().values(), order.source.models)
-    adaptive = entry_of(order.policy).adapts_batch if order.adaptive is None else order.adaptive
+    adaptive = ADAPTS_BATCH in POLICIES.entry(order.policy).traits if order.adaptive is None else order.adaptive
     jobs = jobs_of(workload, gpus=order.cluster.gpus, adaptive=adaptive)
     policy: Policy = make(order.policy)
     if order.learned_speeds:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.decide.stages import Stage
 from shared.errors import ConclaveError
 from shared.policy.numbering import numbered, refs_of
 from shared.policy.registry import goal_of
-from shared.policy.rollout.rollout import Change, Stage, publish, to_stage
+from shared.policy.rollout.rollout import Change, publish, to_stage
 from shared.policy.weights import WeightsFile, decode, digest, encode
 from shared.ports import Store
 from shared.runtime.records.policies import read_history, read_pointer, write_change

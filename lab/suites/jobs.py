@@ -21,7 +21,7 @@ from lab.suites.suites import SuiteInput
 from lab.traces.cells import rows
 from lab.worlds.training.simulation import Settings
 from shared.errors import ConfigError
-from shared.jobs.registry import POLICIES, entry_of
+from shared.jobs.registry import DRAWS, POLICIES
 
 EXPECTED_FILE = "pollux_expected_results.csv"
 EXPECTED_EXPERIMENT = "results-jobload"
@@ -139,7 +139,7 @@ def _orders(
         for load in loads
         for policy in policies
         for number in workloads
-        for seed in (given.seeds if entry_of(policy).draws else given.seeds[:1])
+        for seed in (given.seeds if DRAWS in POLICIES.entry(policy).traits else given.seeds[:1])
     ]
 
 

@@ -21,7 +21,7 @@ from lab.worlds.training.simulation import Settings
 from shared.jobs.observation import Policy
 from shared.jobs.policies.learned.dl2 import Dl2
 from shared.jobs.policies.learned.sets import Sets
-from shared.jobs.registry import entry_of
+from shared.jobs.registry import POLICIES
 from shared.policy.weights import WeightsFile
 
 NAME = "jobs-twin-a"
@@ -47,7 +47,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
     made: dict[str, Policy] = {name: MAKERS[name](given.weights.get(name)) for name in policies if name in MAKERS}
     for name in policies:
         if name not in made:
-            entry_of(name)
+            POLICIES.entry(name)
     own = given.settings or Settings()
     plain = TwinOrder(policy="", seed=0, speed_error=own.speed_error, lag_rounds=own.lag_rounds, clock=given.clock)
     worlds = {PLAIN: plain}

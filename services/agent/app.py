@@ -11,13 +11,14 @@ import random
 import time
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from services.agent.settings import AgentSettings
 from services.agent.shell import AgentShell
 from shared.agent.core import AgentCore
 from shared.agent.experience import ExperienceSettings
-from shared.policy.guard import GuardSettings
+from shared.policy.domain import PLACEMENT
 from shared.policy.registry import make_policy, ref_of
 from shared.runtime.agent.following import follow_leader, follow_learner, follow_policies
 from shared.runtime.agent.policies import PolicyLoader
@@ -46,7 +47,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
             random.Random(f"{settings.seed}:{runtime.id}"),
             ref=ref_of(settings.policy),
             clock=time.thread_time,
-            guard=GuardSettings(deadline_s=settings.policy_deadline_ms / 1000),
+            limits=replace(PLACEMENT.limits, deadline_s=settings.policy_deadline_ms / 1000),
             experience=ExperienceSettings(delay_s=settings.reward_delay_s),
             speed=settings.workload_speed,
             profile=plugins.profile,

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shared.hostport import split_host_port
+from shared.policy.domain import PLACEMENT
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.process import ProcessSettings
 
@@ -19,7 +20,7 @@ class AgentSettings(ProcessSettings):
 
     policy: str = "kube-default"
     """Which policy ranks the nodes until etcd names one; an unknown name is refused at start with those there are."""
-    policy_deadline_ms: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 50
+    policy_deadline_ms: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = round(PLACEMENT.limits.deadline_s * 1000)
     """CPU time of one answer of a policy; one that is late 3 times in a row, or takes 3 times as long, rests, and the
     heuristic decides meanwhile."""
     reward_delay_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 15.0

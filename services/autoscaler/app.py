@@ -85,7 +85,7 @@ async def _lead(
     runtime.health.note("lists", blind if refused else "")
     read_s, write_s = settings.read_timeout_ms / 1000, settings.write_timeout_ms / 1000
     policies = PolicyFiles(settings.weights_dir).make
-    core = AutoscalerCore(term, settings.core(), policies, now=boottime(), stopwatch=time.perf_counter)
+    core = AutoscalerCore(term, settings.core(), policies, now=boottime(), stopwatch=time.thread_time)
     shell = Shell(
         core, clock=boottime, leadership=leadership, validate=settings.validate,
         turn_ms=runtime.metrics.quantiles("turn_ms"),

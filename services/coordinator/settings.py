@@ -11,6 +11,7 @@ import msgspec
 from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
 from services.coordinator.usage.prometheus import QUERIES, Asked
 from shared.hostport import server_of, split_host_port
+from shared.policy.domain import PLACEMENT
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
@@ -109,7 +110,7 @@ class CoordinatorSettings(ProcessSettings):
     """Length of a window in which a candidate policy is compared with the active one; see docs/policies/rollout.md."""
     rollout_min_samples: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 20
     """Decisions that both were asked about before a window may end."""
-    rollout_good_windows: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
+    rollout_good_windows: Annotated[int, msgspec.Meta(ge=1, le=1000)] = PLACEMENT.good_windows
     """Windows not worse than the active policy, for each step from shadow to 1, 10, 50, 100 % and to active."""
     rollout_promotion: Literal["manual", "auto"] = "manual"
     """Who takes a candidate to its next step: an operator, or good windows. ``activate`` may say otherwise of one."""

@@ -15,8 +15,8 @@ from services.jobs.core.showing import board
 from services.jobs.core.state import JobState
 from services.jobs.core.stats import Stats
 from services.jobs.shell import Shell
+from shared.decide.rollout import Rollout
 from shared.jobs.board import Board
-from shared.jobs.online.stages import Rollout
 from shared.model.training_job import Phase
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
@@ -89,8 +89,12 @@ class Admin:
         if self.shell is not None:
             core = self.shell.core
             deciding = core.deciding
-            answer |= {"missing": sorted(core.missing), "policy": deciding.teacher.name, "problem": deciding.problem}
-            answer |= {"rollout": to_builtins(deciding.rollout)}
+            answer |= {
+                "missing": sorted(core.missing),
+                "policy": deciding.pair.teacher.name,
+                "problem": deciding.problem,
+            }
+            answer |= {"rollout": to_builtins(deciding.pair.rollout)}
             answer |= {"group_api": core.state.group.api_version, "jobs": len(core.state.jobs)}
         return answer
 
@@ -102,7 +106,7 @@ class Admin:
             core = self.shell.core
             figures |= dataclasses.asdict(core.stats)
             figures["jobs"] = {phase.value: int(self._in_phase(phase)) for phase in Phase}
-            figures |= {"group_api": core.state.group.api_version, "policy": core.deciding.teacher.name}
+            figures |= {"group_api": core.state.group.api_version, "policy": core.deciding.pair.teacher.name}
         return figures
 
     def _jobs(self) -> list[JobState]:
@@ -119,10 +123,10 @@ class Admin:
         )
 
     def _resting(self) -> bool:
-        return self.shell is not None and self.shell.core.deciding.teacher.resting
+        return self.shell is not None and self.shell.core.deciding.pair.teacher.resting
 
     def _ratio(self) -> float:
-        rollout = self.shell.core.deciding.rollout if self.shell is not None else Rollout()
+        rollout = self.shell.core.deciding.pair.rollout if self.shell is not None else Rollout()
         return rollout.ratio if rollout.on and rollout.ratio else nan
 
     def _in_phase(self, phase: Phase) -> float:

@@ -25,11 +25,12 @@ from services.jobs.settings import JobsSettings
 from services.jobs.shell import Shell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
+from shared.decide.judging import MOST_GAP_S, Judge
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
 from shared.hostport import split_host_port, url_of
-from shared.jobs.guard import Guard
-from shared.jobs.online.stages import MOST_GAP_S, Judge
+from shared.jobs.domain import JOBS
+from shared.jobs.guard import JobsGuard
 from shared.jobs.tokens import KEY_BYTES
 from shared.kube.training_jobs import TRAINING_JOBS
 from shared.ports import CreateRevisionIs, Put, Store
@@ -54,7 +55,7 @@ async def main(service: Service, settings: JobsSettings) -> None:
         service.spawn("credentials", access.keep_fresh())
         here, told = await _take_reports(runtime, admin, stack)
         async with candidacy(
-            runtime, key=runtime.keys.jobs_leader, hung_after_s=settings.hung_after_s, admin_url=here
+            runtime, key=runtime.keys.leader(JOBS.name), hung_after_s=settings.hung_after_s, admin_url=here
         ) as candidate:
             admin.leadership = candidate.leadership
             runtime.ready()
@@ -105,7 +106,7 @@ async def _lead(
     runtime: Runtime[JobsSettings],
     leadership: Leadership,
     api: KubeClient,
-    policy: Guard,
+    policy: JobsGuard,
     admin: Admin,
     report_url: str,
 ) -> None:
@@ -122,7 +123,7 @@ async def _lead(
         report_key=await report_key(runtime.store, runtime.keys) if report_url else b"",
     )
     make = partial(guarded, seed=settings.seed, deadline_s=settings.decide_deadline_s)
-    judge = partial(Judge, most_gap_s=max(MOST_GAP_S, 2 * settings.decide_every_s))
+    judge = partial(Judge, JOBS, most_gap_s=max(MOST_GAP_S, 2 * settings.decide_every_s))
     core = JobsCore(state, Deciding(policy, make=make, judge=judge), kinds=(*KINDS, ROLLOUT))
     rollouts = Rollouts(runtime.store, runtime.keys, term)
     shell = Shell(core, api=api, leadership=leadership, clock=boottime, instance=runtime.id, rollouts=rollouts)

@@ -10,6 +10,7 @@ import msgspec
 
 from services.jobs.core.state import CoreSettings
 from shared.hostport import server_of, split_host_port
+from shared.jobs.domain import JOBS
 from shared.kube.training_pods import Rules
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
 from shared.runtime.process.process import ProcessSettings, SchedulerName
@@ -35,7 +36,7 @@ class JobsSettings(ProcessSettings):
     """How often the policy is asked, beside when jobs or nodes come and go."""
     decide_least_s: Annotated[float, msgspec.Meta(ge=0.01, le=600)] = 2.0
     """Between two decisions, however much happens."""
-    decide_deadline_s: Annotated[float, msgspec.Meta(ge=0.01, le=10)] = 1.0
+    decide_deadline_s: Annotated[float, msgspec.Meta(ge=0.01, le=10)] = JOBS.limits.deadline_s
     """CPU time beyond which a policy's answer is late; three late ones, and ``elastic`` decides for a while."""
     status_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 15.0
     """How often mere figures (progress, GPU time) are written on a job; a new phase is written at once."""

@@ -23,9 +23,10 @@ from shared.agent.experience import Experience, ExperienceSettings
 from shared.agent.replica import Replica
 from shared.agent.residents import Residents
 from shared.agent.variants import Lane, Lanes
+from shared.decide.guard import GuardLimits, no_clock
 from shared.errors import WireError
 from shared.model.constraints import PodClass
-from shared.policy.guard import GuardSettings, no_clock
+from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Policy, Rng
 from shared.policy.ranking import Slot
 from shared.policy.usage.views import sample_of
@@ -75,7 +76,7 @@ class AgentCore:
         *,
         ref: PolicyRef | None = None,
         clock: Callable[[], float] = no_clock,
-        guard: GuardSettings | None = None,
+        limits: GuardLimits = PLACEMENT.limits,
         experience: ExperienceSettings | None = None,
         speed: float = 1.0,
         profile: Profile = DEFAULT,
@@ -83,7 +84,7 @@ class AgentCore:
         self.replica = Replica()
         self.lanes = Lanes(
             ref or PolicyRef(policy.name, policy.version), policy, rng, clock=clock,
-            settings=guard or GuardSettings(), speed=speed, profile=profile,
+            limits=limits, speed=speed, profile=profile,
         )  # fmt: skip
         self.residents = Residents(self.lanes.store)
         self.term = 0

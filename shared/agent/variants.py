@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.decide.guard import Failure, GuardLimits
 from shared.model.constraints import PodClass
-from shared.policy.guard import Failure, Guard, GuardSettings
+from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Policy, Rng, Supplies, supply
 from shared.policy.ranking import Ranker
@@ -34,7 +35,7 @@ MAX_FALLEN = 64
 class Lane:
     """One policy with its guard and ranker, and what it did since the last report."""
 
-    def __init__(self, ref: PolicyRef, guard: Guard, ranker: Ranker, *, candidate: bool) -> None:
+    def __init__(self, ref: PolicyRef, guard: PlacementGuard, ranker: Ranker, *, candidate: bool) -> None:
         self.ref = ref
         self.guard = guard
         self.ranker = ranker
@@ -73,12 +74,12 @@ class Lanes:
     """The active lane and, while there is one, the candidate's."""
 
     def __init__(
-        self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], settings: GuardSettings,
+        self, ref: PolicyRef, policy: Policy, rng: Rng, *, clock: Callable[[], float], limits: GuardLimits,
         speed: float = 1.0, profile: Profile = DEFAULT,
     ) -> None:  # fmt: skip
         self._rng = rng
         self._clock = clock
-        self._settings = settings
+        self._limits = limits
         self._refused: dict[PolicyRef, Counter[Failure]] = {}
         self._fallbacks_before = 0
         self._left_out_before: Counter[str] = Counter()
@@ -187,10 +188,10 @@ class Lanes:
 
     def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
         supply(policy, Supplies(self.store, self._profile.scores, self._clock))
-        guard = Guard(policy, KubeDefault(self._profile.scores), clock=self._clock, settings=self._settings)
+        guard = PlacementGuard(policy, KubeDefault(self._profile.scores), clock=self._clock, limits=self._limits)
         return Lane(ref, guard, self._ranker(guard), candidate=candidate)
 
-    def _ranker(self, guard: Guard) -> Ranker:
+    def _ranker(self, guard: PlacementGuard) -> Ranker:
         return Ranker(self._table, self.feasibility, guard, self._rng)
 
     def _end(self, lane: Lane) -> None:

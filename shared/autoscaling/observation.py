@@ -6,11 +6,12 @@ A reading that is missing is None, never zero: "no pod ready" and "no reading" a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 
 from shared.autoscaling.hpa.model import Seen
+from shared.decide.policy import MemoryPolicy
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -107,15 +108,5 @@ def needs_of(policy: object, service: str) -> frozenset[str]:
     return declared(service) if declared is not None else frozenset()
 
 
-class Policy(Protocol):
-    """Says how many replicas each service of one graph is to have. It keeps its own memory between calls."""
-
-    name: str
-
-    def reset(self, seed: int) -> None:
-        """Begin anew: nothing is remembered, all draws follow from ``seed``."""
-        ...
-
-    def decide(self, seen: Observation) -> Decision:
-        """What it wants now. Bounds and safeguards are applied by whoever asked, not trusted to the policy."""
-        ...
+Policy: TypeAlias = MemoryPolicy[Observation, Decision]
+"""Says how many replicas each service of one graph is to have."""

@@ -1,11 +1,7 @@
-"""Autoscaling policies by name. A policy is a class with ``Settings`` (a msgspec struct with defaults) that takes them.
-
-A name is one line below; its module is imported when it is asked for.
-"""
+"""Autoscaling policies by name. A policy is a class that takes its ``Settings`` (a msgspec struct with defaults)."""
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,20 +9,23 @@ from typing import Any
 import msgspec
 
 from shared.autoscaling.observation import Policy
+from shared.decide.registry import PolicyEntry, PolicyRegistry
 from shared.errors import ConfigError, ObjectError
 from shared.policy.weights import WeightsFile
 
-POLICIES: dict[str, str] = {
-    "aware": "shared.autoscaling.networks.aware:AwarePolicy",
-    "demand": "shared.autoscaling.networks.demand:DemandPolicy",
-    "dqn": "shared.autoscaling.networks.dqn:DqnPolicy",
-    "hpa": "shared.autoscaling.policies.hpa:HpaPolicy",
-    "karma": "shared.autoscaling.networks.karma:KarmaPolicy",
-    "karma-single": "shared.autoscaling.networks.karma:SinglePolicy",
-    "keda": "shared.autoscaling.policies.keda:KedaPolicy",
-    "predictive": "shared.autoscaling.policies.predictive:PredictivePolicy",
-}
-"""Where each is, as ``module:class``."""
+POLICIES = PolicyRegistry(
+    "autoscaling",
+    {
+        "aware": PolicyEntry("shared.autoscaling.networks.aware:AwarePolicy"),
+        "demand": PolicyEntry("shared.autoscaling.networks.demand:DemandPolicy"),
+        "dqn": PolicyEntry("shared.autoscaling.networks.dqn:DqnPolicy"),
+        "hpa": PolicyEntry("shared.autoscaling.policies.hpa:HpaPolicy"),
+        "karma": PolicyEntry("shared.autoscaling.networks.karma:KarmaPolicy"),
+        "karma-single": PolicyEntry("shared.autoscaling.networks.karma:SinglePolicy"),
+        "keda": PolicyEntry("shared.autoscaling.policies.keda:KedaPolicy"),
+        "predictive": PolicyEntry("shared.autoscaling.policies.predictive:PredictivePolicy"),
+    },
+)
 
 
 def make_policy(name: str, settings: Mapping[str, Any] | None = None, *, weights: WeightsFile | None = None) -> Policy:
@@ -34,11 +33,7 @@ def make_policy(name: str, settings: Mapping[str, Any] | None = None, *, weights
 
     Raises ``ConfigError`` for a name or a setting that is not known, or out of range, and for weights that do not fit.
     """
-    where = POLICIES.get(name)
-    if where is None:
-        raise ConfigError(f"policy: {name!r} is not known; choose one of {', '.join(sorted(POLICIES))}")
-    module, _, kind = where.partition(":")
-    maker = getattr(importlib.import_module(module), kind)
+    maker = POLICIES.entry(name).maker()
     try:
         found = msgspec.convert(dict(settings or {}), maker.Settings)
         for field in maker.Settings.__struct_fields__:

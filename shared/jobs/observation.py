@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
+
+from shared.decide.policy import MemoryPolicy
 
 
 class Speed(Protocol):
@@ -116,16 +118,5 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
 Decision = Mapping[str, Allocation]
 """By job. A job that is not named keeps what it has."""
 
-
-class Policy(Protocol):
-    """Divides the GPUs over the jobs. It keeps its own memory between calls."""
-
-    name: str
-
-    def reset(self, seed: int) -> None:
-        """Begin anew: nothing is remembered, all draws follow from ``seed``."""
-        ...
-
-    def decide(self, seen: Observation) -> Decision:
-        """What it wants now. Bounds and capacity are checked by whoever asked, not trusted to the policy."""
-        ...
+Policy: TypeAlias = MemoryPolicy[Observation, Decision]
+"""Divides the GPUs over the jobs."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.policy.ahead import Ahead
-from shared.policy.guard import Guard, fault_of
+from shared.policy.guard import PlacementGuard, fault_of
 from shared.policy.observation import Observation, Policy, Rng, Verdicts, rows_apart
 from shared.scheduling.cycle.feasibility import FeasibilityCache, class_limit
 from shared.scheduling.state.counted import Counted
@@ -64,10 +64,12 @@ class Ranking:
 class Ranker:
     """Ranks the nodes of one table by one policy."""
 
-    def __init__(self, table: NodeTable, feasibility: FeasibilityCache, policy: Policy | Guard, rng: Rng) -> None:
+    def __init__(
+        self, table: NodeTable, feasibility: FeasibilityCache, policy: Policy | PlacementGuard, rng: Rng
+    ) -> None:
         self.table = table
         self.feasibility = feasibility
-        self.guard = policy if isinstance(policy, Guard) else Guard(policy)
+        self.guard = policy if isinstance(policy, PlacementGuard) else PlacementGuard(policy)
         self._rng = rng
         self._classes: OrderedDict[PodClass, Ranking] = OrderedDict()
 
@@ -76,9 +78,9 @@ class Ranker:
         """Decisions made by the fallback instead."""
         return self.guard.fallbacks
 
-    def use(self, policy: Policy | Guard) -> None:
+    def use(self, policy: Policy | PlacementGuard) -> None:
         """Decide by another policy from the next call on."""
-        self.guard = policy if isinstance(policy, Guard) else Guard(policy)
+        self.guard = policy if isinstance(policy, PlacementGuard) else PlacementGuard(policy)
         self._classes.clear()
 
     def fell_back(self, pod_class: PodClass) -> bool:

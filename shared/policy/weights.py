@@ -17,6 +17,7 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +173,15 @@ def shipped_bytes(policy: str) -> bytes:
         known = ", ".join(shipped_names()) or "none"
         raise ConfigError(f"weights of {policy}: none are shipped; choose one of {known}")
     return file.read_bytes()
+
+
+@lru_cache(maxsize=16)
+def shipped_beside(module: str, policy: str) -> WeightsFile:
+    """The weights that lie beside a module (its ``__file__``). Raises ``ConfigError`` when there are none."""
+    file = Path(module).with_name(f"{policy}.npz")
+    if not file.is_file():
+        raise ConfigError(f"weights of {policy}: {file} is not there; install it, or choose another policy")
+    return decode(file.read_bytes(), policy=policy)
 
 
 def shipped_names() -> list[str]:

@@ -242,16 +242,16 @@ class Keys:
         return f"{self.prefix}autoscaler/history/{escape(scaled)}/"
 
     @property
-    def jobs_leader(self) -> str:
-        return f"{self.prefix}jobs/leader"
-
-    @property
     def jobs_report_key(self) -> str:
         return f"{self.prefix}jobs/report_key"
 
-    @property
-    def jobs_rollout(self) -> str:
-        return f"{self.prefix}jobs/rollout"
+    def leader(self, domain: str) -> str:
+        """Of the service that decides about a domain (``shared/decide``)."""
+        return f"{self.prefix}{domain}/leader"
+
+    def rollout(self, domain: str) -> str:
+        """The candidate that is tried in a domain."""
+        return f"{self.prefix}{domain}/rollout"
 
     @property
     def audit_last(self) -> str:

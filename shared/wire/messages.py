@@ -196,7 +196,7 @@ class LaneReport(Struct, frozen=True, array_like=True, gc=False):
 
 
 class PolicyFailure(Struct, frozen=True, array_like=True, gc=False):
-    """What a policy did wrong (``policy.guard.Failure``), and how often since this agent loaded it. Told again and
+    """What a policy did wrong (``shared/decide/guard.py``), and how often since this agent loaded it. Told again and
     again, so that losing an answer loses nothing."""
 
     policy: Text

@@ -78,7 +78,7 @@ async def test_a_mixture_goes_from_shadow_over_canary_to_active_and_is_explained
         operator = Operator(mesh, token)
         assert await operator.placed_by("before") == {"kube-default@1"}
 
-        pointer = await operator.pointer("activate", MIXTURE, "--stage", "shadow")
+        pointer = await operator.pointer("try", MIXTURE)
         assert (pointer["stage"], pointer["candidate"]["name"], pointer["candidate"]["version"]) == (
             "shadow",
             "hybrid",
@@ -109,7 +109,7 @@ async def test_a_mixture_goes_from_shadow_over_canary_to_active_and_is_explained
         pointer = await operator.pointer("activate", OTHER, "--stage", "canary")
         assert (pointer["candidate"]["version"], pointer["active"]["version"]) == (2, 1)
         assert await operator.placed_by("other") == {"hybrid@2"}
-        pointer = await operator.pointer("rollback", "--reason", "the old weights were better")
+        pointer = await operator.pointer("back", "--reason", "the old weights were better")
         assert (pointer["active"]["version"], pointer["candidate"]) == (1, None)
         assert await operator.placed_by("back") == {"hybrid@1"}
 

@@ -15,8 +15,9 @@ import pytest
 
 from shared.adapters.etcd.channel import EtcdSettings
 from shared.adapters.etcd.store import EtcdStore
+from shared.decide.stages import Stage
 from shared.model.pod import POLICY_ANNOTATION
-from shared.policy.rollout.rollout import BUILT_IN, Change, Stage, first_pointer, publish, to_stage
+from shared.policy.rollout.rollout import BUILT_IN, Change, first_pointer, publish, to_stage
 from shared.policy.weights import digest, encode
 from shared.runtime.records.policies import follow_pointer, read_history, read_pointer, read_windows, write_change
 from shared.runtime.records.policy_changes import promote

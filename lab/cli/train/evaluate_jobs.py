@@ -157,13 +157,13 @@ def evaluate_workload(
     from lab.jobs.playing import Order, Source, play
     from lab.jobs.twin_a import NAME as TWIN_A
     from lab.jobs.twin_a import cluster as twin_a_cluster
-    from shared.jobs.registry import entry_of
+    from shared.jobs.registry import POLICIES
 
     if flags.workload is None or policy is None:
         raise ConfigError("--policy: --workload needs a policy; name one")
     if flags.second_set:
         raise ConfigError("--second-set: --workload says which jobs come; leave one of them out")
-    entry_of(policy)
+    POLICIES.entry(policy)
     if flags.workload == Path(TWIN_A):
         played = list(_played_on_twin_a(flags, policy, seeds, each, progress))
         gpus = {node.name: node.gpus for node in twin_a_cluster().nodes}

@@ -32,8 +32,11 @@ from services.autoscaler.core.saying import say, tellings
 from services.autoscaler.core.state import CoreSettings, PolicyMaker, State
 from services.autoscaler.core.watched import Stage, Watched
 from shared.autoscaling.approval import weights_of
+from shared.autoscaling.domain import AUTOSCALING, RULE
+from shared.autoscaling.guard import AutoscalingGuard, guarded
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.drift import Drift
+from shared.decide.guard import GuardLimits
 from shared.errors import ConfigError
 from shared.model.autoscaler import Autoscaler
 
@@ -161,17 +164,23 @@ class AutoscalerCore:
     def _choose_policies(self, watched: Watched) -> None:
         scaler = watched.scaler
         watched.rule_problem, watched.policy_problem, watched.policy, watched.rule = "", "", None, None
+        watched.guard = watched.rule_guard = None
         watched.drift, watched.design_due = Drift(), ""
         own = scaler.policy_settings or (scaler.rule_settings if scaler.policy == "hpa" else {})
         watched.rule, why = self._made("hpa", scaler.rule_settings, scaler.seed)
         if why:
             watched.rule_problem = f"spec.hpaRule: {why}"
             return
+        watched.rule_guard = self._guarded(watched.rule, RULE)
         watched.policy, why = self._made(scaler.policy, own, scaler.seed)
         if why:
             watched.policy_problem = f"spec.policy: {why}"
         else:
             watched.weights = weights_of(watched.policy)
+            watched.guard = self._guarded(watched.policy, AUTOSCALING.limits)
+
+    def _guarded(self, policy: Policy | None, limits: GuardLimits) -> AutoscalingGuard | None:
+        return None if policy is None else guarded(policy, limits, clock=self.state.stopwatch)
 
     def _made(self, name: str, settings: Mapping[str, object], seed: int) -> tuple[Policy | None, str]:
         """(policy, why there is none). Settings come from whoever may make an object: nothing of theirs ends a term."""

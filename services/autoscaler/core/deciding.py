@@ -1,4 +1,4 @@
-"""One decision: what a round read, through the policy, to what the safeguards allow. Pure but for the stopwatch.
+"""One decision: what a round read, through the policy, to what the safeguards allow. Pure.
 
     facts > observation (readings that cannot be relied on are taken out) > policy and HPA's rule > safeguards > checker
 
@@ -7,7 +7,7 @@ The checker shares no code with the safeguards; a verdict that breaks a rule is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from services.autoscaler.core.cluster import Cluster
 from services.autoscaler.core.events import PodFact, RoundRead, TargetFact
 from services.autoscaler.core.watched import Watched
+from shared.autoscaling.guard import AutoscalingGuard
 from shared.autoscaling.hpa.model import Answers, Controller, Outcome, PodFacts, PodUsage, Scale, Seen
 from shared.autoscaling.hpa.pods import NoValueError, group_pods, pod_samples, requests_of
 from shared.autoscaling.hpa.values import milli_units
@@ -22,18 +23,17 @@ from shared.autoscaling.observation import (
     Acted,
     Bounds,
     Observation,
-    Policy,
     ServiceObservation,
     acted_of,
     needs_of,
 )
 from shared.autoscaling.safety import drift
 from shared.autoscaling.safety.answer import usable
-from shared.autoscaling.safety.canary import in_window
 from shared.autoscaling.safety.chain import judge
 from shared.autoscaling.safety.check import violations
 from shared.autoscaling.safety.readings import Reading, checked
 from shared.autoscaling.safety.scene import Case, Change, Scene, Verdict
+from shared.decide.canary import in_window
 from shared.model.autoscaler import Signal, SourceKind, Target
 
 PROBE_S = 120.0
@@ -45,9 +45,6 @@ SAMPLED_S = 60.0
 SILENT_S = 180.0
 """A watch that has said nothing for so long is broken: the API server sends a bookmark each minute, and a stream
 without a byte for 150 s is given up."""
-
-LATE_S = 1.0
-"""A policy that takes longer is late: its answer is not taken. A decision is to take 28 ms."""
 
 USAGE = {Signal.CPU: "cpu", Signal.MEMORY: "memory"}
 
@@ -82,7 +79,6 @@ def decide(
     *,
     now: float,
     leads_since: float,
-    stopwatch: Callable[[], float],
     floors: Mapping[str, int] = {},
     others: tuple[str, ...] = (),
 ) -> Decided:
@@ -108,9 +104,9 @@ def decide(
         success_objective=scaler.success_objective,
         cost_limit=scaler.cost_limit,
     )
-    rule, rule_failed = ask(watched.rule, seen, stopwatch)
+    rule, rule_failed = ask(watched.rule_guard, seen)
     ruled = {name: answer for name, answer in rule.items() if isinstance(answer, int) and usable(answer)}
-    by, wanted, failed = answered(watched, read, seen, (rule, rule_failed), stopwatch)
+    by, wanted, failed = answered(watched, read, seen, (rule, rule_failed))
     lacking = lacking_of(watched)
     scene = Scene(
         now=now,
@@ -178,32 +174,27 @@ def answered(
     read: RoundRead,
     seen: Observation,
     rule: tuple[Mapping[str, object], str],
-    stopwatch: Callable[[], float],
 ) -> tuple[str, Mapping[str, object], str]:
     """(whose answer, the answer, why the policy has none). The kill switch and the canary's other part take HPA's."""
     scaler = watched.scaler
     if scaler.plain_hpa or not in_window(read.wall_s, scaler.canary_time):
         return "hpa", *rule
-    wanted, failed = ask(watched.policy, seen, stopwatch)
+    wanted, failed = ask(watched.guard, seen)
     envelope = drift.envelope_of(watched.policy)
     if envelope is not None and not failed:
         watched.drift = drift.after(watched.drift, drift.inputs_of(watched.policy), envelope)
     return scaler.policy, wanted, failed
 
 
-def ask(policy: Policy | None, seen: Observation, stopwatch: Callable[[], float]) -> tuple[Mapping[str, object], str]:
-    """(answer, why there is none). Whatever a policy does wrong stays here."""
-    if policy is None:
+def ask(guard: AutoscalingGuard | None, seen: Observation) -> tuple[Mapping[str, object], str]:
+    """(answer, why there is none)."""
+    if guard is None:
         return {}, "there is no such policy"
-    began = stopwatch()
-    try:
-        answer = dict(policy.decide(seen))
-    except Exception as error:  # noqa: BLE001  a policy's bug is answered by the fall-back, and told
-        return {}, f"the policy failed: {type(error).__name__}: {str(error)[:120]}"
-    took_s = stopwatch() - began
-    if took_s > LATE_S:
-        return {}, f"the policy was late: it took {took_s:.1f} s, {LATE_S:g} s are allowed"
-    return answer, ""
+    answer = guard.ask(seen)
+    if answer is not None:
+        return answer, ""
+    # the same while it rests: a line that changes would be written to the object's status again and again
+    return {}, f"the policy failed: {guard.problem}"
 
 
 def observe(

@@ -13,7 +13,7 @@ from services.autoscaler.core.state import State
 from services.autoscaler.core.watched import Watched
 from shared.autoscaling.approval import digest_of, refusal, weights_of
 from shared.autoscaling.safety import foreign
-from shared.autoscaling.safety.canary import chosen
+from shared.decide.canary import first_of
 from shared.model.autoscaler import Autoscaler, Mode, Target
 
 
@@ -64,9 +64,8 @@ def of_service(
     )
     if others:
         return Gate("SharedTarget", f"{target.ref} is scaled by {others[0]} too: name it in one of them")
-    if target.name not in chosen(
-        (one.name for one in scaler.targets), scaler.canary_services, salt=scaler.uid or scaler.key
-    ):
+    names = (one.name for one in scaler.targets)
+    if target.name not in first_of(names, scaler.uid or scaler.key, scaler.canary_services):
         return Gate("Canary", f"not in the {scaler.canary_services} % of the services that are acted upon")
     found = watched.foreign.get(target.name)
     if found is not None and found.holds(allowed, wall_s):

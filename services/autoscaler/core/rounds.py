@@ -63,7 +63,6 @@ class Rounds:
             self._state.cluster,
             now=now,
             leads_since=self._state.leads_since,
-            stopwatch=self._state.stopwatch,
             floors=_floors(watched, read.wall_s),
             others=self._rivals(watched),
         )

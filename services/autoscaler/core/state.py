@@ -55,7 +55,7 @@ class Stats:
 
 @dataclass(slots=True)
 class State:
-    """One term. ``leads_since``: monotonic seconds; ``stopwatch``: what a policy's time is measured with."""
+    """One term. ``leads_since``: monotonic seconds; ``stopwatch``: the thread's own time, which a policy takes."""
 
     term: int
     settings: CoreSettings

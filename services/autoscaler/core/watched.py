@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from services.autoscaler.core.instructions import ScaleTo, SetBounds
+from shared.autoscaling.guard import AutoscalingGuard
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.drift import Drift
 from shared.autoscaling.safety.foreign import Earlier, Expected, Foreign
@@ -55,6 +56,9 @@ class Watched:
     read_generation: int = 0
     policy: Policy | None = None
     rule: Policy | None = None
+    guard: AutoscalingGuard | None = None
+    """Around ``policy``; None where there is none."""
+    rule_guard: AutoscalingGuard | None = None
     policy_problem: str = ""
     """Why the named policy cannot be had. Under the kill switch nobody needs it."""
     rule_problem: str = ""

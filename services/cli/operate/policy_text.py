@@ -20,7 +20,9 @@ def _pointer(of: Json, name: str) -> Any:
 
 
 def _title(ref: Json | None) -> str:
-    return f"{ref['name']}@{ref['version']}" if ref else ""
+    if not ref:
+        return ""
+    return f"{ref['name']}@{ref['version']}" if ref.get("version") else str(ref["name"])
 
 
 def _stage(of: Json) -> str:

@@ -29,7 +29,10 @@ def complete_nodes(context: click.Context, _parameter: click.Parameter, incomple
 
 
 def complete_policies(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """NAME@VERSION of policies."""
+    """NAME@VERSION of policies; of another domain's, as ``--for`` says, the names."""
+    tried = getattr(context.params.get("subject"), "tried", None)
+    if tried is not None:
+        return _fitting(tried[1], incomplete)
     found = _rows(context, "/v1/policies")
     return _fitting((f"{row.get('name')}@{row.get('version')}" for row in found), incomplete)
 

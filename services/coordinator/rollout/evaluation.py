@@ -21,10 +21,11 @@ from services.coordinator.core.state import NEVER, State
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
 from services.coordinator.rollout.window import HarmSeen, OpenWindow, VariantBook, running_hot
+from shared.decide.guard import Failure
+from shared.decide.stages import Stage
 from shared.errors import ConfigError
-from shared.policy.guard import Failure
 from shared.policy.rollout.judging import RolloutSettings
-from shared.policy.rollout.rollout import Change, Rollout, Stage, deciding_goal, step_of
+from shared.policy.rollout.rollout import Change, PointerRollout, deciding_goal, step_of
 from shared.wire.messages import Decisions, EvictionOutcome, EvictionReason, Outcome, Plan, PlanResult
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 
@@ -37,7 +38,7 @@ class RolloutEvaluation:
     def __init__(self, state: State, variants: Variants) -> None:
         self._state = state
         self._variants = variants
-        self._rollout: Rollout | None = None
+        self._rollout: PointerRollout | None = None
         self._written: tuple[Change, float] | None = None
         self._harm = HarmSeen()
         self.failures: Counter[str] = Counter()
@@ -51,7 +52,7 @@ class RolloutEvaluation:
         before = self._variants.pointer
         self._variants.follow(pointer)
         if self._rollout is None:
-            self._rollout = Rollout(self.settings, pointer)
+            self._rollout = PointerRollout(self.settings, pointer)
         else:
             self._rollout.seen(pointer)
         self._written = None
@@ -134,13 +135,13 @@ class RolloutEvaluation:
                 self._close(rollout)
         state.agenda.evaluation = self.wake_at()
 
-    def _close(self, rollout: Rollout) -> None:
+    def _close(self, rollout: PointerRollout) -> None:
         goal, values = self._variants.goal, self._open.values(self._variants.goal)
         self._look_for_harm(rollout)
         window, before = self._open.closed(goal, self._harm), rollout.pointer
         self._restart()
         change = rollout.closed(window)
-        verdict, why = rollout.last
+        verdict, why = rollout.row.last
         self.windows += 1
         self.last = PolicyWindow(
             number=self.windows, time="", active=before.active.title, candidate=_title(before.candidate),
@@ -151,12 +152,12 @@ class RolloutEvaluation:
         self._state.log(
             "policy_window", candidate=self.last.candidate, goal=goal, value=round(window.candidate.value, 4),
             active_value=round(window.active.value, 4), samples=window.samples, agreed=window.agreed,
-            verdict=verdict.value, good=rollout.good, bad=rollout.bad,
+            verdict=verdict.value, good=rollout.row.good, bad=rollout.row.bad,
         )  # fmt: skip
         if change is not None:
             self._write(change)
 
-    def _close_alone(self, rollout: Rollout) -> None:
+    def _close_alone(self, rollout: PointerRollout) -> None:
         """Nothing is compared: what the active policy's choices were worth is kept all the same."""
         self._look_for_harm(rollout)
         count, values = len(self._open.samples), self._open.values(self._variants.goal)
@@ -165,7 +166,7 @@ class RolloutEvaluation:
             alone = PolicyWindow(number=0, time="", active=rollout.pointer.active.title, values=values, samples=count)
             self._state.out.append(KeepWindow(alone))
 
-    def _look_for_harm(self, rollout: Rollout) -> None:
+    def _look_for_harm(self, rollout: PointerRollout) -> None:
         least = self.settings.min_share_of
         used, table = self._variants.used, self._state.cache.table
         hot = running_hot(used, table, least)
@@ -216,7 +217,7 @@ class RolloutEvaluation:
             **told,
         }
 
-    def _failed(self, rollout: Rollout, decisions: Decisions) -> None:
+    def _failed(self, rollout: PointerRollout, decisions: Decisions) -> None:
         known = {(ref.title, ref.sha256): ref for ref in self._refs(rollout.pointer)}
         found: list[tuple[PolicyRef, Failure]] = []
         for told in decisions.failures:

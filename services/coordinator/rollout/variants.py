@@ -17,11 +17,12 @@ from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.usage.inventory import WorkloadInventory
 from services.coordinator.usage.latency_limits import LatencyLimits
 from services.coordinator.usage.measured import NEVER_S, MeasuredNode, MeasuredNodes, Telling
+from shared.decide.stages import Stage
 from shared.model.pod import Pod
 from shared.policy.observation import NOTHING, Need, Needs
 from shared.policy.registry import needs_of_name, needs_of_ref
 from shared.policy.rollout.outcome import NEUTRAL
-from shared.policy.rollout.rollout import Stage, deciding_goal, in_canary
+from shared.policy.rollout.rollout import candidate_for, deciding_goal
 from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, sample_of, summary
@@ -142,7 +143,7 @@ class Variants:
 
     def takes(self, pod: Pod) -> bool:
         """Whether the candidate policy decides for the pod: for all members of a pod group, or for none."""
-        return self.pointer is not None and in_canary(pod.group or pod.uid, self.pointer)
+        return self.pointer is not None and candidate_for(pod.group or pod.uid, self.pointer)
 
     def key(self, pod: Pod, template: Hashable | None, *, candidate: bool) -> Hashable | None:
         """Under which a pod's class is known: a candidate policy's is another class, and so is a workload's where the

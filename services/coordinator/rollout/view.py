@@ -14,7 +14,7 @@ from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.rollout.window import Lost, OpenWindow
 from shared.policy.rollout.judging import RolloutSettings, Window
 from shared.policy.rollout.outcome import NEUTRAL
-from shared.policy.rollout.rollout import Rollout, deciding_goal, next_step, promotion_of
+from shared.policy.rollout.rollout import PointerRollout, deciding_goal, promotion_of
 from shared.wire.records import PolicyConduct, PolicyWindow
 
 
@@ -83,7 +83,7 @@ class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of(
-    rollout: Rollout, open_: OpenWindow, now: float, *, windows: int, last: PolicyWindow | None,
+    rollout: PointerRollout, open_: OpenWindow, now: float, *, windows: int, last: PolicyWindow | None,
     failures: Mapping[str, int], sampling: Sampling,
 ) -> RolloutView:  # fmt: skip
     """The present step, and the last window."""
@@ -93,8 +93,8 @@ def view_of(
         promotion=promotion_of(pointer, settings).value,
         goal=deciding_goal(pointer, settings),
         windows=windows,
-        good=rollout.good,
-        bad=rollout.bad,
+        good=rollout.row.good,
+        bad=rollout.row.bad,
         samples=len(open_.samples),
         min_samples=settings.min_samples,
         window_s=settings.window_s,
@@ -159,12 +159,12 @@ def conduct_of(window: Window) -> PolicyConduct:
     )
 
 
-def _rules(rollout: Rollout, closes_in_s: float) -> list[Rule]:
+def _rules(rollout: PointerRollout, closes_in_s: float) -> list[Rule]:
     settings, found = rollout.settings, []
-    step = next_step(rollout.pointer, settings.percents)
+    step = rollout.next
     if step is not None:
         stage, percent = step
-        missing = settings.good_windows - rollout.good
+        missing = settings.good_windows - rollout.row.good
         found.append(
             Rule(
                 kind="promote",
@@ -172,11 +172,11 @@ def _rules(rollout: Rollout, closes_in_s: float) -> list[Rule]:
                 automatic=rollout.automatic,
                 rule=f"{settings.good_windows} good windows in a row: {_good(settings)}",
                 needed=settings.good_windows,
-                so_far=min(rollout.good, settings.good_windows),
+                so_far=min(rollout.row.good, settings.good_windows),
                 in_s=closes_in_s + (missing - 1) * settings.window_s if missing > 0 else 0.0,
             )
         )
-    missing = settings.bad_windows - rollout.bad
+    missing = settings.bad_windows - rollout.row.bad
     found.append(
         Rule(
             kind="withdraw",
@@ -185,7 +185,7 @@ def _rules(rollout: Rollout, closes_in_s: float) -> list[Rule]:
             rule=f"{settings.bad_windows} bad windows without a good one between: {_bad(settings)}; or at once by NaN, "
             "a wrong shape, an exception or a wrong digest",
             needed=settings.bad_windows,
-            so_far=rollout.bad,
+            so_far=rollout.row.bad,
             in_s=closes_in_s + max(0, missing - 1) * settings.window_s,
         )
     )

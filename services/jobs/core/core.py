@@ -46,9 +46,9 @@ from services.jobs.core.state import POD, JobState, State, Target, job_of_target
 from services.jobs.core.stats import Stats
 from services.jobs.core.unplaced import watch_places
 from shared.backoff import backoff_s
+from shared.decide.rollout import Rollout
 from shared.errors import InvalidState
 from shared.jobs.observation import Allocation, Observation
-from shared.jobs.online.stages import Rollout
 from shared.jobs.quotas import dealt, shown
 from shared.kube.training_jobs import TRAINING_JOBS
 from shared.kube.worker_pods import refused
@@ -183,7 +183,7 @@ class JobsCore:
                 self._count(take_report(self.state, event, now))
                 yield event.key
             case RolloutSeen(rollout, revision):
-                again = self.deciding.read(rollout, revision)
+                again = self.deciding.pair.read(rollout, revision)
                 if again is not None:
                     self._out.append(WriteRollout(again, revision))
                 self._decide_soon(now)
@@ -401,7 +401,7 @@ class JobsCore:
         self._held_by_quota = bool(held)
         if decided.problem:
             self.stats.policy_failures += 1
-            self._log("error", "policy_failed", policy=deciding.teacher.name, error=decided.problem)
+            self._log("error", "policy_failed", policy=deciding.pair.teacher.name, error=decided.problem)
         if decided.rollout is not None:
             self._roll(decided.rollout)
         self.stats.decisions += 1
@@ -413,12 +413,13 @@ class JobsCore:
 
     def _roll(self, rollout: Rollout) -> None:
         """The candidate went back, or a window of it is over."""
-        before = self.deciding.rollout
+        pair = self.deciding.pair
+        before = pair.rollout
         if before.on and not rollout.on:
             self.stats.rollouts_back += 1
             self._log("warning", "rollout_back", candidate=before.candidate, stage=before.stage, reason=rollout.reason)
-        self._out.append(WriteRollout(rollout, self.deciding.revision))
-        self.deciding.became(rollout)
+        self._out.append(WriteRollout(rollout, pair.revision))
+        pair.became(rollout)
 
     def _take_decision(
         self, key: str, seen: Observation, refused: str, change: Allocation | None, held: Blocked | None

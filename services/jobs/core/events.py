@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from shared.jobs.online.stages import Rollout
+from shared.decide.rollout import Rollout
 from shared.jobs.reports import Said
 from shared.model.queue import Queue
 from shared.model.training_job import GpuNode, MadeObject, TrainingJob, WorkerPod

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.jobs.online.stages import Rollout
+from shared.decide.rollout import Rollout
 from shared.kube.resources import Resource
 from shared.model.training_job import JobStatus, TrainingJob
 

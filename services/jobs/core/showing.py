@@ -9,7 +9,6 @@ from services.jobs.core.members import live, runs, workers_of
 from services.jobs.core.quotas import queue_of
 from services.jobs.core.state import JobState, State
 from shared.jobs.board import Board, JobRow
-from shared.jobs.online.stages import Stage, in_canary
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.model.training_job import Phase
 
@@ -20,7 +19,7 @@ def board(state: State, deciding: Deciding, now: float) -> Board:
     jobs = sorted(state.jobs.values(), key=lambda seen: (seen.job.created, seen.job.key))
     return Board(
         leading=True,
-        policy=deciding.teacher.name,
+        policy=deciding.pair.teacher.name,
         problem=deciding.problem,
         now=wall,
         since=state.timeline.since,
@@ -38,10 +37,6 @@ def _row(state: State, deciding: Deciding, seen: JobState, wall: float) -> JobRo
     report = seen.report or status.report
     ends, early, late, by = expected_end(state, seen, wall)
     ready = next((one for one in status.conditions if one.type == "Ready"), None)
-    rollout = deciding.rollout
-    by_candidate = rollout.stage is Stage.ACTIVE or (
-        rollout.stage is Stage.CANARY and in_canary(job.uid, rollout.percent)
-    )
     held = sum(pod.gpu_milli for pod in live(state.pods_of(job)) if pod.node)
     return JobRow(
         name=job.name,
@@ -67,7 +62,7 @@ def _row(state: State, deciding: Deciding, seen: JobState, wall: float) -> JobRo
         by=by,
         reason=ready.reason if ready is not None else "",
         message=ready.message if ready is not None else "",
-        candidate=by_candidate and deciding.candidate is not None,
+        candidate=deciding.pair.candidate_for(job.uid),
     )
 
 

@@ -8,9 +8,10 @@ import structlog
 
 from services.jobs.core.events import Event, Listed, RolloutSeen
 from services.jobs.core.instructions import WriteRollout
+from shared.jobs.domain import JOBS
 from shared.ports import Store
-from shared.runtime.records.jobs import follow_rollout, write_rollout
 from shared.runtime.records.prefix_watch import until_known
+from shared.runtime.records.rollouts import follow_rollout, write_rollout
 from shared.wire.keys import Keys
 
 log = structlog.get_logger()
@@ -29,14 +30,16 @@ class Rollouts:
 
     async def follow(self, post: Callable[[Event], None]) -> None:
         """Eternal."""
-        async for rollout, revision in follow_rollout(self._store, self._keys):
+        async for rollout, revision in follow_rollout(self._store, self._keys, JOBS):
             post(RolloutSeen(rollout, revision))
             post(Listed(ROLLOUT))
 
     async def write(self, wanted: WriteRollout) -> None:
         """Until etcd has answered. Where somebody changed the record meanwhile, the core goes on by theirs."""
         written = await until_known(
-            lambda: write_rollout(self._store, self._keys, wanted.rollout, revision=wanted.revision, term=self._term),
+            lambda: write_rollout(
+                self._store, self._keys, JOBS, wanted.rollout, revision=wanted.revision, term=self._term
+            ),
             "rollout_unwritten",
         )
         if not written:

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from shared.autoscaling.networks.features import HOLD, STEPS, Floats
 from shared.autoscaling.networks.raw import READINGS, RawEyes, held, number, used
-from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.observation import RATES, Decision, Observation
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp
-from shared.policy.weights import WeightsFile
+from shared.policy.weights import WeightsFile, shipped_beside
 
 NAME = "aware"
 MEMORY = 24
@@ -96,7 +95,7 @@ class AwarePolicy:
         *,
         weights: WeightsFile | None = None,
     ) -> None:
-        self.weights = weights or shipped_weights(NAME)
+        self.weights = weights or shipped_beside(__file__, NAME)
         self._params = self.weights.arrays
         fault = _misfit(self._params)
         if fault:

@@ -15,11 +15,10 @@ from msgspec import Struct
 from shared.autoscaling.networks.agents import Agents, check_size
 from shared.autoscaling.networks.features import STEPS
 from shared.autoscaling.networks.raw import READINGS, RawEyes, held
-from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.observation import RATES, Decision, Observation
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
-from shared.policy.weights import WeightsFile
+from shared.policy.weights import WeightsFile, shipped_beside
 
 NAME = "dqn"
 AGENTS = Agents.SINGLE
@@ -42,7 +41,7 @@ class DqnPolicy:
         *,
         weights: WeightsFile | None = None,
     ) -> None:
-        self.weights = weights or shipped_weights(NAME)
+        self.weights = weights or shipped_beside(__file__, NAME)
         self._params = self.weights.arrays
         self._layers = layer_count(self._params)
         fault = mlp_fault(self._params)

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from shared.autoscaling.networks.agents import Agents, check_size
 from shared.autoscaling.networks.demand import DemandPolicy
 from shared.autoscaling.networks.features import FEATURES, STEPS, Floats, features, inputs_of
-from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.networks.signals import Reader, Signals
 from shared.autoscaling.observation import RATES, Decision, Observation
 from shared.autoscaling.roles.organisation import NO_ROLE, Organisation, Role, graph_values, organisation_of, values_of
 from shared.errors import ConfigError
 from shared.policy.networks import layer_count, mlp, mlp_fault
-from shared.policy.weights import WeightsFile
+from shared.policy.weights import WeightsFile, shipped_beside
 
 NAME, SINGLE = "karma", "karma-single"
 NAMES = {Agents.MULTI: NAME, Agents.SINGLE: SINGLE}
@@ -96,7 +95,7 @@ class KarmaPolicy:
         weights: WeightsFile | None = None,
         organisation: Organisation | None = None,
     ) -> None:
-        self.weights = weights or shipped_weights(self.name)
+        self.weights = weights or shipped_beside(__file__, self.name)
         self._params = self.weights.arrays
         self._layers = layer_count(self._params)
         fault = mlp_fault(self._params) or _misfit(self.weights, self.agents)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import sqrt
 
+from shared.decide.judging import Gap
 from shared.jobs.bounds import Allowed
 from shared.jobs.observation import Allocation, JobObservation, Observation
 from shared.jobs.online.learned import PRIOR_MEAN, PRIOR_SD, spread_of
-from shared.jobs.online.stages import Gap
 from shared.jobs.policies.goodput import even
 
 HORIZON_S = 600.0

@@ -10,21 +10,23 @@ without reaching them, so that a member alone ranks as it would by itself. The s
 since spread and affinity are added to it in those.
 
 **Failures.** A member that raises, answers another shape or NaN, or is late is left out of that decision: its weight
-goes to the others. After ``patience`` such answers in a row it rests, as a policy behind the guard does. Scores without
+goes to the others. Each stands behind a guard of its own. Scores without
 it do not compare with scores with it, so verdicts say by whom they are (``basis``). If none is left, the guard decides.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from shared.decide.guard import Failure, Guard, GuardLimits
 from shared.errors import ConfigError
 from shared.model.constraints import Norms
-from shared.policy.guard import Failure, fault_of, no_clock
+from shared.policy.guard import judged
 from shared.policy.heuristics import KubeDefault, telling
 from shared.policy.hybrid.mixture import NAME, Floats, Member, Mixture
 from shared.policy.observation import Need, Needs, Observation, Policy, Rng, Supplies, Verdicts, needs_of, supply
@@ -36,14 +38,8 @@ EDGE = 5.0
 FULL = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """When a member is no longer asked. ``deadline_s``: CPU time; half the guard's, so that one slow member rests
-    before all of the mixture does."""
-
-    deadline_s: float = 0.025
-    patience: int = 3
-    rest: int = 100
+MEMBER = GuardLimits(deadline_s=0.025, patience=3, rest=100, late_stands=False)
+"""Half the deadline of the whole, so that one slow member rests before all of the mixture does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +70,6 @@ class Total:
         return min(keys)[-1] if keys else None
 
 
-@dataclass(slots=True)
-class _Standing:
-    """How a member does."""
-
-    bad_in_a_row: int = 0
-    resting: int = 0
-
-
 def scaled(raw: Floats, low: float, high: float) -> Floats:
     """Scores of a member whose usual ones are ``low`` to ``high`` on 0..100, in the same order."""
     at = (raw - low) / (high - low)
@@ -98,7 +86,7 @@ class Hybrid:
     name = NAME
 
     def __init__(
-        self, mixture: Mixture, members: Sequence[Policy], *, version: int = 1, patience: Patience | None = None
+        self, mixture: Mixture, members: Sequence[Policy], *, version: int = 1, limits: GuardLimits = MEMBER
     ) -> None:
         if [member.name for member in members] != [member.policy for member in mixture.members]:
             raise ConfigError(f"policy: {NAME} was handed other policies than its mixture names; load it again")
@@ -108,16 +96,18 @@ class Hybrid:
         self.row_local = all(member.row_local for member in members)
         self.rows_apart = all(apart(member) for member in members)
         self.needs: Needs = frozenset({Need.CLOCK}).union(*(needs_of(member) for member in members))
-        self.left_out: Counter[tuple[str, Failure]] = Counter()
+        self._guards = [Guard(partial(judged, member), limits) for member in members]
+
+    @property
+    def left_out(self) -> Counter[tuple[str, Failure]]:
         """How often a member was left out of a decision since it was made, and why."""
-        self._patience = patience or Patience()
-        self._clock: Callable[[], float] = no_clock
-        self._standing = [_Standing() for _ in members]
+        guards = zip(self.members, self._guards, strict=True)
+        return Counter({(one.name, why): count for one, guard in guards for why, count in guard.failures.items()})
 
     def supply(self, supplies: Supplies) -> None:
         """Take the clock, and hand on what members need."""
-        self._clock = supplies.clock
-        for member in self.members:
+        for member, guard in zip(self.members, self._guards, strict=True):
+            guard.clock = supplies.clock
             supply(member, supplies)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:
@@ -158,27 +148,13 @@ class Hybrid:
         ]
 
     def _part(self, place: int, weight: float, observation: Observation, rng: Rng) -> Part:
-        told, policy, standing = self.mixture.members[place], self.members[place], self._standing[place]
+        told, policy, guard = self.mixture.members[place], self.members[place], self._guards[place]
         nothing = Part(told.policy, told.role, weight, None, None, None)
         if weight == 0.0 and told.role != "decides":
             return nothing
-        if standing.resting:
-            standing.resting -= 1
-            return Part(told.policy, told.role, weight, None, None, None, "rests")
-        started, verdicts = self._clock(), None
-        try:
-            verdicts = policy.decide(observation, rng)
-            failure = fault_of(verdicts, len(observation.rows))
-        except Exception:  # noqa: BLE001  whatever a member raises, the others decide; it is counted and told
-            failure = Failure.EXCEPTION
-        late = int((self._clock() - started) / self._patience.deadline_s)
-        if failure is None and late:
-            failure = Failure.TIMEOUT
-        if failure is not None or verdicts is None:
-            failure = failure or Failure.EXCEPTION
-            self._bad(place, failure, max(1, late))
-            return Part(told.policy, told.role, weight, None, None, None, failure.value)
-        standing.bad_in_a_row = 0
+        verdicts = guard.ask(observation, rng)
+        if verdicts is None:
+            return Part(told.policy, told.role, weight, None, None, None, guard.failure or "rests")
         raw = np.asarray(verdicts.score, np.float64)
         refuses = None if verdicts.accept is None else ~verdicts.accept
         if weight == 0.0:
@@ -191,14 +167,6 @@ class Hybrid:
         low, high = policy.bounds_of(norms) if isinstance(policy, KubeDefault) else bounds_of(policy) or (0.0, FULL)
         straight: Floats = FULL * (raw - low) / (high - low)
         return straight
-
-    def _bad(self, place: int, failure: Failure, times: int) -> None:
-        standing = self._standing[place]
-        self.left_out[self.members[place].name, failure] += 1
-        standing.bad_in_a_row += times
-        if standing.bad_in_a_row >= self._patience.patience:
-            standing.resting = self._patience.rest
-            standing.bad_in_a_row = max(0, self._patience.patience - 1)
 
 
 def bounds_of(policy: Policy) -> tuple[float, float] | None:

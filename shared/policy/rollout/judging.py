@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shared.decide.stages import Verdict
+from shared.policy.domain import PLACEMENT
 from shared.policy.rollout.outcome import CARD, NEUTRAL
 
 
@@ -21,21 +23,8 @@ class Promotion(StrEnum):
     """Good windows."""
 
 
-class Verdict(StrEnum):
-    """What a window says of the candidate."""
-
-    GOOD = "good"
-    UNSURE = "unsure"
-    """Worse in value, by no more than chance explains; or pods bear more than at another time, which has other causes
-    too."""
-    BAD = "bad"
-
-
 HOT = 0.9
 """Measured share of cpu or memory above which a node runs hot: pods there slow each other down, or are killed."""
-
-STEPS = (1, 10, 50, 100)
-"""Shares of pods in per cent that a canary goes through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +35,7 @@ class RolloutSettings:
     """Length of a window; it goes on until it has ``min_samples`` too."""
     min_samples: int = 20
     """Decisions that both policies were asked about."""
-    good_windows: int = 3
+    good_windows: int = PLACEMENT.good_windows
     """Windows not worse, without a worse one between, per step."""
     bad_windows: int = 3
     """Worse windows in a row that end the rollout."""
@@ -65,7 +54,7 @@ class RolloutSettings:
     """Standard errors by which a value must be worse beyond the margin to count as bad. A candidate that waits for its
     operator goes through thousands of windows a day: with 2.5, one that is as good as the active policy has three bad
     ones without a good one between about once in a million windows."""
-    percents: tuple[int, ...] = STEPS
+    percents: tuple[int, ...] = PLACEMENT.shares
     promotion: str = Promotion.MANUAL
     """Who promotes a candidate of which its operator said nothing."""
     goal: str = CARD
@@ -115,7 +104,10 @@ class Window:
 
 
 def judge(window: Window, settings: RolloutSettings) -> tuple[Verdict, str]:
-    """The verdict, and in what the candidate was worse than the active policy; "" when in nothing."""
+    """The verdict, and in what the candidate was worse than the active policy; "" when in nothing.
+
+    Unsure: worse in value, by no more than chance explains; or pods bear more than at another time, which has other
+    causes too."""
     mine, theirs = window.candidate, window.active
     behind = theirs.value - settings.margin * abs(theirs.value) - mine.value
     told = f"value {mine.value:.4g} against {theirs.value:.4g} by the goal {window.goal}"

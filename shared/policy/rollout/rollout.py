@@ -12,30 +12,27 @@ placements, or too slow: a bad window; worse in value by no more than chance exp
 time: an unsure one, which neither promotes nor withdraws. A hard failure (NaN, wrong shape, exception, wrong digest)
 needs no window. Every change is one ``Change`` with a reason, to be written by compare-and-swap.
 
-Rules, checked by the tests:
-R1 The active policy changes only to the candidate at 100 %, to the previous one, or by an operator.
-R2 What was withdrawn decides for no pod any more: no candidate, 0 %.
-R3 Windows count for one (candidate, stage, percent, goal, rehearsals' word) only; a new leader starts at none.
-R4 A pod is in the canary at p % whenever it is at any lower percentage; which pods, depends on uid (of a pod group: its
-   key) and candidate alone.
-R5 Unless the promotion is ``auto``, no window takes a candidate any further.
+The steps and their rules (R1 to R5) are those of ``shared/decide/stages.py``. Here R1: the active policy changes only
+to the candidate at 100 %, to the previous one, or by an operator; R3: windows count for one (candidate, stage, percent,
+goal, rehearsals' word); R4: by uid (of a pod group: its key); R5: unless the promotion is ``auto``.
 
 No I/O, no clock, and no KPI is read here: whoever holds it closes windows (``now`` is theirs).
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import msgspec
 
-from shared.errors import ConfigError, TooFewWindows
-from shared.policy.guard import Failure
+from shared.decide.canary import in_canary
+from shared.decide.guard import Failure
+from shared.decide.stages import RolloutStep, Stage, WindowRow, forced, next_step, step_to
+from shared.errors import ConfigError
+from shared.policy.domain import PLACEMENT
 from shared.policy.observation import Policy
-from shared.policy.rollout.judging import STEPS, Promotion, RolloutSettings, Verdict, Window, judge
+from shared.policy.rollout.judging import Promotion, RolloutSettings, Window, judge
 from shared.policy.rollout.outcome import CARD, NEUTRAL, known_goal
 from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 
@@ -50,18 +47,6 @@ HISTORY_LIMIT = 200
 
 AUTOMATIC = "rollout"
 """Who made a change that the evaluation made by itself (``PolicyPointer.by``)."""
-
-
-class Stage(StrEnum):
-    """Where the candidate is; ACTIVE: there is none."""
-
-    CANDIDATE = "candidate"
-    """Published, not yet through the gate on the twin."""
-    SHADOW = "shadow"
-    """Decides beside the active policy; nothing of it counts."""
-    CANARY = "canary"
-    """Decides for ``percent`` of the pods."""
-    ACTIVE = "active"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +94,6 @@ def to_stage(
     return _change(pointer, reason, by, stage=stage, percent=percent, forced=forced)
 
 
-def next_step(pointer: PolicyPointer, percents: Sequence[int] = STEPS) -> tuple[Stage, int] | None:
-    """Where the candidate comes when it is promoted; None where there is no candidate."""
-    if pointer.candidate is None:
-        return None
-    if pointer.stage == Stage.CANDIDATE:
-        return Stage.SHADOW, 0
-    further = [step for step in percents if step > pointer.percent]
-    return (Stage.CANARY, further[0]) if further else (Stage.ACTIVE, 0)
-
-
 def promote(
     pointer: PolicyPointer, *, to: Stage | None = None, percent: int | None = None, reason: str, by: str,
     lacking: str = "", force: bool = False,
@@ -128,26 +103,12 @@ def promote(
     ``force``, recorded as forced. To shadow, where windows begin, it needs none.
 
     ``ConfigError``: there is no candidate, or that is no step forward; ``TooFewWindows``."""
-    step = next_step(pointer)
-    if step is None or pointer.candidate is None:
+    if pointer.candidate is None:
         raise ConfigError("policy: there is no candidate to promote; activate one first")
-    stage, share = step
-    if percent is not None and to not in (None, Stage.CANARY):
-        raise ConfigError(f"percent: belongs to the stage canary; leave it out with {to}")
-    if to is Stage.ACTIVE:
-        stage, share = Stage.ACTIVE, 0
-    elif to is Stage.CANARY or percent is not None:
-        further = (share for share in STEPS if share > pointer.percent)
-        stage, share = Stage.CANARY, next(further, 0) if percent is None else percent
-        if share <= pointer.percent:
-            raise ConfigError(
-                f"policy: {pointer.candidate.title} is in the canary at {pointer.percent} % already; promote it to "
-                "active or to a larger percent, or activate it with a smaller one to go back"
-            )
-    unproven = bool(lacking) and stage is not Stage.SHADOW
-    if unproven and not force:
-        raise TooFewWindows(lacking)
-    return to_stage(pointer, stage, share, reason=reason, by=by, forced=unproven)
+    title = pointer.candidate.title
+    step = step_to(pointer.stage, pointer.percent, PLACEMENT.shares, title=title, to=to, share=percent)
+    unproven = forced(step, lacking, force=force)
+    return to_stage(pointer, *step, reason=reason, by=by, forced=unproven)
 
 
 def promotion_of(pointer: PolicyPointer, settings: RolloutSettings) -> Promotion:
@@ -190,27 +151,22 @@ def heed(policy: Policy | None, ref: PolicyRef, pointer: PolicyPointer) -> None:
         place_by(ref.name if said is None else said.places)
 
 
-def in_canary(uid: str, pointer: PolicyPointer) -> bool:
-    """Whether the candidate decides for this pod, or for the pod group of this key (R4)."""
+def candidate_for(subject: str, pointer: PolicyPointer) -> bool:
+    """Whether the candidate decides for the pod of this uid, or for the pod group of this key (R4)."""
     if pointer.stage != Stage.CANARY or pointer.candidate is None:
         return False
-    salt = pointer.candidate.sha256 or pointer.candidate.title
-    return zlib.crc32(f"{salt}:{uid}".encode()) % 10_000 < pointer.percent * 100
+    return in_canary(subject, pointer.candidate.sha256 or pointer.candidate.title, pointer.percent)
 
 
 @dataclass(slots=True)
-class Rollout:
+class PointerRollout:
     """Counts windows for one pointer and says what changes."""
 
     settings: RolloutSettings
     pointer: PolicyPointer
     by: str = AUTOMATIC
-    good: int = 0
-    bad: int = 0
-    reasons: list[str] = field(default_factory=list)
-    """Why the windows of the present row were bad."""
-    last: tuple[Verdict, str] = (Verdict.GOOD, "")
-    """Of the last window, and in what it was worse."""
+    row: WindowRow = field(default_factory=WindowRow)
+    """Of the step that the pointer is at."""
 
     def seen(self, pointer: PolicyPointer) -> None:
         """The pointer as the store has it now."""
@@ -220,11 +176,15 @@ class Rollout:
 
     def lacking(self) -> str:
         """What the candidate lacks of windows that speak for its next step; "" for nothing."""
-        needed, candidate = self.settings.good_windows, self.pointer.candidate
-        if candidate is None or self.good >= needed:
-            return ""
-        worse = f", the last one {self.last[0]}: {self.last[1]}" if self.last[1] else ""
-        return f"{candidate.title} has {self.good} of {needed} good windows in a row at this step{worse}"
+        candidate = self.pointer.candidate
+        return "" if candidate is None else self.row.lacking(candidate.title, self.settings.good_windows)
+
+    @property
+    def next(self) -> RolloutStep | None:
+        """Where the candidate comes when windows promote it; None: there is none."""
+        if self.pointer.candidate is None:
+            return None
+        return next_step(self.pointer.stage, self.pointer.percent, self.settings.percents)
 
     def windows_wanted(self) -> bool:
         """Whether there is anything to compare."""
@@ -239,20 +199,15 @@ class Rollout:
         """A window has ended."""
         if not self.windows_wanted() or window.samples < self.settings.min_samples:
             return None
-        verdict, reason = self.last = judge(window, self.settings)
-        match verdict:
-            case Verdict.UNSURE:
-                self.good = 0
-                return None
-            case Verdict.GOOD:
-                self.good, self.bad, self.reasons = self.good + 1, 0, []
-                return self._advance() if self.automatic and self.good >= self.settings.good_windows else None
-        self.good, self.bad = 0, self.bad + 1
-        self.reasons.append(reason)
-        if self.bad < self.settings.bad_windows:
+        row, settings = self.row, self.settings
+        row.add(*judge(window, settings))
+        if row.bad >= settings.bad_windows:
+            told = f"worse in {row.bad} windows in a row: {'; '.join(row.reasons)}"
+            return roll_back(self.pointer, reason=told, by=self.by)
+        step = self.next
+        if step is None or not self.automatic or row.good < settings.good_windows:
             return None
-        told = f"worse in {self.bad} windows in a row: {'; '.join(self.reasons)}"
-        return roll_back(self.pointer, reason=told, by=self.by)
+        return to_stage(self.pointer, *step, reason=f"{row.good} windows not worse", by=self.by)
 
     def failed(self, failures: Iterable[tuple[PolicyRef, Failure]]) -> Change | None:
         """Policies failed at agents; a hard failure takes the policy away at once."""
@@ -267,15 +222,9 @@ class Rollout:
                 return _dethrone(self.pointer, reason, self.by)
         return None
 
-    def _advance(self) -> Change | None:
-        step = next_step(self.pointer, self.settings.percents)
-        if step is None:
-            return None
-        return to_stage(self.pointer, *step, reason=f"{self.good} windows not worse", by=self.by)
-
     def forget(self) -> None:
         """Count windows from none (R3)."""
-        self.good, self.bad, self.reasons, self.last = 0, 0, [], (Verdict.GOOD, "")
+        self.row = WindowRow()
 
 
 def step_of(pointer: PolicyPointer) -> tuple[object, ...]:

@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from shared.agent.variants import Lanes
+from shared.decide.guard import Failure
+from shared.decide.stages import Stage
 from shared.errors import ConfigError, StoreError
-from shared.policy.guard import Failure
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy
-from shared.policy.rollout.rollout import Stage
 from shared.wire.records import PolicyPointer, PolicyRef
 
 log = structlog.get_logger()

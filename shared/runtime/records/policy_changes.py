@@ -16,12 +16,13 @@ from typing import Any
 
 import msgspec
 
+from shared.decide.stages import Stage
 from shared.errors import ConfigError, Conflict
 from shared.policy.numbering import numbered
 from shared.policy.registry import MixtureInvalid, bytes_of, goal_of, is_mixture, load_policy, ref_of, reference
 from shared.policy.rollout import rollout
 from shared.policy.rollout.outcome import GoalUnknown
-from shared.policy.rollout.rollout import BUILT_IN, Change, Stage, first_pointer, publish, roll_back, to_stage
+from shared.policy.rollout.rollout import BUILT_IN, Change, first_pointer, publish, roll_back, to_stage
 from shared.policy.weights import decode, digest, shipped, shipped_bytes, shipped_names
 from shared.ports import Store
 from shared.runtime.records.policies import (

@@ -8,9 +8,9 @@ import pytest
 
 from services.coordinator.core.events import Event, PointerSeen
 from services.coordinator.rollout.pointer import follow
+from shared.decide.stages import Stage
 from shared.errors import Conflict
 from shared.policy.registry import ref_of
-from shared.policy.rollout.rollout import Stage
 from shared.policy.weights import shipped_bytes
 from shared.ports import Delete, Put
 from shared.runtime.records.policies import get_weights, read_history

@@ -19,7 +19,7 @@ from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
 from shared.plugins import BroughtFilter, BroughtPolicy, BroughtScore
 from shared.policy import registry
-from shared.policy.guard import Guard
+from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Supplies, supply
 from shared.policy.registry import make_policy
@@ -195,7 +195,7 @@ def test_a_policy_that_fails_is_replaced_by_the_heuristic() -> None:
             raise RuntimeError
 
     cache = cluster()
-    guard = Guard(BroughtPolicy("broken", Broken(), 1))
+    guard = PlacementGuard(BroughtPolicy("broken", Broken(), 1))
     _, fallen = guard.decide(Observation(cache.table, POD, np.arange(3)), Random(1))
     assert fallen
 

@@ -11,9 +11,9 @@ import msgspec
 
 from services.coordinator.http.desk import Desk
 from services.coordinator.rollout.view import RolloutView
+from shared.decide.stages import Stage
 from shared.policy.registry import MixtureInvalid
 from shared.policy.rollout.outcome import GoalUnknown
-from shared.policy.rollout.rollout import Stage
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
 from shared.runtime.http.refusals import Refused

@@ -9,8 +9,6 @@ parts. So any number of jobs is served. The best allowed action is taken; nothin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -18,10 +16,9 @@ from shared.errors import ConfigError
 from shared.jobs.observation import Decision, Observation
 from shared.jobs.policies.learned.increments import KINDS, OF_JOB, Floats, Increments
 from shared.policy.networks import deep_sets_shapes, layer_count
-from shared.policy.weights import WeightsFile, decode
+from shared.policy.weights import WeightsFile, shipped_beside
 
 NAME = "jobs-dl2"
-DATA = Path(__file__).with_name(f"{NAME}.npz")
 TYPE = "type "
 """Before a model's name, among the card's features."""
 FORBIDDEN = np.float32(-1e9)
@@ -67,7 +64,7 @@ class Dl2:
     name = NAME
 
     def __init__(self, weights: WeightsFile | None = None) -> None:
-        file = weights if weights is not None else _shipped()
+        file = weights if weights is not None else shipped_beside(__file__, NAME)
         self._params = file.arrays
         self._types = [one.removeprefix(TYPE) for one in file.card.features if one.startswith(TYPE)]
         self._layers = layer_count(file.arrays)
@@ -91,8 +88,3 @@ class Dl2:
             logits = np.zeros(mask.shape) if only_void else answer(self._params, increments.inputs(), self._layers)
             increments.give(np.where(mask, logits, FORBIDDEN).argmax(axis=1))
         return increments.decision(0)
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> WeightsFile:
-    return decode(DATA.read_bytes(), policy=NAME)

@@ -13,8 +13,6 @@ network, asked once a decision. How many workers and servers a job gets, of whic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +22,9 @@ from shared.jobs.observation import Observation
 from shared.jobs.policies.goodput import Floats
 from shared.jobs.policies.marginal import Marginal, Worth
 from shared.policy.networks import deep_sets_shapes, layer_count
-from shared.policy.weights import WeightsFile, decode
+from shared.policy.weights import WeightsFile, shipped_beside
 
 NAME = "jobs-sets"
-DATA = Path(__file__).with_name(f"{NAME}.npz")
 FEATURES = ("work", "soonest", "age", "attained", "progress", "runs", "restart", "crowd")
 """Of a job: log of its work left in hours on one GPU, and of the hours it would take with all that it could use;
 log(1 + hours since it came), log(1 + GPU-hours it had), progress, whether it runs, log(1 + seconds of a restart), and
@@ -83,7 +80,7 @@ class Sets(Marginal):
 
     def __init__(self, weights: WeightsFile | None = None) -> None:
         super().__init__()
-        file = weights if weights is not None else _shipped()
+        file = weights if weights is not None else shipped_beside(__file__, NAME)
         self._arrays, self._layers = file.arrays, layer_count(file.arrays)
         hidden = tuple(file.arrays[f"l{at}.w"].shape[1] for at in range(self._layers - 1))
         found = {name: array.shape for name, array in file.arrays.items()}
@@ -98,8 +95,3 @@ class Sets(Marginal):
         x = features(seen, np.where(known, work_s, HOUR_S), np.where(known, soonest_s, HOUR_S))
         weights, offsets, restarts = np.exp(answer(self._arrays, x, self._layers)).T
         return Worth(np.where(known, weights, np.inf), OFFSET_S * offsets, RESTARTS * restarts)
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> WeightsFile:
-    return decode(DATA.read_bytes(), policy=NAME)

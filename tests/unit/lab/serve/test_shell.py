@@ -11,9 +11,9 @@ from lab.serve.core import LearnerCore
 from lab.serve.online import OnlineTrainer
 from lab.serve.publishing import Publisher, Unpublished
 from lab.serve.shell import MOST_AGENTS, LearnerShell
+from shared.decide.stages import Stage
 from shared.errors import ConfigError
 from shared.policy.marl.features import FEATURES
-from shared.policy.rollout.rollout import Stage
 from shared.policy.weights import encode as encode_weights
 from shared.ports import Put
 from shared.runtime.http.callers import Caller

@@ -115,6 +115,38 @@ def test_a_failing_policy_is_answered_by_the_larger_of_what_runs_and_hpas_rule(w
     assert world.condition("PolicySound")[:2] == ("False", "PolicyFailed")
 
 
+def test_a_policy_that_fails_three_times_in_a_row_rests_and_is_asked_again(world: World):
+    world.approve()
+    world.policy.raises = True
+    world.rule.wanted, world.policy.wanted = {"front": 4}, {"front": 5}
+    told, asked = [], []
+    while len(asked) < 3 or asked[-1] != asked[-2]:  # until a round in which it was not asked
+        world.run()
+        asked.append(len(world.policy.seen))
+        told.append(world.condition("PolicySound"))
+    assert len(set(told[-3:])) == 1, "its status is not written again and again"
+    world.policy.raises = False
+    rounds = len(world.rule.seen)
+    for _ in range(3):
+        assert world.accepted == []
+        world.run()
+    assert len(world.policy.seen) == asked[-1]
+    world.run()
+    assert len(world.policy.seen) == asked[-1] + 1
+    assert len(world.rule.seen) == rounds + 4, "who stands in is asked each time"
+    assert world.accepted == [("front", 4, 5, 1)]
+    assert world.condition("PolicySound")[0] == "True"
+
+
+def test_hpas_rule_does_not_rest_for_nobody_stands_in_for_it(world: World):
+    world.approve()
+    world.policy.raises = world.rule.raises = True
+    world.run(5)
+    world.rule.raises, world.rule.wanted = False, {"front": 6}
+    world.run()
+    assert world.accepted == [("front", 4, 6, 1)]
+
+
 def test_without_metrics_it_holds_and_never_falls(world: World):
     world.approve()
     world.policy.wanted = {"front": 1}

@@ -8,11 +8,11 @@ import pytest
 
 from services.autoscaler.io.weights import PolicyFiles
 from shared.autoscaling.approval import digest_of, weights_of
-from shared.autoscaling.networks import shipped
+from shared.autoscaling.networks import karma
 from shared.errors import ConfigError
-from shared.policy.weights import digest
+from shared.policy.weights import digest, shipped_beside
 
-DATA = (shipped.DATA / "karma.npz").read_bytes()
+DATA = Path(karma.__file__).with_name("karma.npz").read_bytes()
 NAME = digest(DATA)
 
 
@@ -30,7 +30,7 @@ def test_an_object_gets_the_weights_that_it_names_and_is_approved_with_them(file
 
 
 def test_without_a_name_it_gets_what_is_shipped():
-    assert weights_of(PolicyFiles(None).make("karma", {})) == shipped.shipped_weights("karma").sha256
+    assert weights_of(PolicyFiles(None).make("karma", {})) == shipped_beside(karma.__file__, "karma").sha256
     assert PolicyFiles(None).make("hpa", {"target": 60}).name == "hpa"
 
 

@@ -19,10 +19,12 @@ from services.jobs.core.deciding import Deciding
 from services.jobs.core.instructions import Create, Delete, PatchMinimum, Write, WriteStatus
 from services.jobs.core.members import GROUP, SERVICE, like_spec
 from services.jobs.core.state import POD, CoreSettings, State
-from shared.jobs.guard import Guard
+from shared.decide.judging import Judge
+from shared.jobs.domain import JOBS
+from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Policy
-from shared.jobs.online.stages import Judge
 from shared.jobs.policies.elastic import Elastic
+from shared.jobs.registry import make
 from shared.kube.training_pods import Rules
 from shared.model.queue import QUEUE_LABEL
 from shared.model.training_job import (
@@ -72,8 +74,8 @@ class World:
         self.made: dict[tuple[str, str], MadeObject] = {}
         self.nodes = {f"n{number}": GpuNode(f"n{number}", 4000) for number in range(nodes)}
         self.policy = policy if policy is not None else Elastic()
-        self.make: Callable[[str], Guard] | None = None
-        self.judge: Callable[[], Judge] = Judge
+        self.make: Callable[[str], JobsGuard] = lambda name: JobsGuard(make(name))
+        self.judge: Callable[[], Judge] = lambda: Judge(JOBS)
         self.settings = settings
         self.unfit: set[str] = set()
         """Pods that no node takes, for reasons beside GPUs."""
@@ -98,7 +100,7 @@ class World:
             term=self.revision, settings=self.settings, rules=Rules(report_url="http://jobs"),
             offset=EPOCH - 100.0, report_key=b"k" * 32,
         )  # fmt: skip
-        core = JobsCore(state, Deciding(Guard(self.policy), make=self.make, judge=self.judge), kinds=KINDS)
+        core = JobsCore(state, Deciding(JobsGuard(self.policy), make=self.make, judge=self.judge), kinds=KINDS)
         listed: list[ev.Event] = [ev.JobSeen(job) for job in self.jobs.values()]
         listed += [ev.NodeSeen(node) for node in self.nodes.values()]
         listed += [ev.MadeSeen(made) for made in self.made.values()]

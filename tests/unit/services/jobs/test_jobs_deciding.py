@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from services.jobs.core import events as ev
 from services.jobs.core.observing import observe
 from services.jobs.policies import policy_named
-from shared.jobs.guard import Guard
+from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.registry import POLICIES
 from shared.model.training_job import Phase, PodState, WorkerPod
@@ -67,7 +67,7 @@ def test_whoever_decides_jobs_of_unknown_speed_run_and_are_not_stopped(name: str
 
 def test_where_a_policy_fails_everything_stays_as_it_was_decided_last():
     world = running()
-    world.core.deciding.teacher = Guard(Broken())
+    world.core.deciding.pair.teacher = JobsGuard(Broken())
     world.put_job(a_job("late", created=EPOCH + 5))
     world.settle()
     assert world.phase() is Phase.RUNNING
@@ -78,7 +78,7 @@ def test_where_a_policy_fails_everything_stays_as_it_was_decided_last():
 
 def test_nobody_without_a_checkpoint_is_scaled_to_zero_by_a_policy():
     world = running()
-    world.core.deciding.teacher = Guard(Zero())
+    world.core.deciding.pair.teacher = JobsGuard(Zero())
     world.now += 700
     world.turn(ev.Tick())
     world.settle()
@@ -88,7 +88,7 @@ def test_nobody_without_a_checkpoint_is_scaled_to_zero_by_a_policy():
 
 def test_with_a_checkpoint_it_may_be_stopped():
     world = running(checkpoint="/ckpt")
-    world.core.deciding.teacher = Guard(Zero())
+    world.core.deciding.pair.teacher = JobsGuard(Zero())
     world.now += 700
     world.turn(ev.Tick())
     world.settle()

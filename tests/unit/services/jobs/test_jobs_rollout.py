@@ -9,11 +9,15 @@ import pytest
 from services.jobs.core import events as ev
 from services.jobs.core.instructions import WriteRollout
 from services.jobs.io.rollouts import ROLLOUT
+from shared.decide.canary import in_canary
+from shared.decide.judging import Judge
+from shared.decide.rollout import Rollout
+from shared.decide.stages import Stage
 from shared.errors import ConfigError
-from shared.jobs.guard import Guard
+from shared.jobs.domain import JOBS
+from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Allocation, Observation
 from shared.jobs.online.learned import Way
-from shared.jobs.online.stages import Judge, Rollout, Stage, in_canary
 from shared.jobs.policies.elastic import Elastic
 from shared.model.training_job import Phase
 from tests.unit.services.jobs.jobs_world import EPOCH, World, a_job
@@ -39,19 +43,19 @@ class Broken(Tight):
         raise ZeroDivisionError("no jobs")
 
 
-def make(name: str) -> Guard:
+def make(name: str) -> JobsGuard:
     if name == "missing":
         raise ConfigError("policy: missing needs torch, which is not installed here; choose another")
     if name == "corrupt":
         raise ValueError("not a zip file")
-    return Guard({"tight": Tight, "broken": Broken, "same": Elastic}[name]())
+    return JobsGuard({"tight": Tight, "broken": Broken, "same": Elastic}[name]())
 
 
 def world_with(stage: Stage, candidate: str = "tight", *, jobs: int = 1, percent: int = 10, **judge: float) -> World:
     """Jobs that run as the settings' policy gives them, then a candidate."""
     world = World(nodes=jobs)
     world.make = make
-    world.judge = lambda: Judge(**judge)
+    world.judge = lambda: Judge(JOBS, **judge)
     world.die()  # a leader that knows how to make them
     for number in range(jobs):
         world.put_job(a_job(f"j{number}", gpu_milli=1000, created=EPOCH + number, requested=4, checkpoint="/ckpt"))
@@ -76,11 +80,12 @@ def written(world: World) -> list[WriteRollout]:
     return [one for one in world.told if isinstance(one, WriteRollout)]
 
 
-def test_in_shadow_nothing_is_done_for_it():
-    world = world_with(Stage.SHADOW, most_worse=inf)
+@pytest.mark.parametrize("stage", [Stage.CANDIDATE, Stage.SHADOW])
+def test_before_the_canary_nothing_is_done_for_it(stage: Stage):
+    world = world_with(stage, most_worse=inf)
     decides(world, 3)
     assert (world.status("default/j0").target, world.phase("default/j0")) == (4, Phase.RUNNING)
-    assert world.core.deciding.judge.window.short > 0, "and it is compared"
+    assert world.core.deciding.pair.judge.window.short > 0, "and it is compared"
 
 
 def test_active_it_decides_for_all():
@@ -92,7 +97,7 @@ def test_active_it_decides_for_all():
 def test_in_the_canary_it_decides_for_its_share_of_the_jobs():
     world = world_with(Stage.CANARY, jobs=12, percent=40, most_worse=inf)
     decides(world, 2)
-    lane = {key for key, job in world.jobs.items() if in_canary(job.uid, 40)}
+    lane = {key for key, job in world.jobs.items() if in_canary(job.uid, "tight", 40)}
     assert 0 < len(lane) < 12
     assert {key for key, job in world.jobs.items() if job.status.target == 2} == lane
 
@@ -111,7 +116,7 @@ def test_one_that_is_worse_goes_back_by_itself_and_what_it_decided_is_mended(sta
 def test_with_the_safeguard_switched_off_it_stays():
     world = world_with(Stage.ACTIVE, most_worse=inf)
     decides(world, 12)
-    assert world.core.deciding.rollout.on
+    assert world.core.deciding.pair.rollout.on
     assert world.status("default/j0").target == 2
 
 
@@ -136,8 +141,8 @@ def test_a_good_window_is_written_and_judging_goes_on():
     told = written(world)[0].rollout
     assert (told.stage, told.good, told.ratio) == (Stage.SHADOW, 1, 1.0)
     follow(world, told, 8)
-    assert world.core.deciding.judge.window.ratio == (1.0, 0.0)
-    assert world.core.deciding.revision == 8
+    assert world.core.deciding.pair.judge.window.ratio == (1.0, 0.0)
+    assert world.core.deciding.pair.revision == 8
 
 
 def test_a_new_leader_goes_on_with_the_candidate_as_etcd_says():
@@ -145,7 +150,7 @@ def test_a_new_leader_goes_on_with_the_candidate_as_etcd_says():
     decides(world, 2)
     world.die()
     world.settle()
-    assert world.core.deciding.candidate is None, "until the record was read"
+    assert world.core.deciding.pair.candidate is None, "until the record was read"
     follow(world, Rollout(stage=Stage.ACTIVE, candidate="tight", since="active"))
     decides(world, 2)
     assert world.status("default/j0").target == 2
@@ -162,7 +167,7 @@ def test_figures_of_a_window_that_come_to_etcd_first_do_not_bring_back_what_went
     decides(world, 2)
     assert world.status("default/j0").target == 4
     follow(world, Rollout(stage=Stage.SHADOW, candidate="tight", since="later"), 9)
-    assert world.core.deciding.rollout.on, "who sets it again is heard"
+    assert world.core.deciding.pair.rollout.on, "who sets it again is heard"
 
 
 def test_a_new_leader_decides_nothing_before_it_has_read_the_record():
@@ -183,4 +188,4 @@ def test_a_job_whose_speeds_cannot_be_compared_stops_no_decision():
     for workers, speed in ((1, 1e-300), (2, 1e9)):
         world.core.state.jobs["default/j0"].speeds.add(Way(workers, 1, 1), speed)
     decides(world, 2)
-    assert isfinite(world.core.deciding.judge.window.short)
+    assert isfinite(world.core.deciding.pair.judge.window.short)

@@ -13,13 +13,14 @@ from services.jobs.io.watches import group_version
 from services.jobs.io.writes import Writes
 from services.jobs.policies import policy_named
 from services.jobs.settings import JobsSettings
+from shared.decide.rollout import Rollout
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, StoreUnknown
-from shared.jobs.online.stages import Rollout
+from shared.jobs.domain import JOBS
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS_V1ALPHA2
 from shared.kube.worker_pods import JOB_PODS
 from shared.model.training_job import JobStatus
 from shared.ports import Put
-from shared.runtime.records.jobs import read_rollout
+from shared.runtime.records.rollouts import read_rollout
 from shared.wire.keys import Keys
 from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
@@ -118,7 +119,7 @@ async def test_the_newest_group_that_is_served_is_taken():
 
 async def test_what_became_of_a_candidate_is_written_once_etcd_answers():
     etcd = MemoryEtcd()
-    term = etcd.txn([], [Put(KEYS.jobs_leader, b"{}")]).revision
+    term = etcd.txn([], [Put(KEYS.leader("jobs"), b"{}")]).revision
     store, failures = MemoryStore(etcd), 2
     txn = store.txn
 
@@ -131,9 +132,9 @@ async def test_what_became_of_a_candidate_is_written_once_etcd_answers():
 
     store.txn = unsure  # type: ignore[method-assign]
     await Rollouts(store, KEYS, term).write(WriteRollout(Rollout(candidate="drf", reason="worse"), 0))
-    assert (await read_rollout(store, KEYS)).reason == "worse"
+    assert (await read_rollout(store, KEYS, JOBS)).reason == "worse"
     await Rollouts(store, KEYS, term).write(WriteRollout(Rollout(candidate="fifo"), 0))
-    assert (await read_rollout(store, KEYS)).candidate == "drf", "somebody changed it meanwhile: theirs counts"
+    assert (await read_rollout(store, KEYS, JOBS)).candidate == "drf", "somebody changed it meanwhile: theirs counts"
 
 
 def test_a_policy_that_is_not_there_is_named():

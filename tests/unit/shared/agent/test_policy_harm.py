@@ -10,10 +10,10 @@ import pytest
 from shared.adapters.peers.client import PeerClient
 from shared.agent.core import AgentCore
 from shared.agent.experience import Experience
+from shared.decide.stages import Stage
 from shared.errors import PeerRejected
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Verdicts
-from shared.policy.rollout.rollout import Stage
 from shared.runtime.agent.policies import PolicyLoader
 from shared.runtime.agent.sender import Sender
 from shared.wire.messages import Transition

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from shared.agent.variants import Lanes
+from shared.decide.guard import Failure, no_clock
+from shared.decide.stages import Stage
 from shared.errors import StoreUnknown
-from shared.policy.guard import Failure, GuardSettings, no_clock
+from shared.policy.domain import PLACEMENT
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.policy import MarlDqn
 from shared.policy.registry import LEARNED, ref_of
-from shared.policy.rollout.rollout import Stage
 from shared.policy.weights import encode, shipped_bytes
 from shared.runtime.agent.policies import PolicyLoader
 from shared.scheduling.state.cache import ClusterCache
@@ -42,7 +43,7 @@ def make_lanes() -> Lanes:
         cache.upsert_node(make_node(f"n{index}").allocatable(cpu="10", memory="10Gi").node())
         for number in range(load):
             cache.assume(f"u{index}-{number}", f"n{index}", POD, now=0.0)
-    made = Lanes(HEURISTIC, KubeDefault(), Random(1), clock=no_clock, settings=GuardSettings())
+    made = Lanes(HEURISTIC, KubeDefault(), Random(1), clock=no_clock, limits=PLACEMENT.limits)
     made.rank(cache.table)
     return made
 

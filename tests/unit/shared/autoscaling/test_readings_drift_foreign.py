@@ -9,7 +9,6 @@ import pytest
 
 from shared.autoscaling.approval import digest_of, refusal, weights_of
 from shared.autoscaling.registry import make_policy
-from shared.autoscaling.safety.canary import chosen, in_window
 from shared.autoscaling.safety.drift import Drift, after
 from shared.autoscaling.safety.foreign import (
     GRACE_S,
@@ -24,6 +23,7 @@ from shared.autoscaling.safety.foreign import (
     text,
 )
 from shared.autoscaling.safety.readings import Reading, checked, problem_of
+from shared.decide.canary import first_of, in_window
 from shared.model.autoscaler import Autoscaler, ForeignWriter, Go, Signal
 from shared.policy.weights import Card, WeightsFile
 
@@ -198,11 +198,11 @@ def test_a_learned_policy_is_approved_with_its_weights():
 
 def test_the_canary_is_the_same_share_each_time():
     names = [f"s{number}" for number in range(10)]
-    assert len(chosen(names, 25, salt="u")) == 3
-    assert chosen(names, 25, salt="u") == chosen(list(reversed(names)), 25, salt="u")
-    assert chosen(names, 20, salt="u") <= chosen(names, 60, salt="u")
-    assert chosen(names, 0, salt="u") == frozenset()
-    assert chosen(names, 100, salt="u") == frozenset(names)
+    assert len(first_of(names, "u", 25)) == 3
+    assert first_of(names, "u", 25) == first_of(list(reversed(names)), "u", 25)
+    assert first_of(names, "u", 20) <= first_of(names, "u", 60)
+    assert first_of(names, "u", 0) == frozenset()
+    assert first_of(names, "u", 100) == frozenset(names)
 
 
 def test_the_canary_of_time_is_the_beginning_of_each_hour():

@@ -38,7 +38,7 @@ def test_two_of_a_name_share_nothing_and_equal_seeds_give_equal_answers(name: st
 @pytest.mark.parametrize(
     ("name", "settings", "told"),
     [
-        ("hpa2", {}, "policy: 'hpa2' is not known; choose one of aware, demand, dqn, hpa, "),
+        ("hpa2", {}, "policy: 'hpa2' is not known for autoscaling; choose one of aware, demand, dqn, hpa, "),
         ("hpa", {"goal": 5}, "policy hpa: Object contains unknown field `goal`; its settings are resource, target,"),
         ("hpa", {"target": 0}, "policy hpa: Expected `int` >= 1 - at `$.target`"),
         ("hpa", {"sync_s": 0.0}, "policy hpa: Expected `float` > 0.0 - at `$.sync_s`"),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.jobs.guard import Guard, GuardSettings
+from shared.decide.guard import GuardLimits
+from shared.jobs.guard import JobsGuard
 from shared.jobs.observation import Allocation, JobObservation, NodeObservation, Observation
 
 SEEN = Observation(
@@ -34,12 +35,12 @@ class Policy:
         return self.answer
 
 
-def guard(policy: Policy, clock: Callable[[], float] | None = None) -> Guard:
-    settings = GuardSettings(deadline_s=1.0, patience=3, rest=4)
-    return Guard(policy, clock=clock or (lambda: policy.now), settings=settings)
+def guard(policy: Policy, clock: Callable[[], float] | None = None) -> JobsGuard:
+    limits = GuardLimits(deadline_s=1.0, patience=3, rest=4)
+    return JobsGuard(policy, clock=clock or (lambda: policy.now), limits=limits)
 
 
-def ask(guarded: Guard) -> tuple[dict[str, int], str, str]:
+def ask(guarded: JobsGuard) -> tuple[dict[str, int], str, str]:
     found = guarded.decide(SEEN, ours={"a"}, may_stop=())
     return {name: wish.workers for name, wish in found.allowed.changes.items()}, found.by, found.problem
 

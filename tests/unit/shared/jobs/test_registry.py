@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from shared.decide.registry import PolicyEntry, PolicyRegistry
 from shared.errors import ConfigError
-from shared.jobs.registry import POLICIES, Entry, make
+from shared.jobs import registry
+from shared.jobs.registry import make
+from shared.policy.weights import WeightsFile, shipped_beside
 from tests.training_jobs import observation, seen_job
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", sorted(registry.POLICIES))
 def test_every_policy_can_be_made_and_divides_gpus(name):
     policy = make(name)
     policy.reset(0)
@@ -24,12 +25,13 @@ def test_an_unknown_policy_is_named_with_those_there_are():
         make("gold")
 
 
-def unshipped() -> bytes:
+def unshipped() -> WeightsFile:
     """A policy of which only the code was installed."""
-    return Path("/nowhere/weights.npz").read_bytes()
+    return shipped_beside("/nowhere/unshipped.py", "unshipped")
 
 
 def test_a_policy_whose_weights_are_missing_is_named_with_the_file(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(POLICIES, "unshipped", Entry(__name__, "unshipped"))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"unshipped: its weights, /nowhere/weights\.npz, cannot be read"):
+    policies = PolicyRegistry("training jobs", {"unshipped": PolicyEntry(f"{__name__}:unshipped")})
+    monkeypatch.setattr(registry, "POLICIES", policies)
+    with pytest.raises(ConfigError, match=r"weights of unshipped: /nowhere/unshipped\.npz is not there; install it"):
         make("unshipped")

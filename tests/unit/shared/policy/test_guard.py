@@ -7,14 +7,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from shared.policy.guard import Failure, Guard, GuardSettings
+from shared.decide.guard import Failure, GuardLimits
+from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Verdicts
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
 
-SETTINGS = GuardSettings(deadline_s=0.05, patience=2, rest=3)
+LIMITS = GuardLimits(deadline_s=0.05, patience=2, rest=3)
 
 
 class Clock:
@@ -71,7 +72,7 @@ def seen() -> Observation:
 def test_the_very_decision_a_policy_fails_at_is_the_heuristics(seen, mode, failure):
     policy = Policy()
     policy.mode = mode
-    guard = Guard(policy, settings=SETTINGS)
+    guard = PlacementGuard(policy, limits=LIMITS)
     verdicts, fallen = guard.decide(seen, Random(1))
     assert fallen
     np.testing.assert_array_equal(verdicts.score, KubeDefault().decide(seen, Random(1)).score)
@@ -90,7 +91,7 @@ def test_a_slow_policy_is_not_asked_for_the_next_decision(seen):
     clock = Clock()
     policy = Policy(clock)
     policy.mode = "slow"
-    guard = Guard(policy, clock=clock, settings=SETTINGS)
+    guard = PlacementGuard(policy, clock=clock, limits=LIMITS)
     assert guard.decide(seen, Random(1))[1] is False
     assert guard.decide(seen, Random(1))[1] is True
     assert guard.failures == {Failure.TIMEOUT: 1}
@@ -100,7 +101,7 @@ def test_a_slow_policy_is_not_asked_for_the_next_decision(seen):
 def test_a_policy_that_is_late_once_is_asked_again_and_rests_when_it_is_late_in_a_row(seen):
     clock = Clock()
     policy = Policy(clock)
-    guard = Guard(policy, clock=clock, settings=SETTINGS)
+    guard = PlacementGuard(policy, clock=clock, limits=LIMITS)
     for mode in ("late", "good", "late"):
         policy.mode = mode
         assert guard.decide(seen, Random(1))[1] is False
@@ -113,7 +114,7 @@ def test_a_policy_that_is_late_once_is_asked_again_and_rests_when_it_is_late_in_
 def test_a_policy_that_keeps_failing_rests_and_is_tried_again(seen):
     policy = Policy()
     policy.mode = "nan"
-    guard = Guard(policy, settings=SETTINGS)
+    guard = PlacementGuard(policy, limits=LIMITS)
     for _ in range(5):
         guard.decide(seen, Random(1))
     assert (policy.asked, guard.fallbacks) == (2, 5)
@@ -124,7 +125,7 @@ def test_a_policy_that_keeps_failing_rests_and_is_tried_again(seen):
 
 def test_a_good_answer_ends_the_row_of_bad_ones(seen):
     policy = Policy()
-    guard = Guard(policy, settings=SETTINGS)
+    guard = PlacementGuard(policy, limits=LIMITS)
     for mode in ("nan", "good", "nan", "good"):
         policy.mode = mode
         guard.decide(seen, Random(1))
@@ -143,7 +144,7 @@ class Prepared(Policy):
 
 def test_what_goes_wrong_while_a_policy_is_told_what_comes_costs_no_decision(seen) -> None:
     policy = Prepared()
-    guard = Guard(policy)
+    guard = PlacementGuard(policy)
     guard.prepare(NodeTable(), [])
     assert guard.failures == {Failure.EXCEPTION: 1}
     verdicts, fallen = guard.decide(seen, Random(0))
@@ -153,7 +154,7 @@ def test_what_goes_wrong_while_a_policy_is_told_what_comes_costs_no_decision(see
 
 def test_a_resting_policy_is_told_nothing() -> None:
     policy = Prepared()
-    guard = Guard(policy, settings=GuardSettings(patience=1))
+    guard = PlacementGuard(policy, limits=GuardLimits(deadline_s=0.05, patience=1))
     guard.prepare(NodeTable(), [])
     guard.prepare(NodeTable(), [])
     assert policy.told == 1

@@ -20,12 +20,12 @@ from lab.autoscaling.episode import Setup, play
 from lab.autoscaling.policies import make
 from lab.worlds.services.scenarios import intensity_of
 from lab.worlds.services.topology import default_topology
+from shared.autoscaling.networks import karma
 from shared.autoscaling.networks.features import FEATURES, STEPS
 from shared.autoscaling.networks.karma import NAME, KarmaPolicy
-from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.roles.organisation import NOBODY, organisation_of
 from shared.errors import ConfigError
-from shared.policy.weights import WeightsFile
+from shared.policy.weights import WeightsFile, shipped_beside
 
 SHORT = Setup(default_topology(), "mixed", intensity_of("mixed"), seconds=600)
 
@@ -53,7 +53,7 @@ def findings(policy, episodes):
 
 def contrary():
     """The shipped weights with the last layer turned round: it prefers what it would avoid."""
-    shipped = shipped_weights(NAME)
+    shipped = shipped_beside(karma.__file__, NAME)
     last = {name: -array for name, array in shipped.arrays.items() if name.startswith("l2.")}
     return KarmaPolicy(weights=WeightsFile({**shipped.arrays, **last}, shipped.card))
 
@@ -94,7 +94,7 @@ def test_a_counterfactual_changes_the_step_and_the_wish_of_the_rule_changes_most
 
 def test_a_policy_that_looks_at_nothing_has_no_counterfactual_but_by_its_roles(episodes):
     """All weights zero but the preference for holding: no signal matters beside those that roles go by."""
-    shipped = shipped_weights(NAME)
+    shipped = shipped_beside(karma.__file__, NAME)
     arrays = {name: np.zeros_like(array) for name, array in shipped.arrays.items()}
     arrays["l2.b"] = np.array([float(step == 0) for step in STEPS], np.float32)
     blind = KarmaPolicy(weights=WeightsFile(arrays, shipped.card), organisation=NOBODY)

@@ -19,7 +19,7 @@ from lab.autoscaling import calibration, duel, envelope, learned_twin, recording
 from lab.autoscaling.analysis import analysis
 from lab.autoscaling.episode import Setup
 from lab.worlds.services.topology import DEFAULT
-from shared.autoscaling.networks.shipped import DATA
+from shared.autoscaling.networks import karma
 
 OBJECT = Path("docs/examples/autoscaled-graph.yaml")
 
@@ -35,7 +35,7 @@ class Trainer:
         out = Path(command[command.index("--out") + 1])
         (out / "seed-1000.ckpt").write_bytes(b"")
         if not self.code:
-            (out / "karma.npz").write_bytes((DATA / "karma.npz").read_bytes())
+            (out / "karma.npz").write_bytes(Path(karma.__file__).with_name("karma.npz").read_bytes())
         return self.code
 
 

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from lab.learner.autoscaling import training
 from lab.learner.autoscaling.envelope import main
+from shared.autoscaling.networks import karma
 from shared.autoscaling.networks.features import FEATURES
-from shared.autoscaling.networks.shipped import shipped_weights
-from shared.policy.weights import WeightsFile, decode, encode
+from shared.policy.weights import WeightsFile, decode, encode, shipped_beside
 
 
 def written(tmp_path, policy, **trained):
-    shipped = shipped_weights(policy)
+    shipped = shipped_beside(karma.__file__, policy)
     settings = {**shipped.card.trained.get("settings", {}), "seconds": 120, **trained}
     card = replace(shipped.card, envelope=UNSET, trained={**shipped.card.trained, "settings": settings})
     file = tmp_path / "w.npz"

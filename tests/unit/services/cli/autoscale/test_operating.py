@@ -132,3 +132,37 @@ def test_bad_names_and_missing_kinds_are_one_line(api: Api):
     assert "--namespace" in str(run("show", "shop/graph", "-n", "other").exception)
     api.refuse = 404
     assert "apply k8s/components/autoscaler" in str(run("list").exception)
+
+
+def policy(*arguments: str, text: str | None = None) -> Result:
+    return CliRunner().invoke(conclave, ["policy", *arguments, "--for", "shop/graph"], input=text)
+
+
+def test_a_scaler_is_shown_and_approved_as_by_its_former_commands(api: Api):
+    assert policy("show").output == run("show", "shop/graph").output
+    assert policy("approve", "--by", "ada", "--yes").exit_code == 0
+    assert run("approve", "shop/graph", "--by", "ada", "--yes").exit_code == 0
+    first, again = api.patches
+    assert first["spec"]["go"] | {"at": ""} == again["spec"]["go"] | {"at": ""}
+
+
+def test_a_scalers_policies_are_listed_with_the_one_that_decides(api: Api):
+    def active() -> list[str]:
+        rows = json.loads(policy("list", "-o", "json").output)["items"]
+        return [row["metadata"]["name"] for row in rows if row["role"] == "active"]
+
+    assert active() == ["hpa"]
+    api.items = [item(policy={"name": "karma"})]
+    assert active() == ["karma"]
+    api.items = [item(policy={"name": "karma"}, killSwitch="PlainHPA")]
+    assert active() == ["hpa"]
+
+
+def test_a_scaler_is_taken_back_to_hpas_rule_once(api: Api):
+    assert "HPA's rule decides" in policy("back").output
+    (patch,) = api.patches
+    assert (patch["spec"], patch["metadata"]) == ({"killSwitch": "PlainHPA"}, {"uid": "u"})
+    api.items = [item(killSwitch="PlainHPA")]
+    assert "already" in policy("back").output
+    assert json.loads(policy("back", "-o", "json").output) == {"object": "shop/graph", "killSwitch": "PlainHPA"}
+    assert len(api.patches) == 1

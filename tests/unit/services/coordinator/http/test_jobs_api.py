@@ -24,7 +24,7 @@ BOARD = Board(
 async def jobs_service(world: ApiWorld, answer: bytes | Exception) -> list[tuple[Any, ...]]:
     """Somebody leads the jobs service and answers so; the calls that were made."""
     record = LeaderRecord(identity="j0", incarnation="i", url="http://j0", admin_url="http://reports")
-    await world.store.txn([], [Put(KEYS.jobs_leader, record.encode())])
+    await world.store.txn([], [Put(KEYS.leader("jobs"), record.encode())])
     calls: list[tuple[Any, ...]] = []
 
     async def call(url: str, route: str, body: bytes, *, timeout_s: float, service: str) -> bytes:
@@ -75,7 +75,7 @@ async def test_a_policy_goes_from_shadow_to_the_canary_and_back(tmp_path: Path) 
         assert (told.json["stage"], told.json["by"], told.json["reason"]) == ("shadow", "operator:operator-1", "try")
         early = await world.ask("POST", "/v1/jobs/policy/promote", "operator", json={})
         assert (early.status, early.code) == (409, "too_few_windows")
-        assert "no window of drf in shadow was good yet" in early.json["message"]
+        assert "drf has 0 of 1 good windows in a row at this step" in early.json["message"]
         forced = await world.ask("POST", "/v1/jobs/policy/promote", "operator", json={"force": True, "percent": 20})
         assert (forced.json["stage"], forced.json["percent"]) == ("canary", 20)
         back = await world.ask("POST", "/v1/jobs/policy/back", "operator", json={})

@@ -12,8 +12,8 @@ import pytest
 
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import RUNTIME_SETTINGS
+from shared.decide.stages import Stage
 from shared.policy.rollout.outcome import CARD, GOALS, GoalUnknown
-from shared.policy.rollout.rollout import Stage
 from shared.policy.weights import WeightsFile, digest, encode, shipped
 from shared.runtime.records.policies import read_history, read_pointer
 from shared.runtime.records.policy_changes import activate as change
@@ -63,11 +63,11 @@ async def test_with_enough_good_windows_nothing_is_forced(world: ApiWorld) -> No
     await world.until(lambda: core.variants.has_candidate)
     rollout = core.evaluation._rollout
     assert rollout is not None
-    rollout.good = 3
+    rollout.row.good = 3
     for force in (False, True):
         after = (await promote(world, force=force)).json["pointer"]
         assert after["forced"] is False
-        rollout.good = 3
+        rollout.row.good = 3
 
 
 async def test_who_activates_past_the_windows_is_recorded_too(world: ApiWorld) -> None:

@@ -11,9 +11,10 @@ import pytest
 from services.coordinator.core.events import ControlSeen, PointerSeen
 from services.coordinator.core.instructions import KeepWindow, Log, SendOffer, WritePointer
 from services.coordinator.core.state import CoreSettings
+from shared.decide.stages import Stage
 from shared.policy.observation import Verdicts
 from shared.policy.rollout.judging import RolloutSettings
-from shared.policy.rollout.rollout import Stage, first_pointer, in_canary, promote, publish, to_stage
+from shared.policy.rollout.rollout import candidate_for, first_pointer, promote, publish, to_stage
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -137,7 +138,7 @@ def test_in_the_canary_each_pod_is_placed_by_its_own_policy():
     scene.shadow()
     scene.canary(50)
     uids = scene.pods_come(12)
-    expected = {u: "learned@2" if in_canary(u, scene.pointer) else "kube-default@1" for u in uids}
+    expected = {u: "learned@2" if candidate_for(u, scene.pointer) else "kube-default@1" for u in uids}
     assert set(expected.values()) == {"learned@2", "kube-default@1"}
     assert scene.placed_by() == expected
 

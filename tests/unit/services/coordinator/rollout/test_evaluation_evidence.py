@@ -9,8 +9,9 @@ from msgspec import structs
 
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import KeepWindow, SendOffer, WritePointer
+from shared.decide.stages import Stage
 from shared.policy.registry import make_policy, ref_of
-from shared.policy.rollout.rollout import Stage, first_pointer, publish, to_stage
+from shared.policy.rollout.rollout import first_pointer, publish, to_stage
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
     VERSION,
@@ -152,7 +153,7 @@ def test_an_agent_that_judges_by_the_fallback_does_not_get_every_pod(guided):
     scene = Rolled(agents=2, nodes=6)
     scene.put(PolicyPointer(active=NEW, previous=OLD, number=9))
     resting = scene.agents["agent-0"]
-    resting.lanes.active.guard._resting = 10**6
+    resting.lanes.active.guard._guard.resting = 10**6
     theirs = set(resting.replica.table.row_of)
     for number in range(40):
         pod = make_pod(f"p{number}").cpu("1").memory("4Gi")

@@ -12,7 +12,8 @@ from services.coordinator.core.instructions import KeepWindow
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.rollout.window import running_hot
 from services.coordinator.usage.measured import MeasuredNodes
-from shared.policy.rollout.judging import Kpi, RolloutSettings, Verdict, Window, judge
+from shared.decide.stages import Verdict
+from shared.policy.rollout.judging import Kpi, RolloutSettings, Window, judge
 from shared.scheduling.state.cache import ClusterCache
 from shared.wire.messages import (
     VERSION,

@@ -12,12 +12,13 @@ import pytest
 from services.coordinator.core.events import PointerSeen
 from services.coordinator.core.instructions import KeepWindow
 from services.coordinator.core.state import CoreSettings
+from shared.decide.stages import Stage
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.observation import Observation, Policy, Rng, Supplies, Verdicts, needs_of
 from shared.policy.registry import goal_of, load_policy, make_policy, reference
 from shared.policy.rollout.judging import RolloutSettings
-from shared.policy.rollout.rollout import Stage, publish, to_stage
+from shared.policy.rollout.rollout import publish, to_stage
 from shared.policy.weights import WeightsFile, decode, encode, shipped
 from shared.wire.records import PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
@@ -107,7 +108,7 @@ SCENARIOS = {
 }  # fmt: skip
 
 
-class Trial(Rolled):
+class Rollout(Rolled):
     """A candidate with real weights in its scenario, beside kube-default; spoiled, beside the sound ones."""
 
     def __init__(self, name: str, *, spoiled: bool = False, agents: int = 0) -> None:
@@ -184,7 +185,7 @@ PER_NODE = [name for name in SCENARIOS if name != "lb"]
     [*((name, 0) for name in SCENARIOS), *((name, len(SCENARIOS[name].nodes)) for name in PER_NODE)],
 )
 def test_each_policy_goes_from_shadow_to_active_by_what_it_is_for(name: str, agents: int) -> None:
-    scene = Trial(name, agents=agents)
+    scene = Rollout(name, agents=agents)
     scene.play(260)
     told = [(window.stage, window.percent, window.verdict, window.why) for window in scene.windows]
     assert (scene.pointer.active, scene.pointer.candidate) == (scene.ref, None), told
@@ -193,7 +194,7 @@ def test_each_policy_goes_from_shadow_to_active_by_what_it_is_for(name: str, age
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_spoiled_copy_of_each_is_withdrawn_within_three_windows(name: str) -> None:
-    scene = Trial(name, spoiled=True)
+    scene = Rollout(name, spoiled=True)
     active = scene.pointer.active
     scene.play(100)
     assert (scene.pointer.active, scene.pointer.candidate) == (active, None)

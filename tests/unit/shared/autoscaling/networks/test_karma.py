@@ -9,17 +9,17 @@ from msgspec.structs import replace
 from lab.autoscaling.episode import Setup, play
 from lab.worlds.services.scenarios import intensity_of
 from lab.worlds.services.topology import default_topology, parse_topology
+from shared.autoscaling.networks import karma
 from shared.autoscaling.networks.features import FEATURES, STEPS
 from shared.autoscaling.networks.karma import KarmaPolicy
-from shared.autoscaling.networks.shipped import shipped_weights
 from shared.autoscaling.registry import make_policy
 from shared.autoscaling.safety.drift import Drift, after
 from shared.errors import ConfigError
-from shared.policy.weights import encode
+from shared.policy.weights import encode, shipped_beside
 
 
 def test_the_shipped_weights_say_how_they_came_about():
-    file = shipped_weights("karma")
+    file = shipped_beside(karma.__file__, "karma")
     assert file.card.features == list(FEATURES)
     assert "train karma" in file.card.trained["command"]
     assert file.card.trained["seeds"]["validation"] == list(range(100, 110))

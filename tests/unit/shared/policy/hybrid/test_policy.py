@@ -8,11 +8,12 @@ from random import Random
 import numpy as np
 import pytest
 
+from shared.decide.guard import Failure, GuardLimits
 from shared.model.constraints import NO_NORMS, Norms
-from shared.policy.guard import Failure, Guard
+from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.hybrid.mixture import Member, Mixture
-from shared.policy.hybrid.policy import Hybrid, Patience, scaled
+from shared.policy.hybrid.policy import Hybrid, scaled
 from shared.policy.observation import NOTHING, Need, Observation, Supplies, Verdicts, supply
 from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy
@@ -130,7 +131,7 @@ def test_a_member_of_weight_nothing_may_still_decide_what_is_refused() -> None:
 def test_the_weight_of_a_member_that_fails_goes_to_the_others(fails, why: Failure) -> None:
     broken = Scripted("b", [0, 100, 0], fails=fails)
     mixed = hybrid([Scripted("a", [10, 20, 30]), broken], [0.2, 0.8])
-    guard = Guard(mixed)
+    guard = PlacementGuard(mixed)
     verdicts, fallen = guard.decide(observe(3), Random(1))
     assert not fallen
     assert verdicts.score.tolist() == pytest.approx([20, 40, 60])
@@ -147,20 +148,24 @@ def test_without_leaving_members_out_the_whole_mixture_falls_back() -> None:
 
     members = [Scripted("a", [10, 20]), Scripted("b", [1, 2], fails=raises)]
     proud = Proud(hybrid(members, [0.5, 0.5]).mixture, members)
-    assert Guard(proud).decide(observe(2), Random(1))[1]
-    assert not Guard(hybrid(members, [0.5, 0.5])).decide(observe(2), Random(1))[1]
+    assert PlacementGuard(proud).decide(observe(2), Random(1))[1]
+    assert not PlacementGuard(hybrid(members, [0.5, 0.5])).decide(observe(2), Random(1))[1]
 
 
 def test_when_no_member_is_left_the_guard_decides() -> None:
     mixed = hybrid([Scripted("a", [1, 2], fails=raises), Scripted("b", [1, 2], fails=raises)], [0.5, 0.5])
-    guard = Guard(mixed)
+    guard = PlacementGuard(mixed)
     assert guard.decide(observe(2), Random(1))[1]
     assert guard.failures == {Failure.EXCEPTION: 1}
 
 
 def test_a_member_that_fails_again_and_again_rests_and_is_tried_again() -> None:
     broken = Scripted("b", [1, 2], fails=raises)
-    mixed = hybrid([Scripted("a", [1, 2]), broken], [0.5, 0.5], patience=Patience(patience=2, rest=5))
+    mixed = hybrid(
+        [Scripted("a", [1, 2]), broken],
+        [0.5, 0.5],
+        limits=GuardLimits(deadline_s=0.025, patience=2, rest=5, late_stands=False),
+    )
     for _ in range(2 + 5 + 1):
         decide(mixed, 2)
     assert broken.asked == 3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.decide.stages import Stage
 from shared.policy.rollout.judging import Kpi, RolloutSettings, Window
 from shared.policy.rollout.rollout import (
     BUILT_IN,
-    Rollout,
-    Stage,
+    PointerRollout,
     first_pointer,
     promote,
     publish,
@@ -32,11 +32,11 @@ SAID = Rehearsed(policy=OLD.title, sha256=OLD.sha256, places="fgd", told="becaus
 
 
 def test_windows_count_anew_once_a_rehearsal_says_who_places():
-    machine = Rollout(RolloutSettings(), shadow())
+    machine = PointerRollout(RolloutSettings(), shadow())
     assert [machine.closed(GOOD) for _ in range(2)] == [None, None]
-    assert machine.good == 2
+    assert machine.row.good == 2
     machine.seen(rehearse(machine.pointer, [SAID], reason="because", by="rehearsal").after)
-    assert machine.good == 0
+    assert machine.row.good == 0
 
 
 def test_what_a_rehearsal_said_stays_through_every_step_and_goes_with_its_policy():

@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.decide.guard import Failure
+from shared.decide.stages import Stage, Verdict
 from shared.errors import ConfigError
-from shared.policy.guard import Failure
-from shared.policy.rollout.judging import Kpi, RolloutSettings, Verdict, Window, judge
+from shared.policy.rollout.judging import Kpi, RolloutSettings, Window, judge
 from shared.policy.rollout.rollout import (
     BUILT_IN,
-    Rollout,
-    Stage,
+    PointerRollout,
+    candidate_for,
     deciding_goal,
     first_pointer,
-    in_canary,
-    next_step,
     promote,
     publish,
     roll_back,
@@ -38,11 +37,11 @@ def shadow() -> PolicyPointer:
     return to_stage(published, Stage.SHADOW, 0, reason="gate passed", by="learner").after
 
 
-def rollout(pointer: PolicyPointer) -> Rollout:
-    return Rollout(SETTINGS, pointer)
+def rollout(pointer: PolicyPointer) -> PointerRollout:
+    return PointerRollout(SETTINGS, pointer)
 
 
-def run(machine: Rollout, windows: list[Window]) -> list[PolicyPointer]:
+def run(machine: PointerRollout, windows: list[Window]) -> list[PolicyPointer]:
     """Feed windows; every change is written and seen. The pointers in order."""
     pointers = []
     for window in windows:
@@ -76,11 +75,11 @@ def test_three_worse_windows_in_a_row_withdraw_the_candidate_at_any_stage(good_b
 def test_two_worse_windows_and_a_good_one_start_again():
     machine = rollout(shadow())
     assert run(machine, [BAD, BAD, GOOD, BAD, BAD, GOOD]) == []
-    assert machine.good == 1
+    assert machine.row.good == 1
 
 
 def test_with_the_safeguard_off_a_worse_candidate_stays():
-    machine = Rollout(RolloutSettings(bad_windows=10**9, promotion="auto"), shadow())
+    machine = PointerRollout(RolloutSettings(bad_windows=10**9, promotion="auto"), shadow())
     assert run(machine, [BAD] * 50) == []
     assert machine.pointer.candidate == NEW
 
@@ -128,14 +127,14 @@ def test_a_window_with_too_few_samples_proves_nothing():
     thin = Window(Kpi(value=0.0), Kpi(value=1.0), samples=SETTINGS.min_samples - 1)
     machine = rollout(shadow())
     assert run(machine, [thin] * 10) == []
-    assert (machine.good, machine.bad) == (0, 0)
+    assert (machine.row.good, machine.row.bad) == (0, 0)
 
 
 def test_a_new_leader_counts_windows_anew_but_goes_on_from_the_stage():
     first = rollout(shadow())
     run(first, [GOOD] * 5)
     second = rollout(first.pointer)
-    assert (second.pointer.percent, second.good) == (1, 0)
+    assert (second.pointer.percent, second.row.good) == (1, 0)
 
 
 def test_windows_of_another_stage_do_not_count():
@@ -191,21 +190,21 @@ def at(percent: int, candidate: PolicyRef = NEW) -> PolicyPointer:
 
 @given(st.uuids())
 def test_a_pod_in_a_small_canary_is_in_every_larger_one(uid):
-    seen = [in_canary(str(uid), at(percent)) for percent in (1, 10, 50, 100)]
+    seen = [candidate_for(str(uid), at(percent)) for percent in (1, 10, 50, 100)]
     assert seen == sorted(seen)
     assert seen[-1]
-    assert not in_canary(str(uid), shadow())
+    assert not candidate_for(str(uid), shadow())
 
 
 @pytest.mark.parametrize("percent", [1, 10, 50])
 def test_the_canary_takes_its_share_of_pods(percent):
-    share = sum(in_canary(f"uid-{number}", at(percent)) for number in range(20_000)) / 20_000
+    share = sum(candidate_for(f"uid-{number}", at(percent)) for number in range(20_000)) / 20_000
     assert share == pytest.approx(percent / 100, abs=0.01)
 
 
 def test_another_candidate_gets_other_pods():
-    mine = {n for n in range(2000) if in_canary(f"u{n}", at(10))}
-    others = {n for n in range(2000) if in_canary(f"u{n}", at(10, PolicyRef("marl-dqn", 3, "c" * 64)))}
+    mine = {n for n in range(2000) if candidate_for(f"u{n}", at(10))}
+    others = {n for n in range(2000) if candidate_for(f"u{n}", at(10, PolicyRef("marl-dqn", 3, "c" * 64)))}
     assert mine != others
 
 
@@ -241,9 +240,9 @@ def test_whatever_happens_the_active_policy_changes_only_as_it_may(steps):
 
 
 def test_unless_told_otherwise_a_candidate_stays_at_its_step_however_good_it_is():
-    machine = Rollout(BY_HAND, shadow())
+    machine = PointerRollout(BY_HAND, shadow())
     assert run(machine, [GOOD] * 100) == []
-    assert (machine.pointer.stage, machine.good) == ("shadow", 100)
+    assert (machine.pointer.stage, machine.row.good) == ("shadow", 100)
 
 
 @pytest.mark.parametrize(
@@ -252,15 +251,15 @@ def test_unless_told_otherwise_a_candidate_stays_at_its_step_however_good_it_is(
 )
 def test_the_candidates_own_promotion_counts_before_the_setting(said, setting, goes_on):
     pointer = msgspec.structs.replace(shadow(), promotion=said)
-    machine = Rollout(RolloutSettings(promotion=setting), pointer)
+    machine = PointerRollout(RolloutSettings(promotion=setting), pointer)
     assert bool(run(machine, [GOOD] * 3)) is goes_on
 
 
 def test_by_hand_too_it_goes_by_itself_when_it_is_worse_or_fails():
-    machine = Rollout(BY_HAND, shadow())
+    machine = PointerRollout(BY_HAND, shadow())
     [back] = run(machine, [BAD] * 3)
     assert back.candidate is None
-    change = Rollout(BY_HAND, shadow()).failed([(NEW, Failure.NAN)])
+    change = PointerRollout(BY_HAND, shadow()).failed([(NEW, Failure.NAN)])
     assert change is not None
     assert change.after.candidate is None
 
@@ -276,8 +275,8 @@ def test_an_operator_promotes_one_step_at_a_time():
         steps.append((pointer.stage, pointer.percent))
     assert steps == [("canary", 1), ("canary", 10), ("canary", 50), ("canary", 100), ("active", 0)]
     assert (pointer.active, pointer.previous, pointer.by) == (NEW, OLD, "olga")
-    assert next_step(pointer) is None
-    assert next_step(publish(first_pointer(OLD), NEW, by="learner").after) == ("shadow", 0)
+    published = publish(first_pointer(OLD), NEW, by="learner").after
+    assert [PointerRollout(RolloutSettings(), one).next for one in (pointer, published)] == [None, ("shadow", 0)]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +336,7 @@ def test_a_pointer_of_an_earlier_version_is_read_and_stays_at_its_step():
     pointer = decode_record(old, PolicyPointer)
     assert pointer is not None
     assert (pointer.percent, pointer.promotion, pointer.goal) == (10, "", "")
-    machine = Rollout(BY_HAND, pointer)
+    machine = PointerRollout(BY_HAND, pointer)
     assert run(machine, [GOOD] * 10) == []
     assert deciding_goal(pointer, BY_HAND) == "neutral"
 
@@ -360,7 +359,7 @@ def test_a_value_that_chance_explains_neither_promotes_nor_withdraws():
     assert judge(unsure, SETTINGS)[0] is Verdict.UNSURE
     machine = rollout(shadow())
     assert run(machine, [GOOD, GOOD, unsure] * 10) == []
-    assert machine.good == 0
+    assert machine.row.good == 0
     [back] = run(machine, [BAD, unsure, BAD, unsure, BAD])
     assert back.candidate is None
 
@@ -375,7 +374,7 @@ def noisy(rng: np.random.Generator, count: int, *, worse_by: float = 0.0) -> Win
 
 def withdrawn_after(settings: RolloutSettings, *, windows: int, worse_by: float = 0.0) -> int:
     """After how many windows of 20 samples a candidate at its step is withdrawn; all of them: it never is."""
-    rng, machine = np.random.default_rng(3), Rollout(settings, shadow())
+    rng, machine = np.random.default_rng(3), PointerRollout(settings, shadow())
     for number in range(windows):
         if machine.closed(noisy(rng, 20, worse_by=worse_by)) is not None:
             return number

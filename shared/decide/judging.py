@@ -1,22 +1,21 @@
-"""A candidate beside its teacher: shadow, canary, active, and back by itself. Pure.
-
-    none --set--> shadow --promote--> canary (a share of the jobs) --promote--> active
-                     \\__________________\\___________________________________\\--short, or back--> none
+"""A candidate is compared with its teacher over a sliding window, and goes back as soon as it costs too much. Pure.
 
 While there is a candidate both decide each time, the worth of both is compared, and what the candidate falls short is
-added up over a sliding window. It goes back as soon as that is more than ``MOST_WORSE`` of what the teacher would bring
-in a whole window: so over no window has it cost more than this and one decision. A window is good where it falls no
-shorter than that also if the speeds are wrong by one standard deviation against it; ``promote`` asks for one.
+added up over the window. It goes back as soon as that is more than ``MOST_WORSE`` of what the teacher would bring in a
+whole window: so over no window has it cost more than this and one decision. A window is good where it falls no shorter
+than that also if what is not known is wrong by one standard deviation against it.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
-from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from shared.decide.domain import Domain
+from shared.decide.rollout import Rollout, gone
+from shared.decide.stages import Verdict, WindowRow
 
 MOST_WORSE = 0.05
 WINDOW_S = 1800.0
@@ -32,64 +31,13 @@ class Gap(Struct, frozen=True):
     sd: float
 
 
-class Stage(StrEnum):
-    """Where the candidate is. The values are in etcd, metrics and answers."""
-
-    NONE = "none"
-    SHADOW = "shadow"
-    """It decides beside; nothing is done for it."""
-    CANARY = "canary"
-    """It decides for a share of the jobs."""
-    ACTIVE = "active"
-    """It decides for all; the teacher decides beside."""
-
-
-NEXT = {Stage.SHADOW: Stage.CANARY, Stage.CANARY: Stage.ACTIVE}
-
-
-class Rollout(Struct, frozen=True, kw_only=True):
-    """What is in etcd about the candidate: the value under ``Keys.jobs_rollout``."""
-
-    stage: Stage = Stage.NONE
-    candidate: str = ""
-    percent: int = 10
-    """Of the jobs, in the canary."""
-    by: str = ""
-    reason: str = ""
-    since: str = ""
-    """When the stage began, RFC 3339."""
-    good: int = 0
-    """Good windows in this stage, one after the other."""
-    ratio: float = 0.0
-    """The candidate's worth by the teacher's over the last window; 0.0: none was complete."""
-    sd: float = 0.0
-    """Of the ratio, from what is not known of the speeds."""
-    forced: bool = False
-    """Whether it came to this stage without a good window in the one before."""
-
-    @property
-    def on(self) -> bool:
-        """Whether there is a candidate."""
-        return self.stage is not Stage.NONE
-
-
-def same_step(one: Rollout, other: Rollout) -> bool:
-    """Whether it is the same stage of the same candidate, whatever its figures."""
-    return (one.candidate, one.stage, one.since) == (other.candidate, other.stage, other.since)
-
-
-def in_canary(uid: str, percent: int) -> bool:
-    """Whether the candidate decides for the job: the same jobs whoever leads, and more of them as the share grows."""
-    return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4], "big") % 100 < percent
-
-
 class _Span(Struct, frozen=True, gc=False):
     began: float
     seconds: float
     gap: Gap
 
 
-class Window:
+class SlidingWindow:
     """The comparisons of the last ``length_s`` seconds."""
 
     def __init__(self, length_s: float = WINDOW_S, most_gap_s: float = MOST_GAP_S) -> None:
@@ -141,34 +89,31 @@ class Window:
 
 
 class Judge:
-    """Of one candidate in one stage. ``most_worse``: see the module; infinite switches the safeguard off.
+    """Of one candidate at one step. ``most_worse``: see the module; infinite switches the safeguard off.
     ``most_gap_s``: so long a comparison counts at most; more than there is between two decisions."""
 
     def __init__(
-        self, *, length_s: float = WINDOW_S, most_worse: float = MOST_WORSE, most_gap_s: float = MOST_GAP_S
-    ) -> None:
-        self.window = Window(length_s, most_gap_s)
+        self, domain: Domain, *, length_s: float = WINDOW_S, most_worse: float = MOST_WORSE,
+        most_gap_s: float = MOST_GAP_S,
+    ) -> None:  # fmt: skip
+        self.window = SlidingWindow(length_s, most_gap_s)
+        self._domain = domain
         self._most_worse = most_worse
 
     def look(self, rollout: Rollout, now: float, gap: Gap | None, trouble: str) -> Rollout | None:
         """What the rollout becomes; None: what it is. ``gap``: None where nothing was compared; ``trouble``: what the
         candidate failed with so often that it rests."""
         if trouble:
-            return back(rollout, f"it failed: {trouble}")
+            return gone(rollout, self._domain, f"it failed: {trouble}")
         if gap is not None:
             self.window.add(now, gap)
+        ratio, sd = self.window.ratio
         if self.window.short > self._most_worse:
-            ratio, sd = self.window.ratio
             told = f"{(1.0 - ratio):.1%} worse than its teacher (sd {sd:.1%}), {self.window.short:.1%} of a window"
-            return replace(back(rollout, told), ratio=ratio, sd=sd)
+            return replace(gone(rollout, self._domain, told), ratio=ratio, sd=sd)
         if not self.window.whole(now):
             return None
         self.window.begin_anew(now)
-        ratio, sd = self.window.ratio
-        good = rollout.good + 1 if ratio - sd >= 1.0 - self._most_worse else 0
-        return replace(rollout, good=good, ratio=round(ratio, 6), sd=round(sd, 6))
-
-
-def back(rollout: Rollout, reason: str) -> Rollout:
-    """Nobody is rolled out any more; the candidate's name stays for those who ask what became of it."""
-    return replace(rollout, stage=Stage.NONE, good=0, reason=reason, by="the jobs service", forced=False)
+        row = WindowRow(good=rollout.good)
+        row.add(Verdict.GOOD if ratio - sd >= 1.0 - self._most_worse else Verdict.UNSURE)
+        return replace(rollout, good=row.good, ratio=round(ratio, 6), sd=round(sd, 6))
