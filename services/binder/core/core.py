@@ -57,7 +57,7 @@ from shared.model.versions import newer
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.object_changes import drop_object, put_object
 from shared.wire.keys import Keys
-from shared.wire.messages import Loan, Outcome, Placement
+from shared.wire.messages import EvictionOutcome, Loan, Outcome, Placement
 from shared.wire.records import gang_part
 
 EVENTS_PER_TURN = 1000
@@ -212,6 +212,8 @@ class BinderCore:
                 self.cycle.pod_unread(event.uid)
             case Evicted():
                 self.evictions.answered(event.plan, event.result)
+                if event.result.outcome not in (EvictionOutcome.EVICTED, EvictionOutcome.GONE):
+                    self.cycle.room_left(event.result.uid)
             case PodMarked():
                 self.cycle.pod_marked(event)
             case Listed():
@@ -272,6 +274,10 @@ class BinderCore:
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)
             state.observe(pod)
+            if pod.finished:
+                self.cycle.room_left(pod.uid)
+            elif pod.terminating:
+                state.leavers.leaves(pod.uid, pod.node_name)
             self.loans.over(pod.uid)
             self.reconciler.confirmed(pod.uid)
             if binding is not None:
@@ -295,6 +301,7 @@ class BinderCore:
     def _pod_gone(self, uid: str) -> None:
         self.state.pending.pop(uid, None)
         self.state.cluster.forget(uid)
+        self.cycle.room_left(uid)
         self.loans.over(uid)
         self.reconciler.confirmed(uid)
         binding = self.state.in_flight.get(uid)
