@@ -121,6 +121,20 @@ class BinderCore:
         coming = state.in_flight or state.arriving or state.heirs
         return bool(coming or committer.backlog or committer.sent is not None)
 
+    def learn(self, events: Iterable[Event], now: float) -> None:
+        """Take in what the API server shows while another leads; nothing follows from it."""
+        state = self.state
+        state.now = state.story.now = now
+        for event in events:
+            state.cause = type(event)
+            self._take(event)
+        state.cause = Tick
+        state.out.clear()
+
+    def lead(self, term: int) -> None:
+        """The term that begins, of a core that has learned."""
+        self.state.term = self.committer.term = term
+
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event; what is to be done now."""
         return self.handle_all((event,), now)
