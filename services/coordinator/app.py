@@ -3,8 +3,8 @@
     start --> standby (etcd, a mirror) --elected--> lead: catch up, take over, schedule --lost--> exit code 3
 
 A warm standby watches along and decides nothing (ADR 0058): a term begins with the core that learned meanwhile (ADR
-0066), else with an empty one, which is told what the mirror shows, and lists only where there is none. A standby reads its kubeconfig and asks the API
-server's version first, so that a wrong one is found at start and not at the takeover.
+0066), else with an empty one, which is told what the mirror shows, and lists only where there is none. A standby reads
+its kubeconfig and asks the API server's version first, so that a wrong one is found at start and not at the takeover.
 """
 
 from __future__ import annotations
