@@ -89,7 +89,8 @@ class BindingCycle:
         binding.room_until = binding.room_until or state.now + state.settings.await_room_s
         if binding.loan is not None or placement is None or state.now >= binding.room_until:
             return False
-        if not state.leavers.awaited_by(binding.uid, (placement.node, *placement.alternatives)):
+        nodes = placement.node, *placement.alternatives
+        if not state.leavers.awaited_by(binding.uid, nodes, counted=state.cache.accounts):
             return False
         state.paused[binding.uid] = binding.room_until
         return True

@@ -10,7 +10,7 @@ Not its job: whether the unit fits (``check.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 
 class Leavers:
@@ -39,9 +39,14 @@ class Leavers:
             del self._on[node]
         return list(self._waiting.pop(node, ()))
 
-    def awaited_by(self, unit: str, nodes: Iterable[str]) -> bool:
-        """Whether somebody leaves any of the nodes; the unit then waits for that."""
-        there = [node for node in nodes if node in self._on]
+    def awaited_by(self, unit: str, nodes: Iterable[str], *, counted: Container[str]) -> bool:
+        """Whether somebody who is ``counted`` still leaves any of the nodes; the unit then waits for that."""
+        there = []
+        for node in nodes:
+            for uid in [uid for uid in self._on.get(node, ()) if uid not in counted]:
+                self.ended(uid)  # it was found gone where no watch said so
+            if node in self._on:
+                there.append(node)
         for node in there:
             self._waiting.setdefault(node, {})[unit] = None
         return bool(there)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.binder.core.events import Evicted
+from services.binder.core.events import Compared, Evicted
 from services.binder.core.instructions import Evict, Instruction, ReadPod
 from services.binder.cycle.leavers import Leavers
 from shared.model.cluster_events import PodDeleted, PodUpserted
@@ -77,6 +77,20 @@ def test_who_was_asked_to_leave_here_counts_before_any_watch_shows_it() -> None:
     assert outcome(binder, request).outcome == Outcome.BOUND
 
 
+def test_who_was_found_gone_without_a_watch_is_not_waited_for() -> None:
+    """The sweep misses it in two lists."""
+    world, binder, first = full(terminating=True)
+    world.tell(binder, Compared({}))
+    world.tell(binder, Compared({}))
+    at_rest(world, binder)
+    assert outcome(binder, first).outcome == Outcome.BOUND
+    world.kube.add_pod(make_pod("p1").cpu("4"))
+    world.watch(binder)
+    second = world.send(binder, world.plan(("p1", "n0")))
+    assert outcome(binder, second).outcome == Outcome.CONFLICT
+    assert not any(vars(binder.core.state.leavers).values())
+
+
 @pytest.mark.parametrize("ending", [EvictionOutcome.REFUSED, EvictionOutcome.UNKNOWN])
 def test_it_is_given_back_at_once_where_the_victim_stays(ending: EvictionOutcome) -> None:
     world = make_world(nodes=1, pods=1)
@@ -115,7 +129,7 @@ def test_a_pod_that_goes_away_while_it_waits_ends_there() -> None:
 
 def test_without_waiting_room_that_the_coordinator_saw_first_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation."""
-    monkeypatch.setattr(Leavers, "awaited_by", lambda *_: False)
+    monkeypatch.setattr(Leavers, "awaited_by", lambda *_, **__: False)
     _, binder, request = full(terminating=True)
     assert outcome(binder, request).outcome == Outcome.CONFLICT
 
