@@ -2,8 +2,9 @@
 
     start --> standby (etcd, a mirror) --elected--> lead: catch up, take over, bind --lost--> exit code 3
 
-A warm standby watches along and decides nothing (ADR 0058). Asked to stop, a leader accepts no more plans, finishes
-what is on its way, and resigns, so that its successor finds no intents and leads at once.
+A warm standby watches along, its core learns, and decides nothing (ADR 0058, ADR 0066). Asked to stop, a leader
+accepts no more plans, finishes what is on its way, and resigns, so that its successor finds no intents and leads at
+once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from services.binder.shell import Shell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.kube.scheduling_kinds import STORAGE_KINDS
+from shared.runtime.kube.heir import Heir
 from shared.runtime.kube.watches import Watches
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
@@ -29,6 +31,7 @@ from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
 from shared.runtime.records.shards import follow_shards, read_shards
+from shared.scheduling.shards import Shards
 
 
 async def main(service: Service, settings: BinderSettings) -> None:
@@ -62,7 +65,8 @@ async def serve(
     ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``on_leader`` hears of each
     leader whether it is we."""
     settings, failpoints = runtime.settings, Failpoints.from_environment()
-    on_leader = watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader)
+    heir = _heir(runtime, watches)
+    on_leader = watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader, heir.stand_by)
 
     async def drain() -> None:
         if admin.shell is not None:
@@ -81,10 +85,28 @@ async def serve(
         ready()
         try:
             await candidate.run(
-                lambda term: _lead(term, runtime, leadership, api, watches, failpoints, admin), drain=drain
+                lambda term: _lead(term, runtime, leadership, api, watches, failpoints, admin, heir), drain=drain
             )
         finally:
             admin.shell = None
+
+
+def _core(term: int, runtime: Runtime[BinderSettings], shards: Shards) -> BinderCore:
+    settings, kinds = runtime.settings, [kind.name for kind in STORAGE_KINDS]
+    return BinderCore(
+        term, settings.binder_core(), runtime.keys, shard=settings.shard, shards=shards, kinds=kinds
+    )  # fmt: skip
+
+
+def _heir(runtime: Runtime[BinderSettings], watches: Watches) -> Heir[BinderCore]:
+    """What is learned while another leads."""
+
+    async def attend(core: BinderCore) -> bool:
+        return watches.attend(lambda events: core.learn(events, boottime()), drop_malformed=True)
+
+    return Heir(
+        lambda: read_shards(runtime.store, runtime.keys), lambda shards: _core(0, runtime, shards), attend
+    )  # fmt: skip
 
 
 async def _lead(
@@ -95,15 +117,18 @@ async def _lead(
     watches: Watches,
     failpoints: Failpoints,
     admin: Admin,
+    heir: Heir[BinderCore],
 ) -> None:
-    """One term: all is learned by an empty core, intents are resolved, then plans are bound until the term ends."""
+    """One term: all is learned, unless an heir has, intents are resolved, then plans are bound until the term ends."""
     settings, keys, metrics, store = runtime.settings, runtime.keys, runtime.metrics, runtime.store
     shards = await read_shards(store, keys)
     unknown = f"shard {settings.shard} is none of {', '.join(shards.names)}: this binder has no nodes"
     runtime.health.note("shard", "" if settings.shard in shards.names else unknown)
-    kinds = [kind.name for kind in STORAGE_KINDS]
+    learned = heir.take(shards)
+    core = learned or _core(term, runtime, shards)
+    core.lead(term)
     shell = Shell(
-        BinderCore(term, settings.binder_core(), keys, shard=settings.shard, shards=shards, kinds=kinds),
+        core,
         store=store,
         api=api,
         keys=keys,
@@ -125,13 +150,13 @@ async def _lead(
 
     async def see_pods() -> None:
         await shell.intents_listed.wait()
-        await watches.follow_pods(shell.post)
+        await watches.follow_pods(shell.post, attended=learned is not None)
 
     admin.shell = shell
     async with asyncio.TaskGroup() as group:
         group.create_task(shell.run())
         group.create_task(see_shards())
-        group.create_task(watches.follow_nodes(shell.post, drop_malformed=True))
+        group.create_task(watches.follow_nodes(shell.post, drop_malformed=True, attended=learned is not None))
         group.create_task(see_pods())
         for kind in STORAGE_KINDS:
             group.create_task(watches.follow_objects(kind, shell.post))

@@ -2,9 +2,9 @@
 
     start --> standby (etcd, a mirror) --elected--> lead: catch up, take over, schedule --lost--> exit code 3
 
-A warm standby watches along and decides nothing (ADR 0058): a term begins with an empty core, which is told what the
-mirror shows and what changed, and lists only where there is no mirror. A standby reads its kubeconfig and asks the API
-server's version first, so that a wrong one is found at start and not at the takeover.
+A warm standby watches along and decides nothing (ADR 0058): a term begins with the core that learned meanwhile (ADR
+0066), else with an empty one, which is told what the mirror shows, and lists only where there is none. A standby reads
+its kubeconfig and asks the API server's version first, so that a wrong one is found at start and not at the takeover.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from services.coordinator.rehearsal.keeper import Rehearser
 from services.coordinator.rollout import pointer
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shell import Shell
+from services.coordinator.standby import Learned, core_of, reads_jobs
 from services.coordinator.usage import prometheus
 from services.coordinator.usage import sampling as measuring
 from services.coordinator.usage.desk import ReadingsDesk
@@ -51,7 +52,6 @@ from shared.adapters.peers.client import PeerClient
 from shared.kube.resources import NAMESPACES, Upserted
 from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, LATENCY_TARGET_KIND, QUEUE_KIND, SCHEDULING_KINDS
 from shared.policy.observation import Need
-from shared.policy.registry import ref_of
 from shared.ports import Store
 from shared.runtime.agent.following import follow_learner, follow_policies
 from shared.runtime.agent.policies import PolicyLoader
@@ -95,6 +95,8 @@ class Outside:
     failpoints: Failpoints
     url: str
     """Ours, as the others are told."""
+    heir: Learned
+    """What was learned while another led."""
     cluster: ClusterLease | None = None
     """None: nobody keeps a second mesh out."""
     hops: Hops | None = None
@@ -145,7 +147,8 @@ async def serve(
     ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``binder``: takes plans that
     are for our own URL; ``on_leader`` hears of each leader whether it is we (another mesh with the Lease is not)."""
     service, settings, store, keys = runtime.service, runtime.settings, runtime.store, runtime.keys
-    on_leader = watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader)
+    heir = Learned(api, watches, settings, store, keys)
+    on_leader = watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader, heir.stand_by)
     async with AsyncExitStack() as closing:
         service.spawn("log_level", control.follow_log_level(store, keys, settings))
         cluster = await _cluster_lease(runtime, api, admin, on_leader)
@@ -156,6 +159,7 @@ async def serve(
             runtime.client,
             Failpoints.from_environment(),
             runtime.url,
+            heir,
             cluster,
             runtime.hops,
             binder,
@@ -235,13 +239,11 @@ async def _open_admin(runtime: Runtime[CoordinatorSettings], admin: Admin) -> Ad
     return await open_admin(runtime.settings, desk, extra=ui_routes())
 
 
-async def _follow_pods(api: KubeClient, watches: Watches, post: Post, intents_known: asyncio.Event) -> None:
+async def _follow_pods(outside: Outside, post: Post, intents_known: asyncio.Event, *, attended: bool) -> None:
     """Every pod; eternal. Not before the intents are known: a pod whose intent is gone by then is seen on its node."""
-    readable = await api.may_list(JOBS.resource)
-    if not readable:
-        log.warning("jobs_not_readable", effect="Indexed Jobs are placed pod by pod", remedy="update the ClusterRole")
+    readable = outside.heir.reads_jobs if attended else await reads_jobs(outside.api)
     await intents_known.wait()
-    await watches.follow_pods(post, job_groups=readable)
+    await outside.watches.follow_pods(post, job_groups=readable, attended=attended)
 
 
 async def lead(
@@ -252,21 +254,14 @@ async def lead(
     admin: Admin,
     metrics: Metrics,
 ) -> None:
-    """One term: all is learned by an empty core, then units are offered until the term ends (by an error)."""
+    """One term: all is learned, unless an heir has, then units are offered until the term ends (by an error)."""
     keys, cluster = keys_of(settings), outside.cluster
     if cluster is not None:
         await cluster.acquire()
     shards = await read_shards(outside.store, keys)
-    core = Core(
-        term=term,
-        scheduler_name=settings.scheduler_name,
-        policy=ref_of(settings.policy).name,
-        rng=Random(settings.seed),
-        settings=settings.core(),
-        shards=shards,
-        kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)],
-        epoch=time.time() - boottime(),
-    )
+    learned = outside.heir.take(shards)
+    core = learned or core_of(term, settings, shards)
+    core.lead(term, epoch=time.time() - boottime())
     store, api, watches = outside.store, outside.api, outside.watches
     embedded = EmbeddedAgent(settings, term=term, clock=boottime) if settings.embedded_agent else None
     shell = Shell(
@@ -334,8 +329,8 @@ async def lead(
         shell.windows.run(),
         vitals.run(),
         totals.run(),
-        watches.follow_nodes(shell.post, images=True),
-        _follow_pods(api, watches, shell.post, intents_known),
+        watches.follow_nodes(shell.post, images=True, attended=learned is not None),
+        _follow_pods(outside, shell.post, intents_known, attended=learned is not None),
         *(
             watches.follow_objects(kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
             for kind in FOLLOWED

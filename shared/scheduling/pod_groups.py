@@ -275,6 +275,12 @@ class PodGroups:
                 del self.members[key]
         return touched
 
+    def touch_all(self) -> None:
+        """Look at every group, and at all its members that wait: nobody has yet."""
+        for key, members in self.members.items():
+            self._touch(key, ClusterEvent.MEMBER_ADDED, "", helped=True)
+            self.touched[key].uids.update(dict.fromkeys(members.pending))
+
     # --- what follows -------------------------------------------------------------------------------------------
 
     def group(self, key: str) -> PodGroup | None:

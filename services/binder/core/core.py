@@ -57,7 +57,7 @@ from shared.model.versions import newer
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.object_changes import drop_object, put_object
 from shared.wire.keys import Keys
-from shared.wire.messages import Loan, Outcome, Placement
+from shared.wire.messages import EvictionOutcome, Loan, Outcome, Placement
 from shared.wire.records import gang_part
 
 EVENTS_PER_TURN = 1000
@@ -120,6 +120,20 @@ class BinderCore:
         state, committer = self.state, self.committer
         coming = state.in_flight or state.arriving or state.heirs
         return bool(coming or committer.backlog or committer.sent is not None)
+
+    def learn(self, events: Iterable[Event], now: float) -> None:
+        """Take in what the API server shows while another leads; nothing follows from it."""
+        state = self.state
+        state.now = state.story.now = now
+        for event in events:
+            state.cause = type(event)
+            self._take(event)
+        state.cause = Tick
+        state.out.clear()
+
+    def lead(self, term: int) -> None:
+        """The term that begins, of a core that has learned."""
+        self.state.term = self.committer.term = term
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event; what is to be done now."""
@@ -212,6 +226,8 @@ class BinderCore:
                 self.cycle.pod_unread(event.uid)
             case Evicted():
                 self.evictions.answered(event.plan, event.result)
+                if event.result.outcome not in (EvictionOutcome.EVICTED, EvictionOutcome.GONE):
+                    self.cycle.room_left(event.result.uid)
             case PodMarked():
                 self.cycle.pod_marked(event)
             case Listed():
@@ -272,6 +288,10 @@ class BinderCore:
         if pod.node_name or pod.finished:
             state.pending.pop(pod.uid, None)
             state.observe(pod)
+            if pod.finished:
+                self.cycle.room_left(pod.uid)
+            elif pod.terminating:
+                state.leavers.leaves(pod.uid, pod.node_name)
             self.loans.over(pod.uid)
             self.reconciler.confirmed(pod.uid)
             if binding is not None:
@@ -295,6 +315,7 @@ class BinderCore:
     def _pod_gone(self, uid: str) -> None:
         self.state.pending.pop(uid, None)
         self.state.cluster.forget(uid)
+        self.cycle.room_left(uid)
         self.loans.over(uid)
         self.reconciler.confirmed(uid)
         binding = self.state.in_flight.get(uid)

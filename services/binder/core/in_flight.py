@@ -4,7 +4,8 @@ The key of an in-flight binding is the pod's uid, also the key of its intent in 
 (``gangs.py``): then the gang's intent names it, and CHECKED lasts until that is committed::
 
     plan --> AWAITED --(pod known)--> CHECKED --(intent committed)--> COMMITTED --> BINDING --> settled
-                |  checked, assumed       |                             ^  |  409, unknown |
+                |  checked, assumed;      |                             ^  |  409, unknown |
+                |  full: ``leavers.py``   |                             |  |               |
                 v                         v                             |  v               v
              settled              settled (lent,            RENEWING <--+ READING <--------+
           (no candidate)            refused, stale)      (newer resourceVersion)   |
@@ -59,7 +60,8 @@ _INHERITED = {_NEW: {_COMMITTED}, _COMMITTED: {_READING, _MARKING, _SETTLED}}
 TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
     events.PlanReceived: {_NEW: {_AWAITED}, _AWAITED: {_CHECKED, _SETTLED}, _CHECKED: {_SETTLED}},
     cluster_events.PodUpserted: {**_ENDS, _AWAITED: {_CHECKED, _SETTLED}},
-    cluster_events.PodDeleted: _ENDS,
+    cluster_events.PodDeleted: {**_ENDS, _AWAITED: {_CHECKED, _SETTLED}},
+    events.Evicted: {_AWAITED: {_CHECKED, _SETTLED}},
     cluster_events.NodeUpserted: _RECALLED,
     cluster_events.NodeDeleted: _RECALLED,
     events.Committed: {_CHECKED: {_COMMITTED, _SETTLED}, _RENEWING: {_COMMITTED}},
@@ -73,7 +75,7 @@ TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
     events.PodMarked: {_MARKING: {_READING}},
     events.Tick: {
         **_INHERITED,
-        _AWAITED: {_SETTLED},
+        _AWAITED: {_CHECKED, _SETTLED},
         _CHECKED: {_SETTLED},
         _COMMITTED: {_BINDING, _READING, _MARKING, _SETTLED},
         _READING: {_READING},
@@ -129,6 +131,8 @@ class InFlightBinding:
     conflicts: int = 0
     reason: str = ""
     bind_us: int = 0
+    room_until: float = 0.0
+    """While its candidates are full, and somebody leaves one of them, it waits for that room until then."""
     told: bool = False
     """Its pod says that it waits for its volumes."""
     selected: set[str] = field(default_factory=set)

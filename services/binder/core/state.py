@@ -13,6 +13,7 @@ from services.binder.core import events
 from services.binder.core.gangs import InFlightGang
 from services.binder.core.in_flight import LEGAL, InFlightBinding, Stage
 from services.binder.core.instructions import Instruction, Log
+from services.binder.cycle.leavers import Leavers
 from shared.backoff import backoff_s
 from shared.errors import InvalidTransition
 from shared.model.pod import Pod
@@ -50,6 +51,8 @@ class CoreSettings:
     """A plan is answered after so long at the latest, UNRESOLVED for what is still on its way."""
     await_pod_s: float = 0.2
     """How long the watch may lag behind the coordinator's before the pod is read."""
+    await_room_s: float = 0.5
+    """And so long before a unit is given back whose node is full of pods that are on their way out."""
     max_attempts: int = 3
     """Bindings of one unit before it is given back."""
     retry_s: float = 0.2
@@ -227,6 +230,7 @@ class State:
     """Gangs with news of a member, in order: each is looked at before the turn ends."""
     paused: dict[str, float] = field(default_factory=dict)
     await_volumes: set[str] = field(default_factory=set)
+    leavers: Leavers = field(default_factory=Leavers)
     stats: Stats = field(default_factory=Stats)
     out: list[Instruction] = field(default_factory=list)
     story: Story = field(default_factory=Story)

@@ -53,22 +53,26 @@ class BindingCycle:
 
     def check_if_known(self, binding: InFlightBinding) -> None:
         """Check and assume the unit if its pod is known at the plan's resourceVersion or a newer one; else wait."""
-        state = self._state
-        pod = state.pending.get(binding.uid)
+        state, pod = self._state, self._known(binding)
         if binding.lend and binding.asking:
             return  # an answer from before must not be taken for one to what is asked later
-        if pod is None or newer(binding.rv, pod.resource_version):
+        if pod is None:
             if binding.uid not in state.paused:
                 state.stats.pods_awaited += 1
                 state.paused[binding.uid] = state.now + state.settings.await_pod_s
             return
         self._check(binding, pod)
 
+    def _known(self, binding: InFlightBinding) -> Pod | None:
+        pod = self._state.pending.get(binding.uid)
+        return None if pod is None or newer(binding.rv, pod.resource_version) else pod
+
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
         self._state.paused.pop(binding.uid, None)
         verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:
-            self.settle(binding, verdict.outcome, node=verdict.node, reason=verdict.reason)
+            if verdict.outcome is not Outcome.CONFLICT or not self._awaits_room(binding):
+                self.settle(binding, verdict.outcome, node=verdict.node, reason=verdict.reason)
             return
         self._state.move(binding, Stage.CHECKED)
         if binding.gang:
@@ -78,6 +82,25 @@ class BindingCycle:
         else:
             lenders = lenders_of((binding,)) if binding.loan is not None else NO_LENDERS
             self._committer.put(binding.uid, binding.intent(self._state.term, self._state.shard), lenders)
+
+    def _awaits_room(self, binding: InFlightBinding) -> bool:
+        """Whether a full candidate may be shown without somebody in a moment: the unit is looked at again then."""
+        state, placement = self._state, binding.placement
+        binding.room_until = binding.room_until or state.now + state.settings.await_room_s
+        if binding.loan is not None or placement is None or state.now >= binding.room_until:
+            return False
+        nodes = placement.node, *placement.alternatives
+        if not state.leavers.awaited_by(binding.uid, nodes, counted=state.cache.accounts):
+            return False
+        state.paused[binding.uid] = binding.room_until
+        return True
+
+    def room_left(self, uid: str) -> None:
+        """A pod is gone, or does not leave after all: who waited for its room is looked at again."""
+        for unit in self._state.leavers.ended(uid):
+            binding = self._state.in_flight.get(unit)
+            if binding is not None and binding.stage is Stage.AWAITED and binding.room_until:
+                self.check_if_known(binding)
 
     def queue(self, binding: InFlightBinding) -> None:
         """Bind the unit, whose intent is committed, as soon as there is room and its gang lets it go."""
@@ -354,6 +377,8 @@ class BindingCycle:
             del state.paused[uid]
             binding = state.in_flight.get(uid)
             match binding.stage if binding is not None else None:
+                case Stage.AWAITED if binding is not None and binding.room_until and (pod := self._known(binding)):
+                    self._check(binding, pod)
                 case Stage.AWAITED | Stage.READING | Stage.MARKING if binding is not None:
                     # also after a mark that failed: perhaps there is no such pod; the read leads back here if there is
                     self.read(binding)

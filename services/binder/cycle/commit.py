@@ -68,7 +68,7 @@ class Committer:
         self._at_once = False
         self._lenders: dict[str, Lenders] = {}
         self._passes: dict[str, None] = {}
-        self._term = term
+        self.term = term
         self._linger_s = linger_s
         self._puts: OrderedDict[str, Intent] = OrderedDict()
         self._renewals: OrderedDict[str, Intent] = OrderedDict()
@@ -258,7 +258,7 @@ class Committer:
         batch = self.sent
         if batch is None or batch.number != seen.batch:
             return None
-        diagnosis = Diagnosis(fenced=seen.own_term != self._term, moved=seen.shards != self._shards)
+        diagnosis = Diagnosis(fenced=seen.own_term != self.term, moved=seen.shards != self._shards)
         if diagnosis.fenced or diagnosis.moved:
             return diagnosis
         self.sent = None
@@ -333,7 +333,7 @@ class Committer:
         ]
         ops += [Delete(names[key]) for key in batch.clears]
         if batch.fences:
-            ops.append(Put(self._fence_key, b"%d" % self._term))
+            ops.append(Put(self._fence_key, b"%d" % self.term))
         units = tuple(
             (intent.coordinator_term, pod.unit or intent.unit) for intent in batch.puts.values() for pod in intent.pods
         )
@@ -341,7 +341,7 @@ class Committer:
 
     def _terms_and_absence(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         """That we lead, that the plans' coordinator does, and that no new intent has a predecessor."""
-        compares: list[Compare] = [CreateRevisionIs(self._leader_key, self._term)]
+        compares: list[Compare] = [CreateRevisionIs(self._leader_key, self.term)]
         if batch.puts:
             compares.append(CreateRevisionIs(self._coordinator_key, batch.coordinator_term))
         absent = dict.fromkeys((*batch.puts, *sorted(batch.ghosts)))

@@ -63,7 +63,10 @@ class Evictions:
         """Ask for as many as there is room for."""
         while self.waiting and self.in_flight < self._state.settings.max_evictions:
             plan, waiting = self.waiting.popitem(last=False)
-            self._state.emit(Evict(plan, waiting.popleft()))
+            eviction = waiting.popleft()
+            if (account := self._state.cache.accounts.get(eviction.uid)) is not None:
+                self._state.leavers.leaves(eviction.uid, account.node_name)
+            self._state.emit(Evict(plan, eviction))
             self.in_flight += 1
             if waiting:
                 self.waiting[plan] = waiting

@@ -133,6 +133,23 @@ class Core:
         self._timer: float | None = None
         self._again = False
 
+    def learn(self, events: Sequence[Event], now: float) -> None:
+        """Take in what the API server shows while another leads; nothing follows from it."""
+        state = self.state
+        state.now = state.queue.story.now = now
+        for event in events:
+            self._take(event)
+        if self.intake.new_nodes or state.cluster.given_up:
+            self.intake.settle()
+        state.groups.take_touched()  # whoever leads looks at all of them
+        state.out.clear()
+
+    def lead(self, term: int, epoch: float) -> None:
+        """The term that begins, of a core that has learned."""
+        self.state.term, self.state.epoch = term, epoch
+        self.variants.sampling.begin(term)
+        self.state.groups.touch_all()
+
     def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
         """Take in a batch of events, in order, and say what follows. ``now``: monotonic seconds."""
         state = self.state

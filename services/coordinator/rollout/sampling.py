@@ -60,8 +60,7 @@ class Sampling:
         self._state = state
         self._variants = variants
         self._turn = 0
-        self._ties = Random(state.term)
-        """Looking at choices draws from a stream of its own, so that it changes none."""
+        self.begin(state.term)
         self._pair: tuple[int, int | None] | None = None
         """Classes of the active variant and the candidate's; None: nothing is compared in this cycle."""
         self._members = 1
@@ -71,6 +70,10 @@ class Sampling:
         self.samples: list[Sample] = []
         self.tally, self.before = Tally(), Tally()
         """Of the window that is open, and of the last one."""
+
+    def begin(self, term: int) -> None:
+        """Looking at choices draws from a stream of the term's own, so that it changes none."""
+        self._ties = Random(term)
 
     def reopen(self) -> None:
         """A window begins."""

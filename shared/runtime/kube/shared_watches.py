@@ -13,6 +13,9 @@ first has to pass the server's revision of that moment (``Reflector.ask``), and 
 ``Synced``: it cannot tell this from a watch of its own (I8). Of other kinds it is enough that the server was heard as
 lately as of any watch that works: a leader's own view is no newer. Followers share the models, which are frozen.
 
+Who is to follow may attend while the process stands by: it hears of objects as the mirror does, and of nothing else;
+once it follows, it is told what is new and that all is there, however much stands.
+
 It ends with its last follower, unless it is mirrored; an error of the watch is everybody's.
 """
 
@@ -85,12 +88,21 @@ class SharedWatch:
         self._patience_s = patience_s
         self._followers: list[Follower] = []
         self._shown: dict[str, Upserted[Any] | Malformed] = {}
+        self._attending: Deliver | None = None
         self._running: asyncio.Task[None] | None = None
         self._may_begin = asyncio.Event()
         self._begun = self._mirrored = False
 
-    async def follow(self, deliver: Deliver) -> None:
-        """Deliver every batch, its objects read; eternal."""
+    def attend(self, deliver: Deliver) -> bool:
+        """Deliver what the mirror takes in, from the first list on. False: it has begun, or several are to follow."""
+        if self._to_come != 1 or self._may_begin.is_set():
+            return False
+        self._attending = deliver
+        return True
+
+    async def follow(self, deliver: Deliver, *, attended: bool = False) -> None:
+        """Deliver every batch, its objects read; eternal. ``attended``: it has heard all that the mirror shows."""
+        self._attending = None
         self._to_come -= 1
         if self._to_come <= 0:
             self.begin()
@@ -101,7 +113,7 @@ class SharedWatch:
         running = self._run_once()
         try:
             if late:
-                await self._bring_up(follower)
+                await self._bring_up(follower, attended=attended)
             await asyncio.shield(running)
         finally:
             self._followers.remove(follower)
@@ -110,13 +122,13 @@ class SharedWatch:
                 with contextlib.suppress(asyncio.CancelledError, Exception):  # told by the shield, where it failed
                     await running
 
-    async def _bring_up(self, follower: Follower) -> None:
+    async def _bring_up(self, follower: Follower, *, attended: bool) -> None:
         """Tell it from the mirror; what comes meanwhile waits, and so does the word that all is there."""
         if self._exact or not self._reflector.is_current():
             follower.asked = self._reflector.ask()
         else:
             follower.complete_by(Synced(""))
-        shown = list(self._shown.values())
+        shown = [] if attended else list(self._shown.values())
         if self._to_come <= 0:
             self._shown.clear()
         await follower.catch_up(shown)
@@ -167,6 +179,8 @@ class SharedWatch:
             if self._to_come > 0:
                 self._keep(event, read)
             seen.append(read)
+        if self._attending is not None and seen:
+            self._attending(seen)
         for follower in self._followers if seen else ():
             follower.hear(seen)
         if synced is not None:

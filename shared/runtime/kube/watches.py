@@ -85,21 +85,24 @@ class Watches:
         standby: Standby,
         spawn: Callable[[str, Coroutine[Any, Any, None]], object],
         on_leader: Callable[[bool], None],
+        stand_by: Callable[[], Coroutine[Any, Any, None]],
     ) -> Callable[[bool], None]:
         """``on_leader``, which hears of each leader whether it is we; a standby that is warm mirrors from the first one
-        on that is not. Who has led, and hears of its successor, is about to end."""
+        on that is not, after ``stand_by``. Who has led, and hears of its successor, is about to end."""
 
         def saw(ours: bool) -> None:
             on_leader(ours)
             wanted = self._mirrors or any(watch.was_wanted() for watch in self._all())
             if not ours and standby == "warm" and not wanted:
                 self._mirrors = True
-                spawn("mirror", self.mirror())
+                spawn("mirror", self.mirror(stand_by))
 
         return saw
 
-    async def mirror(self) -> None:
-        """Keep what there is for roles to come (ADR 0058); eternal."""
+    async def mirror(self, stand_by: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Keep what there is for roles to come (ADR 0058); eternal. ``stand_by``: who wants to ``attend``, first."""
+        if stand_by is not None:
+            await stand_by()
         async with asyncio.TaskGroup() as group:
             for watch in self._all():
                 group.create_task(watch.mirror())
@@ -118,14 +121,26 @@ class Watches:
         """How many objects are kept for roles to come, and whether such a role would be told all without a list."""
         return {"objects": sum(map(len, self._all())), "warm": all(watch.is_warm() for watch in self._all())}
 
-    async def follow_pods(self, post: Post, *, job_groups: bool = True) -> None:
-        """Every pod; eternal. See ``pod_events``. Changes that nothing is made of are left out."""
-        await self._pods.follow(lambda batch: post(pod_events(batch, job_groups=job_groups, read=_itself)))
+    def attend(
+        self, learn: Post, *, job_groups: bool = True, images: bool = False, drop_malformed: bool = False
+    ) -> bool:
+        """Let who is to follow pods and nodes, and ``attended`` then, learn of them while this process stands by, from
+        before the mirror begins. False: it has begun, or there are several roles; nothing is learned."""
+        if any(watch.was_wanted() for watch in (self._pods, self._nodes)):
+            return False
+        told = partial(_nodes_told, learn, images=images, drop_malformed=drop_malformed)
+        return self._nodes.attend(told) and self._pods.attend(partial(_pods_told, learn, job_groups=job_groups))
 
-    async def follow_nodes(self, post: Post, *, images: bool = False, drop_malformed: bool = False) -> None:
+    async def follow_pods(self, post: Post, *, job_groups: bool = True, attended: bool = False) -> None:
+        """Every pod; eternal. See ``pod_events``. Changes that nothing is made of are left out."""
+        await self._pods.follow(partial(_pods_told, post, job_groups=job_groups), attended=attended)
+
+    async def follow_nodes(
+        self, post: Post, *, images: bool = False, drop_malformed: bool = False, attended: bool = False
+    ) -> None:
         """Every node; eternal. See ``node_events``. Changes that nothing is made of are left out."""
-        told = partial(node_events, images=images, drop_malformed=drop_malformed)
-        await self._nodes.follow(lambda batch: post(told(batch, read=itemgetter(0), read_images=itemgetter(1))))
+        told = partial(_nodes_told, post, images=images, drop_malformed=drop_malformed)
+        await self._nodes.follow(told, attended=attended)
 
     async def follow_objects(
         self, kind: SchedulingKind, post: Post, *, saw: Callable[[Batch[Any]], None] | None = None
@@ -152,6 +167,15 @@ class Watches:
 
 def _itself(item: Any) -> Any:
     return item
+
+
+def _pods_told(post: Post, batch: Batch[Any], *, job_groups: bool) -> None:
+    post(pod_events(batch, job_groups=job_groups, read=_itself))
+
+
+def _nodes_told(post: Post, batch: Batch[Any], *, images: bool, drop_malformed: bool) -> None:
+    read, read_images = itemgetter(0), itemgetter(1)
+    post(node_events(batch, images=images, drop_malformed=drop_malformed, read=read, read_images=read_images))
 
 
 def _as_it_is(_kind: SchedulingKind, item: Any) -> Any:

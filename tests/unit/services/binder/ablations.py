@@ -45,7 +45,7 @@ class NoCompares(NoCreations):
 
     def failed(self, seen: LookedUp, now: float) -> Diagnosis | None:
         coordinator_term = self.sent.coordinator_term if self.sent is not None else 0
-        return super().failed(structs.replace(seen, own_term=self._term, coordinator_term=coordinator_term), now)
+        return super().failed(structs.replace(seen, own_term=self.term, coordinator_term=coordinator_term), now)
 
 
 class NoLayout(Committer):

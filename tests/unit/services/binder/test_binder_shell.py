@@ -73,7 +73,7 @@ class Stage:
         self.term = self.take(KEYS.binder_leader("0"))
         self.ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.shell = Shell(
-            BinderCore(self.term, CoreSettings(retry_s=0.01, clear_linger_s=0.01), KEYS),
+            self.core(self.term),
             store=self.store,
             api=self.api,
             keys=KEYS,
@@ -86,6 +86,9 @@ class Stage:
             for name in ("n0", "n1"):
                 self.kube.add_node(make_node(name))
             self.kube.add_pod(make_pod("p0").cpu("1"))
+
+    def core(self, term: int) -> BinderCore:
+        return BinderCore(term, CoreSettings(retry_s=0.01, clear_linger_s=0.01), KEYS)
 
     def take(self, key: str) -> int:
         self.etcd.txn([], [Delete(key)])

@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 
+from services.binder.core.core import BinderCore
+from services.binder.core.state import CoreSettings
 from shared.kube.resources import PODS, Resource, WatchEvent
 from shared.runtime.kube import reflector
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.kube.watches import Watches
+from shared.runtime.process.service import boottime
 from shared.wire.messages import Outcome
 from tests.builders import make_node, make_pod
 from tests.fake_kube import AsyncKube, FakeKube
 from tests.unit.services.binder.binder_checks import check_i2
-from tests.unit.services.binder.test_binder_shell import Stage, leading, taking_over
+from tests.unit.services.binder.test_binder_shell import KEYS, Stage, leading, taking_over
 
 OTHERS = reflector.SMALL + 1
 """Pods that stand: more than a page, so that a takeover does not list them."""
@@ -57,18 +60,26 @@ class FallenSilent(AsyncKube):
 
 
 class Successor(Stage):
-    """The next leader of the shard, on the mirror that it kept."""
+    """The next leader of the shard, on the mirror that it kept, or with the core that has learned."""
 
-    def __init__(self, former: Stage, watches: Watches) -> None:
+    def __init__(self, former: Stage, watches: Watches, learned: BinderCore | None) -> None:
+        self._learned = learned
         super().__init__(etcd=former.etcd, kube=former.kube)
         self._watches = watches
 
+    def core(self, term: int) -> BinderCore:
+        if self._learned is None:
+            return super().core(term)
+        self._learned.lead(term)
+        return self._learned
+
     def sources(self) -> list[Coroutine[Any, Any, None]]:
-        return [self._watches.follow_nodes(self.shell.post, drop_malformed=True), self._pods()]
+        attended = self._learned is not None
+        return [self._watches.follow_nodes(self.shell.post, drop_malformed=True, attended=attended), self._pods()]
 
     async def _pods(self) -> None:
         await self.shell.intents_listed.wait()
-        await self._watches.follow_pods(self.shell.post)
+        await self._watches.follow_pods(self.shell.post, attended=self._learned is not None)
 
 
 async def turns_until(holds: Callable[[], bool]) -> None:
@@ -80,8 +91,9 @@ async def turns_until(holds: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def taken_over() -> AsyncIterator[tuple[Successor, FallenSilent]]:
-    """``p0`` stands on ``n0``, which has room for one, and the standby has not seen it."""
+async def taken_over(*, learns: bool = False) -> AsyncIterator[tuple[Successor, FallenSilent]]:
+    """``first`` stands on ``n0``, which has room for one, and the standby has not seen it. ``learns``: its core hears
+    what the mirror does."""
     async with leading() as former:
         former.kube.add_node(make_node("n0").allocatable(cpu="4"))
         former.kube.add_node(make_node("n1").allocatable(pods="2000"))
@@ -90,7 +102,10 @@ async def taken_over() -> AsyncIterator[tuple[Successor, FallenSilent]]:
         for number in range(OTHERS):
             former.kube.add_pod(make_pod(f"other-{number}").cpu("1m").on("n1"))
         api = FallenSilent(former.kube)
-        watches = Watches(api)
+        watches, learned = Watches(api), BinderCore(0, CoreSettings(validate=True), KEYS) if learns else None
+        if learned is not None:
+            core = learned
+            assert watches.attend(lambda events: core.learn(events, boottime()), drop_malformed=True)
         mirroring = asyncio.create_task(watches.mirror())
         try:
             await turns_until(lambda: watches.figures() == {"objects": OTHERS + 5, "warm": True})
@@ -99,15 +114,18 @@ async def taken_over() -> AsyncIterator[tuple[Successor, FallenSilent]]:
             assert [(one.outcome, one.node) for one in told.results] == [(Outcome.BOUND, "n0")]
             await former.shell.drain()
             assert former.intents() == 0
-            async with taking_over(Successor(former, watches)) as successor:
+            async with taking_over(Successor(former, watches, learned)) as successor:
                 yield successor, api
         finally:
             mirroring.cancel()
             await asyncio.gather(mirroring, return_exceptions=True)
 
 
-async def test_what_the_former_leader_bound_is_known_before_a_plan_is_taken_and_nothing_is_listed() -> None:
-    async with taken_over() as (successor, api):
+@pytest.mark.parametrize("learns", [False, True])
+async def test_what_the_former_leader_bound_is_known_before_a_plan_is_taken_and_nothing_is_listed(
+    learns: bool,
+) -> None:
+    async with taken_over(learns=learns) as (successor, api):
         told = await successor.shell.submit(successor.plan("rival"))
         assert [one.outcome for one in told.results] == [Outcome.CONFLICT]
         assert check_i2(successor.kube, {}) == []

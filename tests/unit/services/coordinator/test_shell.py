@@ -15,6 +15,7 @@ import pytest
 from services.coordinator.app import FOLLOWED, Outside, lead
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
+from services.coordinator.standby import Learned
 from shared.adapters.peers.traffic import Traffic
 from shared.agent.core import AgentCore
 from shared.election.record import LeaderRecord
@@ -113,10 +114,10 @@ class World:
         await self.put(KEYS.binder_leader("0"), record.encode())
         self.admin.leadership = self.leading  # type: ignore[assignment]
         self.admin.register(self.metrics)
-        outside = Outside(
-            self.store, self.api, Watches(self.api, FOLLOWED, images=True), self.peers, Failpoints(), "http://c0"
-        )  # type: ignore[arg-type]
         settings = settings or CoordinatorSettings()
+        watches = Watches(self.api, FOLLOWED, images=True)
+        heir = Learned(self.api, watches, settings, self.store, KEYS)  # type: ignore[arg-type]
+        outside = Outside(self.store, self.api, watches, self.peers, Failpoints(), "http://c0", heir)  # type: ignore[arg-type]
         self.task = asyncio.create_task(
             lead(kv.create_revision, settings, self.leading, outside, self.admin, self.metrics)  # type: ignore[arg-type]
         )

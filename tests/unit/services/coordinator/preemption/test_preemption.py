@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.instructions import EmitEvent, PatchCondition, SendPlan
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
-from shared.model.labels import selector_of_labels
+from shared.model.constraints import Requirement
+from shared.model.labels import LabelSelector, selector_of_labels
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places
 
@@ -152,3 +154,35 @@ def test_best_effort_forces_and_strict_never_does() -> None:
     strict.add_pod(high().pod())
     strict.run(until_s=15)
     assert not strict.evicted
+
+
+UNTIERED = LabelSelector((Requirement("tier", "DoesNotExist", ()),))
+
+
+@pytest.mark.parametrize("labels", [{}, {"app": "low"}], ids=["bare", "labelled"])
+@pytest.mark.parametrize("selector", [LabelSelector(), UNTIERED], ids=["{}", "DoesNotExist"])
+def test_a_pod_that_an_empty_selector_or_one_of_absent_labels_selects_is_protected(
+    selector: LabelSelector, labels: dict[str, str]
+) -> None:
+    """kube-scheduler before 1.38 evicts such pods (kubernetes#141785); the mesh does on no cluster, whatever its
+    release: others leave, and where nobody else would do the API server's budget is asked, not passed by."""
+    scene = full(2)
+    scene.change_pod("uid-low0", labels=labels)
+    scene.change_pod("uid-low1", labels={"tier": "db"})
+    item = DisruptionBudget("default", "all", selector, allowed=0)
+    scene.inbox.append(ObjectChanged("poddisruptionbudgets", "default/all", item))
+    scene.budget_forbids = {"uid-low0"}
+    if not selector.requirements:  # it covers everybody
+        scene.budget_forbids.add("uid-low1")
+    strict = full(1, settings=CoreSettings(preemption_strict=True))
+    strict.change_pod("uid-low0", labels=labels)
+    strict.inbox.append(ObjectChanged("poddisruptionbudgets", "default/all", item))
+    for one in (scene, strict):
+        one.add_pod(high().pod())
+        one.run(until_s=15)
+    assert not strict.evicted
+    (asked,) = [eviction for plan in scene.plans for eviction in plan.evictions]
+    if selector.requirements:
+        assert (asked.uid, asked.unprotected) == ("uid-low1", True)
+    else:
+        assert (asked.unprotected, asked.force) == (False, True)

@@ -51,6 +51,10 @@ def large_of(port: Port, *, exact: bool = True, **options: Any) -> SharedWatch:
     return SharedWatch(reflector, lambda item: item, followers=1, exact=exact)
 
 
+async def nobody() -> None:
+    """Attends."""
+
+
 async def turns_until(holds: Callable[[], bool]) -> None:
     """As many turns of the loop as it takes."""
     for _ in range(100_000):
@@ -217,7 +221,7 @@ async def test_a_mirror_is_kept_by_a_warm_standby_and_not_by_who_has_led(standby
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     for of, ours in ((leads, False), (watches, True), (watches, False), (watches, False)):
-        of.while_others_lead(standby, spawn, heard.append)(ours)
+        of.while_others_lead(standby, spawn, heard.append, nobody)(ours)
     assert heard == [False, True, False, False]
     assert spawned == (["mirror"] if standby == "warm" else [])
 

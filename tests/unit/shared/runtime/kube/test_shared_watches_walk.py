@@ -142,29 +142,35 @@ class Follower:
 @dataclass(frozen=True)
 class Way:
     """How a walk goes. ``pages``: more objects than one page holds; ``mirrored``: the watch begins before anybody
-    follows; ``exact``: False switches the catching up off."""
+    follows; ``exact``: False switches the catching up off. ``attends``: the only follower hears along before."""
 
     pages: bool = False
     mirrored: bool = False
     exact: bool = True
+    attends: bool = False
 
 
 async def walk(seed: int, way: Way) -> list[Follower]:
     """Until everybody knows what there is (W2); those who followed."""
     rng = random.Random(seed)
-    server, count = Server(rng, fails=seed % 4 > 0), rng.choice([1, 2, 2, 3, 4])
+    server, count = Server(rng, fails=seed % 4 > 0), 1 if way.attends else rng.choice([1, 2, 2, 3, 4])
     reflector: Reflector[Any] = Reflector(
         server, PODS, rng=random.Random(1), backoff_s=0.0005, catch_up_s=0.01,  # type: ignore[arg-type]
         small=-1 if way.pages else 500,
     )  # fmt: skip
     watch = SharedWatch(reflector, lambda item: item, followers=count, exact=way.exact)
+    heir = Follower(server)
+    assert not way.attends or watch.attend(heir)
     watch.begin()
+    assert not watch.attend(heir), "what was shown before it would not know"
     followers: list[Follower] = []
     tasks: list[asyncio.Future[None]] = []
 
     def come() -> None:
         followers.append(Follower(server))
-        tasks.append(asyncio.ensure_future(watch.follow(followers[-1])))
+        if way.attends:
+            followers[-1].known = heir.known
+        tasks.append(asyncio.ensure_future(watch.follow(followers[-1], attended=way.attends)))
 
     if way.mirrored:
         tasks.append(asyncio.ensure_future(watch.mirror()))
@@ -200,6 +206,13 @@ async def test_whoever_follows_from_whenever_on_knows_what_there_is_and_nothing_
 ) -> None:
     followers = await walk(seed, Way(pages=pages, mirrored=mirrored))
     assert not any(one.believes_what_is_over() for one in followers)  # W1
+
+
+@pytest.mark.parametrize("pages", [False, True])
+@pytest.mark.parametrize("seed", range(40))
+async def test_who_has_attended_knows_the_same_as_who_is_told_from_the_mirror(seed: int, pages: bool) -> None:
+    followers = await walk(seed, Way(pages=pages, mirrored=True, attends=True))
+    assert not any(one.believes_what_is_over() for one in followers)
 
 
 async def test_told_from_a_mirror_that_does_not_catch_up_some_would_believe_what_is_over() -> None:

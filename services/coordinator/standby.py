@@ -1,0 +1,61 @@
+"""A coordinator's core, and what one learns while another process leads (ADR 0066)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import structlog
+
+from services.coordinator.core.core import Core
+from services.coordinator.settings import CoordinatorSettings
+from shared.adapters.kube.api import KubeClient
+from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, QUEUE_KIND, SCHEDULING_KINDS
+from shared.policy.registry import ref_of
+from shared.ports import Store
+from shared.runtime.kube.heir import Heir
+from shared.runtime.kube.watches import Watches
+from shared.runtime.process.service import boottime
+from shared.runtime.records.shards import read_shards
+from shared.scheduling.shards import Shards
+from shared.wire.keys import Keys
+
+log = structlog.get_logger()
+
+
+async def reads_jobs(api: KubeClient) -> bool:
+    """Whether pods of Jobs may be in groups."""
+    readable = await api.may_list(JOBS.resource)
+    if not readable:
+        log.warning("jobs_not_readable", effect="Indexed Jobs are placed pod by pod", remedy="update the ClusterRole")
+    return readable
+
+
+def core_of(term: int, settings: CoordinatorSettings, shards: Shards) -> Core:
+    """One that knows nothing yet."""
+    return Core(
+        term=term,
+        scheduler_name=settings.scheduler_name,
+        policy=ref_of(settings.policy).name,
+        rng=Random(settings.seed),
+        settings=settings.core(),
+        shards=shards,
+        kinds=[kind.name for kind in (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND)],
+    )
+
+
+class Learned(Heir[Core]):
+    """What is learned while another leads. ``reads_jobs``: with the groups of Jobs."""
+
+    def __init__(
+        self, api: KubeClient, watches: Watches, settings: CoordinatorSettings, store: Store, keys: Keys
+    ) -> None:
+        super().__init__(lambda: read_shards(store, keys), lambda shards: core_of(0, settings, shards), self._attend_to)
+        self.reads_jobs = True
+        self._api = api
+        self._watches = watches
+
+    async def _attend_to(self, core: Core) -> bool:
+        self.reads_jobs = readable = await reads_jobs(self._api)
+        return self._watches.attend(
+            lambda events: core.learn(events, boottime()), job_groups=readable, images=True
+        )  # fmt: skip
