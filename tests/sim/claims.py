@@ -1,7 +1,7 @@
 """Devices for the mesh in memory: who publishes them, who makes claims and frees them, and what must hold.
 
 The claim controller is Kubernetes' own as far as pods go: a template's claim is made, a pod that is gone leaves its
-claims, and what nobody uses any more is free. The checkers read objects as the API server has them, and nothing of ours.
+claims, and what nobody uses any more is free. The checkers read objects as the API server has them, and nothing else.
 """
 
 from __future__ import annotations

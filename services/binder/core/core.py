@@ -92,6 +92,7 @@ class BinderCore:
         self.loans = Loans(self.state, self.committer)
         self.coordinator_term = 0
         self.cycle = BindingCycle(self.state, self.committer, self.plans, self.takeover, self.reconciler, self.loans)
+        self.takeover.giving_back = lambda: self.cycle.claims.busy
         self.gangs = GangCycle(self.state, self.committer, self.cycle)
         self.lookups = LookUps(self.state, self.committer, self.plans, self.cycle, self.gangs)
         self.inheritance = Inheritance(self.state, self.committer, self.cycle, self.takeover)
@@ -256,7 +257,7 @@ class BinderCore:
         if self.state.touched:
             self.gangs.step()
         if taking_over:
-            self.takeover.step(giving_back=self.cycle.claims.busy)
+            self.takeover.step()
             if self.takeover.accepting:
                 self._take_kept()
         if agenda.plans <= now:
