@@ -53,7 +53,7 @@ async def given(cluster: World) -> dict[str, list[str]]:
         status = claim.get("status") or {}
         results = (status.get("allocation") or {}).get("devices", {}).get("results", ())
         devices = [f"{one['pool']}/{one['device']}" for one in results]
-        for user in status.get("reservedFor") or [{"name": ""}]:
+        for user in status.get("reservedFor") or ([{"name": ""}] if devices else []):
             found.setdefault(user["name"], []).extend(devices)
     return found
 

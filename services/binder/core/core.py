@@ -107,7 +107,7 @@ class BinderCore:
     def wake_at(self) -> float:
         """When something is due that no event will announce."""
         agenda, paused = self.state.agenda, self.state.paused
-        times = [agenda.plans, agenda.sweeps, self.loans.look_at, self.cycle.claims.look_at]
+        times = [agenda.plans, agenda.sweeps, agenda.claims, self.loans.look_at]
         if self.state.arriving or self.state.unfinished or self.state.heirs:
             times.append(self.state.now)
         if paused:
@@ -266,7 +266,7 @@ class BinderCore:
             self.reconciler.step()
         if self.loans.look_at <= now:
             self.loans.step()
-        if self.cycle.claims.look_at <= now:
+        if agenda.claims <= now:
             self.cycle.claims.step()
         if self.lookups.again_at is not None:
             self.lookups.step()

@@ -196,6 +196,8 @@ class Agenda:
     """The oldest open plan is to be answered."""
     sweeps: float = 0.0
     """What should be the same in the cache, the API server and etcd is looked at."""
+    claims: float = NEVER
+    """A claim that could not be given back is tried again."""
 
 
 @dataclass(slots=True)
@@ -276,8 +278,6 @@ class State:
     def hold_claims(self, binding: InFlightBinding, pod: Pod, node_name: str) -> str:
         """Count the devices that the pod's claims get on a node, and name the claims in the unit. Why they cannot be
         had ("": all are)."""
-        if pod.asks is None:
-            return ""
         why = self.devices.assume(pod, node_name, self.now)
         fresh = {claim.uid for claim in binding.claims if claim.fresh}
         for claim in self.devices.claims(pod):

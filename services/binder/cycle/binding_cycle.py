@@ -410,7 +410,7 @@ class BindingCycle:
         state.await_volumes.discard(uid)
         state.paused.pop(uid, None)
         state.stats.ended(outcome)
-        if self.claims.concern(binding):
+        if binding.claims or self.claims.waits_for:
             self.claims.ended(binding, outcome)
         if outcome is Outcome.BOUND:
             self._reconciler.bound(binding)

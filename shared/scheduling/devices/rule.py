@@ -14,7 +14,7 @@ from shared.scheduling.framework import Code, Rejection, Unmoved
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 
-UNREAD = Rejection(NAME, Code.UNRESOLVABLE, ("devices and claims are not read here",))
+UNREAD = Rejection(NAME, Code.UNRESOLVABLE, ("no slices, classes and claims are known here",))
 
 
 def prepare(state: ClusterState, pod: Pod) -> DynamicResources | Rejection | None:
