@@ -45,10 +45,13 @@ def add_claim(kube: FakeKube, name: str, *, count: int = 1, owner: Json | None =
     kube.put_object(DEVICE_CLAIMS, {"metadata": meta, "spec": spec, "status": {}})
 
 
-def add_claiming(kube: FakeKube, name: str, *, cpu: str = "100m", claim: str = "", count: int = 1) -> str:
+def add_claiming(
+    kube: FakeKube, name: str, *, cpu: str = "100m", claim: str = "", count: int = 1, scheduler: str = "conclave"
+) -> str:
     """A pod with a claim of its own, by a template for ``count`` devices, or with one that is there already."""
     pod = make_pod(name).cpu(cpu)
     source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": f"for-{count}"}
+    pod.json["spec"]["schedulerName"] = scheduler
     pod.json["spec"]["resourceClaims"] = [{"name": "gpu", **source}]
     return kube.add_pod(pod)
 
@@ -101,10 +104,13 @@ def claims_of(pod: Json) -> list[str]:
     return [f"default/{name}" for name in names if name]
 
 
-def check_claims(kube: FakeKube, *, local: bool = True) -> list[str]:
-    """D1: no device is in two claims. D2: a bound pod has what it claims, for itself, and (``local``) on its node."""
+def check_claims(kube: FakeKube, *, local: bool = True, others: bool = False) -> list[str]:
+    """D1: no device is in two claims (``others`` choose too: in those of pods that are bound). D2: a bound pod has what
+    it claims, for itself, and (``local``) on its node."""
     claims = kube.objects.get("resourceclaims", {})
-    times = Counter(device for claim in claims.values() for device in devices_of(claim))
+    bound = {key for pod in kube.pods.values() if pod["spec"].get("nodeName") for key in claims_of(pod)}
+    judged = [claim for key, claim in claims.items() if not others or key in bound]
+    times = Counter(device for claim in judged for device in devices_of(claim))
     found = [f"D1: {device} is given to {count} claims" for device, count in times.items() if count > 1]
     for pod in kube.pods.values():
         node = pod["spec"].get("nodeName")
