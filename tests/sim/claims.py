@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from shared.kube.pod_groups import GROUP_LABEL
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, DEVICE_KINDS
 from tests.builders import make_pod
 from tests.fake_kube import FakeKube, copy
@@ -46,12 +47,21 @@ def add_claim(kube: FakeKube, name: str, *, count: int = 1, owner: Json | None =
 
 
 def add_claiming(
-    kube: FakeKube, name: str, *, cpu: str = "100m", claim: str = "", count: int = 1, scheduler: str = "conclave"
+    kube: FakeKube,
+    name: str,
+    *,
+    cpu: str = "100m",
+    claim: str = "",
+    count: int = 1,
+    scheduler: str = "conclave",
+    group: str = "",
 ) -> str:
     """A pod with a claim of its own, by a template for ``count`` devices, or with one that is there already."""
     pod = make_pod(name).cpu(cpu)
     source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": f"for-{count}"}
     pod.json["spec"]["schedulerName"] = scheduler
+    if group:
+        pod.set(labels={GROUP_LABEL: group})
     pod.json["spec"]["resourceClaims"] = [{"name": "gpu", **source}]
     return kube.add_pod(pod)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared.model.pod_group import PodGroup, Source, group_key
 from tests.builders import make_node
 from tests.sim.claims import (
     FINALIZER,
@@ -125,3 +126,18 @@ def test_devices_that_the_cluster_shares_are_given_once() -> None:
         assert check_all(world) + check_claims(scene.kube, local=False) == []
         scene.advance(world.now + 0.25)
     assert sum(bool(world.node_of(f"p{n}")) for n in range(4)) == 2
+
+
+def test_a_gang_whose_members_claim_devices_is_bound_whole_or_not_at_all() -> None:
+    scene = Scene(nodes=2, devices=1)
+    key = group_key(Source.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    for number in range(3):
+        add_claiming(scene.kube, f"p{number}", group="g")
+    scene.go(10.0)
+    assert not any(scene.world.node_of(f"p{n}") for n in range(3))
+    assert not any(devices_of(scene.claim(f"p{n}-gpu")) for n in range(3))
+    add_devices(scene.kube, "n0", 2)
+    scene.go(60.0)
+    assert all(scene.world.node_of(f"p{n}") for n in range(3))
+    assert leaked(scene.kube) == []
