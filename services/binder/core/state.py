@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
+from uuid import UUID
 
 from services.binder.core import events
 from services.binder.core.gangs import InFlightGang
@@ -248,7 +249,9 @@ class State:
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
-        self.devices = self.cluster.devices = ClaimedDevices(self.cluster.table, self.cluster.release, self.rng)
+        self.devices = self.cluster.devices = ClaimedDevices(
+            self.cluster.table, self.cluster.release, lambda: str(UUID(int=self.rng.getrandbits(128), version=4))
+        )
         self.left = self.settings.units_per_turn
         self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
 
