@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.cli.explain.text import lines_of
+from services.coordinator.inspect.explain import explain
 from shared.model.pod_group import PodGroup, Source, group_key
 from tests.builders import make_node
 from tests.sim.claims import (
+    CLASSES,
     FINALIZER,
     add_claim,
     add_claiming,
@@ -141,3 +144,24 @@ def test_a_gang_whose_members_claim_devices_is_bound_whole_or_not_at_all() -> No
     scene.go(60.0)
     assert all(scene.world.node_of(f"p{n}") for n in range(3))
     assert leaked(scene.kube) == []
+
+
+def test_explain_says_which_device_is_refused_by_what() -> None:
+    scene = Scene(nodes=2, devices=1)
+    for name in ("a", "b", "c"):
+        add_claiming(scene.kube, name)
+    scene.go(10.0)
+    waiting = next(name for name in "abc" if not scene.world.node_of(name))
+    core = scene.world.coordinator.core
+    pod = core.state.queue.entries[scene.world.uid(waiting)].pod
+    [asked] = explain(core, pod, {}, scene.world.now)["devices"]
+    assert (asked["claim"], asked["request"], asked["free"]) == (f"default/{waiting}-gpu", "r", 0)
+    [refused] = asked["refused"]
+    assert (refused["reason"], refused["devices"]) == ("in use", 2)
+    scene.kube.put_object(CLASSES, {
+        "metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'other'"}}]},
+    })  # fmt: skip
+    scene.drain()
+    [asked] = explain(core, pod, {}, scene.world.now)["devices"]
+    assert asked["refused"][0]["reason"] == "class gpu: selector #0 does not hold: device.driver == 'other'"
+    assert any("2 refused" in line for line in lines_of({**explain(core, pod, {}, scene.world.now), "source": "core"}))
