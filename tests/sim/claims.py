@@ -24,13 +24,13 @@ def add_class(kube: FakeKube, name: str = CLASS) -> None:
     kube.put_object(CLASSES, {"metadata": {"name": name}, "spec": spec})
 
 
-def add_devices(kube: FakeKube, node: str, count: int, **spec: Any) -> None:
-    """A pool of a node's own; ``spec``: its reach instead, for one that several see."""
+def add_devices(kube: FakeKube, node: str, count: int, device: Json | None = None, **spec: Any) -> None:
+    """A pool of a node's own. ``device``: further fields of each; ``spec``: its reach instead, where several see it."""
     kube.put_object(SLICES, {
         "metadata": {"name": f"{node}-slice"},
         "spec": {
             "driver": DRIVER, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": f"d{number}"} for number in range(count)],
+            "devices": [{"name": f"d{number}", **(device or {})} for number in range(count)],
             **(spec or {"nodeName": node}),
         },
     })  # fmt: skip

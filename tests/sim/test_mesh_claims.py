@@ -6,11 +6,15 @@ from typing import Any
 
 from services.cli.explain.text import lines_of
 from services.coordinator.inspect.explain import explain
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.pod_group import PodGroup, Source, group_key
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
+from tests.fake_kube import copy
 from tests.sim.claims import (
     CLASSES,
+    DRIVER,
     FINALIZER,
+    SLICES,
     add_claim,
     add_claiming,
     add_class,
@@ -165,3 +169,66 @@ def test_explain_says_which_device_is_refused_by_what() -> None:
     [asked] = explain(core, pod, {}, scene.world.now)["devices"]
     assert asked["refused"][0]["reason"] == "class gpu: selector #0 does not hold: device.driver == 'other'"
     assert any("2 refused" in line for line in lines_of({**explain(core, pod, {}, scene.world.now), "source": "core"}))
+
+
+AWAITED = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+
+
+def say(scene: Scene, claim: str, condition: str) -> None:
+    """A driver says of the claim's device that the condition holds."""
+    changed = copy(scene.claim(claim))
+    [result] = changed["status"]["allocation"]["devices"]["results"]
+    told = {"type": condition, "status": "True"}
+    of = {key: result[key] for key in ("driver", "pool", "device")}
+    changed["status"]["devices"] = [{**of, "conditions": [told]}]
+    scene.kube.put_object(DEVICE_CLAIMS, changed)
+
+
+def test_a_binding_waits_until_the_driver_says_that_the_device_is_attached_and_holds_up_nobody() -> None:
+    scene = Scene(nodes=1, devices=0)
+    add_devices(scene.kube, "n0", 1, AWAITED)
+    add_claiming(scene.kube, "a")
+    scene.go(10.0)
+    assert devices_of(scene.claim("a-gpu"))
+    assert scene.claim("a-gpu")["status"]["allocation"]["allocationTimestamp"]
+    assert not scene.world.node_of("a")
+    scene.kube.add_pod(make_pod("plain").cpu("1"))
+    scene.go(5.0)
+    assert scene.world.node_of("plain") == "n0"
+    say(scene, "a-gpu", "Attached")
+    scene.go(5.0)
+    assert scene.world.node_of("a") == "n0"
+
+
+def test_a_device_that_cannot_be_attached_is_given_back_and_another_is_chosen() -> None:
+    scene = Scene(nodes=1, devices=0)
+    add_devices(scene.kube, "n0", 1, AWAITED)
+    add_claiming(scene.kube, "a")
+    scene.go(5.0)
+    assert devices_of(scene.claim("a-gpu"))
+    scene.kube.drop_object(SLICES, "n0-slice")
+    scene.kube.add_node(make_node("n1").allocatable(cpu="4"))
+    add_devices(scene.kube, "n1", 1)
+    scene.drain()
+    say(scene, "a-gpu", "Broken")
+    scene.go(30.0)
+    assert scene.world.node_of("a") == "n1"
+    assert leaked(scene.kube) == []
+
+
+def test_a_claim_that_keeps_its_only_pod_from_every_node_is_freed() -> None:
+    scene = Scene(nodes=2, devices=1)
+    uid = add_claiming(scene.kube, "a")
+    control_claims(scene.kube)
+    changed = copy(scene.claim("a-gpu"))
+    names = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    given = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "d0"}
+    changed["status"] = {
+        "allocation": {"devices": {"results": [given]}, "nodeSelector": {"nodeSelectorTerms": [names]}},
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": uid}],
+    }
+    scene.kube.put_object(DEVICE_CLAIMS, changed)  # an earlier attempt's, whose scheduler has died
+    scene.kube.change_node("n0", unschedulable=True)
+    scene.go(30.0)
+    assert scene.world.node_of("a") == "n1"
+    assert devices_of(scene.claim("a-gpu")) == [f"{DRIVER}/n1/d0"]
