@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from services.cli.explain.text import lines_of
 from services.coordinator.inspect.explain import explain
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
@@ -32,8 +34,10 @@ from tests.unit.services.binder.binder_checks import check_all
 class Scene(Walk):
     """Nodes with devices, and time that passes until nothing is left to do."""
 
-    def __init__(self, *, nodes: int = 2, devices: int = 2, agents: int = 2) -> None:
-        super().__init__(1, nodes=nodes, agents=agents)
+    def __init__(
+        self, *, nodes: int = 2, devices: int = 2, agents: int = 2, shards: tuple[str, ...] = ()
+    ) -> None:  # fmt: skip
+        super().__init__(1, nodes=nodes, agents=agents, shards=shards)
         add_class(self.kube)
         for number in range(nodes):
             add_devices(self.kube, f"n{number}", devices)
@@ -232,3 +236,20 @@ def test_a_claim_that_keeps_its_only_pod_from_every_node_is_freed() -> None:
     scene.go(30.0)
     assert scene.world.node_of("a") == "n1"
     assert devices_of(scene.claim("a-gpu")) == [f"{DRIVER}/n1/d0"]
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+def test_binders_of_several_shards_give_what_the_cluster_shares_once(agents: int) -> None:
+    scene = Scene(nodes=4, devices=0, agents=agents, shards=("0", "1"))
+    add_devices(scene.kube, "net", 3, allNodes=True)
+    for number in range(6):
+        add_claiming(scene.kube, f"p{number}")
+    world = scene.world
+    end = world.now + 40.0
+    while world.now < end:
+        control_claims(scene.kube)
+        scene.drain()
+        assert check_all(world) + check_claims(scene.kube, local=False, others=True) == []
+        scene.advance(world.now + 0.25)
+    assert sum(bool(world.node_of(f"p{n}")) for n in range(6)) == 3
+    assert leaked(scene.kube) == []
