@@ -86,6 +86,11 @@ class Claims:
         """Whether one of these is being given back."""
         return bool(self.busy and not (self._freeing.keys() | self._next_free.keys()).isdisjoint(keys))
 
+    def unsettled(self, uid: str, keys: Collection[str]) -> bool:
+        """Whether one of these is being given back, or written for an attempt of the pod that has ended."""
+        writing = (self._writing[key] for key in keys if key in self._writing) if self._writing else ()
+        return self.freeing(keys) or any(uid in (one for _, one in order.consumers) for order in writing)
+
     # --- before the Binding -----------------------------------------------------------------------------------------
 
     def ready(self, binding: InFlightBinding, pod: Pod) -> Answer:
@@ -127,8 +132,9 @@ class Claims:
                 return f"claim {claim.key} got allocated elsewhere in the meantime"
             if not usable(claim, devices.wall):
                 return f"claim {claim.key}: {_unbound_text(claim)}"[:512]
-        if taken := devices.contested(pod):
-            return f"{node}: {taken}"[:512]
+        for one in binding.claims:  # what others run with already nobody can give back
+            if one.fresh and (taken := devices.contested(f"{binding.namespace}/{one.name}")):
+                return f"{node}: {taken}"[:512]
         return ""
 
     def _carried(self, binding: InFlightBinding, claim: DeviceClaim) -> bool:

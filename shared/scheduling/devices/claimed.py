@@ -206,12 +206,9 @@ class ClaimedDevices:
         self.version += 1
         self.accounts.settle(key)
 
-    def contested(self, pod: Pod) -> str:
-        """Which device of the pod's claims is another claim's too, or is shared by more than it bears; "" for none."""
-        for claim in self.claims(pod):
-            if claim.allocation is not None and (found := self.accounts.contested(claim.key)):
-                return found
-        return ""
+    def contested(self, key: str) -> str:
+        """Which device of the claim is another claim's too, or is shared by more than it bears; "" for none."""
+        return self.accounts.contested(key)
 
     def validate(self) -> Iterator[str]:
         """What is broken of claims; nothing while all is well."""
