@@ -10,8 +10,11 @@ once.
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Callable
 from contextlib import aclosing
+from random import Random
 
 from services.binder.admin import Admin
 from services.binder.core.core import BinderCore
@@ -20,7 +23,7 @@ from services.binder.settings import BinderSettings
 from services.binder.shell import Shell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
-from shared.kube.scheduling_kinds import STORAGE_KINDS
+from shared.kube.scheduling_kinds import BINDER_KINDS
 from shared.runtime.kube.heir import Heir
 from shared.runtime.kube.watches import Watches
 from shared.runtime.leader_shell import candidacy
@@ -45,7 +48,7 @@ async def main(service: Service, settings: BinderSettings) -> None:
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
-        watches = Watches(api, STORAGE_KINDS)
+        watches = Watches(api, BINDER_KINDS)
         watches.register(runtime.metrics)
         await serve(runtime, admin, api, watches, ready=runtime.ready)
 
@@ -92,10 +95,17 @@ async def serve(
 
 
 def _core(term: int, runtime: Runtime[BinderSettings], shards: Shards) -> BinderCore:
-    settings, kinds = runtime.settings, [kind.name for kind in STORAGE_KINDS]
+    settings = runtime.settings
     return BinderCore(
-        term, settings.binder_core(), runtime.keys, shard=settings.shard, shards=shards, kinds=kinds
-    )  # fmt: skip
+        term,
+        settings.binder_core(),
+        runtime.keys,
+        shard=settings.shard,
+        shards=shards,
+        kinds=[kind.name for kind in BINDER_KINDS],
+        epoch=time.time() - boottime(),
+        rng=Random(os.urandom(16)),
+    )
 
 
 def _heir(runtime: Runtime[BinderSettings], watches: Watches) -> Heir[BinderCore]:
@@ -158,5 +168,5 @@ async def _lead(
         group.create_task(see_shards())
         group.create_task(watches.follow_nodes(shell.post, drop_malformed=True, attended=learned is not None))
         group.create_task(see_pods())
-        for kind in STORAGE_KINDS:
+        for kind in BINDER_KINDS:
             group.create_task(watches.follow_objects(kind, shell.post))

@@ -12,7 +12,7 @@ Not its job: accept plans early, trust anything a former leader held in memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from services.binder.core.events import StoredIntent
 from services.binder.core.in_flight import InFlightBinding
@@ -37,6 +37,7 @@ def adopt(state: State, intent: Intent, pod: IntentPod, *, gang: str = "") -> In
         arrived=state.now,
         gang=gang,
         devices=pod.devices,
+        claims=pod.claims,
         inherited=True,
         loose=True,
     )
@@ -54,6 +55,8 @@ class Takeover:
         self._open: set[str] = set()
         self._judged_at: float | None = None
         self.accepting = False
+        self.giving_back: Callable[[], bool] = lambda: False
+        """Whether claims of units that were withdrawn are still being given back."""
 
     @property
     def missing(self) -> list[str]:
@@ -105,7 +108,7 @@ class Takeover:
         if self.accepting or self._judged_at is None or self._state.heirs:
             return
         late = self._state.now - self._judged_at >= self._state.settings.takeover_grace_s
-        if self._open and not late:
+        if (self._open or self.giving_back()) and not late:
             return
         self.accepting = True
         self._state.log(
