@@ -27,6 +27,7 @@ from twin.audit import FLUSH_EVERY_S, AuditFile
 from twin.bootstrap import make_registry
 from twin.certificate import make_server_tls
 from twin.controllers.device_claims import DeviceClaimController
+from twin.controllers.device_taints import DeviceTaintEviction
 from twin.controllers.garbage_collector import GarbageCollector
 from twin.controllers.kubelet import Kubelets
 from twin.controllers.pod_groups import PodGroupProtection
@@ -194,6 +195,7 @@ def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) ->
         GarbageCollector(registry),
         PodGroupProtection(registry),
         DeviceClaimController(registry),
+        DeviceTaintEviction(registry, speed=speed),
     ]
 
 
