@@ -51,7 +51,7 @@ def _check_options(default: str, most: str, options: list[str], field: str) -> l
         lambda one, where: (
             [invalid(where, one, f"option is larger than capacity value: {most}")] if nanos(one) > nanos(most) else []
         ),
-        _whole,
+        lambda one: str(_whole(one)),
         field,
     )
     if not few or all(nanos(one) != nanos(default) for one in options):

@@ -73,6 +73,7 @@ def validate_claim_status(obj: Json, old: Json) -> list[FieldError]:
         lambda one, where: _check_device_status(one, allocated, where),
         device_key,
         _DEVICES,
+        shown=_shown,
     )
     if reserved and not allocation:
         found.append(forbidden_field(_RESERVED, "may not be specified when `allocated` is not set"))
@@ -142,7 +143,7 @@ def _check_device_status(one: Json, allocated: set[tuple[str, str, str, str]], f
     if one.get("shareID") is not None:
         found += check_share(one["shareID"], f"{field}.shareID")
     if device_key(one) not in allocated:
-        found.append(invalid(field, "/".join(device_key(one)[:3]), "must be an allocated device in the claim"))
+        found.append(invalid(field, _shown(device_key(one)), "must be an allocated device in the claim"))
     conditions = one.get("conditions") or ()
     if len(conditions) > _MOST_CONDITIONS:
         found.append(too_many(f"{field}.conditions", len(conditions), _MOST_CONDITIONS))
@@ -150,6 +151,10 @@ def _check_device_status(one: Json, allocated: set[tuple[str, str, str, str]], f
     if one.get("data") is not None:
         found += check_raw(one["data"], f"{field}.data")
     return found + _check_network(one.get("networkData") or {}, f"{field}.networkData")
+
+
+def _shown(key: tuple[str, str, str, str]) -> Json:
+    return dict(zip(("Driver", "Pool", "Device", "ShareID"), key, strict=True))
 
 
 def _check_network(data: Json, field: str) -> list[FieldError]:

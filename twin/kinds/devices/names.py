@@ -7,7 +7,7 @@ Source: ``pkg/apis/resource/validation``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twin.kinds.rules.names import check, check_given, dns_label, dns_subdomain
@@ -100,22 +100,21 @@ def check_each(items: Sequence[Any], most: int, check_one: CheckItem, field: str
 
 
 def check_set(
-    items: Sequence[Any], most: int, check_one: CheckItem, key: Callable[[Any], Any], field: str
+    items: Sequence[Any],
+    most: int,
+    check_one: CheckItem,
+    key: Callable[[Any], Any],
+    field: str,
+    *,
+    shown: Callable[[Any], Any] = lambda key: key,
 ) -> list[FieldError]:
-    """validateSet: and no key twice."""
-    if len(items) > most:
-        return [too_many(field, len(items), most)]
-    return check_each(items, most, check_one, field) + check_distinct([key(one) for one in items], field)
-
-
-def check_distinct(keys: Iterable[Any], field: str) -> list[FieldError]:
-    """No key twice."""
-    found: list[FieldError] = []
+    """validateSet: and no key twice, which a refusal tells as ``shown``."""
+    found = check_each(items, most, check_one, field)
     seen: set[Any] = set()
-    for index, key in enumerate(keys):
-        if key in seen:
-            found.append(duplicate(f"{field}[{index}]", key))
-        seen.add(key)
+    for index, one in enumerate(items if len(items) <= most else ()):
+        if key(one) in seen:
+            found.append(duplicate(f"{field}[{index}]", shown(key(one))))
+        seen.add(key(one))
     return found
 
 

@@ -151,7 +151,7 @@ def _check_places(spec: Json) -> list[FieldError]:
         terms = selector.get("nodeSelectorTerms")
         if len(terms or ()) != 1:
             where = "spec.nodeSelector.nodeSelectorTerms"
-            found.append(invalid(where, terms, "must have exactly one node selector term"))
+            found.append(invalid(where, terms or [], "must have exactly one node selector term"))
     for key in ("allNodes", "perDeviceNodeSelection"):
         if spec.get(key):
             given.append(f"`{key}`")

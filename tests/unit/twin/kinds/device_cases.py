@@ -34,6 +34,7 @@ Write = tuple[str, str, str, Json]
 
 CLASS, CLAIM, TEMPLATE = "deviceclasses", "resourceclaims", "resourceclaimtemplates"
 SLICE, RULE = "resourceslices", "devicetaintrules"
+TOLD = {"driver": "gpu.example.com", "pool": "n", "device": "d0"}
 
 
 def _updates() -> dict[str, list[Write]]:
@@ -81,7 +82,7 @@ def _updates() -> dict[str, list[Write]]:
 
 
 def _statuses() -> dict[str, list[Write]]:
-    told = {"driver": "gpu.example.com", "pool": "n", "device": "d0"}
+    told = TOLD
     bodies: dict[str, Json] = {
         "allocated": status(),
         "allocated and reserved": status(reservedFor=[POD]),
