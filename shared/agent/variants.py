@@ -186,7 +186,7 @@ class Lanes:
         return dict(found)
 
     def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
-        supply(policy, Supplies(self.store, self._profile.scores, self._clock))
+        supply(policy, Supplies(self.store, self._profile.scores, self._clock, self._profile.gpu_shares))
         guard = Guard(policy, KubeDefault(self._profile.scores), clock=self._clock, settings=self._settings)
         return Lane(ref, guard, self._ranker(guard), candidate=candidate)
 

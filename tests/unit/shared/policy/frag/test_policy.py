@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest
+from shared.model.gpu_shares import parse_gpu_shares
 from shared.policy.attribution import lens_of
 from shared.policy.frag.features import FEATURES
 from shared.policy.frag.policy import FragPolicy, GpuPolicy, best_fit, fgd, request_of
 from shared.policy.frag.value import SHAPES, STEP
-from shared.policy.observation import Observation
+from shared.policy.observation import Observation, Supplies, supply
 from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy
 from shared.policy.weights import Card, WeightsFile
@@ -284,3 +286,67 @@ def test_a_copy_of_a_node_that_came_since_is_judged_as_that_node(make):
     copied = cache.table.with_copies(row, np.zeros(1, np.int64), pod_class)
     told = policy.decide(Observation(copied, pod_class, np.zeros(1, np.int64)), np.random.default_rng(0)).score
     assert told == pytest.approx(decide(policy, cache, pod_class)[row])
+
+
+def of_plugin(gpus: list[int], used: list[int]) -> ClusterCache:
+    """Nodes with GPUs of a device plugin, some of which are in use."""
+    cache = ClusterCache()
+    for index, (count, taken) in enumerate(zip(gpus, used, strict=True)):
+        cache.upsert_node(make_node(f"n{index}").allocatable(**{"nvidia.com/gpu": str(count)}).node())
+        for number in range(taken):
+            pod = make_pod(f"p{index}-{number}").on(f"n{index}").request(**{"nvidia.com/gpu": "1"}).pod()
+            cache.observe(pod)
+    return cache
+
+
+@pytest.mark.parametrize("make", [fgd, best_fit, lambda: FragPolicy(some_weights())])
+def test_gpus_of_a_device_plugin_are_judged_as_whole_devices(make):
+    plugin, own = of_plugin([4, 4, 2], [3, 0, 1]), cluster([4, 4, 2])
+    for index, taken in enumerate((3, 0, 1)):
+        for number in range(taken):
+            own.observe(make_pod(f"p{index}-{number}").on(f"n{index}").gpu_milli(1000).pod())
+    asked = make_pod().cpu("1").memory("1Gi")
+    by_plugin = decide(make(), plugin, asked.request(**{"nvidia.com/gpu": "1"}).pod().pod_class)
+    by_amount = decide(make(), own, make_pod().cpu("1").memory("1Gi").gpu_milli(1000).pod().pod_class)
+    np.testing.assert_allclose(by_plugin, by_amount)
+
+
+@pytest.mark.parametrize("make", [fgd, best_fit, lambda: FragPolicy(some_weights())])
+def test_devices_that_claims_are_given_are_judged_as_what_is_free_of_them(make):
+    claimed, own = cluster([0, 0]), cluster([2, 2])
+    own.table.device_free[0] = [500, 1000]
+    claimed.table.set_claimed(0, [500, 1000])
+    claimed.table.set_claimed(1, [1000, 1000])
+    asked = replace(make_pod().cpu("1").memory("1Gi").pod().pod_class, claimed=(1, 500))
+    np.testing.assert_allclose(decide(make(), claimed, asked), decide(make(), own, share(500)))
+    claimed.table.set_claimed(0, [0, 1000])
+    changed = decide(make(), claimed, asked)
+    own.table.device_free[0] = [0, 1000]
+    own.table._touch(0)
+    np.testing.assert_allclose(changed, decide(make(), own, share(500)))
+
+
+def test_a_unit_counts_as_the_user_says_and_the_maker_tells_the_model():
+    policy, cache = fgd(), ClusterCache()
+    for index, product in enumerate(("A100", "H100")):
+        node = make_node(f"n{index}").allocatable(**{"nvidia.com/gpu.shared": "4"})
+        cache.upsert_node(node.label(**{"nvidia.com/gpu.product": product}).node())
+    shares = parse_gpu_shares("nvidia.com/gpu.shared=250")
+    supply(policy, Supplies(gpu_shares=shares))
+    pod = make_pod().request(**{"nvidia.com/gpu.shared": "2"}).select(**{"nvidia.com/gpu.product": "H100"})
+    pod_class = pod.pod().pod_class
+    decide(policy, cache, pod_class)
+    request = request_of(pod_class, policy._models, shares)
+    assert (request.devices, request.milli) == (1, 500)
+    assert request.models == 1 << policy._models["H100"]
+    assert policy._of_rows(cache.table, np.arange(2)).free.tolist() == [[1000], [1000]]
+
+
+def test_whoever_looks_ahead_counts_what_claims_would_take():
+    cache = cluster([0])
+    cache.table.set_claimed(0, [400, 1000, 1000])
+    for claimed, left in (((1, 300), [100, 700, 1000]), ((2, 1000), [400, 0, 0])):
+        asked = replace(make_pod().pod().pod_class, claimed=claimed)
+        copies = np.array([2 if claimed[0] == 1 else 1])
+        assert cache.table.with_copies(np.array([0]), copies, asked).claimed_free[0] == left
+    assert cache.table.claimed_free[0] == [400, 1000, 1000]
