@@ -266,6 +266,13 @@ class KubeApi(Protocol):
         """
         ...
 
+    async def patched(
+        self, resource: Resource[T], *, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "",
+        timeout_s: float = 5.0, wait_when_busy: bool = True,
+    ) -> T:  # fmt: skip
+        """As ``patch``, strategic; returns the object as it is by that."""
+        ...
+
     async def create(
         self,
         resource: Resource[Any],

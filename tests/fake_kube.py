@@ -1,7 +1,8 @@
 """An API server in memory with the semantics a binder lives by: uids, resourceVersions, preconditions, 409s.
 
 Synchronous, so that pure tests drive it step by step; ``AsyncKube`` gives it the face of ``shared.ports.KubeApi``, with
-faults. It knows pods and nodes only, and keeps the history of every Binding it accepted, which the checkers read.
+faults. It knows pods, nodes, and what devices are claimed by, and keeps the history of every Binding it accepted, which
+the checkers read.
 
 ``check_preconditions`` False leaves out uid and resourceVersion: only ablation tests do that.
 """
@@ -19,9 +20,12 @@ from shared.adapters.kube.signs import WatchSigns
 from shared.errors import KubeError, KubeRejected, KubeUnknown
 from shared.kube import objects as api
 from shared.kube.resources import EVENTS, PODS, Bookmark, Deleted, ObjectList, Resource, Upserted, WatchEvent
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS, SchedulingKind
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
+from twin.kinds.claim_status import validate_claim_status
 from twin.patches.json_patch import json_patch
+from twin.patches.strategic_patch import strategic_patch
 from twin.registry.status import ApiError
 
 
@@ -51,6 +55,8 @@ class FakeKube:
     """What the next status patches are answered, instead of being made."""
     check_tests: bool = True
     """False leaves the ``test`` operations of JSON patches out: only ablation tests do that."""
+    objects: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """Claims, slices and classes: by plural, then by key."""
     _uids: int = 0
 
     # --- people and controllers ---------------------------------------------------------------------------------
@@ -91,6 +97,50 @@ class FakeKube:
         """Another scheduler was faster."""
         pod = self.pods[f"default/{name}"]
         self.bind(BindRequest("default", name, pod["metadata"]["uid"], pod["metadata"]["resourceVersion"], node))
+
+    def put_object(self, kind: SchedulingKind, item: dict[str, Any]) -> str:
+        """An object of ``DEVICE_KINDS`` is made or replaced; its uid."""
+        meta, key = item["metadata"], self.key_of(item)
+        known = self.objects.setdefault(kind.name, {}).get(key)
+        if known is None:
+            self._uids += 1
+        meta["uid"] = known["metadata"]["uid"] if known is not None else f"{meta['name']}-uid-{self._uids}"
+        self.revision += 1
+        meta["resourceVersion"] = str(self.revision)
+        self.objects[kind.name][key] = item
+        self._tell(kind.name, Upserted(msgspec.convert(item, kind.resource.type)))
+        uid: str = meta["uid"]
+        return uid
+
+    def drop_object(self, kind: SchedulingKind, key: str) -> None:
+        self._gone(kind.name, self.objects[kind.name].pop(key), kind.resource.type)
+
+    @staticmethod
+    def key_of(item: Mapping[str, Any]) -> str:
+        meta = item["metadata"]
+        return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
+
+    def patch_claim(self, key: str, patch: Mapping[str, Any], subresource: str) -> dict[str, Any]:
+        """PATCH resourceclaims/NAME[/status], strategic, by the rules of the API server."""
+        before = self.objects.get(DEVICE_CLAIMS.name, {}).get(key)
+        if before is None:
+            raise KubeRejected(f"resourceclaims {key!r} not found", status=404, reason="NotFound")
+        for name in ("uid", "resourceVersion"):
+            wanted = patch.get("metadata", {}).get(name)
+            if self.check_preconditions and wanted not in (None, before["metadata"][name]):
+                raise KubeRejected(f"{name} in precondition", status=409, reason="Conflict")
+        claim = copy(before)
+        strategic_patch(claim, copy(patch), {"status.reservedFor": "uid"})
+        claim["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+        if subresource:
+            claim["metadata"] = copy(before["metadata"])
+            if wrong := validate_claim_status(claim, before):
+                raise KubeRejected(str(wrong[0]), status=422, reason="Invalid")
+        else:
+            claim["status"] = copy(before.get("status", {}))
+        if claim != before:
+            self.put_object(DEVICE_CLAIMS, claim)
+        return self.objects[DEVICE_CLAIMS.name][key]
 
     # --- the API ------------------------------------------------------------------------------------------------
 
@@ -201,6 +251,11 @@ def at_once(call: Coroutine[Any, Any, None]) -> None:
         return
 
 
+def copy(document: Any) -> Any:
+    """A deep one."""
+    return msgspec.json.decode(msgspec.json.encode(document))
+
+
 class AsyncKube:
     """``shared.ports.KubeApi`` on a ``FakeKube``. ``faults``: verb to what the next calls of it do, in order.
 
@@ -217,6 +272,8 @@ class AsyncKube:
         self.reached: dict[str, asyncio.Event] = {}
         self.calls: list[str] = []
         self.events: list[Mapping[str, Any]] = []
+        self.delayed: list[Callable[[], Any]] = []
+        """Writes of claims that come later (``late``)."""
 
     async def may_list(self, resource: Resource[Any], *, timeout_s: float = 5.0) -> bool:
         return True
@@ -262,7 +319,23 @@ class AsyncKube:
                 yield event
 
     async def get(self, resource: Resource[Any], *, namespace: str, name: str, timeout_s: float = 5.0) -> Any:
-        return await self._call("get", lambda: self.server.get_pod(namespace, name))
+        if resource is PODS:
+            return await self._call("get", lambda: self.server.get_pod(namespace, name))
+        found = self.server.objects.get(resource.plural, {}).get(f"{namespace}/{name}")
+        return await self._call("get", lambda: msgspec.convert(found, resource.type) if found is not None else None)
+
+    async def patched(
+        self, resource: Resource[Any], *, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "",
+        timeout_s: float = 5.0, wait_when_busy: bool = True,
+    ) -> Any:  # fmt: skip
+        assert resource is DEVICE_CLAIMS.resource, "claims are all that is written here and read at once"
+
+        def act() -> Any:
+            return self.server.patch_claim(f"{namespace}/{name}", patch, subresource)
+
+        if self.faults.get("patch", [])[:1] == ["late"]:
+            self.delayed.append(act)
+        return msgspec.convert(await self._call("patch", act), resource.type)
 
     async def bind(self, request: BindRequest, *, timeout_s: float = 5.0) -> None:
         await self._call("bind", lambda: self.server.bind(request))

@@ -9,8 +9,11 @@ what is on its way, and resigns, so that its successor finds no intents and lead
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Callable
 from contextlib import aclosing
+from random import Random
 
 from services.binder.admin import Admin
 from services.binder.core.core import BinderCore
@@ -19,7 +22,7 @@ from services.binder.settings import BinderSettings
 from services.binder.shell import Shell
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
-from shared.kube.scheduling_kinds import STORAGE_KINDS
+from shared.kube.scheduling_kinds import BINDER_KINDS
 from shared.runtime.kube.watches import Watches
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
@@ -42,7 +45,7 @@ async def main(service: Service, settings: BinderSettings) -> None:
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
-        watches = Watches(api, STORAGE_KINDS)
+        watches = Watches(api, BINDER_KINDS)
         watches.register(runtime.metrics)
         await serve(runtime, admin, api, watches, ready=runtime.ready)
 
@@ -101,9 +104,18 @@ async def _lead(
     shards = await read_shards(store, keys)
     unknown = f"shard {settings.shard} is none of {', '.join(shards.names)}: this binder has no nodes"
     runtime.health.note("shard", "" if settings.shard in shards.names else unknown)
-    kinds = [kind.name for kind in STORAGE_KINDS]
+    kinds = [kind.name for kind in BINDER_KINDS]
     shell = Shell(
-        BinderCore(term, settings.binder_core(), keys, shard=settings.shard, shards=shards, kinds=kinds),
+        BinderCore(
+            term,
+            settings.binder_core(),
+            keys,
+            shard=settings.shard,
+            shards=shards,
+            kinds=kinds,
+            epoch=time.time() - boottime(),
+            rng=Random(os.urandom(16)),
+        ),
         store=store,
         api=api,
         keys=keys,
@@ -133,5 +145,5 @@ async def _lead(
         group.create_task(see_shards())
         group.create_task(watches.follow_nodes(shell.post, drop_malformed=True))
         group.create_task(see_pods())
-        for kind in STORAGE_KINDS:
+        for kind in BINDER_KINDS:
             group.create_task(watches.follow_objects(kind, shell.post))

@@ -18,6 +18,7 @@ from services.binder.core.instructions import (
     Bind,
     Commit,
     Evict,
+    FreeClaim,
     Instruction,
     ListIntents,
     ListPods,
@@ -28,6 +29,7 @@ from services.binder.core.instructions import (
     ReadPod,
     Refuse,
     Stop,
+    WriteClaim,
 )
 from services.binder.io.api_calls import ApiCalls
 from services.binder.io.store_calls import StoreCalls
@@ -163,6 +165,10 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self.api_calls.read(instruction))
             case PatchObject():
                 self.start(self.api_calls.patch_object(instruction))
+            case WriteClaim():
+                self.start(self.api_calls.write_claim(instruction))
+            case FreeClaim():
+                self.start(self.api_calls.free_claim(instruction))
             case Evict():
                 term, (planned_in, _) = self.core.state.term, instruction.plan
                 may_act = partial(self.store_calls.leads, term, planned_in)

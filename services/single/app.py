@@ -24,7 +24,7 @@ from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
 from services.single.settings import SingleSettings
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
-from shared.kube.scheduling_kinds import STORAGE_KINDS
+from shared.kube.scheduling_kinds import BINDER_KINDS
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.kube.watches import Watches
 from shared.runtime.lease.thread import LeaseThread
@@ -47,7 +47,7 @@ async def main(service: Service, settings: SingleSettings) -> None:
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()
         service.spawn("credentials", access.keep_fresh())
-        watches = Watches(api, coordinator.FOLLOWED, STORAGE_KINDS, images=True, patience_s=settings.lease_ttl_s)
+        watches = Watches(api, coordinator.FOLLOWED, BINDER_KINDS, images=True, patience_s=settings.lease_ttl_s)
         watches.register(runtime.metrics)
         turn = asyncio.Event()
 

@@ -10,6 +10,7 @@ import msgspec
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
+from shared.kube.convert_asks import device_pod_from_api
 from shared.kube.convert_demands import (
     declared_features,
     latency_limits,
@@ -74,6 +75,12 @@ def pod_from_api(pod: api.Pod) -> Pod:
             preempted = item.status == "True" and item.reason == PREEMPTED_REASON
     pending, owner = not spec.node_name, owner_of(meta)
     workload = workload_key(meta.namespace or "", owner=owner, labels=labels, images=images)
+    asks = None
+    if spec.resource_claims and not invalid:
+        try:
+            asks = device_pod_from_api(pod)
+        except ObjectError as error:
+            pod_class, invalid = PodClass(), str(error)
     return Pod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace or ""),
@@ -103,6 +110,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         unsupported=unsupported if pending else "",
         group=group_of(pod, owner),
         ends=owner[1] not in KEPT_RUNNING,
+        asks=asks,
     )
 
 

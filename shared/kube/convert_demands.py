@@ -50,7 +50,6 @@ def _claims_devices(spec: api.PodSpec) -> bool:
 
 
 UNSUPPORTED: tuple[tuple[str, Callable[[api.PodSpec], bool]], ...] = (
-    ("spec.resourceClaims (dynamic resource allocation)", lambda spec: bool(spec.resource_claims)),
     ("a request for deviceclass.resource.kubernetes.io (dynamic resource allocation)", _claims_devices),
 )
 """What decides where a pod may run and is not honoured here: a pod that has it is left pending and told so. Take a line

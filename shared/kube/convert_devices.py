@@ -7,22 +7,22 @@ understands is told in its ``problem``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.errors import ObjectError
 from shared.kube import device_objects as raw
-from shared.kube import objects as api
 from shared.kube.convert import requirements_of
-from shared.kube.convert_requests import effective_requests
-from shared.kube.objects import NodeSelector
+from shared.kube.objects import NodeSelector, Toleration
 from shared.model import devices as model
 from shared.model.constraints import SelectorTerm
 from shared.model.devices import nanos_of, quantity_text
-from shared.model.resources import parse_quantity
 
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of a claim that a scheduler made for the extended resources of a pod."""
+
+PROTECTION = "resource.kubernetes.io/delete-protection"
+"""The finalizer that keeps a claim while it is allocated."""
 
 
 def slice_from_api(item: raw.ResourceSlice) -> model.DeviceSlice:
@@ -109,6 +109,7 @@ def claim_from_api(item: raw.ResourceClaim) -> model.DeviceClaim:
         },
         resource_version=meta.resource_version,
         problem=problem,
+        protected=PROTECTION in (meta.finalizers or ()),
     )
 
 
@@ -132,6 +133,8 @@ def allocation_json(allocation: model.Allocation) -> dict[str, Any]:
     written: dict[str, Any] = {"devices": devices}
     if allocation.terms is not None:
         written["nodeSelector"] = {"nodeSelectorTerms": [_term_json(term) for term in allocation.terms]}
+    if allocation.at is not None:
+        written["allocationTimestamp"] = datetime.fromtimestamp(allocation.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return written
 
 
@@ -162,43 +165,6 @@ def _term_json(term: SelectorTerm) -> dict[str, Any]:
                 for one in requirements
             ]
     return written
-
-
-def device_pod_from_api(pod: api.Pod) -> model.DevicePod:
-    """The pod as the rules about devices see it. Raises ``ObjectError`` for a request that is no quantity."""
-    meta, spec = pod.metadata, pod.spec
-    made = {one.name: one.resource_claim_name or "" for one in pod.status.resource_claim_statuses or ()}
-    claims = []
-    for one in spec.resource_claims or ():
-        if one.resource_claim_name is not None:
-            claims.append(model.ClaimRef(one.name, one.resource_claim_name))
-        elif one.resource_claim_template_name is not None:
-            claims.append(model.ClaimRef(one.name, made.get(one.name), templated=True))
-        else:
-            claims.append(model.ClaimRef(one.name, sourceless=True))
-    containers = [
-        model.ContainerAsk(one.name, _whole(one, f"spec.initContainers[{index}]"), one.restart_policy != "Always")
-        for index, one in enumerate(spec.init_containers or ())
-    ]
-    containers += [
-        model.ContainerAsk(one.name, _whole(one, f"spec.containers[{index}]"))
-        for index, one in enumerate(spec.containers or ())
-    ]
-    return model.DevicePod(
-        meta.namespace or "", meta.name, meta.uid, tuple(claims), tuple(containers),
-        tuple(sorted(effective_requests(pod).items())),
-    )  # fmt: skip
-
-
-def _whole(container: api.Container, where: str) -> tuple[tuple[str, int], ...]:
-    asked = container.resources.requests if container.resources is not None else None
-    found = []
-    for name, quantity in (asked or {}).items():
-        try:
-            found.append((name, parse_quantity(str(quantity))))
-        except ValueError as error:
-            raise ObjectError(str(error), field=f"{where}.resources.requests[{name}]") from error
-    return tuple(sorted(found))
 
 
 class _Unknown(Exception):
@@ -344,7 +310,7 @@ def _taint(taint: raw.Taint) -> model.DeviceTaint:
     return model.DeviceTaint(taint.key, taint.value or "", taint.effect)
 
 
-def _tolerations(tolerations: Iterable[api.Toleration] | None) -> tuple[model.DeviceToleration, ...]:
+def _tolerations(tolerations: Iterable[Toleration] | None) -> tuple[model.DeviceToleration, ...]:
     return tuple(
         model.DeviceToleration(t.key or "", t.operator or "", t.value or "", t.effect or "", t.toleration_seconds)
         for t in tolerations or ()

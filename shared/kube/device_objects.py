@@ -198,6 +198,10 @@ class Consumer(Json, frozen=True):
     uid: str = ""
 
 
+class ClaimMeta(ObjectMeta, frozen=True):
+    finalizers: list[str] | None = None
+
+
 class ConditionOf(Json, frozen=True):
     type: str = ""
     status: str = ""
@@ -217,6 +221,6 @@ class ClaimStatus(Json, frozen=True):
 
 
 class ResourceClaim(Json, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    metadata: ClaimMeta = field(default_factory=ClaimMeta)
     spec: ClaimSpec = field(default_factory=ClaimSpec)
     status: ClaimStatus = field(default_factory=ClaimStatus)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.kube import cluster_objects as kube
-from shared.kube import pod_groups
+from shared.kube import convert_devices as devices
+from shared.kube import device_objects, pod_groups
 from shared.kube.latency_targets import LATENCY_TARGETS, latency_target_from_api
 from shared.kube.objects import ObjectMeta, PartialObject
 from shared.kube.queues import QUEUES, queue_from_api
@@ -63,11 +64,29 @@ CSI_NODES = SchedulingKind(
     Resource("CSINode", "storage.k8s.io", "v1", "csinodes", False, kube.CsiNode), kube.csi_limits_from_api
 )
 
+
+def _device_kind(kind: str, plural: str, type_: type[Any], convert: Callable[[Any], object]) -> SchedulingKind:
+    resource = Resource(kind, "resource.k8s.io", "v1", plural, plural == "resourceclaims", type_)
+    return SchedulingKind(resource, convert)
+
+
+DEVICE_CLAIMS = _device_kind("ResourceClaim", "resourceclaims", device_objects.ResourceClaim, devices.claim_from_api)
+
+DEVICE_KINDS = (
+    _device_kind("DeviceClass", "deviceclasses", device_objects.DeviceClass, devices.class_from_api),
+    _device_kind("ResourceSlice", "resourceslices", device_objects.ResourceSlice, devices.slice_from_api),
+    DEVICE_CLAIMS,
+)
+"""What rules about devices read: coordinator's and binder's, where the API server serves them (1.34)."""
+
 STORAGE_KINDS = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES)
-"""What volume rules read: the binder's share."""
+"""What volume rules read."""
+
+BINDER_KINDS = (*STORAGE_KINDS, *DEVICE_KINDS)
+"""What the binder reads beside pods and nodes."""
 
 SCHEDULING_KINDS = (
-    *STORAGE_KINDS,
+    *BINDER_KINDS,
     SchedulingKind(NAMESPACES, _labels),
     _workload("Service", "", "services", kube.ByLabels),
     _workload("ReplicationController", "", "replicationcontrollers", kube.ByLabels),

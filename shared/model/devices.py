@@ -237,7 +237,8 @@ class DeviceClaim(Struct, frozen=True, gc=False):
     """A ResourceClaim. ``owner``: uid of the object that controls it. ``reserved_for``: uids of its consumers.
     ``conditions``: (driver, pool, device) to the conditions of that device by type, with their status. ``config``:
     (requests, opaque). ``for_extended``: made by a scheduler for extended resources. ``problem``: a request or
-    constraint of it that nobody here understands."""
+    constraint of it that nobody here understands. ``protected``: it has the finalizer that keeps it while it is
+    allocated."""
 
     namespace: str
     name: str
@@ -253,6 +254,7 @@ class DeviceClaim(Struct, frozen=True, gc=False):
     conditions: dict[tuple[str, str, str], dict[str, str]] = {}
     resource_version: str = ""
     problem: str = ""
+    protected: bool = False
 
     @property
     def key(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from shared.model.constraints import PodClass
+from shared.model.devices import DevicePod
 from shared.model.relations import Relations
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -41,7 +42,8 @@ class Pod(Struct, frozen=True, gc=False):
     ``preemptible`` False: it opted out of being one. ``workload``: what it is a copy of (``workload_key``).
     ``unsupported``: what of a pending pod's spec decides where it may run and is not honoured here; it must wait.
     ``group``: key of the pod group it is a member of; "": it is a scheduling unit of its own. ``ends`` False: it does
-    not end by itself, since a controller keeps it running.
+    not end by itself, since a controller keeps it running. ``asks``: the devices that it claims; None: none.
+    ``claimed``: what its claims ask, for the rules; equal where they ask alike (``ClaimedDevices.alike``).
     """
 
     uid: str
@@ -72,6 +74,8 @@ class Pod(Struct, frozen=True, gc=False):
     unsupported: str = ""
     group: str = ""
     ends: bool = True
+    asks: DevicePod | None = None
+    claimed: tuple[int | str, ...] = ()
 
     @property
     def key(self) -> str:

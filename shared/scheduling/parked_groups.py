@@ -22,7 +22,15 @@ MAX_PRIORITIES = 16
 """Priorities of waiting pods for which room is summed up one by one; of more, all count as the highest does."""
 
 RELATIONAL = frozenset(
-    {"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity"}
+    {
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
+        "VolumeBinding",
+        "VolumeZone",
+        "PodTopologySpread",
+        "InterPodAffinity",
+        "DynamicResources",
+    }
 )
 """Plugins by which a change on one node may help a pod on another."""
 
@@ -34,7 +42,10 @@ def group_key(pod: Pod) -> Hashable:
     """Pods of one key are taken by the same nodes and may evict the same pods; a nominated pod is alone."""
     labels = tuple(sorted(pod.labels.items()))
     own = pod.uid if pod.nominated_node else ""
-    return pod.pod_class, pod.priority, pod.relations, pod.namespace, labels, pod.never_preempts, own, fellows_of(pod)
+    return (
+        pod.pod_class, pod.priority, pod.relations, pod.namespace, labels, pod.never_preempts, own, fellows_of(pod),
+        pod.claimed,
+    )  # fmt: skip
 
 
 def fellows_of(pod: Pod) -> str:
@@ -45,7 +56,7 @@ def fellows_of(pod: Pod) -> str:
 def gang_kind(pod: Pod, plugins: frozenset[str]) -> Hashable:
     """Members of parked pod groups for which the same room is room: of those that only their nodes keep away, all of
     one class and priority, whatever they are called; where room is kept for a group, of that group."""
-    if pod.relations is None and RELATIONAL.isdisjoint(plugins):
+    if pod.relations is None and pod.asks is None and RELATIONAL.isdisjoint(plugins):
         return (pod.pod_class, pod.priority, pod.group) if pod.nominated_node else (pod.pod_class, pod.priority)
     return "gang", group_key(pod)
 
@@ -78,7 +89,9 @@ class ParkedGroup:
         """Whether a change on one node may help it on another."""
         relations = self.pod.relations or NO_RELATIONS
         demands = relations.affinity or relations.anti_affinity or relations.claims or relations.disks
-        return bool(demands) or any(c.hard for c in relations.spread) or not RELATIONAL.isdisjoint(self.plugins)
+        if demands or self.pod.asks is not None:
+            return True
+        return any(c.hard for c in relations.spread) or not RELATIONAL.isdisjoint(self.plugins)
 
     def head(self) -> tuple[int, str] | None:
         """(arrival, uid) of the member that came first."""

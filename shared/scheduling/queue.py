@@ -77,6 +77,7 @@ class PodQueue(GroupQueue):
             or before.priority != pod.priority
             or (before.labels != pod.labels and not plugins.isdisjoint(READ_OWN_LABELS))
             or before.relations != pod.relations
+            or before.claimed != pod.claimed
             or before.nominated_node != pod.nominated_node == ""
             or (self.turns is not None and before.labels.get(QUEUE_LABEL) != pod.labels.get(QUEUE_LABEL))
         )

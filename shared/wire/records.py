@@ -14,9 +14,18 @@ import msgspec
 R = TypeVar("R")
 
 
-class IntentPod(msgspec.Struct, frozen=True, kw_only=True):
+class IntentClaim(msgspec.Struct, frozen=True):
+    """A claim of the pod of an intent: its name in the pod's namespace, and its uid. ``fresh``: it gets its devices for
+    this pod, or got them in an attempt before, and nobody else uses it."""
+
+    name: str
+    uid: str
+    fresh: bool = True
+
+
+class IntentPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One pod of an intent. ``rv``: the resourceVersion its Binding will name; ``devices``: GPU devices picked;
-    ``unit``: a member's own number, 0 for the only pod of a unit."""
+    ``unit``: a member's own number, 0 for the only pod of a unit; ``claims``: of devices."""
 
     uid: str
     ns: str
@@ -25,6 +34,7 @@ class IntentPod(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     devices: tuple[int, ...] = ()
     unit: int = 0
+    claims: tuple[IntentClaim, ...] = ()
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from services.binder.core.instructions import Bind, Commit, MarkPod
 from services.binder.core.state import CoreSettings as BinderSettings
 from services.coordinator.core import events as seen
 from services.coordinator.core import instructions as wanted
@@ -23,13 +22,13 @@ from shared.errors import WireError
 from shared.model.cluster_events import Listed, ObjectChanged
 from shared.model.pod_group import PodGroup
 from shared.policy.registry import make_policy
-from shared.runtime.kube.watches import node_events, pod_events
+from shared.runtime.kube.watches import node_events, object_events, pod_events
 from shared.scheduling.state.object_changes import GROUP_SOURCES
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
 from shared.wire.records import AgentRecord, Drained, Paused
 from tests.fake_kube import at_once
-from tests.unit.services.binder.binder_world import KEYS, Binder, World
+from tests.unit.services.binder.binder_world import KEYS, KINDS, SENT, Binder, World
 
 PAUSED = Paused(by="anna", reason="", since="")
 
@@ -145,7 +144,7 @@ class MeshWorld(World):
         """Killed: its Bindings, transactions and marks under way may still arrive."""
         old = self.binders.get(shard)
         if old is not None:
-            self.late += [e for e in old.effects if isinstance(e, Bind | Commit | MarkPod)]
+            self.late += [e for e in old.effects if isinstance(e, SENT)]
             old.stopped = "killed"
         if old is not None:
             self.hang_up(old)
@@ -219,7 +218,10 @@ class MeshWorld(World):
         events: list[seen.Event] = []
         for revision, plural, event in [e for e in self.kube.history if e[0] > coordinator.seen][:count]:
             coordinator.seen = revision
-            events += pod_events([event]) if plural == "pods" else node_events([event])
+            if plural in KINDS:
+                events += object_events(KINDS[plural], [event])
+            else:
+                events += pod_events([event]) if plural == "pods" else node_events([event])
         gone = coordinator.open_intents - {KEYS.intent(key) for key in self.stored()}
         coordinator.open_intents -= gone
         self.inform(coordinator, *events, *(seen.IntentGone(key) for key in sorted(gone)))

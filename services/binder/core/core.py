@@ -15,11 +15,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import repeat
+from random import Random
 
 from services.binder.core.events import (
     BindingAccepted,
     BindingRefused,
     BindingUnknown,
+    ClaimFreed,
+    ClaimUnwritten,
+    ClaimWritten,
     CommitRefused,
     Committed,
     CommitUnknown,
@@ -66,13 +70,14 @@ EVENTS_PER_TURN = 1000
 
 class BinderCore:
     """One term of one shard. ``wake_at`` is when it wants a ``Tick`` next; ``kinds``: what is listed beside pods and
-    nodes before intents are judged."""
+    nodes before intents are judged; ``epoch``: seconds since 1970 at which the clock that it is told stood at 0;
+    ``rng``: another one in each process, for it names users of shared devices."""
 
     def __init__(
         self, term: int, settings: CoreSettings, keys: Keys, *, shard: str = ONLY, shards: Shards | None = None,
-        kinds: Collection[str] = (),
+        kinds: Collection[str] = (), epoch: float = 0.0, rng: Random | None = None,
     ) -> None:  # fmt: skip
-        self.state = State(term, settings, shard, shards or Shards())
+        self.state = State(term, settings, shard, shards or Shards(), epoch=epoch, rng=rng or Random(term))
         self.committer = Committer(
             keys,
             shard=shard,
@@ -101,7 +106,7 @@ class BinderCore:
     def wake_at(self) -> float:
         """When something is due that no event will announce."""
         agenda, paused = self.state.agenda, self.state.paused
-        times = [agenda.plans, agenda.sweeps, self.loans.look_at]
+        times = [agenda.plans, agenda.sweeps, self.loans.look_at, self.cycle.claims.look_at]
         if self.state.arriving or self.state.unfinished or self.state.heirs:
             times.append(self.state.now)
         if paused:
@@ -119,7 +124,7 @@ class BinderCore:
         """Whether a unit is on its way, or a finished intent still in etcd."""
         state, committer = self.state, self.committer
         coming = state.in_flight or state.arriving or state.heirs
-        return bool(coming or committer.backlog or committer.sent is not None)
+        return bool(coming or self.cycle.claims.busy or committer.backlog or committer.sent is not None)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event; what is to be done now."""
@@ -129,6 +134,7 @@ class BinderCore:
         """Take in what came together (one read of a watch); what is to be done now."""
         state = self.state
         state.now = state.story.now = now
+        state.devices.wall = state.epoch + now
         for event in events:
             state.cause = type(event)
             self._take(event)
@@ -183,6 +189,8 @@ class BinderCore:
                     drop_object(self.state.cluster, event.kind, event.key)
                 else:
                     put_object(self.state.cluster, event.kind, event.key, event.item)
+                if event.kind == "resourceclaims":
+                    self.cycle.claims.shown(event.key)
                 if event.kind in ("persistentvolumeclaims", "persistentvolumes") and self.state.await_volumes:
                     self.cycle.volumes_changed()
             case NodeDeleted():
@@ -212,6 +220,12 @@ class BinderCore:
                 self.cycle.pod_unread(event.uid)
             case Evicted():
                 self.evictions.answered(event.plan, event.result)
+            case ClaimWritten():
+                self.cycle.claims.written(event)
+            case ClaimUnwritten():
+                self.cycle.claims.unwritten(event)
+            case ClaimFreed():
+                self.cycle.claims.freed(event)
             case PodMarked():
                 self.cycle.pod_marked(event)
             case Listed():
@@ -242,7 +256,7 @@ class BinderCore:
         if self.state.touched:
             self.gangs.step()
         if taking_over:
-            self.takeover.step()
+            self.takeover.step(giving_back=self.cycle.claims.busy)
             if self.takeover.accepting:
                 self._take_kept()
         if agenda.plans <= now:
@@ -251,6 +265,8 @@ class BinderCore:
             self.reconciler.step()
         if self.loans.look_at <= now:
             self.loans.step()
+        if self.cycle.claims.look_at <= now:
+            self.cycle.claims.step()
         if self.lookups.again_at is not None:
             self.lookups.step()
         if self.evictions.waiting:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from shared.model.cluster_events import ClusterEvent
+from shared.model.devices import DeviceClaim
 from shared.model.pod import Pod
 from shared.wire.messages import EvictionResult, Plan
 from shared.wire.records import Intent
@@ -127,6 +128,32 @@ class PodMarked(Struct, frozen=True):
     done: bool
 
 
+class ClaimWritten(Struct, frozen=True):
+    """A claim is as it was to be written, and this is it."""
+
+    claim: DeviceClaim
+
+
+class ClaimUnwritten(Struct, frozen=True):
+    """A write was refused, or nobody knows. ``claim``: as it was read afterwards, None: it is not there; ``known``
+    False: it was not read, and the write may still come. ``status``: HTTP's, 0 without an answer."""
+
+    key: str
+    claim: DeviceClaim | None
+    known: bool
+    status: int
+    message: str = ""
+    retry_after_s: float | None = None
+
+
+class ClaimFreed(Struct, frozen=True):
+    """What is left of a claim that was given back, None: it is not there. ``done`` False: it may be as it was."""
+
+    key: str
+    claim: DeviceClaim | None
+    done: bool
+
+
 class Evicted(Struct, frozen=True):
     """What became of a victim; ``plan``: (coordinator's term, plan_id)."""
 
@@ -168,6 +195,9 @@ Event = (
     | PodRead
     | PodReadFailed
     | PodMarked
+    | ClaimWritten
+    | ClaimUnwritten
+    | ClaimFreed
     | Evicted
     | Compared
     | Tick

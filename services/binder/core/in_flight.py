@@ -30,7 +30,7 @@ from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTA
 from shared.model.unit import cause_id
 from shared.ports import BindRequest
 from shared.wire.messages import Loan, Outcome, Placement
-from shared.wire.records import Intent, IntentPod
+from shared.wire.records import Intent, IntentClaim, IntentPod
 
 
 class Stage(Enum):
@@ -133,6 +133,10 @@ class InFlightBinding:
     """Its pod says that it waits for its volumes."""
     selected: set[str] = field(default_factory=set)
     """Claims of its pod that were seen to select its node."""
+    claims: tuple[IntentClaim, ...] = ()
+    """Its claims of devices, as its intent names them."""
+    claimed: set[str] = field(default_factory=set)
+    """Claims of devices that were written for it, by us and in this attempt."""
 
     @property
     def cause_id(self) -> str:
@@ -151,8 +155,9 @@ class InFlightBinding:
     def entry(self, unit: int = 0) -> IntentPod:
         """The pod as its intent names it."""
         return IntentPod(
-            uid=self.uid, ns=self.namespace, name=self.name, rv=self.rv, node=self.node, devices=self.devices, unit=unit
-        )
+            uid=self.uid, ns=self.namespace, name=self.name, rv=self.rv, node=self.node, devices=self.devices,
+            unit=unit, claims=self.claims,
+        )  # fmt: skip
 
     def intent(self, term: int, shard: str) -> Intent:
         """What is written to etcd for it under the ``term`` of the shard's binder."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from shared.model.devices import Allocation
 from shared.ports import BindRequest, Compare, Op
 from shared.wire.messages import Eviction, PlanResult
 
@@ -74,6 +75,41 @@ class PatchObject(Struct, frozen=True):
     patch: Mapping[str, Any]
 
 
+class WriteClaim(Struct, frozen=True):
+    """Write a claim with what it is given (``allocation``; None: it has something) and who uses it (``consumers``: pods
+    by name and uid; nobody: it is only marked anew); answer ``ClaimWritten`` or ``ClaimUnwritten``."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    protected: bool
+    mark: str
+    allocation: Allocation | None
+    consumers: tuple[tuple[str, str], ...]
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class FreeClaim(Struct, frozen=True):
+    """The pod ``consumer`` does not use the claim after all; ``deallocate``: we gave it what it has, or were about to.
+    Answer ``ClaimFreed``."""
+
+    namespace: str
+    name: str
+    uid: str
+    consumer: str
+    deallocate: bool
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
 class Evict(Struct, frozen=True):
     """Evict the victim of a plan; answer ``Evicted``."""
 
@@ -126,6 +162,8 @@ Instruction = (
     | Bind
     | Evict
     | PatchObject
+    | WriteClaim
+    | FreeClaim
     | ReadPod
     | MarkPod
     | Answer

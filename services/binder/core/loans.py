@@ -85,6 +85,8 @@ class Loans:
             elif pod is not None and state.owns(loan.node):
                 state.cache.assume(uid, loan.node, pod.pod_class, state.now, devices=loan.devices)
                 state.hold_volumes(pod, loan.node)
+                if pod.asks is not None:
+                    state.devices.assume(pod, loan.node, state.now)
         if self._of:
             self.look_at = state.now + self._pause
 

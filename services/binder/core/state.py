@@ -6,7 +6,9 @@ One term is one ``State``: nothing in memory is trusted across terms. A unit's w
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
 from services.binder.core import events
@@ -18,12 +20,13 @@ from shared.errors import InvalidTransition
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.story import Story
 from shared.wire.messages import Loan, Outcome, Placement
-from shared.wire.records import Intent, IntentPod
+from shared.wire.records import Intent, IntentClaim, IntentPod
 
 NEVER = float("inf")
 
@@ -227,6 +230,12 @@ class State:
     """Gangs with news of a member, in order: each is looked at before the turn ends."""
     paused: dict[str, float] = field(default_factory=dict)
     await_volumes: set[str] = field(default_factory=set)
+    epoch: float = 0.0
+    """Seconds since 1970 at which the core's clock stood at 0."""
+    rng: Random = field(default_factory=Random)
+    """Names users of shared devices."""
+    devices: ClaimedDevices = field(init=False)
+    """Slices, classes and claims, and what is assumed of them."""
     stats: Stats = field(default_factory=Stats)
     out: list[Instruction] = field(default_factory=list)
     story: Story = field(default_factory=Story)
@@ -237,6 +246,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
+        self.devices = self.cluster.devices = ClaimedDevices(self.cluster.table, self.cluster.release, self.rng)
         self.left = self.settings.units_per_turn
         self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
 
@@ -262,6 +272,27 @@ class State:
         relations = pod.relations
         if relations is not None and (relations.claims or relations.disks):
             self.cluster.index.place(pod, node_name)
+
+    def hold_claims(self, binding: InFlightBinding, pod: Pod, node_name: str) -> str:
+        """Count the devices that the pod's claims get on a node, and name the claims in the unit. Why they cannot be
+        had ("": all are)."""
+        if pod.asks is None:
+            return ""
+        why = self.devices.assume(pod, node_name, self.now)
+        fresh = {claim.uid for claim in binding.claims if claim.fresh}
+        for claim in self.devices.claims(pod):
+            shown = self.devices.accounts.shown[claim.key]
+            if shown.allocation is None or shown.reserved_for == (pod.uid,):
+                fresh.add(claim.uid)
+        claims = self.devices.claims(pod)
+        binding.claims = tuple(IntentClaim(claim.name, claim.uid, claim.uid in fresh) for claim in claims)
+        return why
+
+    def labels(self, node_name: str) -> Mapping[str, str]:
+        """A node's labels; none where it is gone."""
+        row = self.cache.table.row_of.get(node_name)
+        node = self.cache.table.nodes[row] if row is not None else None
+        return node.labels if node is not None else {}
 
     def move(self, binding: InFlightBinding, to: Stage) -> None:
         """The unit goes on. ``InvalidTransition``: nothing leads from its stage to ``to`` on what is being handled."""

@@ -37,6 +37,7 @@ def adopt(state: State, intent: Intent, pod: IntentPod, *, gang: str = "") -> In
         arrived=state.now,
         gang=gang,
         devices=pod.devices,
+        claims=pod.claims,
         inherited=True,
         loose=True,
     )
@@ -100,12 +101,12 @@ class Takeover:
         """An inherited unit is settled."""
         self._open.discard(key)
 
-    def step(self) -> None:
-        """Accept plans if nothing stands against it any more."""
+    def step(self, *, giving_back: bool = False) -> None:
+        """Accept plans if nothing stands against it any more. ``giving_back``: so are claims of units withdrawn."""
         if self.accepting or self._judged_at is None or self._state.heirs:
             return
         late = self._state.now - self._judged_at >= self._state.settings.takeover_grace_s
-        if self._open and not late:
+        if (self._open or giving_back) and not late:
             return
         self.accepting = True
         self._state.log(

@@ -27,6 +27,7 @@ from services.binder.core.state import State
 from services.binder.core.takeover import Takeover
 from services.binder.cycle.batch import NO_LENDERS
 from services.binder.cycle.check import borrow, choose, hold, may_bind, outdated, still_fits
+from services.binder.cycle.claims import Claims
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.line import Line
 from services.binder.cycle.validate import problems
@@ -50,6 +51,7 @@ class BindingCycle:
         self._takeover = takeover
         self._reconciler = reconciler
         self._loans = loans
+        self.claims = Claims(state)
 
     def check_if_known(self, binding: InFlightBinding) -> None:
         """Check and assume the unit if its pod is known at the plan's resourceVersion or a newer one; else wait."""
@@ -65,6 +67,9 @@ class BindingCycle:
         self._check(binding, pod)
 
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
+        if pod.asks is not None and self.claims.freeing([f"{pod.namespace}/{one.claim}" for one in pod.asks.claims]):
+            self._state.paused[binding.uid] = self._state.now + self._state.settings.await_pod_s
+            return  # what an attempt before this one gives back is not to be judged by
         self._state.paused.pop(binding.uid, None)
         verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:
@@ -133,9 +138,21 @@ class BindingCycle:
             self.withdraw(binding, reason)
             return False
         pod = self._state.pending.get(binding.uid)
-        if pod is None or pod.relations is None or not pod.relations.claims:
+        if pod is None:
             return True
-        return self._has_volumes(binding, pod)
+        if pod.relations is not None and pod.relations.claims and not self._has_volumes(binding, pod):
+            return False
+        return pod.asks is None or self._has_devices(binding, pod)
+
+    def _has_devices(self, binding: InFlightBinding, pod: Pod) -> bool:
+        """Whether every claim of the pod has its devices, for this pod."""
+        answer = self.claims.ready(binding, pod)
+        if answer.vain:
+            outcome = Outcome.REFUSED if answer.refused else Outcome.CONFLICT
+            if answer.refused and not binding.loose:
+                self._say(binding, answer.vain)
+            self.withdraw(binding, answer.vain, outcome=outcome)
+        return answer.ready
 
     def _has_volumes(self, binding: InFlightBinding, pod: Pod) -> bool:
         """Whether every claim of the pod is bound."""
@@ -393,6 +410,8 @@ class BindingCycle:
         state.await_volumes.discard(uid)
         state.paused.pop(uid, None)
         state.stats.ended(outcome)
+        if self.claims.concern(binding):
+            self.claims.ended(binding, outcome)
         if outcome is Outcome.BOUND:
             self._reconciler.bound(binding)
             if node not in state.cache.table.row_of:
@@ -415,4 +434,5 @@ class BindingCycle:
 
     def validate(self) -> Iterator[str]:
         """Units that nothing will move on, or that are not accounted where they are to go."""
-        return problems(self._state, self._committer, self.line)
+        yield from problems(self._state, self._committer, self.line)
+        yield from self.claims.validate()

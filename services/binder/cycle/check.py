@@ -20,8 +20,10 @@ from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE
 from shared.scheduling.cycle.conflicts import check_placement, within
 from shared.scheduling.cycle.prefilter import Prepare
+from shared.scheduling.devices import rule as devices
+from shared.scheduling.devices.dynamic_resources import NAME as DYNAMIC_RESOURCES
 from shared.scheduling.filters import volume_binding, volume_limits, volume_restrictions, volume_zone
-from shared.scheduling.framework import Rejection
+from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.gates import unsupported_text
 from shared.scheduling.state.node_table import PODS_COLUMN
 from shared.wire.messages import Outcome
@@ -62,15 +64,20 @@ VOLUME_RULES: tuple[Prepare, ...] = (
 
 
 def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
-    """Every rule that the node, its pods and the pod's volumes decide: None when the node takes the pod.
+    """Every rule that the node, its pods, the pod's volumes and devices decide: None when the node takes the pod.
 
     Rules about other pods' labels and domains are the coordinator's alone: it sees all that is on its way.
     """
     rejection = check_placement(state.feasibility, pod.pod_class, node_name)
-    if rejection is not None or pod.relations is None or not (pod.relations.claims or pod.relations.disks):
+    if rejection is not None:
         return rejection
+    rules: tuple[Prepare, ...] = ()
+    if pod.relations is not None and (pod.relations.claims or pod.relations.disks):
+        rules = VOLUME_RULES
+    if pod.asks is not None:
+        rules = (*rules, devices.prepare)
     row = state.cache.table.row_of[node_name]
-    for prepare in VOLUME_RULES:
+    for prepare in rules:
         rule = prepare(state.cluster, pod)
         if isinstance(rule, Rejection):
             return rule
@@ -90,6 +97,8 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     binding.conflicts, binding.reason = 0, ""
     for node in candidates:
         rejection = check_node(state, pod, node)
+        if rejection is None and (lacks := state.hold_claims(binding, pod, node)):
+            rejection = Rejection(DYNAMIC_RESOURCES, Code.UNRESOLVABLE, (lacks,))
         if rejection is None:
             account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
             state.hold_volumes(pod, node)
@@ -160,14 +169,14 @@ def outdated(state: State, binding: InFlightBinding) -> str:
 
 def surely_fit(state: State, bindings: Iterable[InFlightBinding]) -> set[str]:
     """Uids of those assumed units that can be bound as they are, found by columns: their nodes are the ones that were
-    checked and hold no more than they have, and no volume is waited for. Of the others nothing is said."""
+    checked and hold no more than they have, and no volume or device is waited for. Of the others nothing is said."""
     table, pending = state.cache.table, state.pending
     found: dict[PodClass, tuple[list[str], list[int]]] = {}
     for binding in bindings:
         row, pod, pod_class = table.row_of.get(binding.node), pending.get(binding.uid), binding.pod_class
         if row is None or pod is None or pod_class is None or table.nodes[row] is not binding.checked_node:
             continue
-        if pod.relations is None or not pod.relations.claims:
+        if pod.asks is None and (pod.relations is None or not pod.relations.claims):
             uids, rows = found.setdefault(pod_class, ([], []))
             uids.append(binding.uid)
             rows.append(row)
@@ -184,6 +193,7 @@ def hold(state: State, binding: InFlightBinding, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
     state.cache.assume(pod.uid, binding.node, pod.pod_class, state.now, devices=binding.devices)
     state.hold_volumes(pod, binding.node)
+    state.hold_claims(binding, pod, binding.node)
     binding.pod_class = pod.pod_class
     binding.checked_node = _node(state, binding.node)
 

@@ -18,6 +18,9 @@ from services.binder.core.events import (
     BindingRefused,
     BindingUnknown,
     BoundPod,
+    ClaimFreed,
+    ClaimUnwritten,
+    ClaimWritten,
     Compared,
     Event,
     Evicted,
@@ -25,14 +28,17 @@ from services.binder.core.events import (
     PodRead,
     PodReadFailed,
 )
-from services.binder.core.instructions import Bind, Evict, MarkPod, PatchObject, ReadPod
+from services.binder.core.instructions import Bind, Evict, FreeClaim, MarkPod, PatchObject, ReadPod, WriteClaim
 from services.binder.io.evict import evict
-from shared.errors import KubeError, KubeRejected, LeadershipLost
+from shared.errors import KubeError, KubeRejected, LeadershipLost, ObjectError
 from shared.kube.convert import pod_from_api
+from shared.kube.convert_devices import claim_from_api
 from shared.kube.resources import PLACED_PODS, PODS
-from shared.kube.scheduling_kinds import STORAGE_KINDS
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS, STORAGE_KINDS
 from shared.model.pod import FINISHED_PHASES
 from shared.ports import KubeApi
+from shared.runtime.kube import claims
+from shared.runtime.kube.claims import ClaimName, Consumer
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 from shared.runtime.leader_shell import Validity
 from shared.runtime.observe.hops import Hops
@@ -41,7 +47,8 @@ from shared.runtime.process.failpoints import Failpoints
 
 
 class ApiCalls:
-    """Carries out ``Bind``, ``ReadPod``, ``MarkPod``, ``ListPods``, ``Evict`` and ``PatchObject`` of one term.
+    """Carries out ``Bind``, ``ReadPod``, ``MarkPod``, ``ListPods``, ``Evict``, ``PatchObject``, ``WriteClaim`` and
+    ``FreeClaim`` of one term.
 
     ``log``: a bound logger.
     """
@@ -159,6 +166,50 @@ class ApiCalls:
             self._log.warning(
                 "volume_unwritten", kind=write.kind, name=write.name, namespace=write.namespace, error=error
             )
+
+    async def write_claim(self, write: WriteClaim) -> None:
+        """Answers ``ClaimWritten`` or ``ClaimUnwritten``, or nothing once the lease may have ended."""
+        name = ClaimName(write.namespace, write.name, write.uid)
+        try:
+            claim = await claims.write_claim(
+                self._api, name, resource_version=write.resource_version, protected=write.protected, mark=write.mark,
+                allocation=write.allocation, consumers=[Consumer(*one) for one in write.consumers],
+                may_act=self._leadership.is_valid, reached=self._failpoints.reach,
+            )  # fmt: skip
+            if claim is None:
+                return
+            written: Event = ClaimWritten(claim_from_api(claim))
+        except (KubeError, ObjectError) as error:
+            self._log.info("claim_unwritten", claim=write.key, error=error)
+            written = await self._unwritten(write, error)
+        self._post((written,))
+
+    async def _unwritten(self, write: WriteClaim, error: Exception) -> ClaimUnwritten:
+        """What became of it, by what is there now."""
+        status, retry_after_s = 0, None
+        if isinstance(error, KubeRejected):
+            status, retry_after_s = error.status, error.retry_after_s
+        found, known = None, True
+        try:
+            claim = await self._api.get(DEVICE_CLAIMS.resource, namespace=write.namespace, name=write.name)
+            found = claim_from_api(claim) if claim is not None else None
+            known = status != 0 or found is None
+        except (KubeError, ObjectError):
+            known = False
+        return ClaimUnwritten(write.key, found, known, status, str(error)[:512], retry_after_s)
+
+    async def free_claim(self, order: FreeClaim) -> None:
+        """Answers ``ClaimFreed``."""
+        name, found, done = ClaimName(order.namespace, order.name, order.uid), None, False
+        try:
+            claim, done = await claims.free_claim(
+                self._api, name, order.consumer, deallocate=order.deallocate, may_act=self._leadership.is_valid,
+                reached=self._failpoints.reach,
+            )  # fmt: skip
+            found = claim_from_api(claim) if claim is not None else None
+        except (KubeError, ObjectError) as error:
+            self._log.warning("claim_not_freed", claim=order.key, pod_uid=order.consumer, error=error)
+        self._post((ClaimFreed(order.key, found, done),))
 
     async def list_pods(self) -> None:
         """Answers ``Compared``, or not at all: the next sweep lists again."""

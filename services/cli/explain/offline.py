@@ -27,7 +27,8 @@ from services.cli.server.errors import PodUnknown
 from shared.errors import ConfigError, KubeError, KubeRejected, KubeUnknown, ObjectError
 from shared.kube.cluster_objects import AskedInput, Question
 from shared.kube.convert import node_from_api, owner_of, pod_from_api
-from shared.kube.convert_devices import allocation_json, device_pod_from_api, request_json
+from shared.kube.convert_asks import device_pod_from_api
+from shared.kube.convert_devices import allocation_json, request_json
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.pod_groups import native_group, plugins_group
 from shared.kube.resources import NODES, PODS, ObjectList

@@ -43,7 +43,7 @@ from services.coordinator.core.events import (
     ViewAcked,
 )
 from services.coordinator.core.instructions import Instruction, SetTimer, StepDown
-from services.coordinator.core.intake import ClusterIntake, PodIntake
+from services.coordinator.core.intake import CLAIMS, ClusterIntake, PodIntake
 from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import WORK_PER_TURN, CoreSettings, State
 from services.coordinator.core.story import TELL_EVENT, TELL_INSTRUCTION
@@ -137,6 +137,7 @@ class Core:
         """Take in a batch of events, in order, and say what follows. ``now``: monotonic seconds."""
         state = self.state
         state.now = state.queue.story.now = now
+        state.devices.wall = now + (state.epoch or 0.0)
         for event in events:
             if (tell_event := TELL_EVENT.get(type(event))) is not None:
                 tell_event(state, self.ledger, event)
@@ -177,6 +178,8 @@ class Core:
                 self.intake.change_object(event.kind, event.key, event.item)
                 if event.kind == QUEUES and (event.item is None or isinstance(event.item, Queue)):
                     self.queues.change(event.key, event.item)
+                elif event.kind == CLAIMS and len(self.state.awaited_claims):
+                    self.pods.claim_changed(event.key)
             case Listed():
                 self.takeover.listed(event.kind)
             case NodeDeleted():
@@ -236,7 +239,8 @@ class Core:
         if self.takeover.ready():
             state.started = True
             self.registry.since_empty = state.now
-            self.takeover.start()
+            for pod in self.takeover.start():
+                self.pods.upsert(pod)
             self.registry.publish()
         return state.started
 

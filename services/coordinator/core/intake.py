@@ -18,16 +18,18 @@ from services.coordinator.binding.shards import confined, labelled
 from services.coordinator.core.state import State, Unwell
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
-from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.cycle.requeueing import FREED, Requeuer
 from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.search import Preemptor
+from shared.model.devices import DeviceClaim
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.pod_group import group_key
-from shared.scheduling.places import ClusterEvent
+from shared.scheduling.places import ClusterEvent, Place
+from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
 
-BUDGETS = "poddisruptionbudgets"
+BUDGETS, CLAIMS = "poddisruptionbudgets", "resourceclaims"
 
 EVENT_OF_KIND = {
     "persistentvolumeclaims": ClusterEvent.CLAIM_CHANGED,
@@ -35,6 +37,9 @@ EVENT_OF_KIND = {
     "storageclasses": ClusterEvent.STORAGE_CLASS_CHANGED,
     "csinodes": ClusterEvent.CSI_NODE_CHANGED,
     "namespaces": ClusterEvent.NAMESPACE_LABELS,
+    "resourceslices": ClusterEvent.RESOURCE_SLICE_CHANGED,
+    "devicetaintrules": ClusterEvent.RESOURCE_SLICE_CHANGED,
+    "deviceclasses": ClusterEvent.DEVICE_CLASS_CHANGED,
 }
 """What may help parked pods; services and controllers decide scores only, budgets only whom to evict."""
 
@@ -77,6 +82,12 @@ class PodIntake:
                 self._foreign(pod)
             return
         state.gated.pop(uid, None)
+        if pod.asks is not None and state.started and not (pod.invalid or pod.unsupported):
+            if lacks := state.devices.lacking(pod):
+                self._without_claims(pod, lacks, grouped=grouped)
+                return
+            state.awaited_claims.drop(uid)
+            pod = replace(pod, claimed=state.devices.alike(pod))
         if pod.invalid or pod.unsupported:
             if grouped:
                 state.groups.see_gone(uid)
@@ -96,6 +107,30 @@ class PodIntake:
         if (pod.nominated_node or (entry is not None and entry.pod.nominated_node)) and account is None:
             state.cluster.nominate(pod)
         state.queue.add(pod, state.now, gated=grouped)
+
+    def _without_claims(self, pod: Pod, lacks: str, *, grouped: bool) -> None:
+        """A claim that the pod names is not there, is going, or is another's: it is not tried until that changes."""
+        state, uid = self._state, pod.uid
+        if uid in self._ledger.placed or uid in self._takeover.held:
+            return  # on its way: the binder will say
+        if (entry := state.queue.entries.get(uid)) is not None and entry.place is Place.IN_FLIGHT:
+            state.queue.add(pod, state.now, gated=grouped)  # the cycle that it is in says so
+            return
+        state.see_gated(pod, lacks)
+        state.awaited_claims.add(pod)
+        if grouped:
+            self._outside(pod)
+        self._drop(uid)
+
+    def claim_changed(self, key: str) -> None:
+        """A claim came, changed or went: who waits for it is tried, if it has all of its claims now."""
+        state = self._state
+        for uid in state.awaited_claims.of(key):
+            if (found := state.gated.get(uid)) is not None:
+                self.upsert(found.pod)
+            elif (entry := state.queue.entries.get(uid)) is not None and not state.devices.lacking(entry.pod):
+                state.awaited_claims.drop(uid)
+                state.stats.woken += state.queue.rouse(uid, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
 
     def _foreign(self, pod: Pod) -> None:
         """A pending pod that is not tried here. What room is made for one of another scheduler is left to it, as
@@ -148,6 +183,8 @@ class PodIntake:
     def _settled(self, pod: Pod) -> None:
         """Bound (by anybody) or finished: it is not pending any more, and counts where it runs."""
         state, requeuer = self._state, self._requeuer
+        if state.gated:
+            state.gated.pop(pod.uid, None)
         if pod.group or pod.uid in state.groups.key_of:
             if pod.finished:
                 state.groups.see_ended(pod)
@@ -182,6 +219,8 @@ class PodIntake:
     def _drop(self, uid: str) -> None:
         """The pod is not pending any more, or not ours."""
         state = self._state
+        if len(state.awaited_claims) and uid not in state.gated:
+            state.awaited_claims.drop(uid)
         if uid in state.others:
             state.others.discard(uid)
             state.others_at = state.now
@@ -260,17 +299,36 @@ class ClusterIntake:
         if kind in GROUP_SOURCES:
             self._change_group(group_key(GROUP_SOURCES[kind], *key.split("/", 1)), kind, key, item)
             return
+        if kind == CLAIMS:
+            self._change_claim(key, item)
+            return
         if item is None:
             drop_object(state.cluster, kind, key)
         elif put_object(state.cluster, kind, key, item) == item:
             return
-        state.cluster.objects_version += 1
+        if kind not in DEVICE_KINDS:  # which have a version of their own
+            state.cluster.objects_version += 1
         event = EVENT_OF_KIND.get(kind)
         if event is not None:
             self._requeuer.object_changed(event, key)
         elif kind == BUDGETS:
             state.budgets_version += 1
             self._requeuer.budgets_changed()
+
+    def _change_claim(self, key: str, item: object | None) -> None:
+        """Devices that are free again may help anybody who claims some; else the claim's own pods."""
+        state, shown = self._state, self._state.devices.accounts.shown
+        before = shown.get(key)
+        if isinstance(item, DeviceClaim):
+            state.devices.put(CLAIMS, key, item)
+        else:
+            state.devices.drop(CLAIMS, key)
+        claim = shown.get(key)
+        held = before is not None and before.allocation is not None
+        freed = held and (claim is None or claim.allocation is None)
+        self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, FREED if freed else key)
+        if claim is not None and (claim.allocation is not None) != held and claim.owner in state.queue.entries:
+            state.stats.woken += state.queue.rouse(claim.owner, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
 
     def _change_group(self, group: str, kind: str, key: str, item: object | None) -> None:
         before = self._state.cluster.pod_groups.get(group)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from services.coordinator.core.claims import AwaitedClaims
 from services.coordinator.core.counters import Stats
 from services.coordinator.core.decisions import Recent
 from services.coordinator.core.instructions import Instruction, Log
@@ -21,6 +22,7 @@ from shared.model.pod_group import PodGroup
 from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
+from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.queue import PodQueue
@@ -159,11 +161,13 @@ class Agenda:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """A pod with scheduling gates. ``number``: the how manieth that was seen; ``since``: then."""
+    """A pod with scheduling gates, or without the claims that it names. ``number``: the how manieth that was seen;
+    ``since``: then; ``lacks``: what is the matter with its claims."""
 
     pod: Pod
     since: float
     number: int
+    lacks: str = ""
 
 
 @dataclass(slots=True)
@@ -191,9 +195,14 @@ class State:
     """Counts nodes that came, went or changed."""
     domains: DomainKeeper = field(init=False)
     gated: dict[str, Gated] = field(default_factory=dict)
-    """Our pods that are not tried because of their scheduling gates, by uid, in the order in which they were seen."""
+    """Our pods that are not tried because of their scheduling gates, or since claims of theirs are not there, by uid,
+    in the order in which they were seen."""
     gated_seen: int = 0
     """Counts them."""
+    awaited_claims: AwaitedClaims = field(default_factory=AwaitedClaims)
+    """Pods that lack claims, gated or parked."""
+    devices: ClaimedDevices = field(init=False)
+    """Slices, classes and claims, and what is assumed of them."""
     others: set[str] = field(default_factory=set)
     """Pending pods of other schedulers, by uid; ``others_at``: when one of them was placed, or went."""
     others_at: float = float("-inf")
@@ -224,6 +233,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
+        self.devices = self.cluster.devices = ClaimedDevices(self.cluster.table, self.cluster.release)
         self.feasibility = FeasibilityCache(
             self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
         )
@@ -231,12 +241,12 @@ class State:
         self.domains = DomainKeeper(self.cluster, self.feasibility, self.groups)
         self.constraints = Constraints(self.cluster, self.feasibility, self.domains)
 
-    def see_gated(self, pod: Pod) -> None:
-        """A pod of ours has scheduling gates."""
+    def see_gated(self, pod: Pod, lacks: str = "") -> None:
+        """A pod of ours has scheduling gates, or ``lacks`` claims."""
         before = self.gated.get(pod.uid)
         self.gated_seen += before is None
         number, since = (self.gated_seen, self.now) if before is None else (before.number, before.since)
-        self.gated[pod.uid] = Gated(pod, since, number)
+        self.gated[pod.uid] = Gated(pod, since, number, lacks)
 
     @property
     def gated_count(self) -> int:

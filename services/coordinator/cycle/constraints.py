@@ -60,7 +60,7 @@ class Constraints:
         self._cluster = cluster
         self._domains = domains
         self._feasibility = feasibility
-        self._stamp: tuple[int, int, int] = (-1, -1, -1)
+        self._stamp: tuple[int, int, int, int] = (-1, -1, -1, -1)
         self._guidance: dict[Hashable, Guidance] = {}
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._prefiltered: dict[Hashable, Prefiltered] = {}
@@ -72,15 +72,22 @@ class Constraints:
         """What pods must share to be judged alike; None for a pod that its nodes alone decide about."""
         if pod.group and self._domains.of(pod) is not None:
             return self._alike_now(pod)
-        return template_of(pod) if needs_guidance(self._cluster, self._feasibility, pod) else None
+        return self._template_of(pod) if needs_guidance(self._cluster, self._feasibility, pod) else None
 
     def _alike_now(self, pod: Pod) -> Hashable:
         """What pods must share to be judged alike as things stand: of members of pod groups their domain too, and often
         nothing else but their class."""
         if not pod.group:
-            return template_of(pod)
+            return self._template_of(pod)
         plain = not needs_guidance(self._cluster, self._feasibility, pod)
-        return self._domains.of(pod), pod.pod_class if plain else template_of(pod)
+        return self._domains.of(pod), pod.pod_class if plain else self._template_of(pod)
+
+    def _template_of(self, pod: Pod) -> Hashable:
+        """With claims, by what they are now: what they were may have changed since the pod was taken in."""
+        devices = self._cluster.devices
+        if pod.asks is None or devices is None:
+            return template_of(pod)
+        return template_of(pod), devices.alike(pod)
 
     def judge(self, pod: Pod) -> Guidance:
         """The guidance for the pod as everything stands now, what is assumed included.
@@ -100,7 +107,7 @@ class Constraints:
         cluster, relations = self._cluster, pod.relations
         if pod.nominated_node or cluster.nominated or pod.group or cluster.images.any_known(pod.images):
             return None
-        if relations is not None and (relations.claims or relations.disks):
+        if pod.asks is not None or (relations is not None and (relations.claims or relations.disks)):
             return None
         stamp = (
             cluster.table.static_stamp, cluster.index.terms_version, cluster.objects_version,
@@ -160,16 +167,27 @@ class Constraints:
     def prefiltered(self, pod: Pod) -> Prefiltered:
         """The rules that need the whole cluster, prepared for the pod as everything stands now."""
         self._renew()
-        key = group_key(pod)
+        key = self._group_key(pod)
         known = self._prefiltered.get(key)
         if known is None:
             known = self._prefiltered[key] = prefilter(self._cluster, pod)
         return known
 
+    def _group_key(self, pod: Pod) -> Hashable:
+        devices = self._cluster.devices
+        return group_key(pod) if pod.asks is None or devices is None else (group_key(pod), devices.alike(pod))
+
+    def _alike(self, prefiltered: Prefiltered) -> Hashable:
+        """What pods share of which all nodes say the same: where no rule looks at more than the node, little."""
+        pod, plain = prefiltered.pod, not prefiltered.rules and prefiltered.rejection is None
+        if not plain or prefiltered.named is not None or pod.nominated_node:
+            return self._group_key(pod)
+        return pod.pod_class, pod.priority
+
     def openable(self, pod: Pod) -> Openable:
         """The nodes that evicting may open for the pod, which none takes, as everything stands now."""
         prefiltered = self.prefiltered(pod)
-        key = _alike(prefiltered)
+        key = self._alike(prefiltered)
         known = self._openable.get(key)
         if known is None:
             known = self._openable[key] = openable(self._cluster, self._feasibility, prefiltered)
@@ -217,7 +235,7 @@ class Constraints:
             if confined is not None:
                 return confined
         prefiltered = self.prefiltered(pod)
-        key = _alike(prefiltered)
+        key = self._alike(prefiltered)
         known = self._diagnoses.get(key)
         if known is None:
             known = self._diagnoses[key] = diagnose(self._cluster, self._feasibility, prefiltered)
@@ -225,7 +243,8 @@ class Constraints:
 
     def _renew(self) -> None:
         cluster = self._cluster
-        stamp = (cluster.table.clock, cluster.index.version, cluster.objects_version)
+        devices = cluster.devices.version if cluster.devices is not None else 0
+        stamp = (cluster.table.clock, cluster.index.version, cluster.objects_version, devices)
         kept = len(self._guidance) + len(self._prefiltered)
         if stamp != self._stamp or kept > KEPT:
             self._stamp = stamp
@@ -270,11 +289,3 @@ def template_of(pod: Pod) -> Hashable:
         pod.pod_class,
         fellows_of(pod),
     )
-
-
-def _alike(prefiltered: Prefiltered) -> Hashable:
-    """Pods of which all nodes say the same: where no rule looks at more than the node, whatever their labels are."""
-    pod = prefiltered.pod
-    if prefiltered.rules or prefiltered.rejection is not None or prefiltered.named is not None or pod.nominated_node:
-        return group_key(pod)
-    return pod.pod_class, pod.priority

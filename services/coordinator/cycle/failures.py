@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from services.coordinator.binding.shards import widen
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, OfferedClass
@@ -119,6 +121,8 @@ class FailureHandler:
             state.queue.hold(pod.uid, others, state.now)
             self._requeuer.attempt_ended(pod.uid)
             return
+        if pod.asks is not None:
+            self._as_claimed_now(pod.uid)
         diagnosis = state.constraints.diagnosis(pod)
         self.conflicts.parked(pod.uid)
         state.stats.parked += 1
@@ -130,6 +134,16 @@ class FailureHandler:
         state.queue.park(pod.uid, diagnosis.plugins, state.now)
         self._requeuer.attempt_ended(pod.uid)
         self._preemptor.consider(state.queue.entries[pod.uid].pod, failure_message(diagnosis))
+
+    def _as_claimed_now(self, uid: str) -> None:
+        """It is parked with those whose claims ask as its own do now."""
+        state = self._state
+        entry = state.queue.entries.get(uid)
+        if entry is None:
+            return
+        entry.pod = replace(entry.pod, claimed=state.devices.alike(entry.pod))
+        if state.devices.lacking(entry.pod):
+            state.awaited_claims.add(entry.pod)
 
     def too_large(self, pod: Pod, size_bytes: int) -> None:
         """The pod's constraints do not fit into an offer: it waits, the others go on."""

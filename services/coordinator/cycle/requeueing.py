@@ -53,6 +53,12 @@ ABOVE_ALL = 2**31
 OF_VOLUMES = frozenset({ClusterEvent.VOLUME_CHANGED, ClusterEvent.STORAGE_CLASS_CHANGED, ClusterEvent.CSI_NODE_CHANGED})
 """Changes that every pod with claims may wait for."""
 
+OF_DEVICES = frozenset({ClusterEvent.RESOURCE_SLICE_CHANGED, ClusterEvent.DEVICE_CLASS_CHANGED})
+"""Changes that every pod that claims devices may wait for."""
+
+FREED = ""
+"""In place of a claim: whatever it was given is free for all."""
+
 OF_DOMAINS = frozenset(
     {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_DELETED, ClusterEvent.NODE_LABELS, ClusterEvent.NODE_TAINTS}
 )
@@ -123,7 +129,8 @@ class Requeuer:
             self._state.agenda.rousing = self._state.now
 
     def object_changed(self, event: ClusterEvent, key: str) -> None:
-        """A claim, volume, storage class, CSINode, namespace or domain changed; ``key``: the claim's, or the name."""
+        """A claim, volume, storage class, CSINode, namespace, domain, or devices changed; ``key``: the claim's
+        (``FREED``), or the name."""
         if event is ClusterEvent.NAMESPACE_LABELS:
             self._concerned.clear()
         waiting = self._state.queue.waiting
@@ -234,13 +241,21 @@ class Requeuer:
                 if group.pod.namespace in named:
                     self._groups[group.number] = ClusterEvent.NAMESPACE_LABELS
         claims = changed.pop(ClusterEvent.CLAIM_CHANGED, set())
+        device_claims = changed.pop(ClusterEvent.DEVICE_CLAIM_CHANGED, set())
+        of_devices = next((event for event in changed if event in OF_DEVICES), None)
+        if FREED in device_claims:
+            of_devices = ClusterEvent.DEVICE_CLAIM_CHANGED
         of_volumes = next((event for event in changed if event in OF_VOLUMES), None)
-        of_all = next((event for event in changed if event not in OF_VOLUMES), None)
+        of_all = next((event for event in changed if event not in OF_VOLUMES and event not in OF_DEVICES), None)
         for number, group in waiting.related.items():
             own = (group.pod.relations or NO_RELATIONS).claims
             event = of_all or (of_volumes if own else None)
             if event is None and any(f"{group.pod.namespace}/{claim.name}" in claims for claim in own):
                 event = ClusterEvent.CLAIM_CHANGED
+            if event is None and group.pod.asks is not None:
+                event = of_devices
+                if not device_claims.isdisjoint(group.pod.claimed):
+                    event = ClusterEvent.DEVICE_CLAIM_CHANGED
             if event is not None:
                 self._groups[number] = event
         return work + len(waiting.related) // LOOKED_UP

@@ -23,6 +23,7 @@ from services.coordinator.inspect.throughput import Quantiles, Rates, Throughput
 from services.coordinator.inspect.waiting import waits_since
 from shared.kube.label_selectors import LabelSelector
 from shared.model.pod import Pod
+from shared.scheduling.devices.dynamic_resources import NAME as DYNAMIC_RESOURCES
 from shared.scheduling.gates import NAME as SCHEDULING_GATES
 from shared.scheduling.places import Place
 from shared.scheduling.queue_entries import Entry
@@ -253,7 +254,7 @@ def _gated(core: Core, found: Gated, now: float, names: dict[Hashable, str]) -> 
         attempts=0,
         waiting_s=round(max(0.0, now - waits_since(core.state, found.pod, found.since)), 3),
         retry_in_s=None,
-        plugins=[SCHEDULING_GATES],
+        plugins=[DYNAMIC_RESOURCES if found.lacks else SCHEDULING_GATES],
         nominated_node="",
         reason=GATED,
         class_=_named(pod, names),

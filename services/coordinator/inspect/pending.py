@@ -233,7 +233,7 @@ def painted(core: Core, now: float, judge: Judge | None = None) -> Generator[Non
     pods = sum(one.pods for one in classes)
     picture = Picture(now, pods, len(core.state.gated), len(classes), max(0, len(refused) - MOST_CLASSES))
     for number, found in enumerate(list(core.state.gated.values()), start=1):
-        grouping.add_gated(found.pod, found.since)
+        grouping.add_gated(found.pod, found.since, found.lacks)
         if number % GROUPED == 0:
             yield
     for place, group in enumerate(grouping.groups.values()):
@@ -273,10 +273,10 @@ class _Grouping:
         group = self._group(pod, since, reason, message)
         group.places[UNTRIED] += 1
 
-    def add_gated(self, pod: Pod, since: float) -> None:
-        """A pod with scheduling gates: beside those that wait for us."""
+    def add_gated(self, pod: Pod, since: float, lacks: str) -> None:
+        """A pod with scheduling gates, or that lacks claims: beside those that wait for us."""
         rejection = gate_rejection(pod)
-        group = self._group(pod, since, GATED, rejection.reasons[0] if rejection is not None else "")
+        group = self._group(pod, since, GATED, rejection.reasons[0] if rejection is not None else lacks)
         group.places[Place.GATED.value] += 1
 
     def _group(self, pod: Pod, since: float, reason: str, message: str = "") -> _Group:

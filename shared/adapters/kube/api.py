@@ -313,7 +313,25 @@ class KubeClient:
         wait_when_busy: bool = True,
     ) -> None:
         """See ``KubeApi.patch``."""
-        await self._http.request(
+        await self._patch(resource, namespace, name, patch, subresource, strategy, timeout_s, wait_when_busy)
+
+    async def patched(
+        self, resource: Resource[T], *, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "",
+        timeout_s: float = 5.0, wait_when_busy: bool = True,
+    ) -> T:  # fmt: skip
+        """See ``KubeApi.patched``."""
+        body = await self._patch(resource, namespace, name, patch, subresource, "strategic", timeout_s, wait_when_busy)
+        try:
+            return object_decoder(resource).decode(body)
+        except UNREADABLE as error:
+            raise KubeUnknown(f"{resource.plural} {namespace}/{name} does not decode: {str(error)[:128]}") from error
+
+    async def _patch(
+        self, resource: Resource[Any], namespace: str, name: str,
+        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]], subresource: str, strategy: str, timeout_s: float,
+        wait_when_busy: bool,
+    ) -> bytes:  # fmt: skip
+        return await self._http.request(
             f"patch {resource.plural}",
             "PATCH",
             resource.path(_segment(namespace), _segment(name), subresource),

@@ -22,6 +22,7 @@ from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.nominated import yielding
 from shared.scheduling.cycle.prefilter import Prefiltered, named_nodes, prefilter
 from shared.scheduling.cycle.scoring import norms_of, norms_over, relation_scores
+from shared.scheduling.devices.rule import DynamicResources
 from shared.scheduling.framework import Rejection
 from shared.scheduling.matching.pod_terms import anti_affinity_against, own_matcher, weighted_toward
 from shared.scheduling.matching.spread_domains import (
@@ -70,6 +71,9 @@ def guidance_for(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -
         scores[rows] += WEIGHTS["ImageLocality"] * images[rows]
     for name, values in relation_scores(state, pod, rows).items():
         scores[rows] += WEIGHTS[name] * values
+    for rule in prefiltered.rules if pod.asks is not None else ():
+        if isinstance(rule, DynamicResources) and (earliest := rule.scores(rows)) is not None:
+            scores[rows] += earliest
     return Guidance(
         prefiltered,
         mask if ruled else None,
@@ -100,7 +104,7 @@ def amounts_behind(state: ClusterState, pod: Pod) -> list[Amounts]:
 
 def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:
     """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a cycle."""
-    if pod.relations is not None or pod.nominated_node:
+    if pod.relations is not None or pod.nominated_node or pod.asks is not None:
         return True
     if state.nominated and must_yield(state, feasibility, pod):
         return True

@@ -15,6 +15,7 @@ from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.cycle.nominated import Contested, yielding
 from shared.scheduling.cycle.prefilter import NOT_NAMED, Prefiltered
+from shared.scheduling.devices.rule import DynamicResources
 from shared.scheduling.filters import LAST
 from shared.scheduling.framework import Rejection
 from shared.scheduling.state.cluster_state import ClusterState
@@ -43,6 +44,8 @@ def run_filters(
         mask[:] = False
         return Filtered(mask, Contested.none(table.rows))
     for rule in prefiltered.rules:
+        if isinstance(rule, DynamicResources) and rule.fails(mask):
+            mask[:] = False
         mask &= rule.mask()
     if prefiltered.named is not None:
         named: BoolArray = np.zeros(table.rows, np.bool_)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
+from shared.scheduling.devices import rule as devices
 from shared.scheduling.filters import (
     interpod_affinity,
     topology_spread,
@@ -36,6 +37,7 @@ CLUSTER_RULES: tuple[Prepare, ...] = (
     volume_zone.prepare,
     topology_spread.prepare,
     interpod_affinity.prepare,
+    devices.prepare,
 )
 """In kube-scheduler's order, all after the node-local filters."""
 

@@ -161,6 +161,30 @@ class ClaimAccounts:
             self._publish(key)
         return frozenset(freed)
 
+    def holds(self, pod_uid: str) -> bool:
+        """Whether anything is assumed for the pod."""
+        return pod_uid in self._of_pod
+
+    def contested(self, key: str) -> str:
+        """Which device of the claim, as it is allocated or to be, is another's as well, or shared beyond what it has;
+        "" for none. Two schedulers may choose alike: nobody else tells."""
+        claim = self.inventory.claims.get(key)
+        if claim is None or claim.allocation is None:
+            return ""
+        inventory, usage = self.inventory, self.inventory.usage
+        for result in claim.allocation.results:
+            alone, shared = usage.exclusive[result.id] - (not result.share), usage.shares[result.id]
+            if result.admin:
+                continue
+            if alone or (shared and not result.share):
+                return f"device {'/'.join(result.id)} was given to another claim"
+            device = inventory.published((result.driver, result.pool)).get(result.device) if result.share else None
+            used: Mapping[str, int] = usage.consumed.get(result.id, {})
+            for name, capacity in device.capacity if device is not None else ():
+                if used.get(name, 0) > capacity.value:
+                    return f"device {'/'.join(result.id)} has not enough left to share"
+        return _counters_left(inventory, claim.allocation)
+
     def overdue(self, now: float, age_s: float) -> list[tuple[str, str]]:
         """(pod uid, claim) of what was assumed longer than ``age_s`` ago and is not shown; without a uid what was sent
         so long ago for pods that are forgotten."""
@@ -188,8 +212,8 @@ class ClaimAccounts:
             for result in (ours.allocation.results if ours.allocation is not None else ())
             if not result.admin and not result.share
         )
-        for id_ in holders:
-            if mine.exclusive[id_] > 1 or mine.shares[id_]:
+        for id_, count in holders.items():
+            if count > 1:
                 yield f"claims-twice: {'/'.join(id_)} is allocated to more than one claim"
         of_pod: dict[str, set[str]] = {}
         for key, ours in self.assumed.items():
@@ -289,9 +313,10 @@ def _counters_left(inventory: Inventory, allocation: Allocation) -> str:
         for name, device in devices.items():
             if inventory.usage.used((*pool, name)):
                 counters.take(free, device)
-        mine = {r.device for r in allocation.results if (r.driver, r.pool) == pool and not inventory.usage.used(r.id)}
-        for name in sorted(mine & devices.keys()):
-            counters.take(free, devices[name])
-        if mine and counters.overdrawn(free):
+        given = {r.device for r in allocation.results if (r.driver, r.pool) == pool and not r.admin} & devices.keys()
+        for name in given:
+            if not inventory.usage.used((*pool, name)):
+                counters.take(free, devices[name])
+        if any(devices[name].consumes for name in given) and counters.overdrawn(free):
             return f"pool {'/'.join(pool)} has not enough counters left"
     return ""

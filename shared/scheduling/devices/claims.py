@@ -70,6 +70,17 @@ def _bound(claim: DeviceClaim, allocation: Allocation) -> bool | None:
     return True
 
 
+def unbound_devices(claim: DeviceClaim) -> list[tuple[str, str, str]]:
+    """Devices of the claim whose binding conditions do not hold yet, or never will."""
+    found = []
+    for result in claim.allocation.results if claim.allocation is not None else ():
+        conditions = claim.conditions.get(result.id, {})
+        failed = any(conditions.get(one) == "True" for one in result.failed_on)
+        if result.bound_on and (failed or any(conditions.get(one) != "True" for one in result.bound_on)):
+            found.append(result.id)
+    return found
+
+
 def may_be_freed(claim: DeviceClaim, pod_uid: str) -> bool:
     """Whether dropping the claim's allocation takes it from nobody but this pod."""
     return not claim.reserved_for or claim.reserved_for == (pod_uid,)

@@ -127,10 +127,14 @@ class Devices:
         self._answers: dict[_Kind, Answers] = {}
         self._epoch = 0
 
-    def prepare(self, pod: DevicePod, now: float) -> PodDevices | Rejection | None:
-        """PreFilter. ``now``: seconds since the epoch, for claims whose devices take too long to bind."""
+    def prepare(
+        self, pod: DevicePod, now: float, claims: tuple[DeviceClaim, ...] | str | None = None
+    ) -> PodDevices | Rejection | None:
+        """PreFilter. ``now``: seconds since the epoch, for claims whose devices take too long to bind. ``claims``:
+        those that it is to be judged by, or why there are none; None: its own."""
         inventory = self.inventory
-        claims = pod_claims(pod, inventory.claims)
+        if claims is None:
+            claims = pod_claims(pod, inventory.claims)
         if isinstance(claims, str):
             return _refused(claims)
         backed = extended.backed(pod, inventory.classes)

@@ -16,6 +16,7 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.model.queue import Queue
 from shared.scheduling.state.cache import Account, ClusterCache
+from shared.scheduling.state.devices_port import KeepsDevices
 from shared.scheduling.state.images import ImageTable
 from shared.scheduling.state.namespaces import Namespaces
 from shared.scheduling.state.nominated_room import Held, NominatedRoom
@@ -77,6 +78,8 @@ class ClusterState:
         self.pod_groups: dict[str, PodGroup] = {}
         self.queues: dict[str, Queue] = {}
         self.objects_version = 0
+        self.devices: KeepsDevices | None = None
+        """Slices, classes and claims, and what is assumed of them; None: nobody reads them."""
         self.nominated: dict[str, dict[str, Pod]] = {}
         self.nominated_to: dict[str, str] = {}
         self.nominated_members: dict[str, Counter[str]] = {}
@@ -123,6 +126,8 @@ class ClusterState:
         self.index.place(pod, node_name, assumed=True)
         if pod.group:
             self.members.setdefault(pod.group, set()).add(pod.uid)
+        if pod.asks is not None and self.devices is not None:
+            self.devices.assume(pod, node_name, now)
         return self.cache.assume(pod.uid, node_name, pod.pod_class, now, devices=devices)
 
     def forget(self, uid: str) -> Account | None:
@@ -134,6 +139,8 @@ class ClusterState:
             if not self.members[known.group]:
                 del self.members[known.group]
         self.index.drop(uid)
+        if self.devices is not None:
+            self.devices.forget(uid)
         return self.cache.forget(uid)
 
     def nominate(self, pod: Pod) -> None:
@@ -236,6 +243,8 @@ class ClusterState:
     def validate(self) -> Iterator[str]:
         """What is broken in cache and nominations; nothing while all is well."""
         yield from self.cache.validate()
+        if self.devices is not None:
+            yield from self.devices.validate()
         nominated = {uid: name for name, pods in self.nominated.items() for uid in pods}
         for uid in nominated.keys() | self.nominated_to.keys():
             if nominated.get(uid) != self.nominated_to.get(uid):

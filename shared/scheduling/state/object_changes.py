@@ -10,6 +10,7 @@ from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolu
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import Queue
 from shared.scheduling.state.cluster_state import ClusterState
+from shared.scheduling.state.devices_port import DEVICE_KINDS
 
 CONTROLLERS = {
     "replicationcontrollers": ("v1", "ReplicationController"),
@@ -29,6 +30,8 @@ def put_object(state: ClusterState, kind: str, key: str, item: object) -> object
     """Take over one object as it is now; what it was before, None if it is new."""
     storage = state.storage
     before: object | None = None
+    if kind in DEVICE_KINDS:
+        return state.devices.put(kind, key, item) if state.devices is not None else None
     match item:
         case Claim():
             before = storage.claims.get(key)
@@ -64,6 +67,10 @@ def put_object(state: ClusterState, kind: str, key: str, item: object) -> object
 
 def drop_object(state: ClusterState, kind: str, key: str) -> None:
     """The object is gone; an unknown key is fine."""
+    if kind in DEVICE_KINDS:
+        if state.devices is not None:
+            state.devices.drop(kind, key)
+        return
     storage, workloads = state.storage, state.workloads
     namespace, _, name = key.rpartition("/")
     match kind:

@@ -21,6 +21,7 @@ from services.binder.core.instructions import (
     Answer,
     Bind,
     Commit,
+    FreeClaim,
     Instruction,
     ListIntents,
     ListPods,
@@ -30,6 +31,7 @@ from services.binder.core.instructions import (
     ReadPod,
     Refuse,
     Stop,
+    WriteClaim,
 )
 from services.binder.core.state import CoreSettings
 from services.binder.io.api_calls import ApiCalls
@@ -37,8 +39,10 @@ from services.binder.io.store_calls import StoreCalls
 from shared.errors import StoreUnknown
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.resources import Deleted, Upserted
+from shared.kube.scheduling_kinds import DEVICE_KINDS
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, PodDeleted, PodUpserted
 from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, Op, Put, TxnResult
+from shared.runtime.kube.watches import object_events
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.records.shards import shards_in
@@ -52,6 +56,9 @@ from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
 
 KEYS = Keys()
+KINDS = {kind.name: kind for kind in DEVICE_KINDS}
+SENT = (Bind, Commit, MarkPod, WriteClaim, FreeClaim)
+"""What a process that is gone may have sent."""
 SHARDS = ("0", "1", "2")
 
 
@@ -122,6 +129,8 @@ class World:
         }  # fmt: skip
         self.coordinator_term = 0
         self.late: list[Instruction] = []
+        self.fault_at = 0
+        """Of a claim's writes, which one a fault meets."""
         self._plans = 0
         self._requests = 0
         self._units = 0
@@ -152,7 +161,7 @@ class World:
 
     def crash(self, binder: Binder) -> None:
         """The process is gone; what it has sent may still arrive (``late``)."""
-        self.late += [effect for effect in binder.effects if isinstance(effect, Bind | Commit | MarkPod)]
+        self.late += [effect for effect in binder.effects if isinstance(effect, SENT)]
         binder.effects.clear()
         binder.stopped = "killed"
 
@@ -230,6 +239,8 @@ class World:
                     events.append(PodUpserted(pod_from_api(event.object)))
                 case Deleted() if plural == "pods":
                     events.append(PodDeleted(event.object.metadata.uid))
+                case _ if plural in KINDS:
+                    events += object_events(KINDS[plural], [event])
                 case Upserted():
                     events.append(NodeUpserted(node_from_api(event.object)))
                 case Deleted():
@@ -241,7 +252,7 @@ class World:
         effect = next(e for e in binder.effects if kind is None or isinstance(e, kind))
         binder.effects.remove(effect)
         result = self.carry_out(effect, fault=fault, shard=binder.shard)
-        if fault == "late":
+        if fault == "late" and not isinstance(effect, WriteClaim | FreeClaim):
             self.late.append(effect)
         if result is not None:
             self.tell(binder, result)
@@ -250,6 +261,8 @@ class World:
     def carry_out(self, effect: Instruction, *, fault: str = "ok", shard: str = "0") -> Event | None:
         """The effect on the world, and what the binder hears of it: by the binder's own shell, over fakes in memory."""
         self.api.faults = {verb: [fault] for verb in ("bind", "get", "patch")}
+        if isinstance(effect, WriteClaim | FreeClaim):
+            self.api.faults = {"patch": ["ok"] * self.fault_at + [fault]}
         self.store.fault = "ok" if isinstance(effect, ListIntents) else fault  # it is made until it is answered
         match effect:
             case Commit():
@@ -266,6 +279,10 @@ class World:
                 call = self.api_calls.mark(effect)
             case ListPods():
                 call = self.api_calls.list_pods()
+            case WriteClaim():
+                call = self.api_calls.write_claim(effect)
+            case FreeClaim():
+                call = self.api_calls.free_claim(effect)
             case _:
                 raise AssertionError(effect)
         at_once(call)

@@ -12,6 +12,7 @@ from shared.kube import convert_devices as convert
 from shared.kube import device_objects as raw
 from shared.kube import objects as api
 from shared.kube.cluster_objects import ClusterObjects
+from shared.kube.convert_asks import device_pod_from_api
 from shared.model.devices import NANO, ClaimRef, nanos_of, quantity_text
 from shared.scheduling.devices.load import load_inventory
 
@@ -118,7 +119,7 @@ def test_a_pods_claims_are_found_by_name_or_by_what_was_made_from_their_template
         },
         api.Pod,
     )
-    assert convert.device_pod_from_api(pod).claims == (
+    assert device_pod_from_api(pod).claims == (
         ClaimRef("own", "c"),
         ClaimRef("made", "p-made-1", templated=True),
         ClaimRef("unneeded", "", templated=True),

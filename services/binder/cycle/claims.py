@@ -1,0 +1,350 @@
+"""Devices that pods claim: written into their claims before the Binding, and given back where none came of it.
+
+    committed --> each claim: finalizer, then allocation and reservedFor in one --> seen in the watch --> Binding
+                  |  allocated elsewhere, a device of it taken too, a device that cannot be bound
+                  v
+              given up --> this pod leaves its claims; what was allocated for it, and nobody else uses, is free again
+
+A claim has one write of ours under way. Who waits for a claim is in line, and all in line are reserved by the next
+write. The claim is seen in the watch before the Binding goes: by then whatever was written to other claims before it
+has been seen as well, so that of two schedulers that chose one device the later one has noticed (``contested``). Claims
+that were found as they ought to be are marked all the same: what an earlier leader sent must not come after that.
+
+The intent names the claims that are allocated for its pod; it is committed before any is written. Who inherits it goes
+on, or gives them back.
+
+Source: kube-scheduler 1.36 ``plugins/dynamicresources`` (PreBind, bindClaim, Unreserve).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from services.binder.core.events import ClaimFreed, ClaimUnwritten, ClaimWritten
+from services.binder.core.in_flight import InFlightBinding, Stage
+from services.binder.core.instructions import FreeClaim, WriteClaim
+from services.binder.core.state import NEVER, State
+from shared.backoff import backoff_s
+from shared.model.devices import DeviceClaim
+from shared.model.pod import Pod
+from shared.model.versions import newer
+from shared.scheduling.devices.claims import BINDING_TIMEOUT_S, unbound_devices, usable
+from shared.scheduling.matching.selectors import node_matches
+from shared.wire.messages import Outcome
+
+REFUSED = frozenset({400, 403, 422})
+"""The API server will not take it the next time either."""
+
+
+class Answer(NamedTuple):
+    """About a unit whose Binding is next. ``vain``: why it cannot have its claims; ``refused``: there or elsewhere."""
+
+    ready: bool
+    vain: str = ""
+    refused: bool = False
+
+
+WAITS, READY = Answer(ready=False), Answer(ready=True)
+
+
+@dataclass(slots=True)
+class _Freeing:
+    """A claim that is being given back; ``again_at``: when it is tried anew, NEVER while it is under way."""
+
+    order: FreeClaim
+    failures: int = 0
+    again_at: float = NEVER
+
+
+class Claims:
+    """One term's. ``look_at``: when something is due that no event will announce."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._writing: dict[str, WriteClaim] = {}
+        self._freeing: dict[str, _Freeing] = {}
+        self._next_free: dict[str, dict[str, FreeClaim]] = {}
+        """By claim and consumer: to be given back once nothing else is under way for it."""
+        self._unseen: dict[str, str] = {}
+        """What we wrote and the watch has not shown: the resourceVersion by claim."""
+        self._waiting: dict[str, dict[str, None]] = {}
+        """Units by claim, first come first."""
+        self._waits_for: dict[str, set[str]] = {}
+        self._refused: dict[str, str] = {}
+        """Units of which a claim was refused: why."""
+        self._bound: set[str] = set()
+        """Units that were bound while a claim was being written for them."""
+        self.look_at = NEVER
+
+    def concern(self, binding: InFlightBinding) -> bool:
+        """Whether the unit has claims, or waits for one."""
+        return bool(binding.claims) or binding.uid in self._waits_for
+
+    @property
+    def busy(self) -> bool:
+        """Whether a claim is being given back."""
+        return bool(self._freeing or self._next_free)
+
+    def freeing(self, keys: Collection[str]) -> bool:
+        """Whether one of these is being given back."""
+        return bool(self.busy and not (self._freeing.keys() | self._next_free.keys()).isdisjoint(keys))
+
+    # --- before the Binding -----------------------------------------------------------------------------------------
+
+    def ready(self, binding: InFlightBinding, pod: Pod) -> Answer:
+        """Whether every claim of the committed unit is as it must be; what is missing is written, and waited for."""
+        state, uid, devices = self._state, binding.uid, self._state.devices
+        self.leave(uid)
+        if (reason := self._refused.pop(uid, "")) != "":
+            return Answer(ready=False, vain=reason, refused=True)
+        if lacks := devices.lacking(pod):
+            return Answer(ready=False, vain=lacks)
+        vain = self._in_vain(binding, pod)
+        if vain:
+            return Answer(ready=False, vain=vain)
+        waits = [claim for claim in devices.claims(pod) if not self._carried(binding, claim)]
+        for claim in waits:
+            self._waiting.setdefault(claim.key, {})[uid] = None
+            self._waits_for.setdefault(uid, set()).add(claim.key)
+        for claim in waits:
+            self._write(binding, claim)
+        if not waits:
+            return READY
+        ends = min((_ends(state, binding, claim) for claim in waits), default=NEVER)
+        if state.now >= ends:
+            return Answer(ready=False, vain=_not_in_time(waits[0]), refused=True)
+        state.paused[uid] = min(ends, state.now + state.settings.volumes_again_s)
+        return WAITS
+
+    def _in_vain(self, binding: InFlightBinding, pod: Pod) -> str:
+        """Why the pod cannot have its claims on the unit's node any more; "" while it can."""
+        state, devices, node = self._state, self._state.devices, binding.node
+        lost = any(claim.allocation is None for claim in devices.claims(pod))  # what was assumed is another's by now
+        if lost and (why := devices.assume(pod, node, state.now)):
+            return f"{node}: {why}"[:512]
+        labels = state.labels(node)
+        for claim in devices.claims(pod):
+            allocation = claim.allocation
+            assert allocation is not None
+            if allocation.terms is not None and not node_matches(node, labels, allocation.terms):
+                return f"claim {claim.key} got allocated elsewhere in the meantime"
+            if not usable(claim, devices.wall):
+                return f"claim {claim.key}: {_unbound_text(claim)}"[:512]
+        if taken := devices.contested(pod):
+            return f"{node}: {taken}"[:512]
+        return ""
+
+    def _carried(self, binding: InFlightBinding, claim: DeviceClaim) -> bool:
+        """Whether the API server shows the claim as it must be, its devices ready, and whoever wrote before is late."""
+        key, shown = claim.key, self._state.devices.accounts.shown[claim.key]
+        if key in self._writing or key in self._unseen or self.freeing((key,)):
+            return False
+        if shown.allocation is None or binding.uid not in shown.reserved_for or key not in binding.claimed:
+            return False
+        return not unbound_devices(shown)
+
+    def _write(self, binding: InFlightBinding, claim: DeviceClaim) -> None:
+        """Send what the claim lacks, unless something is under way for it."""
+        state, key, shown = self._state, claim.key, self._state.devices.accounts.shown[claim.key]
+        if key in self._writing or self.freeing((key,)):
+            return
+        allocation = claim.allocation if shown.allocation is None else None
+        done = binding.uid in shown.reserved_for
+        if allocation is None and done and key in binding.claimed:
+            return  # its devices are not ready, or the watch is late
+        consumers = []
+        for uid in self._waiting[key] if not done else ():
+            unit = state.in_flight.get(uid)
+            if unit is not None and unit.stage is Stage.COMMITTED and uid not in shown.reserved_for:
+                consumers.append((unit.name, uid))
+        order = WriteClaim(
+            shown.namespace, shown.name, shown.uid, shown.resource_version, shown.protected,
+            f"{binding.cause_id}-{state.term:x}", allocation, tuple(consumers),
+        )  # fmt: skip
+        self._writing[key] = order
+        if allocation is not None:
+            state.devices.accounts.send(key, state.now)
+        state.emit(order)
+
+    def leave(self, uid: str) -> None:
+        """The unit waits for no claim."""
+        for key in self._waits_for.pop(uid, ()):
+            waiting = self._waiting[key]
+            del waiting[uid]
+            if not waiting:
+                del self._waiting[key]
+
+    def shown(self, key: str) -> None:
+        """The watch has shown a claim anew, or that it is gone."""
+        ours, claim = self._unseen.get(key), self._state.devices.accounts.shown.get(key)
+        if ours is not None and (claim is None or not newer(ours, claim.resource_version)):
+            del self._unseen[key]
+        self._wake(key)
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def written(self, event: ClaimWritten) -> None:
+        """A write came through: those it reserved the claim for may go on, those that have ended leave it."""
+        claim = event.claim
+        order = self._writing.pop(claim.key, None)
+        if order is None:
+            return
+        self._observe(claim)
+        self._leave_behind(order)
+        for uid in self._waiting.get(claim.key, ()):
+            if uid in claim.reserved_for or not order.consumers:
+                self._state.in_flight[uid].claimed.add(claim.key)
+        self._wake(claim.key)
+        self._free_next(claim.key)
+
+    def unwritten(self, event: ClaimUnwritten) -> None:
+        """A write was refused, or got no answer: what is there now says what follows."""
+        key, state = event.key, self._state
+        order = self._writing.get(key)
+        if order is None:
+            return
+        claim = event.claim
+        if claim is not None and claim.uid == order.uid and _is_done(order, claim):
+            self.written(ClaimWritten(claim))
+            return
+        del self._writing[key]
+        if event.known:
+            state.devices.settle(key)
+            if claim is not None:
+                self._observe(claim)
+        self._leave_behind(order)
+        self._free_next(key)
+        waiting = list(self._waiting.get(key, ()))
+        if event.status in REFUSED:
+            self._refused.update(dict.fromkeys(waiting, f"claim {key} was refused: {event.message}"[:512]))
+        outrun = event.known and (claim is None or newer(claim.resource_version, order.resource_version))
+        if event.status in REFUSED or outrun:
+            self._wake(key)
+            return
+        for uid in waiting:
+            state.pause(state.in_flight[uid], at_least_s=event.retry_after_s or 0.0)
+
+    def _leave_behind(self, order: WriteClaim) -> None:
+        """What was, or may have been, written for units that have ended, and are not bound, is given back."""
+        for _, uid in order.consumers:
+            if uid in self._bound:
+                self._bound.discard(uid)
+            elif uid not in self._state.in_flight:
+                self._order(FreeClaim(order.namespace, order.name, order.uid, uid, order.allocation is not None))
+
+    def freed(self, event: ClaimFreed) -> None:
+        """A claim was given back, or not yet."""
+        key, state = event.key, self._state
+        freeing = self._freeing.get(key)
+        if freeing is None:
+            return
+        if not event.done:
+            freeing.failures += 1
+            settings = state.settings
+            freeing.again_at = state.now + backoff_s(
+                freeing.failures, first_s=settings.retry_s, most_s=settings.retry_max_s
+            )
+            self._look(freeing.again_at)
+            return
+        del self._freeing[key]
+        state.devices.settle(key)
+        if event.claim is not None:
+            self._observe(event.claim)
+        self._wake(key)
+        self._free_next(key)
+
+    def _observe(self, claim: DeviceClaim) -> None:
+        """The API server has said what the claim is. What else was written before, the watch says when it shows it."""
+        accounts = self._state.devices.accounts
+        shown = accounts.shown.get(claim.key)
+        if shown is not None and shown.uid == claim.uid and newer(claim.resource_version, shown.resource_version):
+            self._unseen[claim.key] = claim.resource_version
+        self._state.devices.written(claim)
+
+    # --- what never bound ---------------------------------------------------------------------------------------------
+
+    def ended(self, binding: InFlightBinding, outcome: Outcome) -> None:
+        """The unit is settled. What was written for a pod that is bound stays; else the pod leaves its claims."""
+        uid = binding.uid
+        waits_for = list(self._waits_for.get(uid, ()))
+        self.leave(uid)
+        self._refused.pop(uid, None)
+        if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
+            orders = (self._writing[key] for key in waits_for if key in self._writing)
+            if any(uid in (one for _, one in order.consumers) for order in orders):
+                self._bound.add(uid)
+            return
+        for claim in binding.claims:
+            key = f"{binding.namespace}/{claim.name}"
+            if binding.inherited or key in binding.claimed:  # of one that is inherited nobody tells what was written
+                self._order(FreeClaim(binding.namespace, claim.name, claim.uid, uid, claim.fresh))
+
+    def _order(self, order: FreeClaim) -> None:
+        self._next_free.setdefault(order.key, {})[order.consumer] = order
+        self._free_next(order.key)
+
+    def _free_next(self, key: str) -> None:
+        orders = self._next_free.get(key)
+        if not orders or key in self._freeing or key in self._writing:
+            return
+        consumer = next(iter(orders))
+        order = orders.pop(consumer)
+        if not orders:
+            del self._next_free[key]
+        self._freeing[key] = _Freeing(order)
+        self._state.emit(order)
+
+    def step(self) -> None:
+        """Try again what could not be given back."""
+        state, self.look_at = self._state, NEVER
+        for freeing in self._freeing.values():
+            if freeing.again_at <= state.now:
+                freeing.again_at = NEVER
+                state.emit(freeing.order)
+            self._look(freeing.again_at)
+
+    def _look(self, at: float) -> None:
+        self.look_at = min(self.look_at, at)
+
+    def _wake(self, key: str) -> None:
+        paused = self._state.paused
+        for uid in self._waiting.get(key, ()):
+            if uid in paused:
+                paused[uid] = self._state.now
+
+    def validate(self) -> Iterator[str]:
+        """Who waits for a claim and is not on its way; claims for which two things are under way."""
+        for uid in self._waits_for.keys() - self._state.in_flight.keys():
+            yield f"claims-wait: {uid} waits for a claim, and is not on its way"
+        for key in self._writing.keys() & self._freeing.keys():
+            yield f"claims-once: {key} is being written and given back"
+
+
+def _is_done(order: WriteClaim, claim: DeviceClaim) -> bool:
+    """Whether a claim that was read after a write without an answer is as it was to be."""
+    if not order.consumers:
+        return False  # a mark says nothing by which it is known: it is made again
+    wanted = order.allocation is None or claim.allocation is not None
+    return wanted and all(uid in claim.reserved_for for _, uid in order.consumers)
+
+
+def _ends(state: State, binding: InFlightBinding, claim: DeviceClaim) -> float:
+    """When the wait for the claim's devices is over; NEVER where it waits for a write."""
+    if claim.allocation is None or not any(result.bound_on for result in claim.allocation.results):
+        return NEVER
+    began = claim.allocation.at
+    if began is None:
+        return binding.arrived + BINDING_TIMEOUT_S
+    return state.now + max(0.0, began + BINDING_TIMEOUT_S - state.devices.wall)
+
+
+def _not_in_time(claim: DeviceClaim) -> str:
+    return f"claim {claim.key}: its devices were not bound within {BINDING_TIMEOUT_S:g} s"
+
+
+def _unbound_text(claim: DeviceClaim) -> str:
+    failed = unbound_devices(claim)
+    names = ", ".join("/".join(one) for one in failed[:3])
+    return f"device {names} could not be bound" if names else "its devices cannot be used"

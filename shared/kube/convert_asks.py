@@ -1,0 +1,46 @@
+"""From a pod's JSON structs to what it claims of devices: its claims, and what each container requests. Pure."""
+
+from __future__ import annotations
+
+from shared.errors import ObjectError
+from shared.kube import objects as api
+from shared.kube.convert_requests import effective_requests
+from shared.model import devices as model
+from shared.model.resources import parse_quantity
+
+
+def device_pod_from_api(pod: api.Pod) -> model.DevicePod:
+    """The pod as the rules about devices see it. Raises ``ObjectError`` for a request that is no quantity."""
+    meta, spec = pod.metadata, pod.spec
+    made = {one.name: one.resource_claim_name or "" for one in pod.status.resource_claim_statuses or ()}
+    claims = []
+    for one in spec.resource_claims or ():
+        if one.resource_claim_name is not None:
+            claims.append(model.ClaimRef(one.name, one.resource_claim_name))
+        elif one.resource_claim_template_name is not None:
+            claims.append(model.ClaimRef(one.name, made.get(one.name), templated=True))
+        else:
+            claims.append(model.ClaimRef(one.name, sourceless=True))
+    containers = [
+        model.ContainerAsk(one.name, _whole(one, f"spec.initContainers[{index}]"), one.restart_policy != "Always")
+        for index, one in enumerate(spec.init_containers or ())
+    ]
+    containers += [
+        model.ContainerAsk(one.name, _whole(one, f"spec.containers[{index}]"))
+        for index, one in enumerate(spec.containers or ())
+    ]
+    return model.DevicePod(
+        meta.namespace or "", meta.name, meta.uid, tuple(claims), tuple(containers),
+        tuple(sorted(effective_requests(pod).items())),
+    )  # fmt: skip
+
+
+def _whole(container: api.Container, where: str) -> tuple[tuple[str, int], ...]:
+    asked = container.resources.requests if container.resources is not None else None
+    found = []
+    for name, quantity in (asked or {}).items():
+        try:
+            found.append((name, parse_quantity(str(quantity))))
+        except ValueError as error:
+            raise ObjectError(str(error), field=f"{where}.resources.requests[{name}]") from error
+    return tuple(sorted(found))

@@ -1,0 +1,132 @@
+"""What a scheduler writes into ResourceClaims: devices, who uses them, and that they are free again.
+
+    write_claim    finalizer and mark --resourceVersion--> status: allocation, reservedFor
+    free_claim     read --> not ours any more: nothing
+                        --> others use it: one consumer less
+                        --> nobody else does: no allocation, no consumer --> no finalizer
+
+Each write names the resourceVersion of what it rests on, and each leaves a new one behind: what a process that died
+had sent is refused once its successor has written. That is what the *mark* is for, an annotation that is another one at
+each attempt of each leader, where there is nothing else to write. Refused: ``KubeRejected`` (409: read it again);
+everything else may have happened.
+
+Source: kube-scheduler 1.36 ``plugins/dynamicresources`` (bindClaim, Unreserve); ``pkg/controller/resourceclaim``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from shared.errors import KubeRejected
+from shared.kube.convert_devices import PROTECTION, allocation_json
+from shared.kube.device_objects import ResourceClaim
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS
+from shared.model.devices import Allocation
+from shared.model.pod import CAUSE_ANNOTATION
+from shared.ports import KubeApi
+
+TRIES = 5
+"""Of giving back a claim that somebody else writes at the same time."""
+
+
+class Consumer(NamedTuple):
+    """A pod that uses a claim."""
+
+    name: str
+    uid: str
+
+
+class ClaimName(NamedTuple):
+    """One claim, and the very one."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+async def write_claim(
+    api: KubeApi, claim: ClaimName, *, resource_version: str, protected: bool, mark: str,
+    allocation: Allocation | None, consumers: Sequence[Consumer], may_act: Callable[[], bool],
+    reached: Callable[[str], None],
+) -> ResourceClaim | None:  # fmt: skip
+    """The claim as it is by that; None: we may not act any more, and it is not finished. ``allocation``: what it is to
+    be given, ``consumers``: who is to use it; neither: it is only marked. ``reached``: names gaps between writes."""
+    found: ResourceClaim | None = None
+    if allocation is not None or not consumers:
+        if not may_act():
+            return None
+        reached("before_claim_mark")
+        metadata: dict[str, Any] = {"annotations": {CAUSE_ANNOTATION: mark}}
+        if allocation is not None and not protected:
+            metadata["finalizers"] = [PROTECTION]
+        found = await _patched(api, claim, resource_version, metadata)
+        resource_version = found.metadata.resource_version
+        reached("after_claim_mark")
+    if not consumers:
+        return found
+    if not may_act():
+        return None
+    status: dict[str, Any] = {
+        "reservedFor": [{"resource": "pods", "name": one.name, "uid": one.uid} for one in consumers]
+    }
+    if allocation is not None:
+        status["allocation"] = allocation_json(allocation)
+    reached("before_claim_status")
+    found = await _patched(api, claim, resource_version, {}, status)
+    reached("after_claim_status")
+    return found
+
+
+async def free_claim(
+    api: KubeApi, claim: ClaimName, consumer: str, *, deallocate: bool, may_act: Callable[[], bool],
+    reached: Callable[[str], None] = lambda _: None,
+) -> tuple[ResourceClaim | None, bool]:  # fmt: skip
+    """(the claim as it is by that, None: it is gone; whether that is all done). ``deallocate``: we gave it what it has,
+    or were about to, so that it may be taken away where nobody else uses it."""
+    for _ in range(TRIES):
+        found = await api.get(DEVICE_CLAIMS.resource, namespace=claim.namespace, name=claim.name)
+        if found is None or found.metadata.uid != claim.uid:
+            return None, True
+        if not may_act():
+            return found, False
+        try:
+            return await _freed(api, claim, found, consumer, deallocate=deallocate, reached=reached), True
+        except KubeRejected as error:
+            if error.status not in (404, 409):
+                raise
+    return found, False
+
+
+async def _freed(
+    api: KubeApi, claim: ClaimName, found: ResourceClaim, consumer: str, *, deallocate: bool,
+    reached: Callable[[str], None],
+) -> ResourceClaim:  # fmt: skip
+    users = [one.uid for one in found.status.reserved_for or ()]
+    others = [uid for uid in users if uid != consumer]
+    if found.status.allocation is not None and (consumer in users or not users):
+        status: dict[str, Any] = {"reservedFor": [{"$patch": "delete", "uid": consumer}]} if users else {}
+        if deallocate and not others:
+            status["allocation"] = None
+        if status:
+            reached("before_claim_free")
+            found = await _patched(api, claim, found.metadata.resource_version, {}, status)
+            reached("after_claim_free")
+    finalizers = found.metadata.finalizers or ()
+    if deallocate and found.status.allocation is None and PROTECTION in finalizers:
+        without = {"$deleteFromPrimitiveList/finalizers": [PROTECTION]}
+        found = await _patched(api, claim, found.metadata.resource_version, without)
+    return found
+
+
+async def _patched(
+    api: KubeApi, claim: ClaimName, resource_version: str, metadata: dict[str, Any],
+    status: dict[str, Any] | None = None,
+) -> ResourceClaim:  # fmt: skip
+    patch: dict[str, Any] = {"metadata": {"uid": claim.uid, "resourceVersion": resource_version, **metadata}}
+    if status is not None:
+        patch["status"] = status
+    return await api.patched(
+        DEVICE_CLAIMS.resource, namespace=claim.namespace, name=claim.name, patch=patch,
+        subresource="" if status is None else "status", wait_when_busy=False,
+    )  # fmt: skip

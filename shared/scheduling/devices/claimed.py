@@ -1,0 +1,261 @@
+"""The devices of a cluster as coordinator and binder hold them: what is published, what claims were given, what is
+assumed for pods on their way; and the rule of kube-scheduler's plugin DynamicResources made from it.
+
+Pods whose claims ask alike are judged alike (``alike``): claims that were made from templates have a name each, and no
+rule reads it. A claim that exists for others too, or was given devices already, is known by its name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from uuid import UUID
+
+import numpy as np
+from msgspec.structs import replace
+
+from shared.model.devices import DeviceClaim, DeviceClass, DevicePod, DeviceSlice, TaintRule
+from shared.model.node import Node
+from shared.model.pod import Pod
+from shared.scheduling.devices.accounts import ClaimAccounts
+from shared.scheduling.devices.claims import pod_claims
+from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
+from shared.scheduling.devices.inventory import Inventory
+from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.framework import Rejection
+from shared.scheduling.state.node_table import IntArray, NodeTable
+from shared.scheduling.state.releases import Release
+
+Claimed = tuple[int | str, ...]
+
+
+class ClaimedDevices:
+    """See the module. ``wall``: seconds since the epoch at the event being handled, which its owner sets.
+
+    ``version`` counts changes of whatever the rules read here.
+    """
+
+    def __init__(self, table: NodeTable, release: Release = Release.V1_38, rng: Random | None = None) -> None:
+        self.inventory = Inventory(release)
+        self.accounts = ClaimAccounts(self.inventory)
+        self.devices = Devices(self.inventory, Selectors(release))
+        self.wall = 0.0
+        self.version = 0
+        self._rng = rng or Random(0)
+        self._table = table
+        self._nodes: list[Node] = []
+        self._rows: IntArray = np.zeros(0, np.int64)
+        self._nodes_at = -1
+        self._kinds: dict[object, int] = {}
+        self._samples: dict[int, tuple[object, DeviceClaim]] = {}
+        self._kind_of: dict[str, int] = {}
+        self._claims_of: Counter[int] = Counter()
+        self._kinds_seen = 0
+
+    # --- what the API server shows --------------------------------------------------------------------------------
+
+    def put(self, kind: str, key: str, item: object) -> object | None:
+        """Take over one object as it is now; what it was before, None if it is new."""
+        self.version += 1
+        match item:
+            case DeviceClaim():
+                before = self.accounts.shown.get(key)
+                self.accounts.observe(item)
+                self._count_kind(key)
+                return before
+            case DeviceSlice():
+                self.inventory.put_slice(item)
+            case DeviceClass():
+                known = self.inventory.classes.get(key)
+                self.inventory.classes[key] = item
+                return known
+            case TaintRule():
+                self.inventory.put_taint_rule(item)
+            case _:
+                raise TypeError(f"{kind}: {type(item).__name__} is no object of devices")
+        return None
+
+    def drop(self, kind: str, key: str) -> None:
+        """It is gone; an unknown key is fine."""
+        self.version += 1
+        match kind:
+            case "resourceclaims":
+                self.accounts.gone(key)
+                self._count_kind(key)
+            case "resourceslices":
+                self.inventory.remove_slice(key)
+            case "deviceclasses":
+                self.inventory.classes.pop(key, None)
+            case _:
+                self.inventory.remove_taint_rule(key)
+
+    def _count_kind(self, key: str) -> None:
+        """Keep what the claim asks while there is one that asks so."""
+        claim, known = self.accounts.shown.get(key), self._kind_of.get(key)
+        asked = (claim.requests, claim.constraints, claim.config, claim.problem) if claim is not None else None
+        if known is not None and asked == self._samples[known][0]:
+            return
+        if known is not None:
+            del self._kind_of[key]
+            self._claims_of[known] -= 1
+            if not self._claims_of[known]:
+                del self._claims_of[known], self._kinds[_hashable(self._samples.pop(known)[0])]
+        if claim is None:
+            return
+        number = self._kinds.get(_hashable(asked))
+        if number is None:
+            self._kinds_seen += 1
+            number = self._kinds[_hashable(asked)] = self._kinds_seen
+            like = DeviceClaim(claim.namespace, claim.name, requests=claim.requests, constraints=claim.constraints,
+                               config=claim.config, problem=claim.problem)  # fmt: skip
+            self._samples[number] = asked, like
+        self._kind_of[key] = number
+        self._claims_of[number] += 1
+
+    # --- what pods claim ------------------------------------------------------------------------------------------
+
+    def lacking(self, pod: Pod) -> str:
+        """Why the pod is not tried at all (PreEnqueue): a claim is missing, going, or not its own; "" for nothing."""
+        found = pod_claims(_asks(pod), self.inventory.claims) if pod.asks is not None else ""
+        return found if isinstance(found, str) else ""
+
+    def alike(self, pod: Pod) -> Claimed:
+        """What tells the pod's claims, as they are now, from those of others for the rules."""
+        if pod.asks is None:
+            return ()
+        if not pod.uid:
+            return pod.claimed
+        found = pod_claims(_asks(pod), self.inventory.claims)
+        if isinstance(found, str):
+            return (pod.uid,)
+        return tuple(
+            self._kind_of[claim.key] if claim.owner == pod.uid and claim.allocation is None else claim.key
+            for claim in found
+        )
+
+    def prepare(self, pod: Pod) -> PodDevices | Rejection | None:
+        """PreFilter; see ``Devices.prepare``. A pod without a uid stands for all whose claims ask as it says."""
+        if pod.asks is None:
+            return None
+        self._follow_nodes()
+        claims = None if pod.uid else self._like(pod.claimed)
+        return self.devices.prepare(_asks(pod), self.wall, claims)
+
+    def _like(self, claimed: Claimed) -> tuple[DeviceClaim, ...] | str:
+        found = []
+        for one in claimed:
+            claim = self.inventory.claims.get(one) if isinstance(one, str) else self._sample(one)
+            if claim is None:
+                return f'could not find ResourceClaim "{one}"'
+            found.append(claim)
+        return tuple(found)
+
+    def _sample(self, number: int) -> DeviceClaim | None:
+        found = self._samples.get(number)
+        return found[1] if found is not None else None
+
+    def claims(self, pod: Pod) -> tuple[DeviceClaim, ...]:
+        """The pod's claims with what is assumed in them; none while one is missing."""
+        found = pod_claims(_asks(pod), self.inventory.claims) if pod.asks is not None else ""
+        return () if isinstance(found, str) else found
+
+    # --- what is assumed ------------------------------------------------------------------------------------------
+
+    def assume(self, pod: Pod, node_name: str, now: float) -> str:
+        """Count the pod's claims as given to it on the node. Why that cannot be ("": it is done)."""
+        self.forget(pod.uid)
+        found = self.prepare(pod)
+        if found is None:
+            return ""
+        if isinstance(found, Rejection):
+            return ", ".join(found.reasons)
+        row = self._table.row_of.get(node_name)
+        node = self._table.nodes[row] if row is not None else None
+        if node is None:
+            return "node does not exist"
+        self.version += 1
+        given = {claim.key: allocation for claim, allocation in found.allocations(node, self.new_share)}
+        for claim in found.claims:
+            allocation = given.get(claim.key)
+            if allocation is not None and any(result.bound_on for result in allocation.results):
+                allocation = replace(allocation, at=self.wall)
+            why = self.accounts.assume(pod.uid, claim.key, allocation, now)
+            if why:
+                self.accounts.forget(pod.uid)
+                return why
+        return ""
+
+    def forget(self, uid: str) -> None:
+        """The pod is placed no more: what was assumed for it is free, but for what may have been written."""
+        if self.accounts.holds(uid):
+            self.version += 1
+            self.accounts.forget(uid)
+
+    def written(self, claim: DeviceClaim) -> None:
+        """The API server has answered with the claim as it is now, after a write of ours or a read."""
+        self.version += 1
+        self.accounts.written(claim)
+        self._count_kind(claim.key)
+
+    def settle(self, key: str) -> None:
+        """It is known that no allocation of ours is written."""
+        self.version += 1
+        self.accounts.settle(key)
+
+    def new_share(self) -> str:
+        """The id of one more user of a shared device."""
+        return str(UUID(int=self._rng.getrandbits(128), version=4))
+
+    def contested(self, pod: Pod) -> str:
+        """Which device of the pod's claims is another claim's too, or is shared by more than it bears; "" for none."""
+        for claim in self.claims(pod):
+            if claim.allocation is not None and (found := self.accounts.contested(claim.key)):
+                return found
+        return ""
+
+    def validate(self) -> Iterator[str]:
+        """What is broken of claims; nothing while all is well."""
+        yield from self.accounts.validate()
+        if self._kind_of.keys() != self.accounts.shown.keys():
+            yield "claims-kinds: claims that are known by what they ask are not those that there are"
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> tuple[list[Node], IntArray]:
+        """Those that there are, and the row of each. One list while the same nodes are there."""
+        self._follow_nodes()
+        return self._nodes, self._rows
+
+    def _follow_nodes(self) -> None:
+        table = self._table
+        if table.static_stamp == self._nodes_at:
+            return
+        self._nodes_at = table.static_stamp
+        rows = table.live_rows()
+        there = [node for row in rows.tolist() if (node := table.nodes[row]) is not None]
+        before = {node.name: node for node in self._nodes}
+        for node in there:
+            known = before.pop(node.name, None)
+            if known is not node and (known is None or known.labels != node.labels):
+                self.inventory.forget_node(node.name)
+        for name in before:
+            self.inventory.forget_node(name)
+        if [node.name for node in there] == [node.name for node in self._nodes]:
+            self._nodes[:] = there
+        else:
+            self._nodes, self._rows = there, rows
+
+
+def _asks(pod: Pod) -> DevicePod:
+    """What the pod claims, as the pod that it is here."""
+    asks = pod.asks
+    assert asks is not None
+    return asks
+
+
+def _hashable(asked: object) -> object:
+    """``config`` holds opaque JSON."""
+    assert isinstance(asked, tuple)
+    requests, constraints, config, problem = asked
+    return requests, constraints, repr(config), problem

@@ -1,0 +1,133 @@
+"""Devices for the mesh in memory: who publishes them, who makes claims and frees them, and what must hold.
+
+The claim controller is Kubernetes' own as far as pods go: a template's claim is made, a pod that is gone leaves its
+claims, and what nobody uses any more is free. The checkers read objects as the API server has them, and nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS, DEVICE_KINDS
+from tests.builders import make_pod
+from tests.fake_kube import FakeKube, copy
+
+DRIVER, CLASS, FINALIZER = "gpu.example.com", "gpu", "resource.kubernetes.io/delete-protection"
+CLASSES, SLICES, CLAIMS = DEVICE_KINDS
+Json = dict[str, Any]
+
+
+def add_class(kube: FakeKube, name: str = CLASS) -> None:
+    spec = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+    kube.put_object(CLASSES, {"metadata": {"name": name}, "spec": spec})
+
+
+def add_devices(kube: FakeKube, node: str, count: int, **spec: Any) -> None:
+    """A pool of a node's own; ``spec``: its reach instead, for one that several see."""
+    kube.put_object(SLICES, {
+        "metadata": {"name": f"{node}-slice"},
+        "spec": {
+            "driver": DRIVER, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"d{number}"} for number in range(count)],
+            **(spec or {"nodeName": node}),
+        },
+    })  # fmt: skip
+
+
+def add_claim(kube: FakeKube, name: str, *, count: int = 1, owner: Json | None = None) -> None:
+    """A claim for so many devices; ``owner``: metadata of the pod that it is made for."""
+    asked = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": count}
+    meta: Json = {"name": name, "namespace": "default"}
+    if owner is not None:
+        meta["ownerReferences"] = [{"kind": "Pod", "name": owner["name"], "uid": owner["uid"], "controller": True}]
+    spec = {"devices": {"requests": [{"name": "r", "exactly": asked}]}}
+    kube.put_object(DEVICE_CLAIMS, {"metadata": meta, "spec": spec, "status": {}})
+
+
+def add_claiming(kube: FakeKube, name: str, *, cpu: str = "100m", claim: str = "", count: int = 1) -> str:
+    """A pod with a claim of its own, by a template for ``count`` devices, or with one that is there already."""
+    pod = make_pod(name).cpu(cpu)
+    source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": f"for-{count}"}
+    pod.json["spec"]["resourceClaims"] = [{"name": "gpu", **source}]
+    return kube.add_pod(pod)
+
+
+def control_claims(kube: FakeKube) -> None:
+    """What the claim controller does about everything that there is."""
+    for pod in list(kube.pods.values()):
+        told = {one["name"] for one in pod["status"].get("resourceClaimStatuses", ())}
+        for one in pod["spec"].get("resourceClaims", ()):
+            template = one.get("resourceClaimTemplateName")
+            if template and one["name"] not in told and not pod["spec"].get("nodeName"):
+                name = f"{pod['metadata']['name']}-{one['name']}"
+                if f"default/{name}" in kube.objects.get("resourceclaims", {}):
+                    continue  # that of a pod of this name before
+                add_claim(kube, name, count=int(template.removeprefix("for-")), owner=pod["metadata"])
+                changed = copy(pod)
+                changed["status"]["resourceClaimStatuses"] = [{"name": one["name"], "resourceClaimName": name}]
+                kube._store_pod(changed)
+    uids = {pod["metadata"]["uid"] for pod in kube.pods.values() if pod["status"].get("phase") not in ENDED}
+    for key, claim in list(kube.objects.get("resourceclaims", {}).items()):
+        _control_claim(kube, key, claim, uids)
+
+
+ENDED = ("Succeeded", "Failed")
+
+
+def _control_claim(kube: FakeKube, key: str, claim: Json, uids: set[str]) -> None:
+    reserved = claim["status"].get("reservedFor", [])
+    left = [one for one in reserved if one["uid"] in uids]
+    changed = copy(claim)
+    if len(left) < len(reserved):
+        changed["status"]["reservedFor"] = left
+        if not left:
+            changed["status"] = {}
+            changed["metadata"]["finalizers"] = []
+        kube.put_object(DEVICE_CLAIMS, changed)
+    owner = next((one["uid"] for one in claim["metadata"].get("ownerReferences", ())), "")
+    if owner and owner not in uids and not changed["status"].get("allocation"):
+        kube.drop_object(DEVICE_CLAIMS, key)
+
+
+def devices_of(claim: Json) -> list[str]:
+    found = (claim["status"].get("allocation") or {}).get("devices", {}).get("results", ())
+    return [f"{one['driver']}/{one['pool']}/{one['device']}" for one in found]
+
+
+def claims_of(pod: Json) -> list[str]:
+    told = {one["name"]: one["resourceClaimName"] for one in pod["status"].get("resourceClaimStatuses", ())}
+    names = (one.get("resourceClaimName") or told.get(one["name"]) for one in pod["spec"].get("resourceClaims", ()))
+    return [f"default/{name}" for name in names if name]
+
+
+def check_claims(kube: FakeKube, *, local: bool = True) -> list[str]:
+    """D1: no device is in two claims. D2: a bound pod has what it claims, for itself, and (``local``) on its node."""
+    claims = kube.objects.get("resourceclaims", {})
+    times = Counter(device for claim in claims.values() for device in devices_of(claim))
+    found = [f"D1: {device} is given to {count} claims" for device, count in times.items() if count > 1]
+    for pod in kube.pods.values():
+        node = pod["spec"].get("nodeName")
+        if not node or pod["status"].get("phase") in ENDED or not pod["spec"].get("resourceClaims"):
+            continue
+        if not claims_of(pod):
+            found.append(f"D2: {pod['metadata']['name']} is bound, and its claims are not made")
+        for key in claims_of(pod):
+            claim = claims.get(key, {"status": {}})
+            devices, users = devices_of(claim), [one["uid"] for one in claim["status"].get("reservedFor", ())]
+            if not devices or pod["metadata"]["uid"] not in users:
+                found.append(f"D2: {pod['metadata']['name']} is bound, {key} has {devices} for {users}")
+            elif local and any(device.split("/")[1] != node for device in devices):
+                found.append(f"D2: {pod['metadata']['name']} is on {node}, its devices are {devices}")
+    return found
+
+
+def leaked(kube: FakeKube) -> list[str]:
+    """D3, at rest: what is given to a claim is used by a pod that runs."""
+    running = {pod["metadata"]["uid"] for pod in kube.pods.values() if pod["spec"].get("nodeName")}
+    found = []
+    for key, claim in kube.objects.get("resourceclaims", {}).items():
+        users = {one["uid"] for one in claim["status"].get("reservedFor", ())}
+        if claim["status"].get("allocation") and not users & running:
+            found.append(f"D3: {key} keeps {devices_of(claim)} for {users or 'nobody'}")
+    return found

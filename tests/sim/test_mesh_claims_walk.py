@@ -1,0 +1,183 @@
+"""The whole mesh with claims under random faults by seed: no device is given twice, no claim is leaked.
+
+As ``test_mesh_random_walk.py``, for pods that claim devices by template or share a claim, beside pods that do not; the
+claim controller, drivers and other schedulers act at any time. The checkers read the API server's objects alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.binder.core.instructions import FreeClaim, WriteClaim
+from services.binder.core.state import CoreSettings
+from shared.kube.convert import pod_from_api
+from shared.scheduling.places import Place
+from tests.sim.claims import (
+    add_claim,
+    add_claiming,
+    add_class,
+    add_devices,
+    check_claims,
+    claims_of,
+    control_claims,
+    devices_of,
+    leaked,
+)
+from tests.sim.test_mesh_random_walk import NODES, Walk, violation
+from tests.unit.services.binder.binder_checks import check_all
+from tests.unit.services.binder.binder_world import random_fault
+
+DEVICES = 2
+SEEDS, STEPS = 30, 400
+
+
+class ClaimWalk(Walk):
+    """One seed's walk. ``reached``: how often what happened."""
+
+    def __init__(self, seed: int, settings: CoreSettings | None = None) -> None:
+        super().__init__(seed, settings)
+        self.reached = Counter[str]()
+        self.world.api.delayed.clear()
+        add_class(self.kube)
+        for number in range(NODES):
+            add_devices(self.kube, f"n{number}", DEVICES)
+        add_claim(self.kube, "shared")
+
+    @property
+    def kube(self) -> Any:
+        return self.world.kube
+
+    def actions(self) -> list[tuple[float, Callable[[], None]]]:
+        return [
+            *super().actions(), (4, self.control), (2, self.create_claiming), (0.5, self.create_sharing),
+            (0.5, self.late_claim_write), (0.5, self.finish), (0.2, self.publish_anew), (1.5, self.remove),
+        ]  # fmt: skip
+
+    def bind(self) -> None:
+        effects = self.world.binder.effects
+        if not effects:
+            return
+        writes = [effect for effect in effects if isinstance(effect, WriteClaim | FreeClaim)]
+        fault = random_fault(self.rng, 0.25 if writes else 0.15)
+        self.world.fault_at = self.rng.randint(0, 1)
+        effect = self.world.run(self.world.binder, fault=fault)
+        self.reached[f"{type(effect).__name__} {fault}"] += 1
+
+    def control(self) -> None:
+        control_claims(self.kube)
+
+    def create_claiming(self) -> None:
+        name = f"p{len(self.names)}"
+        self.names.append(name)
+        add_claiming(self.kube, name, cpu=self.rng.choice(["500m", "1"]), count=self.rng.choice([1, 1, 2]))
+
+    def create_sharing(self) -> None:
+        name = f"p{len(self.names)}"
+        self.names.append(name)
+        add_claiming(self.kube, name, cpu="500m", claim="shared")
+
+    def late_claim_write(self) -> None:
+        delayed = self.world.api.delayed
+        if delayed:
+            write = delayed.pop(self.rng.randrange(len(delayed)))
+            try:
+                write()
+                self.reached["late write"] += 1
+            except Exception:  # noqa: BLE001 - refused, as it should be
+                self.reached["late write refused"] += 1
+
+    def finish(self) -> None:
+        """A pod that runs ends."""
+        name = self._any()
+        pod = self.kube.pods.get(f"default/{name}") if name else None
+        if pod is not None and pod["spec"].get("nodeName"):
+            changed = self.kube._copy(f"default/{name}")
+            changed["status"]["phase"] = "Succeeded"
+            self.kube._store_pod(changed)
+
+    def publish_anew(self) -> None:
+        """A driver takes a device away, or gives it back."""
+        add_devices(self.kube, f"n{self.rng.randrange(NODES)}", self.rng.randint(1, DEVICES))
+
+    def drain(self) -> None:
+        while True:
+            before = self.kube.revision
+            control_claims(self.kube)
+            super().drain()
+            if self.kube.revision == before:
+                return
+
+    def rest(self) -> None:
+        while self.world.api.delayed:
+            self.late_claim_write()
+        for number in range(NODES):
+            add_devices(self.kube, f"n{number}", DEVICES)
+        super().rest()
+
+    def unsettled(self) -> dict[str, list[str]]:
+        """As the walk's, but that nobody says whether devices are free: a pod that waits for them is parked."""
+        left = super().unsettled()
+        for name in list(left):
+            found = self.kube.get_pod("default", name)
+            pod = pod_from_api(found)
+            places = self.world.coordinator.core.place_of(pod.uid)
+            if pod.asks is not None and places == [Place.UNSCHEDULABLE.value] and pod.condition[2]:
+                del left[name]
+        return left
+
+
+def checked(walked: ClaimWalk) -> None:
+    violations = check_all(walked.world) + check_claims(walked.kube)
+    if violations:
+        raise violation(walked.world, violations)
+
+
+def walk(seed: int, steps: int = STEPS, *, settings: CoreSettings | None = None) -> ClaimWalk:
+    walked = ClaimWalk(seed, settings)
+    for _ in range(steps):
+        walked.step()
+        checked(walked)
+    walked.rest()
+    checked(walked)
+    if found := leaked(walked.kube) + idle(walked.kube):
+        raise violation(walked.world, found)
+    return walked
+
+
+def idle(kube: Any) -> list[str]:
+    """Pods that wait though a node has the CPU and the devices that they ask for: by our own count."""
+    used = {d for claim in kube.objects["resourceclaims"].values() for d in devices_of(claim)}
+    cpu = Counter[str]()
+    for pod in kube.pods.values():
+        node = pod["spec"].get("nodeName")
+        if node and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            cpu[node] += milli_of(pod)
+    found = []
+    for pod in kube.pods.values():
+        keys = claims_of(pod)
+        if pod["spec"].get("nodeName") or not keys:
+            continue
+        claim = kube.objects["resourceclaims"].get(keys[0])
+        if claim is None or claim["status"].get("allocation"):
+            continue
+        wanted = claim["spec"]["devices"]["requests"][0]["exactly"]["count"]
+        for item in kube.objects["resourceslices"].values():
+            node, pool = item["spec"]["nodeName"], item["spec"]["pool"]["name"]
+            free = [d for d in item["spec"]["devices"] if f"gpu.example.com/{pool}/{d['name']}" not in used]
+            if len(free) >= wanted and cpu[node] + milli_of(pod) <= 4000:
+                found.append(f"D4: {pod['metadata']['name']} waits, {node} has {len(free)} devices and room")
+    return found
+
+
+def milli_of(pod: dict[str, Any]) -> int:
+    text = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+    return int(text[:-1]) if text.endswith("m") else 1000 * int(text)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_device_is_given_twice_and_no_claim_is_leaked_under_random_faults(seed: int) -> None:
+    walk(seed)
