@@ -218,6 +218,30 @@ class Cluster:
         """Objects of any kind; gone already is well."""
         await self._many(lambda name: self._call("DELETE", f"{path}/{name}", None, also=(404,)), names)
 
+    async def each_of(self, one: Callable[[Any], Any], items: Iterable[Any]) -> None:
+        """``one`` of each item, many at once."""
+        await self._many(one, items)
+
+    async def ask(self, method: str, path: str, body: Any) -> Any:
+        """One call; what the server answered."""
+        return json.loads(await self._call(method, path, body))
+
+    async def each(self, path: str, page: int) -> AsyncIterator[dict[str, Any]]:
+        """Every object of a list, page by page."""
+        joint, follow = "&" if "?" in path else "?", ""
+        while True:
+            found = await self.ask("GET", f"{path}{joint}limit={page}{follow}", None)
+            for one in found["items"]:
+                yield one
+            if not (token := found["metadata"].get("continue")):
+                return
+            follow = f"&continue={token}"
+
+    async def count(self, path: str) -> int:
+        """How many objects a list has."""
+        found = await self.ask("GET", f"{path}?limit=1", None)
+        return len(found["items"]) + int(found["metadata"].get("remainingItemCount") or 0)
+
     # --- inside -----------------------------------------------------------------------------------------------------
 
     async def _many(self, one: Any, items: Iterable[Any]) -> None:
