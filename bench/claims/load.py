@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,23 +129,26 @@ async def twice(cluster: Cluster) -> int:
 
 
 @contextlib.contextmanager
-def controllers(binary: str | None, kubeconfig: Path) -> Iterator[None]:
-    """The controllers of claims and of deletions of a real kube-controller-manager; None: the twin plays its own."""
+def controllers(binary: str | None, kubeconfig: Path) -> Iterator[Callable[[], None]]:
+    """The controllers of claims and of deletions of a real kube-controller-manager, and what ends the bench where they
+    have ended; None: the twin plays its own."""
     if binary is None:
-        yield
+        yield lambda: None
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+") as log:
         command = [
             binary, "--kubeconfig", str(kubeconfig), "--cert-dir", folder, "--secure-port=0", "--leader-elect=false",
-            "--controllers=resourceclaim-controller,garbage-collector-controller",
-            "--concurrent-resource-claim-syncs=50", "--kube-api-qps=5000", "--kube-api-burst=5000",
+            "--controllers=resourceclaim-controller,garbage-collector-controller", "--kube-api-qps=5000",
+            "--kube-api-burst=5000",
         ]  # fmt: skip
-        with Path(folder, "log").open("w+") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
-            try:
-                yield
-                if process.poll() is not None:
-                    log.seek(0)
-                    sys.exit(f"bench: {binary} ended: {json.dumps(log.read()[-300:])}")
-            finally:
-                stop(process)
+        process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
+
+        def check() -> None:
+            if process.poll() is not None:
+                log.seek(0)
+                sys.exit(f"bench: {binary} ended: {' '.join(log.read().split())[-300:]}")
+
+        try:
+            yield check
+        finally:
+            stop(process)

@@ -13,7 +13,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.claims.load import CLAIMS, TEMPLATE, controllers, free_standing, pod, pods, prepare, stand, twice
@@ -21,7 +21,7 @@ from bench.stand.cluster import Cluster, Seen
 from bench.stand.contest import KUBE, Contestant, Stand, Turn, by_case, conditions, contestants, opened, said_of, turns
 from bench.stand.figures import spread, table
 
-BOUND_S, GONE_S, MADE_S, WARM_S = 900.0, 300.0, 300.0, 3.0
+BOUND_S, CLAIMS_S, WARM_S = 900.0, 600.0, 3.0
 OUTSTANDING = 10
 LOOK_S = 0.5
 """Of how many claims there are: the bench's watch shows pods alone."""
@@ -30,18 +30,44 @@ CASES = (BURST, *SHARES)
 Figures = dict[str, Any]
 
 
+class Claims:
+    """How many claims there are. ``check`` ends the bench where nobody makes any."""
+
+    def __init__(self, cluster: Cluster, check: Callable[[], None]) -> None:
+        self._cluster, self._check = cluster, check
+
+    async def count(self) -> int:
+        """Now."""
+        return await self._cluster.count(CLAIMS)
+
+    async def reach(self, count: int) -> None:
+        """Until there are so many."""
+        await self._until(lambda there: there >= count)
+
+    async def fall_to(self, count: int) -> None:
+        """Until there are no more."""
+        await self._until(lambda there: there <= count)
+
+    async def _until(self, holds: Callable[[int], bool]) -> None:
+        async with asyncio.timeout(CLAIMS_S):
+            while not holds(await self.count()):
+                self._check()
+                await asyncio.sleep(LOOK_S)
+
+
 async def run(options: argparse.Namespace) -> list[Figures]:
     """Every round of every case; who begins changes with the round."""
     found: list[Figures] = []
     everybody = contestants(options, limit=None)
     twin_flags = ("--simulate",)
     async with opened(options, twin_flags=twin_flags) as on:
-        with controllers(options.kube_controller_manager, on.kubeconfig):
+        with controllers(options.kube_controller_manager, on.kubeconfig) as check:
+            claims = Claims(on.cluster, check)
             for case in options.cases:
                 await _begin(on, options, case)
                 async for contestant, turn in turns(options, on, everybody):
                     one = turn | {"case": case}
-                    one |= await (burst if case == BURST else steady)(on, contestant, options)
+                    one |= await (burst if case == BURST else steady)(on, contestant, options, claims)
                     found.append(one)
                     said = f"{said_of(one)}, {case}: {one['bound']} of {one['pods']} pods bound"
                     print(f"{said}, {one['pods_per_s']} pods/s, {one['cpu_ms_per_pod']} ms each", file=sys.stderr)
@@ -58,14 +84,14 @@ async def _begin(on: Stand, options: argparse.Namespace, case: str) -> None:
     await stand(on.cluster, nodes, options.devices, held)
 
 
-async def burst(on: Stand, contestant: Contestant, options: argparse.Namespace) -> Figures:
+async def burst(on: Stand, contestant: Contestant, options: argparse.Namespace, claims: Claims) -> Figures:
     """Everything waits when the contestant is started."""
     cluster, count = on.cluster, min(options.pods, options.nodes[-1] * options.devices)
-    before = await cluster.count(CLAIMS)
+    before = await claims.count()
     cluster.seen = seen = Seen()
     await cluster.add_pods(pods(on.name(), count))
     await cluster.until(lambda: len(seen.shown) >= count, BOUND_S)
-    await _claims(cluster, before + count, MADE_S)
+    await claims.reach(before + count)
     async with Turn(on, contestant) as turn:
         ready = asyncio.create_task(turn.scheduler.ready())
         try:
@@ -82,14 +108,15 @@ async def burst(on: Stand, contestant: Contestant, options: argparse.Namespace) 
         "pods_per_s_from_start": round(bound / (last - started_at), 1) if bound else 0.0,
         "twice": await twice(cluster),
     }
-    await _clear(cluster, before)
+    await cluster.clear_pods()
+    await claims.fall_to(before)
     return figures
 
 
-async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace) -> Figures:
+async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace, claims: Claims) -> Figures:
     """Ten pods wait at any time."""
     cluster, prefix = on.cluster, on.name()
-    before = await cluster.count(CLAIMS)
+    before = await claims.count()
     made = 0
     replacing: set[asyncio.Task[None]] = set()
 
@@ -126,7 +153,8 @@ async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace)
         doubled = await twice(cluster)
     cluster.on_bound = None
     await asyncio.gather(*replacing)
-    await _clear(cluster, before)
+    await cluster.clear_pods()
+    await claims.fall_to(before)
     return _figures(turn, placed, placed, placed / took, cpu, used) | {"twice": doubled}
 
 
@@ -141,22 +169,6 @@ def _figures(
         "peak_rss_mb": round(turn.peak_rss_mb, 1), "load_before": turn.load_before,
         "calibration_ms": turn.calibration_ms,
     }  # fmt: skip
-
-
-async def _claims(cluster: Cluster, wanted: int, most_s: float, *, at_most: bool = False) -> None:
-    """Until there are so many claims."""
-    async with asyncio.timeout(most_s):
-        while True:
-            there = await cluster.count(CLAIMS)
-            if there <= wanted if at_most else there >= wanted:
-                return
-            await asyncio.sleep(LOOK_S)
-
-
-async def _clear(cluster: Cluster, claims: int) -> None:
-    """The pods are gone, and their claims with them."""
-    await cluster.clear_pods()
-    await _claims(cluster, claims, GONE_S, at_most=True)
 
 
 def report(found: Sequence[Figures]) -> list[str]:

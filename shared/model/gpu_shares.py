@@ -5,7 +5,8 @@
 A name with a slash is a resource of a device plugin: one unit is so many thousandths of a device. Any other is a DRA
 driver: one of its devices is so many thousandths, of which a claim has the part that it takes of the ``:capacity``
 named, of the one it takes most of where none is, or of the counters that partitions share. 0: no GPU. A driver that is
-not named has devices of 1000. Values above 1000 are several devices in one.
+not named has devices of 1000, and an ``nvidia.com/mig-3g.40gb`` that is not is three sevenths of a device. Values above
+1000 are several devices in one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class DriverShare(Struct, frozen=True, gc=False):
 
 
 _PLAIN = DriverShare()
+_MIG = re.compile(r"nvidia\.com/mig-([1-7])g\.", re.ASCII)
+_MIG_SLICES = 7
 
 
 class GpuShares(Struct, frozen=True, gc=False):
@@ -46,17 +49,24 @@ class GpuShares(Struct, frozen=True, gc=False):
 
     def asked(self, requests: Sequence[tuple[str, int]]) -> tuple[int, int]:
         """(devices, thousandths of each) that requests for resources come to; (0, 0): no GPU."""
-        amounts = dict(requests)
-        total = sum(milli * amounts.get(name, 0) for name, milli in self.resources)
-        return whole_or_share(total)
+        return whole_or_share(sum(amount * self.unit(name) for name, amount in requests))
 
-    def offered(self, allocatable: Sequence[int], free: Sequence[int]) -> list[int]:
-        """What is free of each device, of units there are and units free, in the order of ``resources``. Which device a
-        unit is of nobody knows: the free ones are taken for as close together as they can be."""
-        found: list[int] = []
-        for (_, milli), units, left in zip(self.resources, allocatable, free, strict=True):
-            found += _devices(units * milli, max(0, min(left, units)) * milli)
-        return found
+    def unit(self, resource: str) -> int:
+        """Thousandths of a device that one unit of a resource is; 0: it is no GPU."""
+        for name, milli in self.resources:
+            if name == resource:
+                return milli
+        slices = _MIG.match(resource)
+        return MILLI_PER_DEVICE * int(slices[1]) // _MIG_SLICES if slices is not None else 0
+
+
+def offered(units: Sequence[int], allocatable: Sequence[int], free: Sequence[int]) -> list[int]:
+    """What is free of each device, of so many units there are and are free; ``units``: thousandths of each kind. Which
+    device a unit is of nobody knows: the free ones are taken for as close together as they can be."""
+    found: list[int] = []
+    for milli, there, left in zip(units, allocatable, free, strict=True):
+        found += _devices(there * milli, max(0, min(left, there)) * milli)
+    return found
 
 
 def _devices(capacity: int, free: int) -> list[int]:
@@ -97,8 +107,7 @@ def parse_gpu_shares(text: str) -> GpuShares:
             raise ConfigError(f"gpu_shares: {entry}: a resource has no capacities; drop :{capacity}")
         else:
             resources[name] = milli
-    counted = tuple((name, milli) for name, milli in resources.items() if milli)
-    return GpuShares(counted, tuple(drivers.items()))
+    return GpuShares(tuple(resources.items()), tuple(drivers.items()))
 
 
 DEFAULT = parse_gpu_shares(DEFAULT_TEXT)

@@ -10,7 +10,7 @@ import numpy as np
 
 from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.gpu import Ints
-from shared.model.gpu_shares import GpuShares, whole_or_share
+from shared.model.gpu_shares import GpuShares, offered, whole_or_share
 from shared.scheduling.state.node_table import NodeTable
 
 GPU_MODEL_LABEL = "conclave.io/gpu-model"
@@ -23,9 +23,9 @@ class GpuView:
 
     def __init__(self, table: NodeTable, shares: GpuShares) -> None:
         self._table = table
-        known = [(name, milli) for name, milli in shares.resources if name in table.column_of]
-        self._shares = GpuShares(tuple(known))
-        self._columns = [table.column_of[name] for name, _ in known]
+        known = [(shares.unit(name), column) for name, column in table.column_of.items()]
+        self._units = [unit for unit, _ in known if unit]
+        self._columns = [column for unit, column in known if unit]
 
     def free(self, row: int) -> list[int]:
         """What is free of each device of a node, in thousandths."""
@@ -36,7 +36,7 @@ class GpuView:
         units = table.allocatable[self._columns, row]
         if not units.any():
             return found
-        return self._shares.offered(units.tolist(), (units - table.requested[self._columns, row]).tolist())
+        return offered(self._units, units.tolist(), (units - table.requested[self._columns, row]).tolist())
 
 
 def asked_of(pod_class: PodClass, shares: GpuShares) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import ConfigError
-from shared.model.gpu_shares import DEFAULT, DriverShare, parse_gpu_shares
+from shared.model.gpu_shares import DEFAULT, DriverShare, offered, parse_gpu_shares
 
 
 def test_a_whole_device_is_a_unit_of_either_makers_plugin_and_a_device_of_any_driver() -> None:
@@ -40,7 +40,14 @@ def test_a_unit_may_be_a_share_and_a_driver_may_be_none() -> None:
 def test_free_units_are_taken_for_as_close_together_as_they_can_be(
     units: int, free: int, milli: int, expected: list[int]
 ) -> None:
-    assert parse_gpu_shares(f"a.b/c={milli}").offered([units], [free]) == expected
+    assert offered([milli], [units], [free]) == expected
+
+
+def test_a_mig_device_is_so_many_sevenths_unless_the_user_says_otherwise() -> None:
+    assert DEFAULT.asked([("nvidia.com/mig-3g.40gb", 1)]) == (1, 428)
+    assert DEFAULT.asked([("nvidia.com/mig-1g.10gb", 7)]) == (1, 994)
+    assert parse_gpu_shares("nvidia.com/mig-1g.6gb=250").asked([("nvidia.com/mig-1g.6gb", 1)]) == (1, 250)
+    assert parse_gpu_shares("nvidia.com/mig-1g.6gb=0").asked([("nvidia.com/mig-1g.6gb", 1)]) == (0, 0)
 
 
 @pytest.mark.parametrize(
