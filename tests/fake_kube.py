@@ -23,7 +23,7 @@ from shared.kube.resources import EVENTS, PODS, Bookmark, Deleted, ObjectList, R
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, SchedulingKind
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
-from twin.kinds.claim_status import validate_claim_status
+from twin.kinds.devices.claim_status import validate_claim_status
 from twin.patches.json_patch import json_patch
 from twin.patches.strategic_patch import strategic_patch
 from twin.registry.status import ApiError

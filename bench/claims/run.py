@@ -64,7 +64,7 @@ async def run(options: argparse.Namespace) -> list[Figures]:
         with controllers(options.kube_controller_manager, on.kubeconfig) as check:
             claims = Claims(on.cluster, check)
             for case in options.cases:
-                await _begin(on, options, case)
+                await _begin(on, options, case, claims)
                 async for contestant, turn in turns(options, on, everybody):
                     one = turn | {"case": case}
                     one |= await (burst if case == BURST else steady)(on, contestant, options, claims)
@@ -75,10 +75,11 @@ async def run(options: argparse.Namespace) -> list[Figures]:
     return found
 
 
-async def _begin(on: Stand, options: argparse.Namespace, case: str) -> None:
+async def _begin(on: Stand, options: argparse.Namespace, case: str, claims: Claims) -> None:
     nodes = options.nodes[-1]
     await on.nodes(nodes)
     await prepare(on.cluster, nodes, options.devices)
+    await claims.fall_to(0)  # what an earlier run left goes with its pods
     whole = nodes * options.devices
     held = min(round(SHARES.get(case, 0.0) * whole), whole - OUTSTANDING)
     await stand(on.cluster, nodes, options.devices, held)

@@ -352,11 +352,15 @@ def request_of(pod_class: PodClass, models: dict[str, int], shares: GpuShares = 
     return GpuRequest(amounts.get(CPU, 0), memory, devices, each, mask)
 
 
-def fgd() -> GpuPolicy:
+class FgdPolicy(GpuPolicy):
     """FGD under the demand seen so far."""
-    return GpuPolicy(FGD)
+
+    def __init__(self) -> None:
+        super().__init__(FGD)
 
 
-def best_fit() -> GpuPolicy:
+class BestFitPolicy(GpuPolicy):
     """Best fit of FGD's simulator: half CPU, half GPU."""
-    return GpuPolicy("best-fit")
+
+    def __init__(self) -> None:
+        super().__init__("best-fit")

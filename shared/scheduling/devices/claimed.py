@@ -15,7 +15,9 @@ from uuid import UUID
 import numpy as np
 from msgspec.structs import replace
 
+from shared.model.constraints import PodClass
 from shared.model.devices import DeviceClaim, DeviceClass, DevicePod, DeviceSlice, TaintRule
+from shared.model.gpu_shares import GpuShares
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.devices.accounts import ClaimAccounts
@@ -23,11 +25,20 @@ from shared.scheduling.devices.claims import pod_claims
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
 from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.devices.shares import asked_shares, free_shares
+from shared.scheduling.devices.wanted import NodeOffer
 from shared.scheduling.framework import Rejection
 from shared.scheduling.state.node_table import IntArray, NodeTable
 from shared.scheduling.state.releases import Release
 
 Claimed = tuple[int | str, ...]
+
+MOST_COUNTED = 4096
+"""Pod classes whose claims are remembered as GPUs."""
+MOST_FREE = 1024
+"""Devices of a node that agents are told of."""
+MOST_ASKED = 64
+"""Kinds of nodes that are asked what a claim comes to."""
 
 
 class ClaimedDevices:
@@ -39,7 +50,7 @@ class ClaimedDevices:
     def __init__(self, table: NodeTable, release: Release = Release.V1_38, rng: Random | None = None) -> None:
         self.inventory = Inventory(release)
         self.accounts = ClaimAccounts(self.inventory)
-        self.devices = Devices(self.inventory, Selectors(release))
+        self.devices = Devices(self.inventory, Selectors(release), fullest_first=True)
         self.wall = 0.0
         self.version = 0
         self._rng = rng or Random(0)
@@ -52,6 +63,8 @@ class ClaimedDevices:
         self._kind_of: dict[str, int] = {}
         self._claims_of: Counter[int] = Counter()
         self._kinds_seen = 0
+        self._shares: GpuShares | None = None
+        self._gpus: dict[tuple[PodClass, Claimed], PodClass] = {}
 
     # --- what the API server shows --------------------------------------------------------------------------------
 
@@ -133,6 +146,57 @@ class ClaimedDevices:
             self._kind_of[claim.key] if claim.owner == pod.uid and claim.allocation is None else claim.key
             for claim in found
         )
+
+    def described(self, pod: Pod) -> Pod:
+        """The pod with what its claims ask: for the rules, and as GPUs for policies that see them."""
+        claimed = self.alike(pod)
+        return replace(pod, claimed=claimed, pod_class=self._counted(pod, claimed))
+
+    def _counted(self, pod: Pod, claimed: Claimed) -> PodClass:
+        if self._shares is None:
+            return pod.pod_class
+        key = (pod.pod_class, claimed)
+        known = self._gpus.get(key)
+        if known is None:
+            if len(self._gpus) >= MOST_COUNTED:
+                self._gpus.clear()
+            asked = self._asked(self.claims(pod), self._shares)
+            known = replace(pod.pod_class, claimed=asked)
+            if asked[0]:  # of nothing: a node that has such devices may come yet
+                self._gpus[key] = known
+        return known
+
+    def _asked(self, claims: tuple[DeviceClaim, ...], shares: GpuShares) -> tuple[int, int]:
+        """By the first node, of those that differ, that has what is asked for."""
+        self._follow_nodes()
+        _, firsts = np.unique(self.inventory.groups(self._nodes), return_index=True)
+        for first in firsts[:MOST_ASKED].tolist():
+            node = self._nodes[first]
+            offer = NodeOffer(
+                self.inventory.of(node).pools, self.inventory.usage, self.devices.selectors, self.inventory.classes,
+                self.inventory.release, node.name, node.labels,
+            )  # fmt: skip
+            asked = asked_shares(offer, claims, shares)
+            if asked[0]:
+                return asked
+        return 0, 0
+
+    def count_free(self, shares: GpuShares | None) -> None:
+        """Tell the table what claims leave of each node's devices, for policies that see them; None: none does."""
+        inventory = self.inventory
+        if shares is None or shares != self._shares:
+            self._gpus.clear()
+            inventory.all_touched = True
+            self._shares = shares
+        if shares is None or not (inventory.all_touched or inventory.touched):
+            return
+        self._follow_nodes()
+        touched = None if inventory.all_touched else inventory.touched
+        inventory.touched, inventory.all_touched = set(), False
+        for node, row in zip(self._nodes, self._rows.tolist(), strict=True):
+            if touched is None or node.name in touched:
+                free = free_shares(inventory.of(node).pools, inventory.usage, shares)
+                self._table.set_claimed(row, free[:MOST_FREE])
 
     def prepare(self, pod: Pod) -> PodDevices | Rejection | None:
         """PreFilter; see ``Devices.prepare``. A pod without a uid stands for all whose claims ask as it says."""
