@@ -57,7 +57,7 @@ from shared.scheduling.devices.wanted import NodeOffer
 from shared.scheduling.state.node_table import NodeTable
 from shared.scheduling.state.releases import Release
 
-DRIVER, SHARE = "gpu.example.com", "share"
+DRIVER, SHARE, CLASS = "gpu.example.com", "share", "gpu"
 NOWHERE = ("", ())
 Placed = tuple[str, tuple[int, ...]]
 """Node and devices."""
@@ -96,7 +96,7 @@ def by_claim(
     """Pods claim devices."""
     table = table_of(nodes)
     inventory = Inventory()
-    inventory.classes["gpu"] = DeviceClass("gpu", (f'device.driver == "{DRIVER}"',))
+    inventory.classes[CLASS] = gpu_class()
     there: list[Node] = []
     for index, node in enumerate(table.nodes[: table.rows]):
         assert node is not None
@@ -112,9 +112,7 @@ def by_claim(
     kinds: list[PodClass] = []
     claims: list[DeviceClaim] = []
     for number, request in enumerate(classes):
-        amounts = ((SHARE, request.milli * NANO),)
-        asked = (Request("r", Ask("r", "gpu", count=request.devices, capacity=amounts)),) if request.devices else ()
-        claims.append(DeviceClaim("ns", f"c{number}", f"c{number}", asked))
+        claims.append(claim_of(f"c{number}", request.devices, request.milli))
         offer = NodeOffer(
             inventory.of(widest).pools, inventory.usage, devices.selectors, inventory.classes, Release.V1_38,
             widest.name, widest.labels,
@@ -149,6 +147,17 @@ def by_claim(
         return node.name, numbers_of(given)
 
     return table, place
+
+
+def gpu_class() -> DeviceClass:
+    """All of the driver's devices."""
+    return DeviceClass(CLASS, (f'device.driver == "{DRIVER}"',))
+
+
+def claim_of(name: str, devices: int, milli: int) -> DeviceClaim:
+    """For so many thousandths of so many devices."""
+    ask = Ask("r", CLASS, count=devices, capacity=((SHARE, milli * NANO),))
+    return DeviceClaim("ns", name, name, (Request("r", ask),) if devices else ())
 
 
 def slice_of(node: str, devices: int) -> DeviceSlice:

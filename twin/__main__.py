@@ -164,7 +164,7 @@ def main(
         registry.subscribe(writer)
         flush = writer.flush
     try:
-        populate(registry, _cluster(cluster, nodes, devices, simulate=simulate))
+        populate(registry, cluster_of(cluster, nodes, devices, simulate=simulate))
         kubelets = Kubelets(registry, speed=speed) if simulate else None
         players = _players(registry, kubelets, speed)
     except ConfigError as error:
@@ -197,7 +197,7 @@ def main(
                 file.close()
 
 
-def _cluster(path: Path | None, nodes: int | None, devices: int | None, *, simulate: bool) -> Cluster:
+def cluster_of(path: Path | None, nodes: int | None, devices: int | None, *, simulate: bool) -> Cluster:
     """What the flags say of the cluster to begin with."""
     given = [
         name for name, value in (("--cluster", path), ("--nodes", nodes), ("--devices", devices)) if value is not None

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from shared.errors import ConfigError
+from twin.__main__ import cluster_of
 from twin.bootstrap import make_registry
 from twin.cluster_file import CLASSES, SLICES, plain_cluster, populate, read_cluster
 from twin.registry.registry import TwinRegistry
@@ -82,3 +83,24 @@ def test_a_bad_file_gets_one_line(registry: TwinRegistry, tmp_path: Path, text: 
         populate(registry, read_cluster(write(tmp_path / "c.yaml", text)))
     assert str(caught.value).startswith("--cluster")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "nodes", "devices", "simulate", "why"),
+    [
+        (None, 5, None, False, "--nodes needs --simulate"),
+        (Path("c.yaml"), None, None, False, "--cluster needs --simulate"),
+        (None, None, 8, True, "--devices needs --nodes"),
+        (Path("c.yaml"), 5, None, True, "--cluster and --nodes: the file says how many"),
+        (Path("/nowhere/c.yaml"), None, None, True, "--cluster: cannot read /nowhere/c.yaml: No such file"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_named(
+    path: Path | None, nodes: int | None, devices: int | None, simulate: bool, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        cluster_of(path, nodes, devices, simulate=simulate)
+
+
+def test_without_flags_there_is_nothing() -> None:
+    assert cluster_of(None, None, None, simulate=False).nodes[0].count == 0
