@@ -168,6 +168,8 @@ class ClaimedDevices:
 
     def _asked(self, claims: tuple[DeviceClaim, ...], shares: GpuShares) -> tuple[int, int]:
         """By the first node, of those that differ, that has what is asked for."""
+        if all(claim.allocation is not None for claim in claims):
+            return 0, 0
         self._follow_nodes()
         _, firsts = np.unique(self.inventory.groups(self._nodes), return_index=True)
         for first in firsts[:MOST_ASKED].tolist():

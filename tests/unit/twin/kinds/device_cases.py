@@ -33,7 +33,7 @@ Write = tuple[str, str, str, Json]
 """Verb, resource, name, body. ``update`` and ``status`` merge the body into what is stored."""
 
 CLASS, CLAIM, TEMPLATE = "deviceclasses", "resourceclaims", "resourceclaimtemplates"
-SLICE, RULE = "resourceslices", "devicetaintrules"
+SLICE, RULE, POD_KIND = "resourceslices", "devicetaintrules", "pods"
 TOLD = {"driver": "gpu.example.com", "pool": "n", "device": "d0"}
 
 
@@ -139,6 +139,41 @@ def _statuses() -> dict[str, list[Write]]:
     return found
 
 
+def _pods() -> dict[str, list[Write]]:
+    """What a pod's status tells of its claims."""
+    resources = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}, "claims": [{"name": "g"}]}
+    container = {"name": "c", "image": "i", "resources": resources}
+    pod = {"spec": {"containers": [container], "resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}}
+    mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
+
+    def extended(*mappings: Json, name: str = "x") -> Json:
+        told = {"requestMappings": list(mappings), "resourceClaimName": name}
+        return {"status": {"extendedResourceClaimStatus": told}}
+
+    def generated(*statuses: Json) -> Json:
+        return {"status": {"resourceClaimStatuses": list(statuses)}}
+
+    bodies = {
+        "generated": generated({"name": "g", "resourceClaimName": "p-g-1"}),
+        "none needed": generated({"name": "g"}),
+        "unknown claim": generated({"name": "h", "resourceClaimName": "x"}),
+        "claim twice": generated({"name": "g"}, {"name": "g"}),
+        "claim's name": generated({"name": "g", "resourceClaimName": "Bad_Name"}),
+        "extended": extended(mapping),
+        "extended without a request": extended(),
+        "extended of no container": extended({**mapping, "containerName": "d"}),
+        "extended of no request": extended({**mapping, "resourceName": "example.com/tpu"}),
+        "extended request's name": extended({**mapping, "requestName": "Bad_Name"}),
+        "extended twice": extended(mapping, mapping),
+        "extended without a claim": extended(mapping, name=""),
+        "extended claim's name": extended(mapping, name="Bad_Name"),
+    }
+    return {
+        f"pod: {name}": [("create", POD_KIND, "x", pod), ("status", POD_KIND, "x", body)]
+        for name, body in bodies.items()
+    }
+
+
 def cases() -> dict[str, list[Write]]:
     """All cases by name."""
     found: dict[str, list[Write]] = {}
@@ -150,7 +185,7 @@ def cases() -> dict[str, list[Write]]:
     for kind, resource, bodies in kinds:
         found |= {f"{kind}: {name}": [("create", resource, "x", copy.deepcopy(body))] for name, body in bodies.items()}
     found |= {f"status: {name}": writes for name, writes in _statuses().items()}
-    return found | _updates()
+    return found | _updates() | _pods()
 
 
 def merged(old: Any, new: Any) -> Any:
@@ -171,6 +206,8 @@ def told(code: int, body: Json) -> Json:
         listed = [[one.get("field", ""), one.get("reason", ""), _plain(one.get("message", ""))] for one in causes]
         return {"code": code} | ({"causes": sorted(listed)} if listed else {"message": body.get("message", "")})
     meta = body["metadata"]
+    if "containers" in body["spec"]:
+        return {"code": code, "status": {name: one for name, one in body["status"].items() if "laimStatus" in name}}
     return {
         "code": code,
         "generation": meta.get("generation"),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.twin.kinds.conftest import Cluster
 from tests.unit.twin.kinds.device_bodies import POD, claim, status
-from tests.unit.twin.kinds.device_cases import CLAIM, TOLD, Write, cases, merged, told
+from tests.unit.twin.kinds.device_cases import CLAIM, POD_KIND, TOLD, Write, cases, merged, told
 from tests.unit.twin.kinds.device_writers import PERMISSIONS, REFUSED, WRITER, causes_of, roles
 from twin.registry.status import ApiError
 from twin.registry.updating import update
@@ -24,7 +24,7 @@ def answer(cluster: Cluster, writes: list[Write]) -> Json:
     """What becomes of the last of them."""
     last: Json = {}
     for verb, plural, name, body in writes:
-        resource = f"{plural}.resource.k8s.io"
+        resource = plural if plural == POD_KIND else f"{plural}.resource.k8s.io"
         try:
             if verb == "create":
                 last = cluster.create(resource, merged({"metadata": {"name": name}}, body))
