@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import aiohttp
 
 from bench.claims.load import CLAIMS, TEMPLATE, controllers, free_standing, pod, pods, prepare, stand, twice
 from bench.stand.cluster import Cluster, Seen
@@ -50,7 +53,10 @@ class Claims:
 
     async def _until(self, holds: Callable[[int], bool]) -> None:
         async with asyncio.timeout(CLAIMS_S):
-            while not holds(await self.count()):
+            while True:
+                with contextlib.suppress(aiohttp.ServerDisconnectedError):  # a connection that had rested for long
+                    if holds(await self.count()):
+                        return
                 self._check()
                 await asyncio.sleep(LOOK_S)
 
