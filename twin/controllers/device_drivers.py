@@ -89,14 +89,14 @@ class DeviceDrivers(Controller[ObjectKey]):
             return
         ours = {name: one for name, one in stored.items() if one and _owner(one) == node["metadata"]["uid"]}
         generation = 1 + max((one["spec"]["pool"]["generation"] for one in ours.values()), default=0)
-        specs = {name: one | {"pool": one["pool"] | {"generation": generation}} for name, one in wanted.items()}
-        for name, spec in specs.items():  # all of them can be used, or nothing is changed
+        renewed = {name: one | {"pool": one["pool"] | {"generation": generation}} for name, one in wanted.items()}
+        for name, spec in renewed.items():  # all of them can be used, or nothing is changed
             self._write(node, name, spec, exists=stored[name] is not None, dry_run=True)
         for name, one in stored.items():
             if name not in wanted or name not in ours:
                 pool.pop(name, None)
                 self.delete(SLICES, one)
-        for name, spec in specs.items():
+        for name, spec in renewed.items():
             meta = self._write(node, name, spec, exists=name in ours)
             pool[name] = _Written(meta["uid"], meta["generation"], wanted[name])
 
