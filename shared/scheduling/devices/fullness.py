@@ -33,8 +33,8 @@ def left_of_device(one: PoolDevice, usage: Usage, sets: dict[str, float], share:
         return min(sets.get(name, 0.0) for name, _ in one.device.consumes)
     if not one.device.shareable:
         return 0.0 if usage.used(one.id) else 1.0
-    used = usage.consumed.get(one.id, {})
-    return 1.0 - min(1.0, part_of(one.device, tuple(used.items()), share))
+    used = usage.consumed.get(one.id)
+    return 1.0 - min(1.0, part_of(one.device, tuple(used.items()), share)) if used is not None else 1.0
 
 
 def part_of(device: Device, amounts: Amounts, share: DriverShare = PLAIN) -> float:
