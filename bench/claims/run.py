@@ -73,10 +73,13 @@ async def run(options: argparse.Namespace) -> list[Figures]:
                 await _begin(on, options, case, claims)
                 async for contestant, turn in turns(options, on, everybody):
                     one = turn | {"case": case}
+                    before = await claims.count()
                     one |= await (burst if case == BURST else steady)(on, contestant, options, claims)
                     found.append(one)
                     said = f"{said_of(one)}, {case}: {one['bound']} of {one['pods']} pods bound"
                     print(f"{said}, {one['pods_per_s']} pods/s, {one['cpu_ms_per_pod']} ms each", file=sys.stderr)
+                    await on.cluster.clear_pods()
+                    await claims.fall_to(before)
                 await free_standing(on.cluster)
     return found
 
@@ -111,19 +114,15 @@ async def burst(on: Stand, contestant: Contestant, options: argparse.Namespace, 
     bound = len(seen.bound)
     first, last = min(seen.bound.values(), default=started_at), max(seen.bound.values(), default=started_at)
     rate = (bound - 1) / (last - first) if last > first else 0.0
-    figures = _figures(turn, count, bound, rate, cpu, server) | {
+    return _figures(turn, count, bound, rate, cpu, server) | {
         "pods_per_s_from_start": round(bound / (last - started_at), 1) if bound else 0.0,
         "twice": await twice(cluster),
     }
-    await cluster.clear_pods()
-    await claims.fall_to(before)
-    return figures
 
 
-async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace, claims: Claims) -> Figures:
+async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace, _: Claims) -> Figures:
     """Ten pods wait at any time."""
     cluster, prefix = on.cluster, on.name()
-    before = await claims.count()
     made = 0
     replacing: set[asyncio.Task[None]] = set()
 
@@ -160,8 +159,6 @@ async def steady(on: Stand, contestant: Contestant, options: argparse.Namespace,
         doubled = await twice(cluster)
     cluster.on_bound = None
     await asyncio.gather(*replacing)
-    await cluster.clear_pods()
-    await claims.fall_to(before)
     return _figures(turn, placed, placed, placed / took, cpu, used) | {"twice": doubled}
 
 

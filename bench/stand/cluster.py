@@ -178,10 +178,13 @@ class Cluster:
         await self._delete_all(f"{pods}?gracePeriodSeconds=0")
 
     async def _delete_all(self, path: str) -> None:
-        """A server gives up a call after a minute, also one that deletes thousands: what is left is asked for again."""
-        text = await self._call("DELETE", path, None, also=(504,))
-        while json.loads(text).get("code") == GATEWAY_TIMEOUT:
-            text = await self._call("DELETE", path, None, also=(504,))
+        """A server gives up a call after a minute, also one that deletes thousands, or hangs up: what is left is asked
+        for again."""
+        while True:
+            with contextlib.suppress(aiohttp.ServerDisconnectedError):
+                text = await self._call("DELETE", path, None, also=(504,))
+                if json.loads(text).get("code") != GATEWAY_TIMEOUT:
+                    return
 
     async def metrics(self) -> str:
         """The server's own figures as Prometheus reads them; some other text where it shows none."""
