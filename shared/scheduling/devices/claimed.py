@@ -190,15 +190,22 @@ class ClaimedDevices:
             self._gpus.clear()
             inventory.all_touched = True
             self._shares = shares
+        self._tell()
+
+    def _tell(self) -> None:
+        """Of the nodes whose devices, or their use, may be others since the last time."""
+        inventory, table, shares = self.inventory, self._table, self._shares
         if shares is None or not (inventory.all_touched or inventory.touched):
             return
         self._follow_nodes()
-        touched = None if inventory.all_touched else inventory.touched
+        touched = [node.name for node in self._nodes] if inventory.all_touched else inventory.touched
         inventory.touched, inventory.all_touched = set(), False
-        for node, row in zip(self._nodes, self._rows.tolist(), strict=True):
-            if touched is None or node.name in touched:
+        for name in touched:
+            row = table.row_of.get(name)
+            node = table.nodes[row] if row is not None else None
+            if row is not None and node is not None:
                 free = free_shares(inventory.of(node).pools, inventory.usage, shares)
-                self._table.set_claimed(row, free[:MOST_FREE])
+                table.set_claimed(row, free[:MOST_FREE])
 
     def prepare(self, pod: Pod) -> PodDevices | Rejection | None:
         """PreFilter; see ``Devices.prepare``. A pod without a uid stands for all whose claims ask as it says."""
@@ -250,6 +257,7 @@ class ClaimedDevices:
             if why:
                 self.accounts.forget(pod.uid)
                 return why
+        self._tell()  # now: the next decision of this turn is made on it
         return ""
 
     def forget(self, uid: str) -> None:
@@ -257,6 +265,7 @@ class ClaimedDevices:
         if self.accounts.holds(uid):
             self.version += 1
             self.accounts.forget(uid)
+            self._tell()
 
     def written(self, claim: DeviceClaim) -> None:
         """The API server has answered with the claim as it is now, after a write of ours or a read."""

@@ -21,6 +21,7 @@ from shared.policy.registry import make_policy
 from shared.policy.weights import Card, WeightsFile
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.state.cache import ClusterCache
+from shared.scheduling.state.counted import Counted
 from tests.builders import make_node, make_pod
 
 MODEL = "conclave.io/gpu-model"
@@ -350,3 +351,14 @@ def test_whoever_looks_ahead_counts_what_claims_would_take():
         copies = np.array([2 if claimed[0] == 1 else 1])
         assert cache.table.with_copies(np.array([0]), copies, asked).claimed_free[0] == left
     assert cache.table.claimed_free[0] == [400, 1000, 1000]
+
+
+def test_whoever_counts_for_a_while_gives_back_what_claims_would_take():
+    cache = cluster([0])
+    cache.table.set_claimed(0, [400, 1000])
+    asked = replace(make_pod().pod().pod_class, claimed=(1, 300))
+    with Counted(cache.table) as counted:
+        for _ in range(2):
+            counted.add(0, asked)
+        assert cache.table.claimed_free[0] == [100, 700]
+    assert cache.table.claimed_free[0] == [400, 1000]

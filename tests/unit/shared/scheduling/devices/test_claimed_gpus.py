@@ -39,11 +39,9 @@ def test_a_policy_is_told_what_is_free_and_what_is_asked() -> None:
     assert devices.described(pod).pod_class == replace(pod.pod_class, claimed=(2, 1000))
     stamp = state.table.stamp.copy()
     state.assume(pod, "n1", 0.0)
-    devices.count_free(DEFAULT)
     assert state.table.claimed_free[1] == [0, 0]
     assert state.table.stamp[1] > stamp[1]
     state.forget(pod.uid)
-    devices.count_free(DEFAULT)
     assert state.table.claimed_free[1] == [1000, 1000]
 
 
