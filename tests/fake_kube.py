@@ -127,7 +127,7 @@ class FakeKube:
             raise KubeRejected(f"resourceclaims {key!r} not found", status=404, reason="NotFound")
         for name in ("uid", "resourceVersion"):
             wanted = patch.get("metadata", {}).get(name)
-            if self.check_preconditions and wanted not in (None, before["metadata"][name]):
+            if self.check_preconditions and wanted not in (None, "", before["metadata"][name]):
                 raise KubeRejected(f"{name} in precondition", status=409, reason="Conflict")
         claim = copy(before)
         strategic_patch(claim, copy(patch), {"status.reservedFor": "uid"})

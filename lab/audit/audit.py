@@ -25,6 +25,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lab.audit.devices import KIND as CLAIM_KIND
+from lab.audit.devices import Devices
 from lab.audit.gangs import BINDING_S
 from lab.audit.ledger import NodeBook
 from lab.audit.log import Entry
@@ -114,6 +116,7 @@ class Audit:
         self._pending: dict[str, Json] = {}
         self._relations = Relations(self._nodes)
         self._storage = Storage()
+        self._devices = Devices()
         self._overcommitted: set[str] = set()
         self._gpu: set[str] = set()
         self._misplaced: set[str] = set()
@@ -136,6 +139,8 @@ class Audit:
         elif entry.kind in STORAGE_KINDS:
             key = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
             self._storage.change(entry.kind, key, None if entry.gone else entry.object, entry.time_s)
+        elif entry.kind == CLAIM_KIND:
+            self._devices.change(f"{entry.namespace}/{entry.name}", None if entry.gone else entry.object)
         self._units.feed(entry)
 
     def _book(self, node: str) -> NodeBook:
@@ -226,6 +231,7 @@ class Audit:
         record.gang = group.key if group is not None and group.least(entry.time_s) > 1 else None
         error = self._book(node).placement_error(record.facts, entry.time_s)
         error = error or (self._storage.refusal(pod, seen[0], entry.time_s) if seen else "")
+        error = error or (self._devices.refusal(entry.object, seen[0]) if seen else "")
         if record.mine and (beyond := beyond_us(record.facts.spec)):
             error = f"it asks for {beyond}, which nobody looked at"
         return error, "" if error else self._relations.refusal(pod, entry.time_s)
@@ -273,8 +279,10 @@ class Audit:
         return report
 
     def _admits(self, uid: str, node: str) -> bool:
-        """Whether the node takes one more such pod as things are."""
+        """Whether the node takes one more such pod as things are. Whether it has devices for one is not judged."""
         record, book = self._pods[uid], self._nodes[node]
+        if self._pending[uid]["spec"].get("resourceClaims"):
+            return False
         if book.facts is None or not book.admits(record.facts) or beyond_us(record.facts.spec):
             return False
         pod = stander(self._pending[uid], node)

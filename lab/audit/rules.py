@@ -221,8 +221,6 @@ def features_needed(spec: Json) -> list[str]:
 
 def beyond_us(spec: Json) -> str:
     """What of the spec decides where the pod may run and is not Conclave's to decide; empty when there is nothing."""
-    if spec.get("resourceClaims"):
-        return "resourceClaims"
     group = spec.get("schedulingGroup")
     if group is not None and not (isinstance(group, dict) and set(group) == {"podGroupName"}):
         return "schedulingGroup"

@@ -12,6 +12,7 @@ from services.coordinator.core.events import Event, Tick
 from services.coordinator.core.instructions import (
     EmitEvent,
     FetchPod,
+    FreeClaim,
     HoldNode,
     Instruction,
     KeepWindow,
@@ -129,7 +130,7 @@ class Shell(LeaderShell[Event, Instruction]):
             case PatchCondition(nominated=str(node)) if node:
                 self._failpoints.reach("before_nominate")
                 self.writes.submit(instruction)
-            case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup() | TellQueue() | HoldNode():
+            case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup() | TellQueue() | HoldNode() | FreeClaim():
                 self.writes.submit(instruction)
             case PublishPartition():
                 self._partition = instruction

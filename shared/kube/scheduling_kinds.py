@@ -70,14 +70,24 @@ def _device_kind(kind: str, plural: str, type_: type[Any], convert: Callable[[An
     return SchedulingKind(resource, convert)
 
 
+def _taint_rules(version: str) -> Resource[Any]:
+    return Resource(
+        "DeviceTaintRule", "resource.k8s.io", version, "devicetaintrules", False, device_objects.DeviceTaintRule
+    )
+
+
 DEVICE_CLAIMS = _device_kind("ResourceClaim", "resourceclaims", device_objects.ResourceClaim, devices.claim_from_api)
 
 DEVICE_KINDS = (
     _device_kind("DeviceClass", "deviceclasses", device_objects.DeviceClass, devices.class_from_api),
     _device_kind("ResourceSlice", "resourceslices", device_objects.ResourceSlice, devices.slice_from_api),
     DEVICE_CLAIMS,
+    SchedulingKind(
+        _taint_rules("v1"), devices.taint_rule_from_api, older=(_taint_rules("v1beta2"), _taint_rules("v1alpha3"))
+    ),
 )
-"""What rules about devices read: coordinator's and binder's, where the API server serves them (1.34)."""
+"""What rules about devices read: coordinator's and binder's, where the API server serves them (1.34; taint rules from
+1.37, before that where their gate is on)."""
 
 STORAGE_KINDS = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES)
 """What volume rules read."""

@@ -75,6 +75,8 @@ _ALL = (
     Reason("VolumeZone", "its volume is in another zone", "room in the volume's zone"),
     Reason("NodeVolumeLimits", "the CSI driver attaches no more volumes",
            "detach volumes of the driver, or add a node"),
+    Reason("DynamicResources", "it gets no devices there for its claims",
+           "devices of the class that are free, or a claim that asks for less; explain says what refuses which"),
     Reason("VolumeRestrictions", "a claim that it names is not there, or another pod uses the disk or the claim",
            "create the claim; or delete that pod, or claim another volume"),
     Reason("GangScheduling", "the pod group's members cannot be placed together as they are written",

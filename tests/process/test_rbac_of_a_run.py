@@ -34,6 +34,14 @@ if KUBECTL is None:
 BUILD = "partition-agents+jobs"
 OPEN = {"get /version"}
 """What everybody may ask."""
+SELDOM = {
+    f"{verb} resource.k8s.io/{resource}"
+    for verb, resource in (
+        ("get", "resourceclaims"), ("patch", "resourceclaims"), ("patch", "resourceclaims/status"),
+        ("patch", "resourceclaims/binding"),
+    )
+}  # fmt: skip
+"""Claims of devices are written in ``tests/real/test_claims.py``, where a real API server asks for ``binding`` too."""
 USED = ("coordinator", "binder", "jobs")
 MORE = {
     "coordinator": ["--policy", "marl-dqn", "--metrics-every-s", "1"],
@@ -299,6 +307,8 @@ async def test_a_mesh_works_with_its_roles_uses_every_rule_and_shows_what_is_ask
     }
     # of the two APIs of pod groups the jobs service uses the one that comes first
     granted["conclave-jobs"] -= {rule for rule in granted["conclave-jobs"] if "scheduling.x-k8s.io" in rule}
+    for account in ("conclave-binder", "conclave-coordinator"):
+        granted[account] -= SELDOM
     assert mismatches(asked_in(requests), granted, everybody=OPEN) == []
     elsewhere = {name for name in wanted_metrics() if name.startswith("conclave_autoscaler")}  # test_autoscaler_rbac.py
     assert wanted_metrics() - elsewhere <= metrics

@@ -1,7 +1,7 @@
 """Devices for the mesh in memory: who publishes them, who makes claims and frees them, and what must hold.
 
 The claim controller is Kubernetes' own as far as pods go: a template's claim is made, a pod that is gone leaves its
-claims, and what nobody uses any more is free. The checkers read objects as the API server has them, and nothing of ours.
+claims, and what nobody uses any more is free. The checkers read objects as the API server has them, and nothing else.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from shared.kube.pod_groups import GROUP_LABEL
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, DEVICE_KINDS
 from tests.builders import make_pod
 from tests.fake_kube import FakeKube, copy
 
 DRIVER, CLASS, FINALIZER = "gpu.example.com", "gpu", "resource.kubernetes.io/delete-protection"
-CLASSES, SLICES, CLAIMS = DEVICE_KINDS
+CLASSES, SLICES, CLAIMS, _ = DEVICE_KINDS
 Json = dict[str, Any]
 
 
@@ -23,13 +24,13 @@ def add_class(kube: FakeKube, name: str = CLASS) -> None:
     kube.put_object(CLASSES, {"metadata": {"name": name}, "spec": spec})
 
 
-def add_devices(kube: FakeKube, node: str, count: int, **spec: Any) -> None:
-    """A pool of a node's own; ``spec``: its reach instead, for one that several see."""
+def add_devices(kube: FakeKube, node: str, count: int, device: Json | None = None, **spec: Any) -> None:
+    """A pool of a node's own. ``device``: further fields of each; ``spec``: its reach instead, where several see it."""
     kube.put_object(SLICES, {
         "metadata": {"name": f"{node}-slice"},
         "spec": {
             "driver": DRIVER, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": f"d{number}"} for number in range(count)],
+            "devices": [{"name": f"d{number}", **(device or {})} for number in range(count)],
             **(spec or {"nodeName": node}),
         },
     })  # fmt: skip
@@ -45,10 +46,22 @@ def add_claim(kube: FakeKube, name: str, *, count: int = 1, owner: Json | None =
     kube.put_object(DEVICE_CLAIMS, {"metadata": meta, "spec": spec, "status": {}})
 
 
-def add_claiming(kube: FakeKube, name: str, *, cpu: str = "100m", claim: str = "", count: int = 1) -> str:
+def add_claiming(
+    kube: FakeKube,
+    name: str,
+    *,
+    cpu: str = "100m",
+    claim: str = "",
+    count: int = 1,
+    scheduler: str = "conclave",
+    group: str = "",
+) -> str:
     """A pod with a claim of its own, by a template for ``count`` devices, or with one that is there already."""
     pod = make_pod(name).cpu(cpu)
     source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": f"for-{count}"}
+    pod.json["spec"]["schedulerName"] = scheduler
+    if group:
+        pod.set(labels={GROUP_LABEL: group})
     pod.json["spec"]["resourceClaims"] = [{"name": "gpu", **source}]
     return kube.add_pod(pod)
 
@@ -101,10 +114,13 @@ def claims_of(pod: Json) -> list[str]:
     return [f"default/{name}" for name in names if name]
 
 
-def check_claims(kube: FakeKube, *, local: bool = True) -> list[str]:
-    """D1: no device is in two claims. D2: a bound pod has what it claims, for itself, and (``local``) on its node."""
+def check_claims(kube: FakeKube, *, local: bool = True, others: bool = False) -> list[str]:
+    """D1: no device is in two claims (``others`` choose too: in those of pods that are bound). D2: a bound pod has what
+    it claims, for itself, and (``local``) on its node."""
     claims = kube.objects.get("resourceclaims", {})
-    times = Counter(device for claim in claims.values() for device in devices_of(claim))
+    bound = {key for pod in kube.pods.values() if pod["spec"].get("nodeName") for key in claims_of(pod)}
+    judged = [claim for key, claim in claims.items() if not others or key in bound]
+    times = Counter(device for claim in judged for device in devices_of(claim))
     found = [f"D1: {device} is given to {count} claims" for device, count in times.items() if count > 1]
     for pod in kube.pods.values():
         node = pod["spec"].get("nodeName")

@@ -243,6 +243,8 @@ class MeshWorld(World):
                 self._write(coordinator, self.writes.patch(effect), fault)
                 if fault == "late":
                     self.late_writes.append(effect)
+            case wanted.FreeClaim():
+                self._write(coordinator, self.writes.free_claim(effect), fault)
             case wanted.FetchPod():
                 self._write(coordinator, self.writes.fetch(effect), fault)
             case _:

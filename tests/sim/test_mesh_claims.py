@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.builders import make_node
+import pytest
+
+from services.cli.explain.text import lines_of
+from services.coordinator.inspect.explain import explain
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS
+from shared.model.pod_group import PodGroup, Source, group_key
+from tests.builders import make_node, make_pod
+from tests.fake_kube import copy
 from tests.sim.claims import (
+    CLASSES,
+    DRIVER,
     FINALIZER,
+    SLICES,
     add_claim,
     add_claiming,
     add_class,
@@ -24,8 +34,10 @@ from tests.unit.services.binder.binder_checks import check_all
 class Scene(Walk):
     """Nodes with devices, and time that passes until nothing is left to do."""
 
-    def __init__(self, *, nodes: int = 2, devices: int = 2, agents: int = 2) -> None:
-        super().__init__(1, nodes=nodes, agents=agents)
+    def __init__(
+        self, *, nodes: int = 2, devices: int = 2, agents: int = 2, shards: tuple[str, ...] = ()
+    ) -> None:  # fmt: skip
+        super().__init__(1, nodes=nodes, agents=agents, shards=shards)
         add_class(self.kube)
         for number in range(nodes):
             add_devices(self.kube, f"n{number}", devices)
@@ -125,3 +137,119 @@ def test_devices_that_the_cluster_shares_are_given_once() -> None:
         assert check_all(world) + check_claims(scene.kube, local=False) == []
         scene.advance(world.now + 0.25)
     assert sum(bool(world.node_of(f"p{n}")) for n in range(4)) == 2
+
+
+def test_a_gang_whose_members_claim_devices_is_bound_whole_or_not_at_all() -> None:
+    scene = Scene(nodes=2, devices=1)
+    key = group_key(Source.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    for number in range(3):
+        add_claiming(scene.kube, f"p{number}", group="g")
+    scene.go(10.0)
+    assert not any(scene.world.node_of(f"p{n}") for n in range(3))
+    assert not any(devices_of(scene.claim(f"p{n}-gpu")) for n in range(3))
+    add_devices(scene.kube, "n0", 2)
+    scene.go(60.0)
+    assert all(scene.world.node_of(f"p{n}") for n in range(3))
+    assert leaked(scene.kube) == []
+
+
+def test_explain_says_which_device_is_refused_by_what() -> None:
+    scene = Scene(nodes=2, devices=1)
+    for name in ("a", "b", "c"):
+        add_claiming(scene.kube, name)
+    scene.go(10.0)
+    waiting = next(name for name in "abc" if not scene.world.node_of(name))
+    core = scene.world.coordinator.core
+    pod = core.state.queue.entries[scene.world.uid(waiting)].pod
+    [asked] = explain(core, pod, {}, scene.world.now)["devices"]
+    assert (asked["claim"], asked["request"], asked["free"]) == (f"default/{waiting}-gpu", "r", 0)
+    [refused] = asked["refused"]
+    assert (refused["reason"], refused["devices"]) == ("in use", 2)
+    scene.kube.put_object(CLASSES, {
+        "metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'other'"}}]},
+    })  # fmt: skip
+    scene.drain()
+    [asked] = explain(core, pod, {}, scene.world.now)["devices"]
+    assert asked["refused"][0]["reason"] == "class gpu: selector #0 does not hold: device.driver == 'other'"
+    assert any("2 refused" in line for line in lines_of({**explain(core, pod, {}, scene.world.now), "source": "core"}))
+
+
+AWAITED = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+
+
+def say(scene: Scene, claim: str, condition: str) -> None:
+    """A driver says of the claim's device that the condition holds."""
+    changed = copy(scene.claim(claim))
+    [result] = changed["status"]["allocation"]["devices"]["results"]
+    told = {"type": condition, "status": "True"}
+    of = {key: result[key] for key in ("driver", "pool", "device")}
+    changed["status"]["devices"] = [{**of, "conditions": [told]}]
+    scene.kube.put_object(DEVICE_CLAIMS, changed)
+
+
+def test_a_binding_waits_until_the_driver_says_that_the_device_is_attached_and_holds_up_nobody() -> None:
+    scene = Scene(nodes=1, devices=0)
+    add_devices(scene.kube, "n0", 1, AWAITED)
+    add_claiming(scene.kube, "a")
+    scene.go(10.0)
+    assert devices_of(scene.claim("a-gpu"))
+    assert scene.claim("a-gpu")["status"]["allocation"]["allocationTimestamp"]
+    assert not scene.world.node_of("a")
+    scene.kube.add_pod(make_pod("plain").cpu("1"))
+    scene.go(5.0)
+    assert scene.world.node_of("plain") == "n0"
+    say(scene, "a-gpu", "Attached")
+    scene.go(5.0)
+    assert scene.world.node_of("a") == "n0"
+
+
+def test_a_device_that_cannot_be_attached_is_given_back_and_another_is_chosen() -> None:
+    scene = Scene(nodes=1, devices=0)
+    add_devices(scene.kube, "n0", 1, AWAITED)
+    add_claiming(scene.kube, "a")
+    scene.go(5.0)
+    assert devices_of(scene.claim("a-gpu"))
+    scene.kube.drop_object(SLICES, "n0-slice")
+    scene.kube.add_node(make_node("n1").allocatable(cpu="4"))
+    add_devices(scene.kube, "n1", 1)
+    scene.drain()
+    say(scene, "a-gpu", "Broken")
+    scene.go(30.0)
+    assert scene.world.node_of("a") == "n1"
+    assert leaked(scene.kube) == []
+
+
+def test_a_claim_that_keeps_its_only_pod_from_every_node_is_freed() -> None:
+    scene = Scene(nodes=2, devices=1)
+    uid = add_claiming(scene.kube, "a")
+    control_claims(scene.kube)
+    changed = copy(scene.claim("a-gpu"))
+    names = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    given = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "d0"}
+    changed["status"] = {
+        "allocation": {"devices": {"results": [given]}, "nodeSelector": {"nodeSelectorTerms": [names]}},
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": uid}],
+    }
+    scene.kube.put_object(DEVICE_CLAIMS, changed)  # an earlier attempt's, whose scheduler has died
+    scene.kube.change_node("n0", unschedulable=True)
+    scene.go(30.0)
+    assert scene.world.node_of("a") == "n1"
+    assert devices_of(scene.claim("a-gpu")) == [f"{DRIVER}/n1/d0"]
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+def test_binders_of_several_shards_give_what_the_cluster_shares_once(agents: int) -> None:
+    scene = Scene(nodes=4, devices=0, agents=agents, shards=("0", "1"))
+    add_devices(scene.kube, "net", 3, allNodes=True)
+    for number in range(6):
+        add_claiming(scene.kube, f"p{number}")
+    world = scene.world
+    end = world.now + 40.0
+    while world.now < end:
+        control_claims(scene.kube)
+        scene.drain()
+        assert check_all(world) + check_claims(scene.kube, local=False, others=True) == []
+        scene.advance(world.now + 0.25)
+    assert sum(bool(world.node_of(f"p{n}")) for n in range(6)) == 3
+    assert leaked(scene.kube) == []

@@ -92,6 +92,7 @@ class BinderCore:
         self.loans = Loans(self.state, self.committer)
         self.coordinator_term = 0
         self.cycle = BindingCycle(self.state, self.committer, self.plans, self.takeover, self.reconciler, self.loans)
+        self.takeover.giving_back = lambda: self.cycle.claims.busy
         self.gangs = GangCycle(self.state, self.committer, self.cycle)
         self.lookups = LookUps(self.state, self.committer, self.plans, self.cycle, self.gangs)
         self.inheritance = Inheritance(self.state, self.committer, self.cycle, self.takeover)
@@ -106,7 +107,7 @@ class BinderCore:
     def wake_at(self) -> float:
         """When something is due that no event will announce."""
         agenda, paused = self.state.agenda, self.state.paused
-        times = [agenda.plans, agenda.sweeps, self.loans.look_at, self.cycle.claims.look_at]
+        times = [agenda.plans, agenda.sweeps, agenda.claims, self.loans.look_at]
         if self.state.arriving or self.state.unfinished or self.state.heirs:
             times.append(self.state.now)
         if paused:
@@ -256,7 +257,7 @@ class BinderCore:
         if self.state.touched:
             self.gangs.step()
         if taking_over:
-            self.takeover.step(giving_back=self.cycle.claims.busy)
+            self.takeover.step()
             if self.takeover.accepting:
                 self._take_kept()
         if agenda.plans <= now:
@@ -265,7 +266,7 @@ class BinderCore:
             self.reconciler.step()
         if self.loans.look_at <= now:
             self.loans.step()
-        if self.cycle.claims.look_at <= now:
+        if agenda.claims <= now:
             self.cycle.claims.step()
         if self.lookups.again_at is not None:
             self.lookups.step()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
+from uuid import UUID
 
 from services.binder.core import events
 from services.binder.core.gangs import InFlightGang
@@ -196,6 +197,8 @@ class Agenda:
     """The oldest open plan is to be answered."""
     sweeps: float = 0.0
     """What should be the same in the cache, the API server and etcd is looked at."""
+    claims: float = NEVER
+    """A claim that could not be given back is tried again."""
 
 
 @dataclass(slots=True)
@@ -246,7 +249,9 @@ class State:
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
-        self.devices = self.cluster.devices = ClaimedDevices(self.cluster.table, self.cluster.release, self.rng)
+        self.devices = self.cluster.devices = ClaimedDevices(
+            self.cluster.table, self.cluster.release, lambda: str(UUID(int=self.rng.getrandbits(128), version=4))
+        )
         self.left = self.settings.units_per_turn
         self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
 
@@ -276,8 +281,6 @@ class State:
     def hold_claims(self, binding: InFlightBinding, pod: Pod, node_name: str) -> str:
         """Count the devices that the pod's claims get on a node, and name the claims in the unit. Why they cannot be
         had ("": all are)."""
-        if pod.asks is None:
-            return ""
         why = self.devices.assume(pod, node_name, self.now)
         fresh = {claim.uid for claim in binding.claims if claim.fresh}
         for claim in self.devices.claims(pod):

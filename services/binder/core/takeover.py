@@ -12,7 +12,7 @@ Not its job: accept plans early, trust anything a former leader held in memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from services.binder.core.events import StoredIntent
 from services.binder.core.in_flight import InFlightBinding
@@ -55,6 +55,8 @@ class Takeover:
         self._open: set[str] = set()
         self._judged_at: float | None = None
         self.accepting = False
+        self.giving_back: Callable[[], bool] = lambda: False
+        """Whether claims of units that were withdrawn are still being given back."""
 
     @property
     def missing(self) -> list[str]:
@@ -101,12 +103,12 @@ class Takeover:
         """An inherited unit is settled."""
         self._open.discard(key)
 
-    def step(self, *, giving_back: bool = False) -> None:
-        """Accept plans if nothing stands against it any more. ``giving_back``: so are claims of units withdrawn."""
+    def step(self) -> None:
+        """Accept plans if nothing stands against it any more."""
         if self.accepting or self._judged_at is None or self._state.heirs:
             return
         late = self._state.now - self._judged_at >= self._state.settings.takeover_grace_s
-        if (self._open or giving_back) and not late:
+        if (self._open or self.giving_back()) and not late:
             return
         self.accepting = True
         self._state.log(

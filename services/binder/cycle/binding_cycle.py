@@ -67,9 +67,11 @@ class BindingCycle:
         self._check(binding, pod)
 
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
-        if pod.asks is not None and self.claims.freeing([f"{pod.namespace}/{one.claim}" for one in pod.asks.claims]):
-            self._state.paused[binding.uid] = self._state.now + self._state.settings.await_pod_s
-            return  # what an attempt before this one gives back is not to be judged by
+        if pod.asks is not None:
+            keys = [f"{pod.namespace}/{one.claim}" for one in pod.asks.claims]
+            if self.claims.unsettled(binding.uid, keys):
+                self._state.paused[binding.uid] = self._state.now + self._state.settings.await_pod_s
+                return  # what an attempt before this one leaves is not to be judged by
         self._state.paused.pop(binding.uid, None)
         verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:
@@ -410,7 +412,7 @@ class BindingCycle:
         state.await_volumes.discard(uid)
         state.paused.pop(uid, None)
         state.stats.ended(outcome)
-        if self.claims.concern(binding):
+        if binding.claims or self.claims.waits_for:
             self.claims.ended(binding, outcome)
         if outcome is Outcome.BOUND:
             self._reconciler.bound(binding)

@@ -97,7 +97,7 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     binding.conflicts, binding.reason = 0, ""
     for node in candidates:
         rejection = check_node(state, pod, node)
-        if rejection is None and (lacks := state.hold_claims(binding, pod, node)):
+        if rejection is None and pod.asks is not None and (lacks := state.hold_claims(binding, pod, node)):
             rejection = Rejection(DYNAMIC_RESOURCES, Code.UNRESOLVABLE, (lacks,))
         if rejection is None:
             account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
@@ -193,7 +193,8 @@ def hold(state: State, binding: InFlightBinding, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
     state.cache.assume(pod.uid, binding.node, pod.pod_class, state.now, devices=binding.devices)
     state.hold_volumes(pod, binding.node)
-    state.hold_claims(binding, pod, binding.node)
+    if pod.asks is not None:
+        state.hold_claims(binding, pod, binding.node)
     binding.pod_class = pod.pod_class
     binding.checked_node = _node(state, binding.node)
 

@@ -59,7 +59,7 @@ class _Freeing:
 
 
 class Claims:
-    """One term's. ``look_at``: when something is due that no event will announce."""
+    """One term's. ``waits_for``: claims by the unit that waits for them."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -71,16 +71,11 @@ class Claims:
         """What we wrote and the watch has not shown: the resourceVersion by claim."""
         self._waiting: dict[str, dict[str, None]] = {}
         """Units by claim, first come first."""
-        self._waits_for: dict[str, set[str]] = {}
+        self.waits_for: dict[str, set[str]] = {}
         self._refused: dict[str, str] = {}
         """Units of which a claim was refused: why."""
         self._bound: set[str] = set()
         """Units that were bound while a claim was being written for them."""
-        self.look_at = NEVER
-
-    def concern(self, binding: InFlightBinding) -> bool:
-        """Whether the unit has claims, or waits for one."""
-        return bool(binding.claims) or binding.uid in self._waits_for
 
     @property
     def busy(self) -> bool:
@@ -90,6 +85,11 @@ class Claims:
     def freeing(self, keys: Collection[str]) -> bool:
         """Whether one of these is being given back."""
         return bool(self.busy and not (self._freeing.keys() | self._next_free.keys()).isdisjoint(keys))
+
+    def unsettled(self, uid: str, keys: Collection[str]) -> bool:
+        """Whether one of these is being given back, or written for an attempt of the pod that has ended."""
+        writing = (self._writing[key] for key in keys if key in self._writing) if self._writing else ()
+        return self.freeing(keys) or any(uid in (one for _, one in order.consumers) for order in writing)
 
     # --- before the Binding -----------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Claims:
         waits = [claim for claim in devices.claims(pod) if not self._carried(binding, claim)]
         for claim in waits:
             self._waiting.setdefault(claim.key, {})[uid] = None
-            self._waits_for.setdefault(uid, set()).add(claim.key)
+            self.waits_for.setdefault(uid, set()).add(claim.key)
         for claim in waits:
             self._write(binding, claim)
         if not waits:
@@ -132,8 +132,9 @@ class Claims:
                 return f"claim {claim.key} got allocated elsewhere in the meantime"
             if not usable(claim, devices.wall):
                 return f"claim {claim.key}: {_unbound_text(claim)}"[:512]
-        if taken := devices.contested(pod):
-            return f"{node}: {taken}"[:512]
+        for one in binding.claims:  # what others run with already nobody can give back
+            if one.fresh and (taken := devices.contested(f"{binding.namespace}/{one.name}")):
+                return f"{node}: {taken}"[:512]
         return ""
 
     def _carried(self, binding: InFlightBinding, claim: DeviceClaim) -> bool:
@@ -170,7 +171,7 @@ class Claims:
 
     def leave(self, uid: str) -> None:
         """The unit waits for no claim."""
-        for key in self._waits_for.pop(uid, ()):
+        for key in self.waits_for.pop(uid, ()):
             waiting = self._waiting[key]
             del waiting[uid]
             if not waiting:
@@ -268,7 +269,7 @@ class Claims:
     def ended(self, binding: InFlightBinding, outcome: Outcome) -> None:
         """The unit is settled. What was written for a pod that is bound stays; else the pod leaves its claims."""
         uid = binding.uid
-        waits_for = list(self._waits_for.get(uid, ()))
+        waits_for = list(self.waits_for.get(uid, ()))
         self.leave(uid)
         self._refused.pop(uid, None)
         if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
@@ -298,7 +299,8 @@ class Claims:
 
     def step(self) -> None:
         """Try again what could not be given back."""
-        state, self.look_at = self._state, NEVER
+        state = self._state
+        state.agenda.claims = NEVER
         for freeing in self._freeing.values():
             if freeing.again_at <= state.now:
                 freeing.again_at = NEVER
@@ -306,7 +308,8 @@ class Claims:
             self._look(freeing.again_at)
 
     def _look(self, at: float) -> None:
-        self.look_at = min(self.look_at, at)
+        agenda = self._state.agenda
+        agenda.claims = min(agenda.claims, at)
 
     def _wake(self, key: str) -> None:
         paused = self._state.paused
@@ -316,7 +319,7 @@ class Claims:
 
     def validate(self) -> Iterator[str]:
         """Who waits for a claim and is not on its way; claims for which two things are under way."""
-        for uid in self._waits_for.keys() - self._state.in_flight.keys():
+        for uid in self.waits_for.keys() - self._state.in_flight.keys():
             yield f"claims-wait: {uid} waits for a claim, and is not on its way"
         for key in self._writing.keys() & self._freeing.keys():
             yield f"claims-once: {key} is being written and given back"

@@ -35,6 +35,7 @@ from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
 from shared.model.devices import DeviceClaim
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.devices.dynamic_resources import Devices
 from shared.scheduling.devices.extended import CLAIM_NAME
 from shared.scheduling.devices.load import load_inventory
@@ -136,6 +137,7 @@ async def read_cluster(api: KubeApi) -> tuple[ClusterState, list[Any], list[str]
         raise ConfigError(f"the API server does not list nodes and pods: {error}") from error
     lists = await asyncio.gather(*(_list(api, kind) for kind in SCHEDULING_KINDS))
     state = ClusterState()
+    state.devices = ClaimedDevices(state.table)
     missing = [f"{bad.kind} {bad.namespace}/{bad.name} ({bad.error})" for bad in (*nodes.malformed, *pods.malformed)]
     for node in nodes.items:
         try:

@@ -32,6 +32,8 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield from _queue(answer["queue"], answer.get("priority", 0))
     if answer.get("nodes"):
         yield from _nodes(answer["nodes"])
+    for asked in answer.get("devices") or ():
+        yield from _devices(asked)
     if answer.get("preemption"):
         yield from _preemption(answer["preemption"])
     if answer.get("latency"):
@@ -221,6 +223,15 @@ def _nodes(nodes: Json) -> Iterator[str]:
     for candidate in nodes["candidates"][:NODES_SHOWN]:
         parts = ", ".join(f"{plugin} {score}" for plugin, score in candidate["scores"].items())
         yield f"  {candidate['name']} takes it: {candidate['total']} ({parts})"
+
+
+def _devices(asked: Json) -> Iterator[str]:
+    """One request of a claim: how many devices it may have, and what refuses the others."""
+    title = f"{asked['claim']}, request {asked['request']} (class {asked['class']})"
+    yield f"  devices for {title}: {asked['free']} free"
+    for one in asked["refused"]:
+        named = ", ".join(one["for_example"])
+        yield f"    {one['devices']} refused ({named}): {one['reason']}"
 
 
 def _members(group: Json) -> Iterator[str]:

@@ -107,6 +107,18 @@ class FetchPod(Struct, frozen=True):
     name: str
 
 
+class FreeClaim(Struct, frozen=True):
+    """Take away what a claim was given, if nobody but the pod ``consumer`` uses it: it keeps that pod from every node.
+
+    Not answered: the watch shows what came of it, and the next attempt asks again.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    consumer: str
+
+
 class PublishPartition(Struct, frozen=True):
     """Write ``partitions/current`` under the term: the agents that the partition is computed from, and its epoch."""
 
@@ -154,6 +166,7 @@ Instruction = (
     | TellPodGroup
     | TellQueue
     | HoldNode
+    | FreeClaim
     | EmitEvent
     | FetchPod
     | PublishPartition

@@ -137,7 +137,7 @@ def _where(core: Core, pod: Pod) -> tuple[str, str]:
         return "placing", "an earlier leader's intent for it is being finished or withdrawn"
     entry = core.state.queue.entries.get(pod.uid)
     if (gated := core.state.gated.get(pod.uid)) is not None and gated.lacks:
-        return "gated", gated.lacks
+        return "pending", f"it waits for its claims: {gated.lacks}"
     if entry is None:
         return "pending", "the watch has not shown it to this leader yet"
     if entry.place is Place.IN_FLIGHT:

@@ -20,6 +20,7 @@ from services.coordinator.core.events import ConditionFailed, ConditionWritten, 
 from services.coordinator.core.instructions import (
     EmitEvent,
     FetchPod,
+    FreeClaim,
     HoldNode,
     PatchCondition,
     TellPodGroup,
@@ -35,6 +36,7 @@ from shared.kube.events import event_body, micro_time
 from shared.kube.resources import EVENTS, PODS
 from shared.model.pod import CAUSE_ANNOTATION
 from shared.ports import Clock, KubeApi
+from shared.runtime.kube.claims import ClaimName, free_claim
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 
 log = structlog.get_logger()
@@ -45,7 +47,7 @@ EVENTS_IN_FLIGHT = 4
 COME_AGAIN = frozenset({409, 422, 429})
 """Refusals of a condition by what the pod or the API server is just now."""
 
-Work = PatchCondition | EmitEvent | FetchPod | TellPodGroup | TellQueue | HoldNode
+Work = PatchCondition | EmitEvent | FetchPod | TellPodGroup | TellQueue | HoldNode | FreeClaim
 
 
 class KubeWrites:
@@ -88,6 +90,8 @@ class KubeWrites:
                 self.queues.submit(work)
             case HoldNode():
                 self._start(self.nodes.hold(work))
+            case FreeClaim():
+                self._start(self.free_claim(work))
             case EmitEvent():
                 if not self.recorder.add(work, self._clock()) and not self._told_of_overload:
                     self._told_of_overload = True
@@ -117,6 +121,14 @@ class KubeWrites:
         if written and work.nominated:
             self._post(NominationStored(work.uid, work.nominated))
         self._post(ConditionWritten(work.uid))
+
+    async def free_claim(self, work: FreeClaim) -> None:
+        """Not answered."""
+        name = ClaimName(work.namespace, work.name, work.uid)
+        try:
+            await free_claim(self._api, name, work.consumer, deallocate=True, unreserved=True, may_act=lambda: True)
+        except KubeError as error:
+            log.info("claim_not_freed", claim=f"{work.namespace}/{work.name}", pod_uid=work.consumer, error=error)
 
     async def fetch(self, work: FetchPod) -> None:
         """Answers ``PodFetched``."""

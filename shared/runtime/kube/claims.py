@@ -80,10 +80,10 @@ async def write_claim(
 
 async def free_claim(
     api: KubeApi, claim: ClaimName, consumer: str, *, deallocate: bool, may_act: Callable[[], bool],
-    reached: Callable[[str], None] = lambda _: None,
+    unreserved: bool = False, reached: Callable[[str], None] = lambda _: None,
 ) -> tuple[ResourceClaim | None, bool]:  # fmt: skip
     """(the claim as it is by that, None: it is gone; whether that is all done). ``deallocate``: we gave it what it has,
-    or were about to, so that it may be taken away where nobody else uses it."""
+    or were about to, so that it may be taken away where nobody else uses it; ``unreserved``: also where nobody does."""
     for _ in range(TRIES):
         found = await api.get(DEVICE_CLAIMS.resource, namespace=claim.namespace, name=claim.name)
         if found is None or found.metadata.uid != claim.uid:
@@ -91,7 +91,7 @@ async def free_claim(
         if not may_act():
             return found, False
         try:
-            return await _freed(api, claim, found, consumer, deallocate=deallocate, reached=reached), True
+            return await _freed(api, claim, found, consumer, deallocate, unreserved, reached), True
         except KubeRejected as error:
             if error.status not in (404, 409):
                 raise
@@ -99,12 +99,12 @@ async def free_claim(
 
 
 async def _freed(
-    api: KubeApi, claim: ClaimName, found: ResourceClaim, consumer: str, *, deallocate: bool,
+    api: KubeApi, claim: ClaimName, found: ResourceClaim, consumer: str, deallocate: bool, unreserved: bool,
     reached: Callable[[str], None],
 ) -> ResourceClaim:  # fmt: skip
     users = [one.uid for one in found.status.reserved_for or ()]
     others = [uid for uid in users if uid != consumer]
-    if found.status.allocation is not None and (consumer in users or not users):
+    if found.status.allocation is not None and (consumer in users or (unreserved and not users)):
         status: dict[str, Any] = {"reservedFor": [{"$patch": "delete", "uid": consumer}]} if users else {}
         if deallocate and not others:
             status["allocation"] = None

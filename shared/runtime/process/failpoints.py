@@ -6,7 +6,8 @@ collection would. The names in use: ``before_commit``, ``after_commit``, ``befor
 ``before_evict`` (binder) and ``before_publish``, ``before_nominate``, and before and after ``gang_plan`` and
 ``victims_plan`` (coordinator). In the binder, around steps of a gang: ``gang_link`` and ``gang_head`` (values of its
 intent are written), ``gang_rewrite``, ``gang_clear``, ``gang_first_bind`` (nobody is bound yet) and ``gang_next_bind``,
-each with ``before_`` and ``after_``; and around the transaction after which a binder tells what it lends: ``lend``.
+each with ``before_`` and ``after_``; around writes of claims for devices ``claim_mark``, ``claim_status`` and
+``claim_free``; and around the transaction after which a binder tells what it lends: ``lend``.
 
 Does nothing without the variable, which no deployment sets; then ``reach`` is one attribute read.
 """

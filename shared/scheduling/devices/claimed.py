@@ -8,9 +8,8 @@ rule reads it. A claim that exists for others too, or was given devices already,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from random import Random
-from uuid import UUID
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import numpy as np
 from msgspec.structs import replace
@@ -44,16 +43,20 @@ MOST_ASKED = 64
 class ClaimedDevices:
     """See the module. ``wall``: seconds since the epoch at the event being handled, which its owner sets.
 
-    ``version`` counts changes of whatever the rules read here.
+    ``version`` counts changes of whatever the rules read here. ``new_share`` names one more user of a shared device: by
+    a UUID where it is written, by a number where it is only assumed.
     """
 
-    def __init__(self, table: NodeTable, release: Release = Release.V1_38, rng: Random | None = None) -> None:
+    def __init__(
+        self, table: NodeTable, release: Release = Release.V1_38, new_share: Callable[[], str] | None = None
+    ) -> None:
         self.inventory = Inventory(release)
         self.accounts = ClaimAccounts(self.inventory)
         self.devices = Devices(self.inventory, Selectors(release), fullest_first=True)
         self.wall = 0.0
         self.version = 0
-        self._rng = rng or Random(0)
+        numbers = count(1)
+        self.new_share = new_share or (lambda: f"assumed-{next(numbers)}")
         self._table = table
         self._nodes: list[Node] = []
         self._rows: IntArray = np.zeros(0, np.int64)
@@ -278,16 +281,9 @@ class ClaimedDevices:
         self.version += 1
         self.accounts.settle(key)
 
-    def new_share(self) -> str:
-        """The id of one more user of a shared device."""
-        return str(UUID(int=self._rng.getrandbits(128), version=4))
-
-    def contested(self, pod: Pod) -> str:
-        """Which device of the pod's claims is another claim's too, or is shared by more than it bears; "" for none."""
-        for claim in self.claims(pod):
-            if claim.allocation is not None and (found := self.accounts.contested(claim.key)):
-                return found
-        return ""
+    def contested(self, key: str) -> str:
+        """Which device of the claim is another claim's too, or is shared by more than it bears; "" for none."""
+        return self.accounts.contested(key)
 
     def validate(self) -> Iterator[str]:
         """What is broken of claims; nothing while all is well."""

@@ -14,7 +14,7 @@ from shared.scheduling.framework import Code, Rejection, Unmoved
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 
-UNREAD = Rejection(NAME, Code.UNRESOLVABLE, ("devices and claims are not read here",))
+UNREAD = Rejection(NAME, Code.UNRESOLVABLE, ("no slices, classes and claims are known here",))
 
 
 def prepare(state: ClusterState, pod: Pod) -> DynamicResources | Rejection | None:
@@ -73,8 +73,13 @@ class DynamicResources(Unmoved):
             return None
         return WEIGHT * np.array(normalised([self._claimed.score(self._node(row)) for row in rows.tolist()]), np.int64)
 
+    def ask_all(self, mask: BoolArray) -> None:
+        """Judge every node of ``mask [rows]``, those that pass all filters before this."""
+        for row in np.flatnonzero(mask).tolist():
+            self.verdict(row)
+
     def unblock(self) -> Unblock:
-        """What may be taken back so that some node takes the pod. All nodes were asked before."""
+        """What may be taken back so that some node takes the pod: of claims that keep it from a node that was asked."""
         return self._claimed.unblock()
 
     def _node(self, row: int) -> Node:

@@ -65,7 +65,7 @@ def what_if_claims(
     now: float, new_share: Callable[[], str],
 ) -> ClaimsOutcome:  # fmt: skip
     """The verdict for ``pod``, which is ``asks`` to the rules about devices. Nothing is changed."""
-    pod = changed(pod, unsupported="")
+    pod = changed(pod, unsupported="", asks=None)  # the rules about devices are asked here, after all others
     if gate_rejection(pod) is not None:
         return ClaimsOutcome(what_if(state, feasibility, pod))
     gated = before_queueing(asks, devices.inventory)

@@ -13,6 +13,7 @@ import msgspec
 
 from shared.model.pod import POLICY_ANNOTATION, Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.explain.devices_why import devices_why
 from shared.scheduling.explain.explanation import explain_nodes
 from shared.scheduling.explain.preemption import NODES_TRIED, explain_preemption
 from shared.scheduling.gates import gate_rejection, unsupported_text
@@ -80,6 +81,8 @@ def add_verdicts(
     """Every node's verdict into ``answer``, and where no node takes the pod, what preemption would do."""
     nodes = explain_nodes(state, feasibility, pod)
     answer["nodes"] = msgspec.to_builtins(nodes)
+    if pod.asks is not None:
+        answer["devices"] = devices_why(state, pod)
     if not nodes.feasible and nodes.nodes:
         found = explain_preemption(state, feasibility, pod, strict_budgets=strict_budgets, nodes_tried=nodes_tried)
         answer["preemption"] = msgspec.to_builtins(found)

@@ -72,6 +72,13 @@ class Crew:
             self.in_turn = bool(behind)
 
     def _key(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Hashable:
+        """What members share that are judged alike."""
+        devices = self.cluster.devices
+        if pod.asks is None or devices is None:
+            return self._key_without_devices(pod, repelling)
+        return devices.alike(pod), self._key_without_devices(pod, repelling)
+
+    def _key_without_devices(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Hashable:
         """Of labels only what some rule makes of them: members of one Job differ in their index alone."""
         index, relations = self.cluster.index, pod.relations
         if relations is None and not repelling and not index.anti_affinity:
@@ -91,7 +98,8 @@ class Crew:
 
     def _template(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Template:
         cluster, size = self.cluster, self._size(pod)
-        if pod.relations is None and not repelling and not cluster.index.anti_affinity:
+        plain = pod.relations is None and pod.asks is None
+        if plain and not repelling and not cluster.index.anti_affinity:
             named = named_nodes(pod.pod_class)
             return Template(pod, (), CONTRADICTION if named is not None and not named else None, size)
         prefiltered = prefilter(cluster, pod)

@@ -277,13 +277,22 @@ def test_an_unparsable_quantity_fits_nowhere_and_spoils_nothing_else():
 
 
 def test_a_pod_that_asks_for_what_is_not_ours_may_wait_and_must_not_be_bound():
+    asked = {"deviceclass.resource.kubernetes.io/gpu": "1"}
+    waiting = History().node().pod(requests=asked, schedulerName="conclave").unschedulable().report()
+    assert (waiting.lost, waiting.pods_unschedulable, waiting.ok) == (0, 1, True)
+    bound = History().node(capacity={"cpu": "4", "pods": "9", **asked})
+    bound = bound.pod(requests=asked, schedulerName="conclave").bind().report()
+    assert bound.misplaced == 1
+    assert "deviceclass.resource.kubernetes.io/gpu" in bound.examples[0]
+
+
+def test_a_pod_with_claims_may_wait_and_must_not_be_bound_without_them():
     claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
     waiting = History().node().pod(schedulerName="conclave", **claim).unschedulable().report()
     assert (waiting.lost, waiting.pods_unschedulable, waiting.ok) == (0, 1, True)
     bound = History().node().pod(schedulerName="conclave", **claim).bind().report()
     assert bound.misplaced == 1
-    assert "resourceClaims" in bound.examples[0]
-    assert History().node().pod(schedulerName="default-scheduler", **claim).bind().report().ok
+    assert "its claim default/gpu does not exist" in bound.examples[0]
 
 
 # --- resized in place -----------------------------------------------------------------------------------------------

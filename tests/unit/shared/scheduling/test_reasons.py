@@ -11,7 +11,7 @@ from shared.scheduling.reasons import REASONS, means, of_limit, page, remedy
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "faq-pending.md").read_text()
-NOT_TRIED = {"SchedulingGates", "ConclaveUnsupported", "DynamicResources"}
+NOT_TRIED = {"SchedulingGates", "ConclaveUnsupported"}
 """Rules about pods that the mesh never tries: their reasons are SchedulingGated and NotSupported, as conditions have
 it."""
 

@@ -74,7 +74,8 @@ def test_a_bad_slice_is_named_with_its_line() -> None:
         answer(resourceSlices=[bad])
 
 
-def test_where_nothing_is_said_of_devices_the_mesh_answers_for_itself() -> None:
+def test_where_nothing_is_said_of_devices_no_node_takes_the_pod() -> None:
     found = answer(resourceSlices=None, deviceClasses=None, resourceClaims=None)
-    assert found["preEnqueue"]["plugin"] == "ConclaveUnsupported"
+    assert found["infeasible"]["n0"]["plugin"] == "DynamicResources"
+    assert found["infeasible"]["n0"]["reasons"] == ["no slices, classes and claims are known here"]
     assert "allocations" not in found

@@ -207,6 +207,9 @@ class Walk:
         )()
         problems = list(self.mine.validate())
         assert not problems, problems
+        mine = [given for ours in self.mine.assumed.values() if ours.allocation for given in ours.allocation.results]
+        twice = [given.id for given in mine if self.devices.inventory.usage.exclusive[given.id] > 1]
+        assert not twice, f"claims-twice: {twice}"
 
     def arrive(self) -> None:
         self.number += 1
