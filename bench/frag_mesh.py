@@ -22,7 +22,8 @@ from shared.model.constraints import PodClass, Requirement, SelectorTerm
 from shared.model.gpu import ANY_MODEL, GpuRequest
 from shared.model.node import Node
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, PODS
-from shared.policy.frag.policy import GPU_MODEL_LABEL, MIB, GpuPolicy
+from shared.policy.frag.policy import MIB, GpuPolicy
+from shared.policy.frag.view import GPU_MODEL_LABEL
 from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy
 from shared.policy.rehearsal.submission import GpuNodes, submission

@@ -23,7 +23,7 @@ from shared.kube.resources import EVENTS, PODS, Bookmark, Deleted, ObjectList, R
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, SchedulingKind
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
-from twin.kinds.claim_status import validate_claim_status
+from twin.kinds.devices.claim_status import keep_device_status, validate_claim_status
 from twin.patches.json_patch import json_patch
 from twin.patches.strategic_patch import strategic_patch
 from twin.registry.status import ApiError
@@ -134,6 +134,7 @@ class FakeKube:
         claim["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
         if subresource:
             claim["metadata"] = copy(before["metadata"])
+            keep_device_status(claim, before)
             if wrong := validate_claim_status(claim, before):
                 raise KubeRejected(str(wrong[0]), status=422, reason="Invalid")
         else:

@@ -26,7 +26,10 @@ from twin.api.server import TwinServer
 from twin.audit import FLUSH_EVERY_S, AuditFile
 from twin.bootstrap import make_registry
 from twin.certificate import make_server_tls
+from twin.cluster_file import MOST_NODES, Cluster, plain_cluster, populate, read_cluster
 from twin.controllers.device_claims import DeviceClaimController
+from twin.controllers.device_drivers import DeviceDrivers
+from twin.controllers.device_taints import DeviceTaintEviction
 from twin.controllers.garbage_collector import GarbageCollector
 from twin.controllers.kubelet import Kubelets
 from twin.controllers.pod_groups import PodGroupProtection
@@ -118,6 +121,13 @@ def _open_request_log(path: Path | None) -> RequestLog | None:
     show_default=True,
     help="The release to answer for: 1.36 has pod groups in scheduling.k8s.io/v1alpha2, 1.37 in v1beta1.",
 )
+@click.option(
+    "--cluster",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Nodes, devices and objects to begin with (YAML).",
+)
+@click.option("--nodes", type=click.IntRange(0, MOST_NODES), help="Begin with so many nodes, in place of --cluster.")
+@click.option("--devices", type=click.IntRange(0), help="Devices of each of them, of the driver gpu.example.com.")
 @click.option("--seed", type=int, default=None, help="Repeat uids and injected faults.")
 def main(
     host: str,
@@ -133,6 +143,9 @@ def main(
     simulate: bool,
     speed: float,
     kubernetes: str,
+    cluster: Path | None,
+    nodes: int | None,
+    devices: int | None,
     seed: int | None,
 ) -> None:
     """Serve enough of the Kubernetes API for real clients, from memory."""
@@ -151,6 +164,7 @@ def main(
         registry.subscribe(writer)
         flush = writer.flush
     try:
+        populate(registry, cluster_of(cluster, nodes, devices, simulate=simulate))
         kubelets = Kubelets(registry, speed=speed) if simulate else None
         players = _players(registry, kubelets, speed)
     except ConfigError as error:
@@ -183,6 +197,22 @@ def main(
                 file.close()
 
 
+def cluster_of(path: Path | None, nodes: int | None, devices: int | None, *, simulate: bool) -> Cluster:
+    """What the flags say of the cluster to begin with."""
+    given = [
+        name for name, value in (("--cluster", path), ("--nodes", nodes), ("--devices", devices)) if value is not None
+    ]
+    if given and not simulate:
+        raise ConfigError(f"{given[0]} needs --simulate: without it nobody plays the nodes")
+    if path is not None:
+        if len(given) > 1:
+            raise ConfigError(f"--cluster and {given[1]}: the file says how many there are; drop one of the two")
+        return read_cluster(path)
+    if devices is not None and nodes is None:
+        raise ConfigError("--devices needs --nodes: how many nodes have them?")
+    return plain_cluster(nodes or 0, devices or 0)
+
+
 def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) -> list[Controller[Any]]:
     """Who acts on the cluster; nobody does without kubelets."""
     if kubelets is None:
@@ -194,6 +224,8 @@ def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) ->
         GarbageCollector(registry),
         PodGroupProtection(registry),
         DeviceClaimController(registry),
+        DeviceDrivers(registry),
+        DeviceTaintEviction(registry, speed=speed),
     ]
 
 

@@ -2,6 +2,7 @@
 
     python -m bench.quality [--scene unlike,deployments,affinity] [--agents 0,1,4] [--nodes 5000] [--pods 5000]
     python -m bench.quality --scene openb [--set NAME=VALUE[,NAME=VALUE] ...] [--agents 2] [--policy kube-default]
+        [--claims]
 
 Per scene (``scenes.py``, ``openb.py``) and number of agents a line; each ``--set`` is a line beside the one in which
 nothing is set, on the same seeds. *Regret* (``world.py``): how far each pod's node lies below the best at its commit,
@@ -45,7 +46,7 @@ def played(
     """One episode."""
     world = QualityWorld(policy=options.policy, agents=agents, seed=seed, settings=settings)
     if openb is not None:
-        openb.fill(world, seed)
+        openb.fill(world, seed, claims=options.claims)
     else:
         fill(world, scene, options.nodes, options.pods)
     began = world.now
@@ -91,6 +92,7 @@ def main() -> None:
     )
     parser.add_argument("--scene", type=scenes, default=[OPENB], help=f"{OPENB}, {', '.join(SCENES)}; several by comma")
     parser.add_argument("--trace", default="default", help="openb's list of pods")
+    parser.add_argument("--claims", action="store_true", help="openb's GPUs by ResourceClaims")
     parser.add_argument("--policy", default="kube-default")
     parser.add_argument("--agents", type=partial(numbers, least=0), default=[2])
     parser.add_argument("--nodes", type=int, default=5000)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from bench.saturation.world import CoreWorld
 from services.coordinator.core.state import CoreSettings
@@ -22,6 +23,7 @@ from shared.kube import objects as api
 from shared.kube.convert import node_from_api
 from shared.model.cluster_events import ObjectChanged
 from shared.model.constraints import Norms, gpu_milli_of
+from shared.model.gpu_shares import DEFAULT as GPU_SHARES
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.heuristics import KubeDefault
@@ -33,6 +35,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import run_filters
 from shared.scheduling.cycle.prefilter import prefilter
 from shared.scheduling.cycle.scoring import norms_over, relation_scores
+from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.scores import MAX_SCORE, WEIGHTS
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.object_changes import put_object
@@ -49,6 +52,8 @@ class Judge:
 
     def __init__(self, policy: str) -> None:
         self.state = ClusterState()
+        self.devices = ClaimedDevices(self.state.table)
+        self.state.devices = self.devices
         self.regrets: list[float] = []
         self.misplaced: list[str] = []
         self.store = UtilisationStore()
@@ -60,6 +65,9 @@ class Judge:
     def commit(self, pod: Pod, node: str) -> None:
         """One placement."""
         state = self.state
+        if pod.asks is not None:
+            self.devices.count_free(GPU_SHARES)
+            pod = self.devices.described(pod)
         row = state.table.row_of[node]
         rows = np.flatnonzero(run_filters(state, self._feasible, prefilter(state, pod), explain=False).mask)
         where = np.flatnonzero(rows == row)
@@ -91,6 +99,8 @@ class QualityWorld(CoreWorld):
         self.judge = Judge(policy)
         self.allocated = 0
         """Thousandths of a GPU that were given to pods."""
+        self.claimed: dict[str, int] = {}
+        """By uid: thousandths that a pod asks for by a claim."""
         self.on: Counter[str] = Counter()
         """Pods by the node that they were committed to."""
 
@@ -123,7 +133,10 @@ class QualityWorld(CoreWorld):
             if (pod := self.pods.get(placement.uid)) is not None:
                 self.judge.commit(pod, placement.node)
                 self.on[placement.node] += 1
-                self.allocated += gpu_milli_of(pod.pod_class)
+                self.allocated += gpu_milli_of(pod.pod_class) + self.claimed.get(pod.uid, 0)
+                for claim in self.judge.devices.claims(pod):
+                    given = replace(claim, reserved_for=(pod.uid,), resource_version=str(len(self.bound) + 2))
+                    self.add_object("resourceclaims", claim.key, given)
         super()._bind(plan)
 
     def _change(self, uid: str, after_s: float = 0.0, **changes: Any) -> None:

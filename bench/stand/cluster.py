@@ -178,10 +178,13 @@ class Cluster:
         await self._delete_all(f"{pods}?gracePeriodSeconds=0")
 
     async def _delete_all(self, path: str) -> None:
-        """A server gives up a call after a minute, also one that deletes thousands: what is left is asked for again."""
-        text = await self._call("DELETE", path, None, also=(504,))
-        while json.loads(text).get("code") == GATEWAY_TIMEOUT:
-            text = await self._call("DELETE", path, None, also=(504,))
+        """A server gives up a call after a minute, also one that deletes thousands, or hangs up: what is left is asked
+        for again."""
+        while True:
+            with contextlib.suppress(aiohttp.ServerDisconnectedError):
+                text = await self._call("DELETE", path, None, also=(504,))
+                if json.loads(text).get("code") != GATEWAY_TIMEOUT:
+                    return
 
     async def metrics(self) -> str:
         """The server's own figures as Prometheus reads them; some other text where it shows none."""
@@ -217,6 +220,30 @@ class Cluster:
     async def remove(self, path: str, names: Iterable[str]) -> None:
         """Objects of any kind; gone already is well."""
         await self._many(lambda name: self._call("DELETE", f"{path}/{name}", None, also=(404,)), names)
+
+    async def each_of(self, one: Callable[[Any], Any], items: Iterable[Any]) -> None:
+        """``one`` of each item, many at once."""
+        await self._many(one, items)
+
+    async def ask(self, method: str, path: str, body: Any) -> Any:
+        """One call; what the server answered."""
+        return json.loads(await self._call(method, path, body))
+
+    async def each(self, path: str, page: int) -> AsyncIterator[dict[str, Any]]:
+        """Every object of a list, page by page."""
+        joint, follow = "&" if "?" in path else "?", ""
+        while True:
+            found = await self.ask("GET", f"{path}{joint}limit={page}{follow}", None)
+            for one in found["items"]:
+                yield one
+            if not (token := found["metadata"].get("continue")):
+                return
+            follow = f"&continue={token}"
+
+    async def count(self, path: str) -> int:
+        """How many objects a list has."""
+        found = await self.ask("GET", f"{path}?limit=1", None)
+        return len(found["items"]) + int(found["metadata"].get("remainingItemCount") or 0)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

@@ -179,14 +179,16 @@ class Stand:
 
 @contextlib.asynccontextmanager
 async def opened(
-    options: argparse.Namespace, *, node: Callable[[int], dict[str, Any]] = load.node, grace_s: float = 0
-) -> AsyncIterator[Stand]:
+    options: argparse.Namespace, *, node: Callable[[int], dict[str, Any]] = load.node, grace_s: float = 0,
+    twin_flags: Sequence[str] = (),
+) -> AsyncIterator[Stand]:  # fmt: skip
     """The server, without nodes and pods of ours; what is left of them at the end is deleted. ``node``: by its number,
-    scheduler_perf's where nobody says; ``grace_s``: what pods ask for, and take, to leave."""
+    scheduler_perf's where nobody says; ``grace_s``: what pods ask for, and take, to leave; ``twin_flags``: further ones
+    of the twin."""
     with tempfile.TemporaryDirectory() as folder:
         twin, kubeconfig, audit = None, options.kubeconfig, Path(folder, "audit.jsonl")
         if kubeconfig is None:
-            twin, kubeconfig = start_twin(Path(folder), "--audit", str(audit))
+            twin, kubeconfig = start_twin(Path(folder), "--audit", str(audit), *twin_flags)
         servers = {"twin": twin.pid} if twin is not None else {f"pid {pid}": pid for pid in options.server_pid}
         if unknown := [pid for pid in servers.values() if not alive(pid)]:
             sys.exit(f"bench: --server-pid {unknown[0]}: there is no such process on this machine")

@@ -25,7 +25,7 @@ from shared.runtime.agent.policies import PolicyLoader
 from shared.runtime.agent.sender import Sender
 from shared.runtime.lease.membership import serve_registered
 from shared.runtime.lease.thread import LeaseThread
-from shared.runtime.process.plugins import plugins_of
+from shared.runtime.process.plugins import plugins_of, profile_of
 from shared.runtime.process.runtime import Runtime, new_incarnation, opened
 from shared.runtime.process.service import Service
 from shared.runtime.records.policies import get_weights
@@ -50,7 +50,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
             limits=replace(PLACEMENT.limits, deadline_s=settings.policy_deadline_ms / 1000),
             experience=ExperienceSettings(delay_s=settings.reward_delay_s),
             speed=settings.workload_speed,
-            profile=plugins.profile,
+            profile=profile_of(settings.plugins, settings.gpu_shares),
         )
         thread = LeaseThread(runtime.open_store)
         leader_key = runtime.keys.coordinator_leader

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from shared.hostport import split_host_port
+from shared.model.gpu_shares import DEFAULT_TEXT as GPU_SHARES
 from shared.policy.domain import PLACEMENT
-from shared.runtime.process.plugins import plugins_of
+from shared.runtime.process.plugins import profile_of
 from shared.runtime.process.process import ProcessSettings
 
 
@@ -51,6 +52,10 @@ class AgentSettings(ProcessSettings):
     target_delays: Path | None = None
     """A demo's and a test's alone: a file of milliseconds that every attempt of a latency target takes longer, ``NAME
     MILLISECONDS`` a line, read at each attempt; none: what the network takes."""
+    gpu_shares: str = GPU_SHARES
+    """What policies see as a GPU, comma-separated: RESOURCE=THOUSANDTHS of a device plugin's unit, or
+    DRIVER[:CAPACITY]=THOUSANDTHS of a device that claims are given; the same for agents and coordinators. See
+    docs/gpus.md."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
@@ -63,4 +68,4 @@ class AgentSettings(ProcessSettings):
             raise ValueError(
                 "sensor_every_s: below 0.2 the kernel's ticks are too coarse; give 0.2 or more, or 0 for never"
             )
-        plugins_of(self.plugins)
+        profile_of(self.plugins, self.gpu_shares)

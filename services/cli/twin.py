@@ -49,6 +49,9 @@ def twin() -> None:
     show_default=True,
     help="The release to answer for: 1.36 has pod groups in scheduling.k8s.io/v1alpha2, 1.37 in v1beta1.",
 )
+@click.option("--cluster", type=click.Path(path_type=Path), help="Nodes, devices and objects to begin with, as YAML.")
+@click.option("--nodes", type=click.IntRange(0), help="Begin with so many nodes, in place of --cluster.")
+@click.option("--devices", type=click.IntRange(0), help="Devices of each of them, of the driver gpu.example.com.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat uids, generated names and injected faults.")
 def serve(
     host: str,
@@ -63,6 +66,9 @@ def serve(
     simulate: bool,
     speed: float,
     kubernetes: str,
+    cluster: Path | None,
+    nodes: int | None,
+    devices: int | None,
     seed: int | None,
 ) -> None:
     """Serve the Kubernetes API from memory until SIGTERM; prints one line when it does."""
@@ -77,6 +83,9 @@ def serve(
         ("--requests", requests),
         ("--faults", faults),
         ("--kubernetes", kubernetes),
+        ("--cluster", cluster),
+        ("--nodes", nodes),
+        ("--devices", devices),
         ("--seed", seed),
     ):
         if value is not None:

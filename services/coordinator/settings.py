@@ -11,11 +11,12 @@ import msgspec
 from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSettings
 from services.coordinator.usage.prometheus import QUERIES, Asked
 from shared.hostport import server_of, split_host_port
+from shared.model.gpu_shares import DEFAULT_TEXT as GPU_SHARES
 from shared.policy.domain import PLACEMENT
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
 from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
-from shared.runtime.process.plugins import plugins_of
+from shared.runtime.process.plugins import profile_of
 from shared.runtime.process.process import ProcessSettings, SchedulerName, Standby, check_prometheus
 from shared.runtime.process.runtime_settings import RuntimeTable
 
@@ -125,6 +126,10 @@ class CoordinatorSettings(ProcessSettings):
     validate: bool = False
     """Check every invariant of the core after each batch of events, and end the term where one is broken, with the
     stories of the pods it names. For tests and for hunting a bug: it costs as much as all pods, each time."""
+    gpu_shares: str = GPU_SHARES
+    """What policies see as a GPU, comma-separated: RESOURCE=THOUSANDTHS of a device plugin's unit, or
+    DRIVER[:CAPACITY]=THOUSANDTHS of a device that claims are given; the same for agents and coordinators. See
+    docs/gpus.md."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
@@ -140,7 +145,7 @@ class CoordinatorSettings(ProcessSettings):
         check_prometheus(self.prometheus, self.prometheus_token_file, self.prometheus_ca)
         if self.runbooks_url:
             check_runbooks_url(self.runbooks_url)
-        plugins_of(self.plugins)
+        profile_of(self.plugins, self.gpu_shares)
         make_policy(self.policy)
 
     @property
@@ -152,7 +157,7 @@ class CoordinatorSettings(ProcessSettings):
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
-            profile=plugins_of(self.plugins).profile,
+            profile=profile_of(self.plugins, self.gpu_shares),
             preemption_strict=self.preemption_pdb == "strict",
             batch_units=self.batch_units,
             dispatch=self.dispatch,

@@ -151,3 +151,4 @@ class Replica:
             usage.device_free,
             usage.generation,
         )
+        self.table.claimed_free[row] = usage.claimed_free

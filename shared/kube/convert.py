@@ -13,6 +13,7 @@ from shared.kube import objects as api
 from shared.kube.convert_asks import device_pod_from_api
 from shared.kube.convert_demands import (
     declared_features,
+    foreign_share,
     latency_limits,
     latency_target,
     needed_features,
@@ -107,7 +108,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         preempted=preempted,
         preemptible=annotations.get(PREEMPTIBLE_ANNOTATION) != "false",
         workload=sys.intern(workload),
-        unsupported=unsupported if pending else "",
+        unsupported=(unsupported or foreign_share(annotations)) if pending else "",
         group=group_of(pod, owner),
         ends=owner[1] not in KEPT_RUNNING,
         asks=asks,

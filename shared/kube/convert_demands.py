@@ -10,7 +10,7 @@ would like and what it bears (``latencySoftConstraint``, ``latencyHardConstraint
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
@@ -59,6 +59,21 @@ away when its rule comes; docs/scheduling-fields.md lists every other field of t
 def unsupported_fields(spec: api.PodSpec) -> str:
     """What of the spec we cannot honour, for people; "" where we can honour all of it."""
     return ", ".join(what for what, is_there in UNSUPPORTED if is_there(spec))
+
+
+FOREIGN_SHARES = ("gpu-fraction", "gpu-memory")
+"""Annotations by which KAI's pods ask for a part of a GPU. KAI hands the device out itself, by a pod that reserves it:
+a pod placed by anybody else would start without one."""
+
+
+def foreign_share(annotations: Mapping[str, str]) -> str:
+    """What of a pod's annotations we cannot honour, for people; "" for nothing."""
+    for name in FOREIGN_SHARES if annotations else ():
+        if name in annotations:
+            return (
+                f"the annotation {name}, a share of a GPU that KAI alone hands out (docs/gpus.md says how to ask here)"
+            )
+    return ""
 
 
 MAX_LATENCY_US = 3_600_000_000

@@ -74,6 +74,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     where nobody asks. The mesh carries it beside the class, so that pods of many owners still share one.
     ``features``: what a node must declare to run the pod (``features.py``), sorted.
     ``labels``: the pod's labels under ``CLASS_LABEL_PREFIX``, sorted; no other label, or each pod had its own class.
+    ``claimed``: (devices, thousandths of each) that its claims come to as GPUs, for policies; (0, 0) for none.
     """
 
     requests: tuple[tuple[str, int], ...] = ()
@@ -91,6 +92,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     features: tuple[str, ...] = ()
     latency_target: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    claimed: tuple[int, int] = (0, 0)
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

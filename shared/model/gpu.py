@@ -143,6 +143,13 @@ def pick_devices(free: Sequence[int], milli: int) -> tuple[int, ...]:
     return tuple(whole[:wanted]) if len(whole) >= wanted else ()
 
 
+def take_devices(free: list[int], claimed: tuple[int, int]) -> None:
+    """Take (devices, thousandths of each) from what is free; nothing where there is no room."""
+    devices, each = claimed
+    for index in pick_devices(free, devices * each):
+        free[index] -= each
+
+
 def fullest(states: GpuStates, request: GpuRequest) -> Ints:
     """int64 ``[states]``: the fullest device with room for the share, the first of equals; -1 without a share."""
     if not request.shared:

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import NO_NORMS, Norms, PodClass
+from shared.model.gpu_shares import DEFAULT as GPU_DEFAULT
+from shared.model.gpu_shares import GpuShares
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.framework import Score
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
@@ -89,6 +91,8 @@ class Need(StrEnum):
     is told."""
     SCORES = "scores"
     """The user's scores (``shared.plugins``), to be added to its own."""
+    GPU_SHARES = "gpu_shares"
+    """Which resources and devices count as GPUs, and as how much of one."""
     CLOCK = "clock"
     """The thread's CPU time, by which it sees which of its parts are slow."""
 
@@ -108,6 +112,7 @@ class Supplies:
     store: UtilisationStore | None = None
     scores: tuple[Score, ...] = ()
     clock: Callable[[], float] = _stands_still
+    gpu_shares: GpuShares = GPU_DEFAULT
 
 
 def needs_of(policy: Policy | Callable[..., Policy]) -> Needs:

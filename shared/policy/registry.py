@@ -14,7 +14,7 @@ import msgspec
 
 from shared.errors import ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
-from shared.policy.frag.policy import FragPolicy, best_fit, fgd
+from shared.policy.frag.policy import BestFitPolicy, FgdPolicy, FragPolicy
 from shared.policy.frag.value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
 from shared.policy.hybrid import mixture as mixtures
@@ -47,8 +47,8 @@ __all__ = [
 ]  # beside what is defined here
 
 HEURISTICS: dict[str, Callable[[], Policy]] = {
-    "best-fit": best_fit,
-    "fgd": fgd,
+    "best-fit": BestFitPolicy,
+    "fgd": FgdPolicy,
     "kube-default": KubeDefault,
     "least-allocated": LeastAllocated,
     "most-allocated": MostAllocated,

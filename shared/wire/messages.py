@@ -56,7 +56,8 @@ class Message(Struct, frozen=True, array_like=True, gc=False):
 
 class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
     """Accounting of one node: ``slot`` names it until the view's epoch ends; ``requested`` follows the view's
-    ``resources``; ``device_free``: free thousandths per GPU device."""
+    ``resources``; ``device_free``: free thousandths per GPU device; ``claimed_free``: those that claims leave, where
+    a policy sees them."""
 
     slot: Count
     generation: Count
@@ -65,6 +66,7 @@ class NodeUsage(Struct, frozen=True, array_like=True, gc=False):
     score_memory_bytes: int
     ports: Annotated[list[HostPort], Meta(max_length=4096)] = []
     device_free: Annotated[list[int], Meta(max_length=64)] = []
+    claimed_free: Annotated[list[int], Meta(max_length=1024)] = []
 
 
 class NodeRow(Struct, frozen=True, array_like=True, gc=False):

@@ -3,7 +3,8 @@
 What ``pkg/controller/resourceclaim`` of Kubernetes 1.36 does. A pod that names a template gets a claim of its own,
 whose name its status tells; a claim that is gone, or is no longer the pod's, is made again. A pod that has ended, is
 gone, or was replaced by another of its name leaves ``reservedFor``; with the last consumer the allocation goes, then
-the finalizer, and a claim that was made for a pod that will not run is deleted. Pod groups' claims are left alone.
+the finalizer, and a claim that was made for a pod that will not run is deleted: by its template, or by a scheduler for
+its extended resources. Pod groups' claims are left alone.
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ class DeviceClaimController(Controller[ObjectKey]):
     def concerns(self, resource: str, obj: Json, *, gone: bool) -> None:
         meta = obj["metadata"]
         if resource == "pods":
-            if not obj["spec"].get("resourceClaims"):
-                return
-            if not gone:
+            if obj["spec"].get("resourceClaims") and not gone:
                 self.note(("pods", meta["namespace"], meta["name"]))
             if gone or done(obj):
                 for name in claims_of(obj):
@@ -161,9 +160,11 @@ def done(pod: Json) -> bool:
 
 
 def claims_of(pod: Json) -> list[str]:
-    """The names of all claims that a pod uses, as far as they are made."""
-    told = {one["name"]: one.get("resourceClaimName") for one in pod["status"].get("resourceClaimStatuses") or ()}
-    names = (one.get("resourceClaimName") or told.get(one["name"]) for one in pod["spec"].get("resourceClaims") or ())
+    """The names of all claims that a pod uses, as far as they are made; that of its extended resources, too."""
+    status = pod["status"]
+    told = {one["name"]: one.get("resourceClaimName") for one in status.get("resourceClaimStatuses") or ()}
+    names = [one.get("resourceClaimName") or told.get(one["name"]) for one in pod["spec"].get("resourceClaims") or ()]
+    names.append((status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName"))
     return [name for name in names if name]
 
 

@@ -114,7 +114,7 @@ def node_seen(node: Json) -> NodeSeen:
     )
 
 
-def _with_conditions(old: Json, now: str, wanted: dict[str, tuple[str, str, str]]) -> list[Json]:
+def with_conditions(old: Json, now: str, wanted: dict[str, tuple[str, str, str]]) -> list[Json]:
     """Conditions of ``old`` status with those of ``wanted`` (status, reason, message) set."""
     before = {c["type"]: c for c in old.get("conditions") or ()}
     merged = dict(before)
@@ -134,7 +134,7 @@ def running_status(pod: Json, run: RunPod, now: str) -> Json:
     """The pod with phase Running: every container started and ready."""
     old = pod.get("status") or {}
     yes = ("True", "", "")
-    conditions = _with_conditions(
+    conditions = with_conditions(
         old, now, dict.fromkeys(("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"), yes)
     )
     containers = [
@@ -171,7 +171,7 @@ def finished_status(pod: Json, exit_code: int, now: str) -> Json:
     reason = "Completed" if exit_code == 0 else "Error"
     why = "PodCompleted" if exit_code == 0 else "PodFailed"
     no = ("False", why, "")
-    conditions = _with_conditions(
+    conditions = with_conditions(
         old, now, {"PodReadyToStartContainers": ("False", "", ""), "Ready": no, "ContainersReady": no}
     )
     containers = [
@@ -207,7 +207,7 @@ def node_ready_status(node: Json, status: str, now: str, address: str) -> Json:
         }
     else:
         wanted = {"Ready": (status, "NodeStatusUnknown", "Kubelet stopped posting node status.")}
-    conditions = _with_conditions(old, now, wanted)
+    conditions = with_conditions(old, now, wanted)
     for condition in conditions:
         condition.pop("lastProbeTime", None)
         condition["lastHeartbeatTime"] = now

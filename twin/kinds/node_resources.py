@@ -1,18 +1,14 @@
-"""RuntimeClass, ResourceClaim, ComponentStatus: small kinds with one or two rules.
-
-Sources: ``pkg/apis/node/validation``, ``pkg/apis/resource``.
-"""
+"""RuntimeClass, ComponentStatus: small kinds with one or two rules. Source: ``pkg/apis/node/validation``."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from twin.kinds.claim_status import validate_claim_status
 from twin.kinds.rules.names import check, dns_label
 from twin.kinds.rules.printing import printed
 from twin.kinds.rules.resources import check_amount
 from twin.kinds.rules.typed import TypedStrategy
-from twin.registry.status import FieldError, invalid, required
+from twin.registry.status import FieldError, invalid
 from twin.registry.strategy import KindInfo, RequestContext
 
 Json = dict[str, Any]
@@ -44,48 +40,6 @@ class RuntimeClassStrategy(TypedStrategy):
         if obj.get("handler") != old.get("handler"):
             found.append(invalid("handler", obj.get("handler", ""), "field is immutable"))
         return found
-
-
-def _claim_state(obj: Json) -> str:
-    parts = ["deleted"] if obj["metadata"].get("deletionTimestamp") else []
-    parts += ["allocated"] if obj["status"].get("allocation") else []
-    parts += ["reserved"] if obj["status"].get("reservedFor") else []
-    return ",".join(parts) or "pending"
-
-
-class ResourceClaimStrategy(TypedStrategy):
-    """resource.k8s.io/v1 ResourceClaim: its spec never changes, a scheduler writes its status."""
-
-    info = KindInfo("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", "resourceclaim", True)
-    go_type = "resource/v1.ResourceClaim"
-    has_generation = False
-    table = printed("Name", ("State", _claim_state), "Age")
-
-    def default(self, obj: Json) -> None:
-        for request in obj["spec"]["devices"].get("requests") or ():
-            for one in (request.get("exactly"), *(request.get("firstAvailable") or ())):
-                if one is not None:
-                    one.setdefault("allocationMode", "ExactCount")
-                    if one["allocationMode"] == "ExactCount":
-                        one.setdefault("count", 1)
-
-    def validate(self, obj: Json, ctx: RequestContext) -> list[FieldError]:
-        found: list[FieldError] = []
-        for index, request in enumerate(obj["spec"]["devices"].get("requests") or ()):
-            here = f"spec.devices.requests[{index}]"
-            found += check(f"{here}.name", request.get("name", ""), dns_label)
-            exactly = request.get("exactly")
-            if exactly is not None and not exactly.get("deviceClassName"):
-                found.append(required(f"{here}.exactly.deviceClassName"))
-        return found
-
-    def validate_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
-        if obj["spec"] != old["spec"]:
-            return [invalid("spec", obj["spec"], "field is immutable")]
-        return []
-
-    def validate_status_update(self, obj: Json, old: Json, ctx: RequestContext) -> list[FieldError]:
-        return validate_claim_status(obj, old)
 
 
 class ComponentStatusStrategy(TypedStrategy):

@@ -162,7 +162,4 @@ def plain_strategies() -> list[Strategy]:
         row(_FLOW, "FlowSchema", "flowschemas", "flowcontrol", generation=True, status=True),
         row(_FLOW, "PriorityLevelConfiguration", "prioritylevelconfigurations", "flowcontrol", generation=True,
             status=True),
-        row("resource.k8s.io", "DeviceClass", "deviceclasses", "resource", generation=True),
-        row("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", "resource", namespaced=True),
-        row("resource.k8s.io", "ResourceSlice", "resourceslices", "resource", generation=True),
     ]  # fmt: skip

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from twin.kinds.config import ConfigMapStrategy, SecretStrategy
 from twin.kinds.custom_definition import CustomResourceDefinitionStrategy
+from twin.kinds.devices.claims import DeviceClassStrategy, ResourceClaimStrategy, ResourceClaimTemplateStrategy
+from twin.kinds.devices.slices import ResourceSliceStrategy
+from twin.kinds.devices.taints import device_taint_rule_strategy
 from twin.kinds.event import CoreEventStrategy, EventStrategy
 from twin.kinds.lease import LeaseStrategy
 from twin.kinds.namespace import NamespaceStrategy
 from twin.kinds.node import NodeStrategy
 from twin.kinds.node_resources import (
     ComponentStatusStrategy,
-    ResourceClaimStrategy,
     RuntimeClassStrategy,
 )
 from twin.kinds.plain import plain_strategies
@@ -70,7 +72,10 @@ _STRATEGIES: tuple[type[Strategy], ...] = (
     PodDisruptionBudgetStrategy,
     PriorityClassStrategy,
     RuntimeClassStrategy,
+    DeviceClassStrategy,
     ResourceClaimStrategy,
+    ResourceClaimTemplateStrategy,
+    ResourceSliceStrategy,
     CSINodeStrategy,
     StorageClassStrategy,
     CustomResourceDefinitionStrategy,
@@ -78,12 +83,13 @@ _STRATEGIES: tuple[type[Strategy], ...] = (
 
 
 KUBERNETES = ("1.36", "1.37")
-"""The releases that are answered for; they differ in the version of scheduling.k8s.io that has pod groups."""
+"""The releases that are answered for; they differ in the versions that have pod groups and taint rules of devices."""
 
 
 def all_strategies(kubernetes: str = KUBERNETES[0]) -> list[Strategy]:
     """One strategy per served (group, version, kind), the core group first."""
-    return [*(strategy() for strategy in _STRATEGIES), *plain_strategies(), *pod_group_strategies(kubernetes)]
+    every = [*(strategy() for strategy in _STRATEGIES), *plain_strategies()]
+    return [*every, *pod_group_strategies(kubernetes), device_taint_rule_strategy(kubernetes)]
 
 
 def bootstrap_objects() -> list[tuple[str, str, Json]]:

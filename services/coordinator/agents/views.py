@@ -167,4 +167,5 @@ def _usage(table: NodeTable, row: int) -> NodeUsage:
         int(table.score_requested[1, row]),
         list(table.ports[row]),
         list(table.device_free[row]),
+        list(table.claimed_free[row]),
     )

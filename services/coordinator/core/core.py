@@ -161,6 +161,8 @@ class Core:
             self._take(event)
         if self.intake.new_nodes or state.cluster.given_up:
             self.intake.settle()
+        sees_gpus = Need.GPU_SHARES in self.variants.needs
+        state.devices.count_free(state.settings.profile.gpu_shares if sees_gpus else None)
         if state.started or self._start():
             self._advance(max(LEAST_WORK, WORK_PER_TURN - len(events) // EVENTS_PER_WORK))
         self._set_timer()

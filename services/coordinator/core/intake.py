@@ -87,7 +87,7 @@ class PodIntake:
                 self._without_claims(pod, lacks, grouped=grouped)
                 return
             state.awaited_claims.drop(uid)
-            pod = replace(pod, claimed=state.devices.alike(pod))
+            pod = state.devices.described(pod)
         if pod.invalid or pod.unsupported:
             if grouped:
                 state.groups.see_gone(uid)

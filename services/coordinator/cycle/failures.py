@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from services.coordinator.binding.shards import widen
 from services.coordinator.core.instructions import FreeClaim
 from services.coordinator.core.state import State
@@ -144,7 +142,7 @@ class FailureHandler:
         entry = state.queue.entries.get(uid)
         if entry is None:
             return
-        entry.pod = replace(entry.pod, claimed=state.devices.alike(entry.pod))
+        entry.pod = state.devices.described(entry.pod)
         if state.devices.lacking(entry.pod):
             state.awaited_claims.add(entry.pod)
 

@@ -26,7 +26,8 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     lens = lens_of(policy)
     if lens is None and not is_mixed(policy):
         return None
-    supply(policy, Supplies(core.variants.store, core.state.settings.profile.scores))
+    profile = core.state.settings.profile
+    supply(policy, Supplies(core.variants.store, profile.scores, gpu_shares=profile.gpu_shares))
     table = core.state.cache.table
     rows = np.flatnonzero(core.state.feasibility.of(pod.pod_class).mask)
     own = table.row_of.get(pod.node_name) if pod.node_name else None

@@ -19,7 +19,7 @@ from random import Random
 from services.coordinator.settings import CoordinatorSettings
 from shared.agent.core import AgentCore
 from shared.policy.registry import make_policy, ref_of
-from shared.runtime.process.plugins import plugins_of
+from shared.runtime.process.plugins import plugins_of, profile_of
 from shared.runtime.process.process import identity
 from shared.version import CONCLAVE_VERSION
 from shared.wire.messages import VERSION, Decisions, Offer, ViewAck, ViewUpdate
@@ -41,7 +41,7 @@ class EmbeddedAgent:
             ref=ref_of(settings.policy),
             clock=time.thread_time,
             speed=settings.workload_speed,
-            profile=plugins.profile,
+            profile=profile_of(settings.plugins, settings.gpu_shares),
         )
         self.record = AgentRecord(
             id=name, url=URL, incarnation=str(term), protocol=VERSION, version=CONCLAVE_VERSION, plugins=plugins.titles

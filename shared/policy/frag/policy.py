@@ -1,5 +1,8 @@
 """GPU placement inside the mesh: ``frag`` (learned), ``fgd`` and ``best-fit`` on the rows of a node table.
 
+GPUs are those of ``conclave.io/gpu-milli``, or devices that claims are given, or units of a device plugin, in the order
+in which a node has any (``view.py``).
+
 The same scorers as in the placement experiment, with three differences that the mesh imposes. The device of a share is
 the one that the table's accounting picks, the fullest with room, so only that way is judged. The demand is estimated
 from the requests this policy was asked to place, weighted by how often, and taken over anew each time their number has
@@ -26,16 +29,17 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.gpu import ANY_MODEL, MAX_MODELS, GpuRequest, GpuStates, Ints, options
-from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE
+from shared.model.gpu_shares import DEFAULT, GpuShares
+from shared.model.resources import CPU, MEMORY
 from shared.policy.frag.features import FEATURES, model_share
 from shared.policy.frag.fragmentation import Demand, typical_demand
 from shared.policy.frag.scorers import BestFit, Fgd, Floats, Frag
 from shared.policy.frag.value import NAME, CostNet, check_weights, steps
-from shared.policy.observation import Observation, Rng, Verdicts
+from shared.policy.frag.view import MODEL_LABELS, GpuView, asked_of, model_codes
+from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.weights import WeightsFile
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
 
-GPU_MODEL_LABEL = "conclave.io/gpu-model"
 MIB = 1 << 20
 FGD = "fgd"
 GROWTH = 1.25
@@ -64,9 +68,11 @@ class GpuPolicy:
     row_local = False
     """A verdict depends on the row and on the demand, so the ranker must ask each time; known states cost little."""
     rows_apart = True
+    needs = frozenset({Need.GPU_SHARES})
 
     def __init__(self, name: str, weights: WeightsFile | None = None) -> None:
         self.name = name
+        self._shares: GpuShares = DEFAULT
         self._weights = weights
         if weights is not None:
             check_weights(weights)
@@ -94,6 +100,13 @@ class GpuPolicy:
         self._models: dict[str, int] = {}
         self.placed_by = name
         """Whose scorer ranks: this policy's own, or the one in its place."""
+
+    def supply(self, supplies: Supplies) -> None:
+        """Which resources and devices are GPUs, from now on."""
+        if supplies.gpu_shares != self._shares:
+            self._shares = supplies.gpu_shares
+            if self._table is not None:
+                self._take_nodes(self._table)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Scores of the rows; a higher step count is better, within a step the fixed order decides."""
@@ -178,10 +191,10 @@ class GpuPolicy:
         """int64 ``[rows]``: the states' numbers; ``base``: the rows of these nodes in the table of all."""
         cpu = (table.allocatable[CPU_COLUMN, rows] - table.requested[CPU_COLUMN, rows]).tolist()
         memory = ((table.allocatable[MEMORY_COLUMN, rows] - table.requested[MEMORY_COLUMN, rows]) // MIB).tolist()
-        number, states, device_free = self._number, self._states, table.device_free
+        number, states, view = self._number, self._states, GpuView(table, self._shares)
         found = []
         for row, *amounts in zip(rows.tolist(), cpu, memory, self._model[base].tolist(), strict=True):
-            devices = device_free[row]
+            devices = view.free(row)
             state = (*amounts, len(devices), *sorted([max(left, 0) for left in devices], reverse=True))
             known = number.get(state)
             if known is None:
@@ -195,11 +208,10 @@ class GpuPolicy:
         """Names and models of the table's rows; forget all scores."""
         self._table, self._static = table, table.static_stamp
         self._order = np.array([crc32(name.encode()) * ORDER_STEP for name in table.names])
-        codes = table.codes_of(GPU_MODEL_LABEL)
-        self._models = dict(list(table.label_values.get(GPU_MODEL_LABEL, {}).items())[: MAX_MODELS - 1])
+        models, raw = model_codes(table)
+        self._models = dict(list(models.items())[: MAX_MODELS - 1])
         # rows without the label, and models beyond what a mask holds, share the code after the last
         other = len(self._models)
-        raw = np.full(table.rows, -1, np.int64) if codes is None else codes
         self._model = np.where((raw < 0) | (raw >= other), other, raw).astype(np.int64)
         self._requests.clear()
         self._start_over()
@@ -243,11 +255,12 @@ class GpuPolicy:
         if request is None:
             if len(self._requests) >= MAX_CLASSES:
                 self._requests.clear()
-            request = self._requests[pod_class] = request_of(pod_class, self._models)
+            request = self._requests[pod_class] = request_of(pod_class, self._models, self._shares)
         return request
 
     def _of_rows(self, table: NodeTable, rows: Ints) -> GpuStates:
-        free = [table.device_free[row] for row in rows.tolist()]
+        view = GpuView(table, self._shares)
+        free = [view.free(row) for row in rows.tolist()]
         width = max((len(devices) for devices in free), default=0) or 1
         padded = np.array([devices + [0] * (width - len(devices)) for devices in free], np.int64).reshape(-1, width)
         allocatable, requested = table.allocatable, table.requested
@@ -321,32 +334,33 @@ class FragPolicy(GpuPolicy):
         return self._scorer.net
 
 
-def request_of(pod_class: PodClass, models: dict[str, int]) -> GpuRequest:
+def request_of(pod_class: PodClass, models: dict[str, int], shares: GpuShares = DEFAULT) -> GpuRequest:
     """The class's request; ``models``: codes of the GPU models there are.
 
     Models count where a node selector or a single required affinity term names them by ``In``; anything else accepts
     any model here and is left to the filters.
     """
     amounts = dict(pod_class.requests)
-    milli = amounts.get(GPU_MILLI, 0)
-    devices, each = (
-        (milli // MILLI_PER_DEVICE, MILLI_PER_DEVICE) if milli >= MILLI_PER_DEVICE else (int(milli > 0), milli)
-    )
-    named = [value for key, value in pod_class.node_selector if key == GPU_MODEL_LABEL]
+    devices, each = asked_of(pod_class, shares)
+    named = [value for key, value in pod_class.node_selector if key in MODEL_LABELS]
     if pod_class.affinity_terms is not None and len(pod_class.affinity_terms) == 1:
         for expression in pod_class.affinity_terms[0].expressions:
-            if expression.key == GPU_MODEL_LABEL and expression.operator == "In":
+            if expression.key in MODEL_LABELS and expression.operator == "In":
                 named += expression.values
     mask = sum(1 << models[name] for name in dict.fromkeys(named) if name in models) if named else ANY_MODEL
     memory = -(-amounts.get(MEMORY, 0) // MIB)
     return GpuRequest(amounts.get(CPU, 0), memory, devices, each, mask)
 
 
-def fgd() -> GpuPolicy:
+class FgdPolicy(GpuPolicy):
     """FGD under the demand seen so far."""
-    return GpuPolicy(FGD)
+
+    def __init__(self) -> None:
+        super().__init__(FGD)
 
 
-def best_fit() -> GpuPolicy:
+class BestFitPolicy(GpuPolicy):
     """Best fit of FGD's simulator: half CPU, half GPU."""
-    return GpuPolicy("best-fit")
+
+    def __init__(self) -> None:
+        super().__init__("best-fit")

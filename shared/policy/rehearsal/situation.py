@@ -14,7 +14,9 @@ import msgspec
 
 from shared.model.constraints import PodClass
 from shared.model.gpu import MAX_MODELS
-from shared.policy.frag.policy import GPU_MODEL_LABEL, MIB, request_of
+from shared.model.gpu_shares import DEFAULT
+from shared.policy.frag.policy import MIB, request_of
+from shared.policy.frag.view import GpuView, model_codes
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
 
 K = TypeVar("K")
@@ -77,15 +79,14 @@ def situation_of(table: NodeTable, pods: Mapping[PodClass, int]) -> Situation:
 
 def nodes_of(table: NodeTable) -> tuple[tuple[NodeKind, int], ...]:
     """How many nodes of each kind there are."""
-    models = _models(table)
+    models, (names, codes), view = _models(table), model_codes(table), GpuView(table, DEFAULT)
     other = len(models)
-    code_of = {code: models.get(name, other) for name, code in table.label_values.get(GPU_MODEL_LABEL, {}).items()}
-    codes = table.codes_of(GPU_MODEL_LABEL)
+    code_of = {code: models.get(name, other) for name, code in names.items()}
     nodes: Counter[NodeKind] = Counter()
     for row in table.live_rows().tolist():
         offers = table.allocatable[:, row]
-        model = other if codes is None else code_of.get(int(codes[row]), other)
-        devices = len(table.device_free[row])
+        model = code_of.get(int(codes[row]), other)
+        devices = len(view.free(row))
         nodes[NodeKind(int(offers[CPU_COLUMN]), int(offers[MEMORY_COLUMN]) // MIB, devices, model)] += 1
     return tuple(nodes.items())
 
@@ -101,8 +102,8 @@ def asked_of(table: NodeTable, pods: Iterable[tuple[PodClass, int]]) -> Counter[
 
 
 def _models(table: NodeTable) -> dict[str, int]:
-    names = sorted(table.label_values.get(GPU_MODEL_LABEL, {}))
-    return {name: code for code, name in enumerate(names[: MAX_MODELS - 1])}
+    names, _ = model_codes(table)
+    return {name: code for code, name in enumerate(sorted(names)[: MAX_MODELS - 1])}
 
 
 def _distance(mine: tuple[tuple[K, int], ...], others: tuple[tuple[K, int], ...]) -> float:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from shared.errors import ConfigError
+from shared.model.gpu_shares import parse_gpu_shares
 from shared.scheduling.cycle.profile import DEFAULT, Profile, with_plugins
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class Plugins:
 def plugins_of(names: tuple[str, ...]) -> Plugins:
     """The plug-ins of these names, loaded once per process. Raises ``ConfigError`` naming the one that cannot be."""
     return _load(names) if names else Plugins()
+
+
+def profile_of(names: tuple[str, ...], gpu_shares: str) -> Profile:
+    """What the settings ``plugins`` and ``gpu_shares`` make of it. Raises ``ConfigError``."""
+    return replace(plugins_of(names).profile, gpu_shares=parse_gpu_shares(gpu_shares))
 
 
 def _load(names: Sequence[str]) -> Plugins:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from shared.model.gpu_shares import DEFAULT as GPU_DEFAULT
+from shared.model.gpu_shares import GpuShares
 from shared.scheduling.filters import FILTERS
 from shared.scheduling.framework import Filter, Score
 
@@ -15,12 +17,13 @@ from shared.scheduling.framework import Filter, Score
 class Profile:
     """``filters``: all node-local ones, in order. ``brought``: those among them that the user brings and that read
     accounting, which ``conflicts.fits`` does not know by itself. ``scores``: the user's. ``names``: of the user's
-    filters, sorted; services that filter must agree on them."""
+    filters, sorted; services that filter must agree on them. ``gpu_shares``: what counts as a GPU, for policies."""
 
     filters: tuple[Filter, ...] = FILTERS
     brought: tuple[Filter, ...] = ()
     scores: tuple[Score, ...] = ()
     names: tuple[str, ...] = ()
+    gpu_shares: GpuShares = GPU_DEFAULT
 
     @property
     def dynamic(self) -> Profile:

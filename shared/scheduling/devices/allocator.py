@@ -3,7 +3,8 @@
     claims in the pod's order
       requests in the claim's order
         alternatives in the list's order          the first one with which all that follows can be had
-          devices, ``count`` of them or all        by driver, pool, slice and place in it; of one request only onward
+          devices, ``count`` of them or all        by driver, pool, slice and place in it, or the fullest first; of one
+                                                 request only onward
 
 A choice that leads nowhere is undone. ``_Search`` says each level as a function that *yields* the next level and is
 sent what came of it, so that a claim of 32 devices does not nest as many calls. What came of a level:
@@ -150,10 +151,10 @@ class _Search:
             # too many for the next claim: this one may still choose other devices, which are counted apart
             return _Outcome.NOT if outcome is _Outcome.TOO_MANY else outcome
         if not self._claims[c].requests[r].alternatives:
-            return (yield self._devices(c, r, self.wanted[c][r][0], 0, (0, 0)))
+            return (yield self._devices(c, r, self.wanted[c][r][0], 0, 0))
         too_many = True
         for index, wanted in enumerate(self.wanted[c][r]):
-            outcome = yield self._devices(c, r, wanted, 0, (0, 0))
+            outcome = yield self._devices(c, r, wanted, 0, 0)
             if outcome is _Outcome.TOO_MANY:
                 continue
             too_many = False
@@ -162,7 +163,7 @@ class _Search:
                 return _Outcome.FOUND
         return _Outcome.TOO_MANY if too_many else _Outcome.NOT
 
-    def _devices(self, c: int, r: int, wanted: Wanted, n: int, start: Place) -> _Level:
+    def _devices(self, c: int, r: int, wanted: Wanted, n: int, start: int) -> _Level:
         """The ``n``-th device of a request and all after it, from ``start`` on."""
         if wanted.everything is not None and not wanted.everything:
             return _Outcome.NOT
@@ -180,25 +181,24 @@ class _Search:
                 self._give_back(c, undo)
             return outcome
         failed: set[object] = set()
-        for p in range(start[0], len(self._node.pools)):
-            pool = self._node.pools[p]
-            for d in range(start[1] if p == start[0] else 0, len(pool.devices)):
-                self._step()
-                place = (p, d)
-                if (failed and self._like(place) in failed) or not self._possible(c, wanted, place):
-                    continue
-                undo = self._take(c, wanted, place, must=False)
-                if undo is None:
-                    continue
-                outcome = yield self._devices(c, r, wanted, n + 1, (p, d + 1))
-                if outcome is _Outcome.FOUND:
-                    return outcome
-                self._give_back(c, undo)
-                if outcome is _Outcome.TOO_MANY:
-                    return outcome
-                like = self._like(place)
-                if like is not None:
-                    failed.add(like)
+        places = self._node.places()
+        for index in range(start, len(places)):
+            self._step()
+            place = places[index]
+            if (failed and self._like(place) in failed) or not self._possible(c, wanted, place):
+                continue
+            undo = self._take(c, wanted, place, must=False)
+            if undo is None:
+                continue
+            outcome = yield self._devices(c, r, wanted, n + 1, index + 1)
+            if outcome is _Outcome.FOUND:
+                return outcome
+            self._give_back(c, undo)
+            if outcome is _Outcome.TOO_MANY:
+                return outcome
+            like = self._like(place)
+            if like is not None:
+                failed.add(like)
         return _Outcome.NOT
 
     def _step(self) -> None:

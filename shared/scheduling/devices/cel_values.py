@@ -17,7 +17,7 @@ from typing import Any
 
 from shared.model.devices import NANO, nanos_of
 
-VALUE = "kubernetes.Value"
+VALUE, DEVICE = "kubernetes.Value", "kubernetes.DRADevice"
 QUANTITY, SEMVER = "quantity", "semver"
 
 _NUMBER = r"(?:0|[1-9][0-9]*)"
@@ -30,19 +30,33 @@ _INT64 = 2**63
 
 @lru_cache(maxsize=1)
 def descriptor_pool() -> Any:
-    """Where the one message is declared."""
-    from google.protobuf import descriptor_pb2
+    """Where the messages are declared: that of values, and a device as the compiler is to see it."""
+    from google.protobuf import descriptor_pb2, struct_pb2
     from google.protobuf.descriptor_pool import DescriptorPool
 
-    package, _, name = VALUE.partition(".")
+    kinds, (package, _, name) = descriptor_pb2.FieldDescriptorProto, VALUE.partition(".")
     file = descriptor_pb2.FileDescriptorProto(name="value.proto", package=package, syntax="proto3")
+    file.dependency.append(struct_pb2.DESCRIPTOR.name)
     message = file.message_type.add(name=name)
     for number, field in enumerate(("kind", "key"), start=1):
-        message.field.add(
-            name=field, number=number, type=descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
-            label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
-        )  # fmt: skip
+        message.field.add(name=field, number=number, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    device = file.message_type.add(name=DEVICE.rpartition(".")[2])
+    device.field.add(name="driver", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    device.field.add(name="allowMultipleAllocations", number=2, type=kinds.TYPE_BOOL, label=kinds.LABEL_OPTIONAL)
+    for number, field in enumerate(("attributes", "capacity"), start=3):
+        entry = device.nested_type.add(name=f"{field.capitalize()}Entry")
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+        any_value = f".{struct_pb2.Value.DESCRIPTOR.full_name}"
+        entry.field.add(
+            name="value", number=2, type=kinds.TYPE_MESSAGE, type_name=any_value, label=kinds.LABEL_OPTIONAL
+        )
+        entry_type = f".{DEVICE}.{entry.name}"
+        device.field.add(
+            name=field, number=number, type=kinds.TYPE_MESSAGE, type_name=entry_type, label=kinds.LABEL_REPEATED
+        )
     pool = DescriptorPool()
+    pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(file)
     return pool
 

@@ -14,7 +14,9 @@ from itertools import count
 import numpy as np
 from msgspec.structs import replace
 
+from shared.model.constraints import PodClass
 from shared.model.devices import DeviceClaim, DeviceClass, DevicePod, DeviceSlice, TaintRule
+from shared.model.gpu_shares import GpuShares
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.devices.accounts import ClaimAccounts
@@ -22,11 +24,20 @@ from shared.scheduling.devices.claims import pod_claims
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
 from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.devices.shares import asked_shares, free_shares
+from shared.scheduling.devices.wanted import NodeOffer
 from shared.scheduling.framework import Rejection
 from shared.scheduling.state.node_table import IntArray, NodeTable
 from shared.scheduling.state.releases import Release
 
 Claimed = tuple[int | str, ...]
+
+MOST_COUNTED = 4096
+"""Pod classes whose claims are remembered as GPUs."""
+MOST_FREE = 1024
+"""Devices of a node that agents are told of."""
+MOST_ASKED = 64
+"""Kinds of nodes that are asked what a claim comes to."""
 
 
 class ClaimedDevices:
@@ -41,7 +52,7 @@ class ClaimedDevices:
     ) -> None:
         self.inventory = Inventory(release)
         self.accounts = ClaimAccounts(self.inventory)
-        self.devices = Devices(self.inventory, Selectors(release))
+        self.devices = Devices(self.inventory, Selectors(release), fullest_first=True)
         self.wall = 0.0
         self.version = 0
         numbers = count(1)
@@ -55,6 +66,8 @@ class ClaimedDevices:
         self._kind_of: dict[str, int] = {}
         self._claims_of: Counter[int] = Counter()
         self._kinds_seen = 0
+        self._shares: GpuShares | None = None
+        self._gpus: dict[tuple[PodClass, Claimed], PodClass] = {}
 
     # --- what the API server shows --------------------------------------------------------------------------------
 
@@ -137,6 +150,66 @@ class ClaimedDevices:
             for claim in found
         )
 
+    def described(self, pod: Pod) -> Pod:
+        """The pod with what its claims ask: for the rules, and as GPUs for policies that see them."""
+        claimed = self.alike(pod)
+        return replace(pod, claimed=claimed, pod_class=self._counted(pod, claimed))
+
+    def _counted(self, pod: Pod, claimed: Claimed) -> PodClass:
+        if self._shares is None:
+            return pod.pod_class
+        key = (pod.pod_class, claimed)
+        known = self._gpus.get(key)
+        if known is None:
+            if len(self._gpus) >= MOST_COUNTED:
+                self._gpus.clear()
+            asked = self._asked(self.claims(pod), self._shares)
+            known = replace(pod.pod_class, claimed=asked)
+            if asked[0]:  # of nothing: a node that has such devices may come yet
+                self._gpus[key] = known
+        return known
+
+    def _asked(self, claims: tuple[DeviceClaim, ...], shares: GpuShares) -> tuple[int, int]:
+        """By the first node, of those that differ, that has what is asked for."""
+        if all(claim.allocation is not None for claim in claims):
+            return 0, 0
+        self._follow_nodes()
+        _, firsts = np.unique(self.inventory.groups(self._nodes), return_index=True)
+        for first in firsts[:MOST_ASKED].tolist():
+            node = self._nodes[first]
+            offer = NodeOffer(
+                self.inventory.of(node).pools, self.inventory.usage, self.devices.selectors, self.inventory.classes,
+                self.inventory.release, node.name, node.labels,
+            )  # fmt: skip
+            asked = asked_shares(offer, claims, shares)
+            if asked[0]:
+                return asked
+        return 0, 0
+
+    def count_free(self, shares: GpuShares | None) -> None:
+        """Tell the table what claims leave of each node's devices, for policies that see them; None: none does."""
+        inventory = self.inventory
+        if shares is None or shares != self._shares:
+            self._gpus.clear()
+            inventory.all_touched = True
+            self._shares = shares
+        self._tell()
+
+    def _tell(self) -> None:
+        """Of the nodes whose devices, or their use, may be others since the last time."""
+        inventory, table, shares = self.inventory, self._table, self._shares
+        if shares is None or not (inventory.all_touched or inventory.touched):
+            return
+        self._follow_nodes()
+        touched = [node.name for node in self._nodes] if inventory.all_touched else inventory.touched
+        inventory.touched, inventory.all_touched = set(), False
+        for name in touched:
+            row = table.row_of.get(name)
+            node = table.nodes[row] if row is not None else None
+            if row is not None and node is not None:
+                free = free_shares(inventory.of(node).pools, inventory.usage, shares)
+                table.set_claimed(row, free[:MOST_FREE])
+
     def prepare(self, pod: Pod) -> PodDevices | Rejection | None:
         """PreFilter; see ``Devices.prepare``. A pod without a uid stands for all whose claims ask as it says."""
         if pod.asks is None:
@@ -187,6 +260,7 @@ class ClaimedDevices:
             if why:
                 self.accounts.forget(pod.uid)
                 return why
+        self._tell()  # now: the next decision of this turn is made on it
         return ""
 
     def forget(self, uid: str) -> None:
@@ -194,6 +268,7 @@ class ClaimedDevices:
         if self.accounts.holds(uid):
             self.version += 1
             self.accounts.forget(uid)
+            self._tell()
 
     def written(self, claim: DeviceClaim) -> None:
         """The API server has answered with the claim as it is now, after a write of ours or a read."""

@@ -121,8 +121,9 @@ class Answers:
 class Devices:
     """What is remembered from pod to pod."""
 
-    def __init__(self, inventory: Inventory, selectors: Selectors) -> None:
-        self.inventory, self.selectors = inventory, selectors
+    def __init__(self, inventory: Inventory, selectors: Selectors, *, fullest_first: bool = False) -> None:
+        """``fullest_first``: of devices that can be shared the one with the least left is given, not the first."""
+        self.inventory, self.selectors, self.fullest_first = inventory, selectors, fullest_first
         self._answers: dict[_Kind, Answers] = {}
         self._epoch = 0
 
@@ -335,7 +336,7 @@ class PodDevices:
             inventory = self.of.inventory
             offer = NodeOffer(
                 devices.pools, inventory.usage, self.of.selectors, inventory.classes, inventory.release, node.name,
-                node.labels,
+                node.labels, self.of.fullest_first,
             )  # fmt: skip
             answer = allocate(offer, variant.claims, min(left, STEPS_PER_NODE))
             asks = sum(len(request.asks) for claim in variant.claims for request in claim.requests)

@@ -1,9 +1,8 @@
 """What a compiled selector says, before it is ever evaluated: which fields it reads, and what it may cost at most.
 
-The compiler's serialized form (cel.expr.CheckedExpr inside a google.protobuf.Any) is read without its classes. Three
+The compiler's serialized form (cel.expr.CheckedExpr inside a google.protobuf.Any) is read without its classes. Two
 things are done with it:
 
-- a field that a device does not have is refused, as the API server does;
 - the cost is bounded from above, in units of about one step of evaluation: a text has at most as many characters, and a
   map at most as many entries, as the API allows. The library itself has no limit of cost;
 - where an expression asks which domains there *are* (``in``, ``size``, a macro over all of them, a comparison), the
@@ -18,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-FIELDS = frozenset(("driver", "allowMultipleAllocations", "attributes", "capacity"))
 EXACT = {"attributes": "Attributes", "capacity": "Capacity"}
 """Under which name the map is given that has no domain but those of the device."""
 
@@ -33,6 +31,10 @@ _READ_AS_THEY_ARE = frozenset(("@in", "size", "_==_", "_!=_"))
 
 class SelectorError(Exception):
     """A selector that does not compile, costs too much, or failed on a device. The text says why."""
+
+
+class TooCostlyError(SelectorError):
+    """A selector that may cost more than the API server allows."""
 
 
 class Read(NamedTuple):
@@ -73,7 +75,7 @@ class _Node(NamedTuple):
 
 
 def read(serialized: bytes) -> Read:
-    """Raises ``SelectorError`` for a field that devices do not have, and for what may cost too much."""
+    """Raises ``SelectorError`` for what may cost too much."""
     try:
         tree = _tree(serialized)
         found = _Reader()
@@ -82,7 +84,7 @@ def read(serialized: bytes) -> Read:
     except RecursionError:
         raise SelectorError("the expression is nested too deeply; shorten it") from None
     if cost > MOST_COST:
-        raise SelectorError(f"the expression may cost {cost}, more than {MOST_COST}; shorten its lists and loops")
+        raise TooCostlyError(f"the expression may cost {cost}, more than {MOST_COST}; shorten its lists and loops")
     patched = bytearray(serialized)
     for at, name in found.patches:
         patched[at : at + len(name)] = name.encode()
@@ -101,13 +103,9 @@ class _Reader:
             assert node.target is not None
             self.domains.add(node.name)
             if node.target.kind == "ident" and node.target.name == "device":
-                if node.name not in FIELDS:
-                    raise SelectorError(f"undefined field '{node.name}'")
                 if exact and node.name in EXACT:
                     self.patches.append((node.name_at, EXACT[node.name]))
                 return
-        if node.kind == "call" and node.args and node.args[0].name == "device" and node.name == "_[_]":
-            raise SelectorError("type 'kubernetes.DRADevice' does not support field indexing; write device.attributes")
         if node.target is not None:
             self.walk(node.target, exact=node.kind == "call" and node.name in _READ_AS_THEY_ARE)
         for index, one in enumerate(node.args):

@@ -92,6 +92,9 @@ class Inventory:
         self._stale: set[str] = set()
         """Nodes of ``_kept`` whose group is to be asked for again."""
         self._all_stale = False
+        self.touched: set[str] = set()
+        """Nodes whose devices, or their use, may be others since whoever reads it took the names out."""
+        self.all_touched = True
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -266,10 +269,11 @@ class Inventory:
             for name in entry.nodes:
                 self._nodes.pop(name, None)
             self._stale |= entry.nodes
+            self.touched |= entry.nodes
 
     def _forget_all(self) -> None:
         self._nodes.clear()
-        self._all_stale = True
+        self._all_stale = self.all_touched = True
 
     def _tainted(self, item: DeviceSlice) -> DeviceSlice:
         if not self._rules:

@@ -16,7 +16,14 @@ from typing import Any
 from msgspec import Struct
 
 from shared.model.devices import Attribute, Capacity, Device
-from shared.scheduling.devices.cel_values import VALUE, declared_functions, descriptor_pool, quantity_of, semver_of
+from shared.scheduling.devices.cel_values import (
+    DEVICE,
+    VALUE,
+    declared_functions,
+    descriptor_pool,
+    quantity_of,
+    semver_of,
+)
 from shared.scheduling.devices.expressions import EXACT, SelectorError, read
 from shared.scheduling.state.releases import Release
 
@@ -51,7 +58,8 @@ class Selectors:
 
     def __init__(self, release: Release = Release.V1_38) -> None:
         self._release = release
-        self._environment: Any = None
+        self._environments: tuple[Any, Any] | None = None
+        """For a device of known fields, by which a selector is checked, and for the maps on which it is evaluated."""
         self._programs: dict[str, _Program | SelectorError] = {}
         self._answers: dict[tuple[str, Facts], bool | SelectorError] = {}
 
@@ -70,6 +78,10 @@ class Selectors:
         if isinstance(found, SelectorError):
             raise found
         return found
+
+    def compile(self, expression: str) -> None:
+        """Raises ``SelectorError`` where no device could be asked about."""
+        self._program(expression)
 
     def _program(self, expression: str) -> _Program:
         found = self._programs.get(expression)
@@ -90,15 +102,16 @@ class Selectors:
             raise SelectorError(
                 f"CEL compile error: too long: {len(expression)} characters; at most {MOST_CHARACTERS} are allowed"
             )
-        if self._environment is None:
-            self._environment = _environment()
+        if self._environments is None:
+            self._environments = _environments()
         from cel_expr_python import cel
 
+        checking, evaluating = self._environments
         try:
-            program = self._environment.compile(expression)
+            kind = checking.compile(expression).return_type()
+            program = evaluating.compile(expression)
         except RuntimeError as error:
             raise SelectorError(f"CEL compile error: compilation failed: {_plain(str(error))}") from None
-        kind = program.return_type()
         if kind not in (cel.Type.BOOL, cel.Type.DYN):
             raise SelectorError(
                 f"CEL compile error: must evaluate to bool or the unknown type, not {kind.name().lower()}"
@@ -106,8 +119,8 @@ class Selectors:
         try:
             found = read(program.serialize())
         except SelectorError as error:
-            raise SelectorError(f"CEL compile error: {error}") from None
-        return _Program(self._environment.deserialize(found.serialized), found.domains, self._release)
+            raise type(error)(f"CEL compile error: {error}") from None
+        return _Program(evaluating.deserialize(found.serialized), found.domains, self._release)
 
 
 class _Program:
@@ -171,7 +184,7 @@ class _Program:
         raise SelectorError(f"CEL runtime error: attribute {name}: unsupported attribute value")
 
 
-def _environment() -> Any:
+def _environments() -> tuple[Any, Any]:
     """Built once: it costs a hundred selectors."""
     try:
         from cel_expr_python import cel
@@ -180,12 +193,16 @@ def _environment() -> Any:
         messages = descriptor_pool()
     except ImportError:
         raise SelectorError(MISSING) from None
-    return cel.NewEnv(
-        descriptor_pool=messages,
-        variables={"device": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)},
-        extensions=[ext_strings.ExtStrings(2), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
-        functions=declared_functions(cel, cel.Type(VALUE)),
-    )
+
+    def seen_as(device: Any) -> Any:
+        return cel.NewEnv(
+            descriptor_pool=messages,
+            variables={"device": device},
+            extensions=[ext_strings.ExtStrings(2), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+            functions=declared_functions(cel, cel.Type(VALUE)),
+        )
+
+    return seen_as(cel.Type(DEVICE)), seen_as(cel.Type.Map(cel.Type.STRING, cel.Type.DYN))
 
 
 _NO_KEY = "CEL runtime error: no such key: "
@@ -201,7 +218,7 @@ _STATUS = re.compile(r"^[A-Z_]+: |\s\[[A-Z_]+\]$")
 
 def _plain(text: str) -> str:
     """The library's error without the code around it."""
-    return _STATUS.sub("", text)
+    return _STATUS.sub("", text).replace(f" not found in struct '{DEVICE}'", "")
 
 
 def _runtime(text: str) -> str:

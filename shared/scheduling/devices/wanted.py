@@ -13,8 +13,9 @@ from shared.model.devices import Ask, DeviceClass
 from shared.scheduling.devices.capacity import Amounts, consumption, suffices
 from shared.scheduling.devices.constraints import Values, values_of
 from shared.scheduling.devices.expressions import SelectorError
+from shared.scheduling.devices.fullness import left_of_device, left_of_sets
 from shared.scheduling.devices.outcomes import Ended, Failure
-from shared.scheduling.devices.pools import Pool, reaches
+from shared.scheduling.devices.pools import Pool, PoolDevice, reaches
 from shared.scheduling.devices.selectors import Selectors
 from shared.scheduling.devices.usage import Usage
 from shared.scheduling.framework import Code
@@ -55,7 +56,24 @@ class NodeOffer:
     release: Release
     name: str
     labels: Mapping[str, str]
+    fullest_first: bool = False
+    """Of devices that are partly in use, those with the least left are tried first, whole ones last."""
+    _places: list[Place] | None = None
     _values: dict[tuple[str, Place], Values | None] = field(default_factory=dict)
+
+    def places(self) -> list[Place]:
+        """All devices, in the order in which they are tried."""
+        if self._places is None:
+            self._places = [(p, d) for p, pool in enumerate(self.pools) for d in range(len(pool.devices))]
+            if self.fullest_first:
+                sets = [left_of_sets(pool, self.usage) for pool in self.pools]
+                self._places.sort(
+                    key=lambda at: (self.pools[at[0]].waits, left_of_device(self._at(at), self.usage, sets[at[0]]))
+                )
+        return self._places
+
+    def _at(self, place: Place) -> PoolDevice:
+        return self.pools[place[0]].devices[place[1]]
 
     def look_up(self, c: int, request: str, ask: Ask, *, alternative: bool) -> Wanted:
         """The request of claim ``c``. Raises ``Ended`` where its class is gone, or ``All`` cannot be told."""

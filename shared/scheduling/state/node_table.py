@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import HostPort, PodClass, Taint, gpu_milli_of
-from shared.model.gpu import pick_devices
+from shared.model.gpu import pick_devices, take_devices
 from shared.model.node import UNKNOWN_LATENCY, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
 from shared.scheduling.state.latencies import TargetLatencies
@@ -68,6 +68,8 @@ class NodeTable:
         self.label_values: dict[str, dict[str, int]] = {}
         self.ports: list[dict[HostPort, int]] = []
         self.device_free: list[list[int]] = []
+        self.claimed_free: list[list[int]] = []
+        """What claims leave of each device, in thousandths, for policies; the rules look at the claims themselves."""
         self.device_max_free: IntArray = np.zeros(self.capacity, np.int64)
         self.device_whole: IntArray = np.zeros(self.capacity, np.int64)
         self.latency_us: IntArray = np.full(self.capacity, UNKNOWN_LATENCY, np.int64)
@@ -117,7 +119,7 @@ class NodeTable:
         self.latency_us[row] = UNKNOWN_LATENCY
         self.latencies.clear(row)
         self.ports[row] = {}
-        self.device_free[row] = []
+        self.device_free[row], self.claimed_free[row] = [], []
         self.device_max_free[row] = self.device_whole[row] = 0
         for key in node.labels if node is not None else ():
             self.label_codes[key][row] = ABSENT
@@ -217,6 +219,12 @@ class NodeTable:
         self._touch(row)
         self.generation[row] = generation
 
+    def set_claimed(self, row: int, free: list[int]) -> None:
+        """What claims leave free of the row's devices now."""
+        if self.claimed_free[row] != free:
+            self.claimed_free[row] = free
+            self._touch(row)
+
     def pick_devices(self, row: int, milli: int) -> tuple[int, ...]:
         """The devices a request of ``milli`` thousandths gets on the row (best fit: whole devices stay whole)."""
         return pick_devices(self.device_free[row], milli)
@@ -240,6 +248,7 @@ class NodeTable:
         other.requested, other.score_requested = self.requested.copy(), self.score_requested.copy()
         other.generation, other.stamp = self.generation.copy(), self.stamp.copy()
         other.ports, other.device_free = list(self.ports), list(self.device_free)
+        other.claimed_free = list(self.claimed_free)
         if GPU_MILLI in self.column_of:
             other.device_max_free, other.device_whole = self.device_max_free.copy(), self.device_whole.copy()
         return other
@@ -263,6 +272,11 @@ class NodeTable:
                     for device in devices:
                         free[device] -= milli // len(devices)
                 self._count_devices(row)
+        if pod_class.claimed[0]:
+            for row, count in zip(rows.tolist(), copies.tolist(), strict=True):
+                free = self.claimed_free[row] = list(self.claimed_free[row])
+                for _ in range(count):
+                    take_devices(free, pod_class.claimed)
 
     def with_copies(self, rows: IntArray, copies: IntArray, pod_class: PodClass) -> NodeTable:
         """A table of these rows alone, in this order, with ``copies [len(rows)]`` pods of a class counted on top; for
@@ -283,6 +297,7 @@ class NodeTable:
         other.label_codes = {key: codes[rows] for key, codes in self.label_codes.items()}
         other.ports, other.device_free = [self.ports[row] for row in picked], [self.device_free[row] for row in picked]
         other.device_max_free, other.device_whole = self.device_max_free[rows], self.device_whole[rows]
+        other.claimed_free = [self.claimed_free[row] for row in picked]
         other.latency_us = self.latency_us[rows]
         other.latencies = self.latencies.of_rows(rows)
         if not pod_class.host_ports:
@@ -326,6 +341,7 @@ class NodeTable:
             self.nodes.append(None)
             self.ports.append({})
             self.device_free.append([])
+            self.claimed_free.append([])
         self.row_of[name] = row
         self._by_name = None
         self.present[row] = True

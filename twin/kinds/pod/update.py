@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Set
 from typing import Any
 
+from twin.kinds.pod.claim_statuses import check_claim_statuses
 from twin.kinds.pod.scheduling_rules import NODE_AFFINITY_TERMS, check_tolerations
 from twin.kinds.pod.validation import check_pod_only
 from twin.kinds.rules.names import check, dns_subdomain, qualified_name, range_message
@@ -190,6 +191,7 @@ def check_pod_status_update(obj: Json, old: Json) -> list[FieldError]:
     found += _check_state_transition(status, before, "containerStatuses", policy, frozenset())
     found += _check_state_transition(status, before, "initContainerStatuses", policy, sidecars)
     found += _check_state_transition(status, before, "ephemeralContainerStatuses", "Never", frozenset())
+    found += check_claim_statuses(status, spec)
     found += _check_ips(status.get("podIPs") or [], "status.podIPs")
     hosts = status.get("hostIPs") or []
     if hosts and hosts[0].get("ip") != status.get("hostIP"):

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from twin.kinds.rules.names import check_given, max_length_message, qualified_name
-from twin.registry.status import FieldError, duplicate, invalid, not_supported, required
+from twin.kinds.rules.names import check, qualified_name
+from twin.registry.status import FieldError, duplicate, invalid, not_supported, required, too_long
 
 Json = dict[str, Any]
 
@@ -34,22 +34,20 @@ def check_conditions(conditions: Iterable[Json], field: str) -> list[FieldError]
         if type_ in types:
             found.append(duplicate(f"{where}.type", type_))
         types.add(type_)
-        found += check_given(f"{where}.type", type_, qualified_name)
-        if not one.get("status"):
-            found.append(required(f"{where}.status"))
-        elif one["status"] not in _STATUSES:
-            found.append(not_supported(f"{where}.status", one["status"], _STATUSES))
+        found += check(f"{where}.type", type_, qualified_name)
+        if one.get("status", "") not in _STATUSES:
+            found.append(not_supported(f"{where}.status", one.get("status", ""), _STATUSES))
         if (one.get("observedGeneration") or 0) < 0:
             text = "must be greater than or equal to zero"
             found.append(invalid(f"{where}.observedGeneration", one["observedGeneration"], text))
         if not one.get("lastTransitionTime"):
-            found.append(required(f"{where}.lastTransitionTime", "must be set"))
+            found.append(required(f"{where}.lastTransitionTime"))
         if not reason:
-            found.append(required(f"{where}.reason", "must be set"))
-        elif len(reason) > _MAX_REASON:
-            found.append(invalid(f"{where}.reason", reason, max_length_message(_MAX_REASON)))
+            found.append(required(f"{where}.reason"))
         elif not _REASON.fullmatch(reason):
             found.append(invalid(f"{where}.reason", reason, _REASON_TEXT))
+        if len(reason) > _MAX_REASON:
+            found.append(too_long(f"{where}.reason", _MAX_REASON))
         if len(one.get("message") or "") > _MAX_MESSAGE:
-            found.append(invalid(f"{where}.message", one["message"], max_length_message(_MAX_MESSAGE)))
+            found.append(too_long(f"{where}.message", _MAX_MESSAGE))
     return found

@@ -128,8 +128,5 @@ PLAIN_TABLES: dict[str, Printed] = {
         "MatchingPrecedence:integer=spec.matchingPrecedence",
         f"DistinguisherMethod=spec.distinguisherMethod.type|{NONE}", "Age", ("MissingPL", _dangling),
     ),
-    "DeviceClass": _NAME_AND_AGE,
-    "ResourceClaimTemplate": _NAME_AND_AGE,
-    "ResourceSlice": printed("Name", f"Node=spec.nodeName|{UNSET}", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),
     "ServiceCIDR": printed("Name", ("CIDRs", lambda obj: ",".join(obj["spec"].get("cidrs") or ())), "Age"),
 }  # fmt: skip

@@ -59,3 +59,11 @@ def test_pods_of_one_template_keep_one_class_between_them() -> None:
 def test_devices_are_read_from_the_annotation() -> None:
     assert make_pod().set(annotations={"conclave.io/gpu-devices": "2,5"}).pod().devices == (2, 5)
     assert "comma-separated" in make_pod().set(annotations={"conclave.io/gpu-devices": "2;5"}).pod().invalid
+
+
+@pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory"])
+def test_a_share_of_a_gpu_that_only_kai_hands_out_keeps_the_pod_waiting(name: str) -> None:
+    pod = make_pod().set(annotations={name: "0.5"})
+    assert f"the annotation {name}" in pod.pod().unsupported
+    assert not pod.on("n").pod().unsupported  # who placed it knows
+    assert not make_pod().set(annotations={"note": name}).pod().unsupported

@@ -167,7 +167,7 @@ def condition(**fields: Any) -> Json:
         ({"reason": ""}, ("status.conditions[0].reason", "Required")),
         ({"reason": "no reason"}, ("status.conditions[0].reason", "Invalid")),
         ({"lastTransitionTime": None}, ("status.conditions[0].lastTransitionTime", "Required")),
-        ({"type": ""}, ("status.conditions[0].type", "Required")),
+        ({"type": "-"}, ("status.conditions[0].type", "Invalid")),
     ],
 )
 def test_a_condition_is_whole(causes: Any, old: Cluster, fields: Json, cause: Any) -> None:

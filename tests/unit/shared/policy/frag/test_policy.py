@@ -6,19 +6,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest
+from shared.model.gpu_shares import parse_gpu_shares
 from shared.policy.attribution import lens_of
 from shared.policy.frag.features import FEATURES
-from shared.policy.frag.policy import FragPolicy, GpuPolicy, best_fit, fgd, request_of
+from shared.policy.frag.policy import BestFitPolicy, FgdPolicy, FragPolicy, GpuPolicy, request_of
 from shared.policy.frag.value import SHAPES, STEP
-from shared.policy.observation import Observation
+from shared.policy.observation import Observation, Supplies, supply
 from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy
 from shared.policy.weights import Card, WeightsFile
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.state.cache import ClusterCache
+from shared.scheduling.state.counted import Counted
 from tests.builders import make_node, make_pod
 
 MODEL = "conclave.io/gpu-model"
@@ -50,7 +53,7 @@ def ranker(policy, cache: ClusterCache, seed: int) -> Ranker:
     return Ranker(cache.table, FeasibilityCache(cache.table), policy, np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("make", [fgd, best_fit, lambda: FragPolicy(some_weights())])
+@pytest.mark.parametrize("make", [FgdPolicy, BestFitPolicy, lambda: FragPolicy(some_weights())])
 def test_equal_nodes_are_taken_in_the_same_order_whatever_the_draws(make):
     pod_class = share()
     first, second = (
@@ -64,22 +67,22 @@ def test_the_order_is_the_same_for_agents_that_own_different_nodes():
     whole, part = cluster([2] * 6), ClusterCache()
     for index in (4, 1, 3):
         part.upsert_node(make_node(f"n{index}").gpus(2).node())
-    of_whole = dict(zip(whole.table.names, decide(best_fit(), whole, share()), strict=True))
-    of_part = dict(zip(part.table.names, decide(best_fit(), part, share()), strict=True))
+    of_whole = dict(zip(whole.table.names, decide(BestFitPolicy(), whole, share()), strict=True))
+    of_part = dict(zip(part.table.names, decide(BestFitPolicy(), part, share()), strict=True))
     assert of_part == {name: of_whole[name] for name in part.table.names}
 
 
 def test_the_fixed_order_never_outweighs_a_step():
-    order = decide(best_fit(), cluster([2] * 200), share())
+    order = decide(BestFitPolicy(), cluster([2] * 200), share())
     assert float(np.ptp(order)) < 1
 
 
 def test_a_share_joins_the_device_that_is_used_already():
     cache = cluster([2, 2])
     pod_class = share()
-    (slot,) = ranker(best_fit(), cache, 0).slots(pod_class, 1, extra=0)
+    (slot,) = ranker(BestFitPolicy(), cache, 0).slots(pod_class, 1, extra=0)
     cache.table.add_usage(slot.row, pod_class, cache.table.pick_devices(slot.row, 500))
-    (again,) = ranker(best_fit(), cache, 0).slots(pod_class, 1, extra=0)
+    (again,) = ranker(BestFitPolicy(), cache, 0).slots(pod_class, 1, extra=0)
     assert again.row == slot.row
 
 
@@ -96,7 +99,7 @@ def test_the_demand_follows_what_is_asked_for():
     """With only half devices asked for, a lone half is no fragment; once whole devices are asked for, it is."""
     cache = cluster([1, 2])
     cache.table.add_usage(1, share(), cache.table.pick_devices(1, 500))
-    halves, mixed = fgd(), fgd()
+    halves, mixed = FgdPolicy(), FgdPolicy()
     whole = share(1000)
     for _ in range(40):
         decide(halves, cache, share())
@@ -143,7 +146,7 @@ def test_the_lens_shows_what_the_score_is_made_of():
     assert seen.shape == (4, len(lens.names))
     q = lens.q_values(seen)
     assert np.floor((q[:, 1] - q[:, 0]) / STEP) == pytest.approx(np.floor(score), abs=1)
-    assert lens_of(fgd()) is None
+    assert lens_of(FgdPolicy()) is None
 
 
 @pytest.mark.parametrize("name", ["frag", "fgd", "best-fit"])
@@ -152,7 +155,7 @@ def test_the_policies_are_known_by_name(name):
 
 
 def test_in_its_stead_fgd_places_under_the_demand_seen_so_far_and_the_learned_value_again():
-    cache, alone, beside = cluster([2, 4, 8]), fgd(), FragPolicy(some_weights())
+    cache, alone, beside = cluster([2, 4, 8]), FgdPolicy(), FragPolicy(some_weights())
     own = FragPolicy(some_weights())
     for pod_class in (share(500), share(250), share(2000)):
         for policy in (alone, beside, own):
@@ -265,7 +268,7 @@ def test_scores_beyond_the_bound_are_forgotten_of_what_was_asked_for_longest_ago
     assert len(bounded._known) <= 8
 
 
-@pytest.mark.parametrize("make", [lambda _: fgd(), lambda _: best_fit(), FragPolicy])
+@pytest.mark.parametrize("make", [lambda _: FgdPolicy(), lambda _: BestFitPolicy(), FragPolicy])
 def test_a_node_whose_gpus_come_later_is_judged_as_if_they_had_always_been_there(make):
     """A device plugin tells of GPUs after the node is there, and labels stay as they are."""
     late, early = cluster([0, 2]), cluster([8, 2])
@@ -275,7 +278,7 @@ def test_a_node_whose_gpus_come_later_is_judged_as_if_they_had_always_been_there
     assert decide(policy, late, share()) == pytest.approx(decide(of_steady_demand(make, early), early, share()))
 
 
-@pytest.mark.parametrize("make", [lambda _: fgd(), lambda _: best_fit(), FragPolicy])
+@pytest.mark.parametrize("make", [lambda _: FgdPolicy(), lambda _: BestFitPolicy(), FragPolicy])
 def test_a_copy_of_a_node_that_came_since_is_judged_as_that_node(make):
     cache, pod_class = cluster([2, 2]), share()
     policy = of_steady_demand(make, cache)
@@ -284,3 +287,78 @@ def test_a_copy_of_a_node_that_came_since_is_judged_as_that_node(make):
     copied = cache.table.with_copies(row, np.zeros(1, np.int64), pod_class)
     told = policy.decide(Observation(copied, pod_class, np.zeros(1, np.int64)), np.random.default_rng(0)).score
     assert told == pytest.approx(decide(policy, cache, pod_class)[row])
+
+
+def of_plugin(gpus: list[int], used: list[int]) -> ClusterCache:
+    """Nodes with GPUs of a device plugin, some of which are in use."""
+    cache = ClusterCache()
+    for index, (count, taken) in enumerate(zip(gpus, used, strict=True)):
+        cache.upsert_node(make_node(f"n{index}").allocatable(**{"nvidia.com/gpu": str(count)}).node())
+        for number in range(taken):
+            pod = make_pod(f"p{index}-{number}").on(f"n{index}").request(**{"nvidia.com/gpu": "1"}).pod()
+            cache.observe(pod)
+    return cache
+
+
+@pytest.mark.parametrize("make", [FgdPolicy, BestFitPolicy, lambda: FragPolicy(some_weights())])
+def test_gpus_of_a_device_plugin_are_judged_as_whole_devices(make):
+    plugin, own = of_plugin([4, 4, 2], [3, 0, 1]), cluster([4, 4, 2])
+    for index, taken in enumerate((3, 0, 1)):
+        for number in range(taken):
+            own.observe(make_pod(f"p{index}-{number}").on(f"n{index}").gpu_milli(1000).pod())
+    asked = make_pod().cpu("1").memory("1Gi")
+    by_plugin = decide(make(), plugin, asked.request(**{"nvidia.com/gpu": "1"}).pod().pod_class)
+    by_amount = decide(make(), own, make_pod().cpu("1").memory("1Gi").gpu_milli(1000).pod().pod_class)
+    np.testing.assert_allclose(by_plugin, by_amount)
+
+
+@pytest.mark.parametrize("make", [FgdPolicy, BestFitPolicy, lambda: FragPolicy(some_weights())])
+def test_devices_that_claims_are_given_are_judged_as_what_is_free_of_them(make):
+    claimed, own = cluster([0, 0]), cluster([2, 2])
+    own.table.device_free[0] = [500, 1000]
+    claimed.table.set_claimed(0, [500, 1000])
+    claimed.table.set_claimed(1, [1000, 1000])
+    asked = replace(make_pod().cpu("1").memory("1Gi").pod().pod_class, claimed=(1, 500))
+    np.testing.assert_allclose(decide(make(), claimed, asked), decide(make(), own, share(500)))
+    claimed.table.set_claimed(0, [0, 1000])
+    changed = decide(make(), claimed, asked)
+    own.table.device_free[0] = [0, 1000]
+    own.table._touch(0)
+    np.testing.assert_allclose(changed, decide(make(), own, share(500)))
+
+
+def test_a_unit_counts_as_the_user_says_and_the_maker_tells_the_model():
+    policy, cache = FgdPolicy(), ClusterCache()
+    for index, product in enumerate(("A100", "H100")):
+        node = make_node(f"n{index}").allocatable(**{"nvidia.com/gpu.shared": "4"})
+        cache.upsert_node(node.label(**{"nvidia.com/gpu.product": product}).node())
+    shares = parse_gpu_shares("nvidia.com/gpu.shared=250")
+    supply(policy, Supplies(gpu_shares=shares))
+    pod = make_pod().request(**{"nvidia.com/gpu.shared": "2"}).select(**{"nvidia.com/gpu.product": "H100"})
+    pod_class = pod.pod().pod_class
+    decide(policy, cache, pod_class)
+    request = request_of(pod_class, policy._models, shares)
+    assert (request.devices, request.milli) == (1, 500)
+    assert request.models == 1 << policy._models["H100"]
+    assert policy._of_rows(cache.table, np.arange(2)).free.tolist() == [[1000], [1000]]
+
+
+def test_whoever_looks_ahead_counts_what_claims_would_take():
+    cache = cluster([0])
+    cache.table.set_claimed(0, [400, 1000, 1000])
+    for claimed, left in (((1, 300), [100, 700, 1000]), ((2, 1000), [400, 0, 0])):
+        asked = replace(make_pod().pod().pod_class, claimed=claimed)
+        copies = np.array([2 if claimed[0] == 1 else 1])
+        assert cache.table.with_copies(np.array([0]), copies, asked).claimed_free[0] == left
+    assert cache.table.claimed_free[0] == [400, 1000, 1000]
+
+
+def test_whoever_counts_for_a_while_gives_back_what_claims_would_take():
+    cache = cluster([0])
+    cache.table.set_claimed(0, [400, 1000])
+    asked = replace(make_pod().pod().pod_class, claimed=(1, 300))
+    with Counted(cache.table) as counted:
+        for _ in range(2):
+            counted.add(0, asked)
+        assert cache.table.claimed_free[0] == [100, 700]
+    assert cache.table.claimed_free[0] == [400, 1000]

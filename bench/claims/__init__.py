@@ -1,0 +1,1 @@
+"""Pods that claim devices by a template: kube-scheduler and Conclave in turns (``python -m bench.claims``)."""
