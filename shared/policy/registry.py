@@ -13,6 +13,8 @@ from functools import lru_cache
 import msgspec
 
 from shared.errors import ConfigError
+from shared.policy.agreement import REMEDY as AGREE_REMEDY
+from shared.policy.agreement import disagreement
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.frag.policy import FragPolicy, best_fit, fgd
 from shared.policy.frag.value import NAME as FRAG
@@ -105,9 +107,12 @@ _OURS = frozenset({*HEURISTICS, *LEARNED})
 
 
 def bring(name: str, maker: Callable[[], Policy]) -> None:
-    """Know a user's policy from now on; once, at start. Raises ``ConfigError`` for a name of ours."""
+    """Know a user's policy from now on; once, at start. Raises ``ConfigError`` for a name of ours, and for one by which
+    several agents' nodes would not compare."""
     if name in _OURS:
         raise ConfigError(f"plugin {name}: is the name of a policy of ours; rename its entry point")
+    if why := disagreement(maker):
+        raise ConfigError(f"plugin {name}: {why}; agents see some of the nodes each: {AGREE_REMEDY}")
     HEURISTICS[name] = maker
 
 

@@ -33,7 +33,7 @@ class SetValue(nn.Module):
 
     def forward(self, s: Tensor, present: Tensor) -> Tensor:
         """``[batch]``; 0 where nobody is present."""
-        pooled = self.body.hidden(s, present).masked_fill(~present[..., None], ABSENT).amax(dim=-2)
+        pooled = self.body.hidden(s).masked_fill(~present[..., None], ABSENT).amax(dim=-2)
         value: Tensor = self.value(pooled).squeeze(-1)
         return torch.where(present.any(-1), value, torch.zeros_like(value))
 

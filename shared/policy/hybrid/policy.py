@@ -17,7 +17,7 @@ it do not compare with scores with it, so verdicts say by whom they are (``basis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +27,21 @@ from shared.model.constraints import Norms
 from shared.policy.guard import Failure, fault_of, no_clock
 from shared.policy.heuristics import KubeDefault, telling
 from shared.policy.hybrid.mixture import NAME, Floats, Member, Mixture
-from shared.policy.observation import Need, Needs, Observation, Policy, Rng, Supplies, Verdicts, needs_of, supply
+from shared.policy.observation import (
+    Need,
+    Needs,
+    Observation,
+    Policy,
+    Rng,
+    Supplies,
+    Verdicts,
+    context_of,
+    needs_of,
+    supply,
+)
+from shared.policy.observation import agents_agree as agree
 from shared.policy.observation import rows_apart as apart
-from shared.scheduling.state.node_table import BoolArray
+from shared.scheduling.state.node_table import BoolArray, NodeTable
 
 EDGE = 5.0
 """Of the scale, at either end: for scores beyond a member's usual range."""
@@ -107,6 +119,7 @@ class Hybrid:
         self.members = tuple(members)
         self.row_local = all(member.row_local for member in members)
         self.rows_apart = all(apart(member) for member in members)
+        self.agents_agree = all(agree(member) for member in members)
         self.needs: Needs = frozenset({Need.CLOCK}).union(*(needs_of(member) for member in members))
         self.left_out: Counter[tuple[str, Failure]] = Counter()
         """How often a member was left out of a decision since it was made, and why."""
@@ -119,6 +132,10 @@ class Hybrid:
         self._clock = supplies.clock
         for member in self.members:
             supply(member, supplies)
+
+    def context(self, table: NodeTable) -> tuple[Hashable, ...]:
+        """What each member compares rows with."""
+        return tuple(context_of(member, table) for member in self.members)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:
         """The weighted sum in kube-default's points. Raises ``ArithmeticError`` where no member is left that counts."""
