@@ -48,6 +48,20 @@ def moving_latency(nodes: int, decisions: int, *, pods: int | None = None) -> Sc
     )
 
 
+UNEVEN_CORES = (4, 8, 8, 16, 16, 16, 32, 32, 4, 8, 16, 32)
+
+
+def uneven(decisions: int) -> Scenario:
+    """Test 2 on twelve nodes of 4 to 32 cores, of which the pods ask for half."""
+    sizes = tuple(
+        NodeSize(cores * 1000, cores * (2 + place % 3) * 1024 * MIB) for place, cores in enumerate(UNEVEN_CORES)
+    )
+    pods = sum(UNEVEN_CORES) * 1000 // 2 // 500
+    return Scenario(
+        sizes, pod_cpu_millis=500, pod_memory_bytes=768 * MIB, pods=pods, turnover="replace", decisions=pods + decisions
+    )
+
+
 def training_scenario(rng: np.random.Generator, *, latency: bool) -> Scenario:
     """One of many: 2 to 16 nodes, alike or not, any pod, any fill, either turnover, with limits if ``latency``."""
     nodes = round(float(np.exp(rng.uniform(np.log(2), np.log(MOST_TRAINING_NODES)))))
