@@ -222,6 +222,8 @@ class MeshWorld:
                     self._to_coordinator.append(seen.PlanAnswered(plan, result, 0.001))
                 case to_do.ListIntents():  # a net, while all that was committed is being bound
                     self._to_binder.append(told.IntentsListed({}, revision=self._revision))
+                case to_do.ReadPod():
+                    self._to_binder.append(told.PodRead(instruction.uid, self.pods.get(instruction.uid)))
                 case to_do.Log() | to_do.ListPods():
                     pass
                 case _:

@@ -20,9 +20,7 @@ from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, summary
 from shared.scheduling.state.node_table import NodeTable
 
-REMEDY = (
-    "rank a node by itself and set row_local = True, or by what is the same everywhere and set agents_agree = True"
-)
+REMEDY = "rank a node by itself and set row_local = True, or by what is the same everywhere and set agents_agree = True"
 GIB = 1 << 30
 ROUNDING = 1e-5
 """Of sums in single precision, whose order depends on how many rows are judged at once."""

@@ -65,6 +65,7 @@ class Policy(Protocol):
     version: int
     row_local: bool
     """A row's verdict depends on that row alone (and on ``context_of``), so only changed rows are judged again."""
+
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:
         """Verdicts for ``observation.rows``, in that order."""
         ...

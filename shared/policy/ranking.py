@@ -227,9 +227,7 @@ class Ranker:
             or (known.fallen and self.guard.willing)
         )
         if known is None or fresh:
-            known = Ranking(
-                np.full(table.rows, INFEASIBLE), None, norms, table.clock, table.clock, context=context
-            )
+            known = Ranking(np.full(table.rows, INFEASIBLE), None, norms, table.clock, table.clock, context=context)
             rows = np.flatnonzero(mask)
             self._classes[seen] = known
             while len(self._classes) > class_limit(table.rows, 9):

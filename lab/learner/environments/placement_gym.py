@@ -20,7 +20,6 @@ from shared.policy.deepsets.features import FEATURE_COUNT, MOST_APART, node_feat
 Observation = NDArray[np.float32]
 
 
-
 class PlacementGym(gymnasium.Env[Observation, np.int64]):
     """One scenario under one objective (``ee``, ``lb`` or ``el``). ``reset(seed=...)`` decides the whole run."""
 

@@ -47,7 +47,7 @@ def pod_of(number: int, rng: Random, *, gpus: bool = False) -> Pod:
 
 
 def lost_by(
-    agents: str, make: Callable[[], Policy], ref: PolicyRef, *, seed: int, pods: int = 96, gpus: bool = False
+    agents: str, make: Callable[[], Policy], ref: PolicyRef, *, seed: int, pods: int = 60, gpus: bool = False
 ) -> list[float]:
     """What each placement lost against one decider that sees all nodes (``lab.mesh.regret``)."""
     world = MeshWorld(unlike_nodes(gpus=gpus), Agents.parse(agents), make, ref, seed=seed)

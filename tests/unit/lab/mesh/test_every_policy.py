@@ -37,7 +37,7 @@ def _brought(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_brought")
 @pytest.mark.parametrize("agents", AGENTS)
-@pytest.mark.parametrize("name", [*sorted(POLICIES), "hybrid:el=0.5,lb=0.5", "fullest"])
+@pytest.mark.parametrize("name", [*sorted(POLICIES), "el=0.5,lb=0.5", "fullest"])
 def test_any_number_of_agents_places_as_one_decider_that_sees_every_node(name, agents):
     gpus = name in OF_GPUS
     lost = [lost_by(agents, lambda: make_policy(name), ref_of(name), seed=seed, gpus=gpus) for seed in (1, 2)]

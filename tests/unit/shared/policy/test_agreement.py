@@ -14,7 +14,7 @@ from shared.policy.observation import Verdicts
 from shared.policy.registry import POLICIES, bring, make_policy
 
 
-@pytest.mark.parametrize("name", [*sorted(POLICIES), "hybrid:ee=0.5,lb=0.5"])
+@pytest.mark.parametrize("name", [*sorted(POLICIES), "ee=0.5,lb=0.5"])
 def test_every_policy_that_is_shipped_agrees_with_itself_on_another_agent(name):
     assert disagreement(lambda: make_policy(name)) == ""
 

@@ -26,9 +26,7 @@ SIZES = [FEATURE_COUNT, 16, 1]
 
 def weights(policy: str = "lb", *, seed: int = 1, scale: float = 1.0, **changes) -> WeightsFile:
     rng = np.random.default_rng(seed)
-    arrays = {
-        name: (scale * rng.normal(size=shape)).astype(np.float32) for name, shape in mlp_shapes(SIZES).items()
-    }
+    arrays = {name: (scale * rng.normal(size=shape)).astype(np.float32) for name, shape in mlp_shapes(SIZES).items()}
     return WeightsFile(arrays, Card(**({"policy": policy, "version": 1, "features": list(FEATURES)} | changes)))
 
 
