@@ -62,6 +62,8 @@ class DeepSetsPolicy:
         self._layers = layers
         self._store: UtilisationStore | None = None
         self._pool: Pool | None = None
+        self._told: NDArray[np.float64] | None = None
+        """What the pool is made of; an offer brings another array."""
 
     def supply(self, supplies: Supplies) -> None:
         """Read what is told of the cluster from this store from now on."""
@@ -70,8 +72,8 @@ class DeepSetsPolicy:
     def context(self, table: NodeTable) -> Pool:
         """What rows are compared with. Of a table of copies, which is no cluster: as last seen."""
         told = self._store.cluster if self._store is not None else None
-        if self._pool is None or told is not None or not table.copied:
-            self._pool = pool_of(told, table)
+        if self._pool is None or told is not self._told or (told is None and not table.copied):
+            self._pool, self._told = pool_of(told, table), told
         return self._pool
 
     def features(self, observation: Observation) -> Floats:
