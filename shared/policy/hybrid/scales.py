@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 SCALES: Mapping[str, tuple[float, float]] = {
     "best-fit": (14, 82),
-    "ee": (-0.11, 1.2),
-    "el": (-4.2, 2.9),
+    "ee": (-0.054, 3.8),
+    "el": (-6.6, 5.8),
     "fgd": (18, 53),
     "frag": (-97, 17),
-    "lb": (-0.2, 5.1),
+    "lb": (-0.67, 4.9),
     "marl-dqn": (-8.4, 2.7),
     "marl-dqn-published": (0.21, 0.5),
 }

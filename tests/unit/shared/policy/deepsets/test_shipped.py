@@ -24,7 +24,7 @@ def test_the_card_names_data_seeds_figures_and_limits(name):
     assert card.features == list(FEATURES)
     assert min(card.trained["seeds"]["training"]) >= 1000
     assert card.trained["seeds"]["validation"] == list(range(500, 510))
-    assert card.trained["command"].startswith(f"python -m services.learner train {name} ")
+    assert card.trained["command"].startswith(f"python -m lab.learner train {name} ")
     assert card.figures
     assert card.limits
 
