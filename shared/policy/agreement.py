@@ -42,7 +42,7 @@ def disagreement(make: Callable[[], Policy]) -> str:
         return "its scores are not said to compare across agents"
     everyone = range(len(_SHAPES))
     told = UtilisationStore()
-    told.cluster = _pooled(_table(everyone))
+    told.cluster = _means(_table(everyone))
     whole = _verdicts(make(), _table(everyone), told)
     if whole is None:
         return ""  # it may need what these nodes have not; the guard answers for it
@@ -69,7 +69,7 @@ def _table(numbers: Sequence[int]) -> NodeTable:
     return table
 
 
-def _pooled(table: NodeTable) -> np.ndarray:
+def _means(table: NodeTable) -> np.ndarray:
     return summary(KeptViews().of(table, table.live_rows(), NO_POD, UtilisationStore()))
 
 

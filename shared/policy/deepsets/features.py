@@ -3,7 +3,7 @@
 One definition, used by the training environment and by the policy in an agent, so that the two cannot drift apart.
 Deep Sets (Zaheer et al., NeurIPS 2017, theorem 2): a member is judged by its own features and by what the whole set
 pools to. Here the set is the cluster, not the candidates at hand: the coordinator pools it and tells it with every
-offer, so a row's features are the same whichever agent looks, and stay while neither the row nor the pool changes.
+offer, so a row's features are the same whichever agent looks, and stay while neither the row nor these loads change.
 Every number is a share, a flag or a clipped ratio, so that clusters of any size and nodes of any shape look alike. It
 refuses nothing: which rows are candidates is the filters' business.
 
@@ -33,7 +33,7 @@ FEATURES = (
     "in_use",  # 1 when a pod runs there
     "above_mean",  # load less the cluster's mean load, times MAGNIFY, clipped at MOST_APART
     "above_mean_with_pod",
-    "cluster_load",  # over all healthy nodes, in steps of POOL_STEP: their mean load
+    "cluster_load",  # over all healthy nodes, in steps of LOAD_STEP: their mean load
     "cluster_least",
     "cluster_most",
     "cluster_in_use",  # share of the nodes that have a pod
@@ -48,15 +48,15 @@ FEATURE_COUNT = len(FEATURES)
 WITHIN_HARD = FEATURES.index("within_hard")
 MAGNIFY, MOST_APART = 4.0, 4.0
 MAX_RATIO = 2.0
-POOL_STEP = 1 / 32
-"""Of the pool: coarser than a pod's part in it, so that nodes judged before stay judged while the cluster is about as
-it was. What is the same for all nodes moves all their scores, so it need not be finer."""
+LOAD_STEP = 1 / 32
+"""Of the cluster's loads: coarser than a pod's part in them, so that nodes judged before stay judged while the cluster
+is about as it was. What is the same for all nodes moves all their scores, so it need not be finer."""
 
-_POOLED = np.array([SUMMARY.index(name) for name in LOADS])
+_TOLD = np.array([SUMMARY.index(name) for name in LOADS])
 
 
-class Pool(NamedTuple):
-    """The cluster, in ``POOL_STEP``s."""
+class ClusterLoads(NamedTuple):
+    """The cluster, in ``LOAD_STEP``s."""
 
     load: int
     least: int
@@ -64,23 +64,23 @@ class Pool(NamedTuple):
     in_use: int
 
 
-def pool_of(told: NDArray[np.float64] | None, table: NodeTable) -> Pool:
+def cluster_loads(told: NDArray[np.float64] | None, table: NodeTable) -> ClusterLoads:
     """What the coordinator ``told`` of the cluster (``usage.views.SUMMARY``); of the nodes of ``table`` where it told
     nothing, or, an older one, too little."""
     if told is not None and len(told) >= len(SUMMARY):
-        found = told[_POOLED]
+        found = told[_TOLD]
     else:
         rows = np.flatnonzero(table.present[: table.rows] & ~table.unschedulable[: table.rows])
         found = loads(node_load(table, rows), table.requested[PODS_COLUMN].take(rows))
-    return Pool(*np.rint(np.clip(found, 0.0, MOST_APART) / POOL_STEP).astype(int).tolist())
+    return ClusterLoads(*np.rint(np.clip(found, 0.0, MOST_APART) / LOAD_STEP).astype(int).tolist())
 
 
-def node_features(table: NodeTable, pod_class: PodClass, rows: IntArray, pool: Pool | None = None) -> Floats:
-    """float32 ``[candidates, FEATURE_COUNT]`` for ``rows`` of ``table``. ``pool`` None: the table is the cluster."""
+def node_features(table: NodeTable, pod_class: PodClass, rows: IntArray, cluster: ClusterLoads | None = None) -> Floats:
+    """float32 ``[candidates, FEATURE_COUNT]`` for ``rows`` of ``table``. ``cluster`` None: the table is all of it."""
     x = np.empty((FEATURE_COUNT, len(rows)), np.float32).T  # a column is written at once, so let it lie together
     if not len(rows):
         return x
-    cluster = np.array(pool_of(None, table) if pool is None else pool) * POOL_STEP
+    all_nodes = np.array(cluster_loads(None, table) if cluster is None else cluster) * LOAD_STEP
     allocatable = table.allocatable[:4].take(rows, axis=1)
     np.maximum(allocatable, 1, out=allocatable)
     share = table.requested[:4].take(rows, axis=1) / allocatable
@@ -92,9 +92,9 @@ def node_features(table: NodeTable, pod_class: PodClass, rows: IntArray, pool: P
     x[:, 2] = share[PODS_COLUMN]
     x[:, 3] = after
     x[:, 4] = share[PODS_COLUMN] > 0
-    x[:, 5] = (load - cluster[0]) * MAGNIFY
-    x[:, 6] = (after - cluster[0]) * MAGNIFY
-    x[:, 7:11] = cluster
+    x[:, 5] = (load - all_nodes[0]) * MAGNIFY
+    x[:, 6] = (after - all_nodes[0]) * MAGNIFY
+    x[:, 7:11] = all_nodes
     np.clip(x[:, :11], -MOST_APART, MOST_APART, out=x[:, :11])
     soft, hard = pod_class.latency_soft_us, pod_class.latency_hard_us
     if not soft and not hard:

@@ -2,11 +2,11 @@
 
 A node is judged by its own features and by what the cluster pools to (``features.py``), which the coordinator tells
 with each offer: one set of weights ranks any number of nodes, scores of several agents compare, and a row is judged
-again only where it or the pool changed. The network sees feasible rows only; it cannot choose another. ``el`` also
-says *reject* where a node's latency breaks the pod's hard limit: the coordinator then takes such a node only if every
-feasible one is rejected, since a pod with any feasible node must be placed. Scores are rounded to ``SCORE_STEP`` after
-sums in double precision, so that nodes that look alike tie exactly, however many are judged at once; how ties fall is
-the ranker's business.
+again only where it or the cluster's loads changed. The network sees feasible rows only; it cannot choose another.
+``el`` also says *reject* where a node's latency breaks the pod's hard limit: the coordinator then takes such a node
+only if every feasible one is rejected, since a pod with any feasible node must be placed. Scores are rounded to
+``SCORE_STEP`` after sums in double precision, so that nodes that look alike tie exactly, however many are judged at
+once; how ties fall is the ranker's business.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ConfigError
-from shared.policy.deepsets.features import FEATURES, WITHIN_HARD, Floats, Pool, node_features, pool_of
+from shared.policy.deepsets.features import FEATURES, WITHIN_HARD, ClusterLoads, Floats, cluster_loads, node_features
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.usage.utilisation import UtilisationStore
@@ -61,20 +61,20 @@ class DeepSetsPolicy:
         self._params = {name: array.astype(np.float64) for name, array in arrays.items()}
         self._layers = layers
         self._store: UtilisationStore | None = None
-        self._pool: Pool | None = None
+        self._cluster: ClusterLoads | None = None
         self._told: NDArray[np.float64] | None = None
-        """What the pool is made of; an offer brings another array."""
+        """What they are made of; an offer brings another array."""
 
     def supply(self, supplies: Supplies) -> None:
         """Read what is told of the cluster from this store from now on."""
         self._store = supplies.store
 
-    def context(self, table: NodeTable) -> Pool:
+    def context(self, table: NodeTable) -> ClusterLoads:
         """What rows are compared with. Of a table of copies, which is no cluster: as last seen."""
         told = self._store.cluster if self._store is not None else None
-        if self._pool is None or told is not self._told or (told is None and not table.copied):
-            self._pool, self._told = pool_of(told, table), told
-        return self._pool
+        if self._cluster is None or told is not self._told or (told is None and not table.copied):
+            self._cluster, self._told = cluster_loads(told, table), told
+        return self._cluster
 
     def features(self, observation: Observation) -> Floats:
         """float32 ``[candidates, len(FEATURES)]``."""

@@ -58,9 +58,7 @@ def test_the_suites_promises_are_kept_by_four_agents_in_small(monkeypatch):
 
 
 def test_of_the_thesis_one_agent_and_four_tell_the_imbalance():
-    one, four = (
-        thesis.episode(Named("kube-default"), "uniform", agents, thesis.METRICS, 42) for agents in (ONE, FOUR)
-    )
+    one, four = (thesis.episode(Named("kube-default"), "uniform", agents, thesis.METRICS, 42) for agents in (ONE, FOUR))
     assert 0.02 < one.imbalance < 0.2
     assert 0.02 < four.imbalance < 0.2
     assert four.offer_bytes > one.offer_bytes

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.model.node import Node
-from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, POOL_STEP, node_features, node_load, pool_of
+from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, LOAD_STEP, cluster_loads, node_features, node_load
 from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, SUMMARY, summary
@@ -55,13 +55,13 @@ def test_shares_and_load_with_the_pod():
 
 def test_load_is_told_against_the_clusters_mean():
     x = node_features(cluster(3, 1, 0), POD, np.arange(3))
-    mean = round((0.5625 + 0.1875) / 3 / POOL_STEP) * POOL_STEP
+    mean = round((0.5625 + 0.1875) / 3 / LOAD_STEP) * LOAD_STEP
     assert column(x, "above_mean") == pytest.approx([(load - mean) * 4 for load in (0.5625, 0.1875, 0)])
     assert column(x, "above_mean_with_pod") == pytest.approx([(load - mean) * 4 for load in (0.75, 0.375, 0.1875)])
     assert column(x, "cluster_load") == [mean] * 3
     assert column(x, "cluster_least") == [0] * 3
     assert column(x, "cluster_most") == [0.5625] * 3
-    assert column(x, "cluster_in_use") == pytest.approx([2 / 3] * 3, abs=POOL_STEP / 2)
+    assert column(x, "cluster_in_use") == pytest.approx([2 / 3] * 3, abs=LOAD_STEP / 2)
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,25 +78,25 @@ def test_a_node_looks_the_same_whichever_agent_looks_and_whatever_else_it_sees(p
     expected = node_features(whole, pod, np.arange(len(pods)))
     mine = sorted(asked.draw(st.sets(st.integers(0, len(pods) - 1), min_size=1)))
     part = cluster(*(pods[number] for number in mine))
-    seen = node_features(part, pod, np.arange(len(mine)), pool_of(told, part))
+    seen = node_features(part, pod, np.arange(len(mine)), cluster_loads(told, part))
     assert (seen == expected[mine]).all()
 
 
 def test_what_an_older_coordinator_tells_is_too_little_and_the_own_nodes_stand_for_the_cluster():
     part = cluster(3, 1)
-    assert pool_of(np.zeros(11), part) == pool_of(None, part) != pool_of(np.zeros(len(SUMMARY)), part)
+    assert cluster_loads(np.zeros(11), part) == cluster_loads(None, part) != cluster_loads(np.zeros(len(SUMMARY)), part)
 
 
 def test_a_cordoned_node_is_no_part_of_the_cluster_that_others_are_compared_with():
     table = cluster(3, 1)
     table.upsert(replace(make_node("n0").node(), unschedulable=True))
-    assert pool_of(None, table) == pool_of(None, cluster(1))
+    assert cluster_loads(None, table) == cluster_loads(None, cluster(1))
 
 
 def test_a_small_change_of_the_cluster_is_none():
     """Nodes judged before stay judged while one pod more or less in many changes the mean."""
     full, one_more = cluster(*[2] * 40), cluster(3, *[2] * 39)
-    assert pool_of(None, full)._replace(most=0) == pool_of(None, one_more)._replace(most=0)
+    assert cluster_loads(None, full)._replace(most=0) == cluster_loads(None, one_more)._replace(most=0)
 
 
 def test_latency_against_the_limits():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import PointerSeen
 from services.coordinator.core.instructions import SendOffer
-from shared.policy.deepsets.features import FEATURES, pool_of
+from shared.policy.deepsets.features import FEATURES, cluster_loads
 from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.networks import mlp_shapes
 from shared.policy.usage.views import SUMMARY
@@ -57,10 +57,10 @@ def test_all_agents_of_a_cycle_are_told_the_same_cluster_and_it_is_the_coordinat
     assert len(told) == 1
     assert len(next(iter(told))) == len(SUMMARY)
     made.add_pod(make_pod("last").cpu("500m").memory("1Gi").pod())
-    before = pool_of(None, made.core.state.cache.table)
+    before = cluster_loads(None, made.core.state.cache.table)
     made.run()
     newest = made.of(SendOffer)[-1].offer.cluster
-    assert pool_of(np.array(newest), NodeTable()) == before
+    assert cluster_loads(np.array(newest), NodeTable()) == before
 
 
 def test_a_policy_that_needs_nothing_of_the_cluster_is_told_nothing():
@@ -82,7 +82,7 @@ def test_an_agent_whose_coordinator_is_older_takes_its_own_nodes_for_the_cluster
     assert len(placed(made, 12)) == 12
     agent = made.agents["agent-0"]
     table = agent.replica.table
-    assert agent.policy.context(table) == pool_of(None, table) != pool_of(None, made.core.state.cache.table)
+    assert agent.policy.context(table) == cluster_loads(None, table) != cluster_loads(None, made.core.state.cache.table)
 
 
 def test_an_agent_of_an_older_release_reads_what_it_knows_by_place():
