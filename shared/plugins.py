@@ -127,7 +127,7 @@ class PolicyPlugin(Protocol):
     brings its weights in its package. An attribute ``bounds``, (least, greatest) rank, lets it be a member of a mixture
     (``policy.hybrid``) that names no scale for it. ``row_local = True`` says that a node's rank rests on that node
     alone, or else ``agents_agree = True`` that it is the same whatever other nodes are asked about beside it. One that
-    says neither, or ranks otherwise, is not registered: agents see some of the nodes each."""
+    ranks otherwise is not registered: agents see some of the nodes each; one that says neither is told of."""
 
     api_version: ClassVar[str]
     version: ClassVar[int]

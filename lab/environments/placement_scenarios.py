@@ -35,6 +35,19 @@ def replacing(nodes: int, decisions: int, *, pods: int | None = None) -> Scenari
     return Scenario((NodeSize(),) * nodes, pods=pods, turnover="replace", decisions=decisions)
 
 
+def filled(nodes: int, decisions: int, *, pods: int) -> Scenario:
+    """Pods of 100m and 256Mi on random nodes of 4 cores and 16Gi; the oldest is replaced."""
+    return Scenario(
+        (NodeSize(4_000, 16_384 * MIB),) * nodes,
+        pod_cpu_millis=100,
+        pod_memory_bytes=256 * MIB,
+        pods=pods,
+        turnover="replace",
+        filled=True,
+        decisions=decisions,
+    )
+
+
 def moving_latency(nodes: int, decisions: int, *, pods: int | None = None) -> Scenario:
     """Test 2 of ``el``: 20 pods per 3 nodes (or ``pods`` in all), limits of 20 and 30 ms, latencies that change at
     two instants."""
@@ -63,7 +76,8 @@ def uneven(decisions: int) -> Scenario:
 
 
 def training_scenario(rng: np.random.Generator, *, latency: bool) -> Scenario:
-    """One of many: 2 to 16 nodes, alike or not, any pod, any fill, either turnover, with limits if ``latency``."""
+    """One of many: 2 to 16 nodes, alike or not, any pod, any fill, either turnover, half of them with the
+    pods there from the beginning, with limits if ``latency``."""
     nodes = round(float(np.exp(rng.uniform(np.log(2), np.log(MOST_TRAINING_NODES)))))
     alike = rng.random() < 0.5
     kinds = [_node_size(rng) for _ in range(1 if alike else nodes)]
@@ -73,12 +87,14 @@ def training_scenario(rng: np.random.Generator, *, latency: bool) -> Scenario:
     room = sum(min(s.cpu_millis // cpu, s.memory_bytes // memory, s.pods) for s in sizes)
     pods = max(1, int(room * rng.uniform(0.1, MOST_SHARE)))
     soft, hard = _limits(rng) if latency else (0, 0)
+    kind = rng.random()
     return Scenario(
         sizes,
         pod_cpu_millis=cpu,
         pod_memory_bytes=memory,
         pods=pods,
-        turnover="waves" if rng.random() < 0.5 else "replace",
+        turnover="waves" if kind < 0.25 else "replace",
+        filled=kind >= 0.5,
         decisions=TRAINING_DECISIONS,
         latency_soft_us=soft,
         latency_hard_us=hard,

@@ -78,6 +78,8 @@ class MeshDecider:
         if self._world is None:
             if env.seen is not table:
                 raise ConfigError("--agents: a mesh's own accounting is neither late nor noisy")
+            if env.scenario.filled:
+                raise ConfigError("--agents: a mesh begins empty; play what begins filled by one decider")
             nodes = [_node(table, row) for row in range(table.rows)]
             self._world, self._latency = self._policy.world(nodes, self._agents, self._seed), latency.copy()
         for row in np.flatnonzero(self._latency != latency).tolist():

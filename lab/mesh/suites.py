@@ -94,7 +94,8 @@ def _deepsets(given: SuiteInput, agents: Agents, progress: Progress) -> SuiteRes
             raise ConfigError(f"--policies: {name!r} is not compared here; choose from {', '.join(DEEP_SETS_POLICIES)}")
     policies = _named(given, names)
     sizes = [nodes for nodes in deepsets.SIZES if nodes <= MOST_NODES]
-    planned = [one for one in deepsets.experiments(sizes, share=SHARE, objectives=names) if one.promised]
+    drawn = deepsets.experiments(sizes, share=SHARE, objectives=names)
+    planned = [one for one in drawn if one.promised and not one.scenario.filled]  # a mesh begins empty
     found: dict[str, dict[str, Metric]] = {name: {} for name in names}
     goals: list[Goal] = []
     for done, one in enumerate(planned):

@@ -18,7 +18,7 @@ import numpy as np
 from lab.environments.own_reward import Beside, OwnReward
 from lab.environments.placement import Scenario
 from lab.environments.placement_rewards import REWARDS, Reward, el_reward
-from lab.environments.placement_scenarios import moving_latency, replacing, uneven, waves
+from lab.environments.placement_scenarios import filled, moving_latency, replacing, uneven, waves
 from lab.evaluation.deciders.placement_oracles import (
     ORACLES,
     BalancedAllocation,
@@ -62,7 +62,7 @@ COUNTERPART: Mapping[str, str] = {"ee": "most-allocated", "lb": "least-allocated
 
 ALWAYS = ("reward", "regret", "infeasible", "unplaceable")
 TOLD: Mapping[str, tuple[str, ...]] = {
-    "ee": (*ALWAYS, "active_nodes", "active_ratio", "joules", "joules_flat"),
+    "ee": (*ALWAYS, "active_nodes", "active_ratio", "active_at_end", "joules", "joules_flat"),
     "lb": (*ALWAYS, "balanced", "worst_spread", "load_spread"),
     "el": (*ALWAYS, "within_soft", "hard_avoidable", "decisions_to_move", "latency_ms", "active_nodes"),
 }
@@ -73,6 +73,8 @@ ACTIVE_BOUND, BALANCED_BOUND, SOFT_BOUND, REGRET_BOUND = 1.05, 0.99, 0.99, 0.02
 SPREAD_BOUND = 0.03
 """Of ``lb`` on nodes of many sizes, where no number of pods balances them: the s.d. of their loads."""
 UNEVEN_DECISIONS = 600
+FILLED_NODES, FILLED_PODS = 10, 200
+"""Half full, on nodes that another scheduler has spread the pods over: 5 of them hold these."""
 FEW_PODS = 80
 """On 20 nodes: 2.5 of them hold these."""
 
@@ -111,7 +113,9 @@ def experiments(
         kept = max(30, int(UNEVEN_DECISIONS * share))
         if objective == "ee" and 10 in sizes:
             few = replacing(20, FEW_PODS + kept, pods=FEW_PODS)
-            found.append(Experiment("ee", "few-20", few, ("ee", "most-allocated", "kube-default", "oracle")))
+            decided = max(FILLED_PODS * 2, int(FILLED_PODS * 4 * share))
+            for name, scenario in (("few-20", few), ("filled-10", filled(FILLED_NODES, decided, pods=FILLED_PODS))):
+                found.append(Experiment("ee", name, scenario, ("ee", "most-allocated", "kube-default", "oracle")))
         if objective == "lb" and 10 in sizes:
             deciders = ("lb", "least-allocated", "kube-default", "oracle")
             found.append(Experiment("lb", "uneven-12", uneven(kept), deciders))
@@ -270,6 +274,7 @@ def goals_of(experiment: Experiment, metrics: Mapping[str, Metric]) -> list[Goal
     goals = []
     if objective == "ee":
         figure = "active_nodes" if len(experiment.scenario.sizes) == 3 else "active_ratio"
+        figure = "active_at_end" if experiment.scenario.filled else figure
         goals.append(Goal.at_most(f"{where}/{figure}", own[figure].mean, ACTIVE_BOUND))
     elif len(set(experiment.scenario.sizes)) > 1:
         return [Goal.at_most(f"{where}/load_spread", own["load_spread"].mean, SPREAD_BOUND)]

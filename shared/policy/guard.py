@@ -12,7 +12,7 @@ The clock is handed in and should count the thread's own CPU time: a loaded mach
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from shared.model.constraints import PodClass
 from shared.policy.heuristics import KubeDefault
-from shared.policy.observation import Observation, Policy, Rng, Verdicts
+from shared.policy.observation import Observation, Policy, Rng, Verdicts, context_of
 from shared.scheduling.state.node_table import IntArray, NodeTable
 
 
@@ -35,6 +35,8 @@ class Failure(StrEnum):
     TIMEOUT = "timeout"
     DIGEST = "digest"
     """Its weights could not be had or were refused: digest, schema, policy, shape."""
+    RELEASE = "release"
+    """Its weights are made for the inputs of another release. Releases that do not know the word pass over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,22 @@ class Guard:
         if verdicts is None:
             return self.fall_back(observation, rng), True
         return verdicts, False
+
+    def context(self, table: NodeTable) -> Hashable:
+        """What the policy compares rows of the table with (``context_of``); None where it fails to say."""
+        if not hasattr(self.policy, "context") or self._resting:
+            return None
+        found, started = None, self._clock()
+        try:
+            with np.errstate(all="ignore"):
+                found = context_of(self.policy, table)
+                hash(found)  # what cannot be kept cannot be compared either
+        except Exception:  # noqa: BLE001  as in _ask
+            found = None
+            self._bad(Failure.EXCEPTION, 1)
+        if late := int((self._clock() - started) / self._settings.deadline_s):
+            self._bad(Failure.TIMEOUT, late)
+        return found
 
     def prepare(self, table: NodeTable, asked: Sequence[tuple[PodClass, IntArray]]) -> None:
         """Tell a policy that wants to know (it has a ``prepare``) what it is asked for next; only time may come of it,

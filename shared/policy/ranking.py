@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.policy.ahead import Ahead
 from shared.policy.guard import Guard, fault_of
-from shared.policy.observation import Observation, Policy, Rng, Verdicts, context_of, rows_apart
+from shared.policy.observation import Observation, Policy, Rng, Verdicts, rows_apart
 from shared.scheduling.cycle.feasibility import FeasibilityCache, class_limit
 from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
@@ -216,7 +216,7 @@ class Ranker:
         table = self.table
         mask = self.feasibility.of(pod_class).mask
         known = self._classes.get(seen)
-        context = context_of(self.guard.policy, table)
+        context = self.guard.context(table)
         fresh = (
             known is None
             or not self.guard.policy.row_local

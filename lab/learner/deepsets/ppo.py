@@ -1,5 +1,6 @@
 """Proximal policy optimisation for ``ee``, ``lb`` and ``el``: the same episodes, rewards, network and validation as
-deep Q-learning has (``training.py``). Actions are drawn by the policy itself, nothing else explores. It is ``el``'s.
+deep Q-learning has (``training.py``). Actions are drawn by the policy itself, nothing else explores. ``ee`` and ``el``
+learn by it.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ class Rollout:
     active_ratio: float
     """After creations only (a deletion leaves nothing to decide): mean number of nodes with a pod over the mean of the
     fewest nodes that could hold the pods."""
+    active_at_end: float
+    """The same after the last creation alone."""
     balanced: float
     """Share of creations and deletions after which no two nodes differ by more than one pod."""
     worst_spread: int
@@ -153,6 +155,7 @@ def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) ->
         reward=float(np.mean(rewards)),
         active_nodes=float(active[some].mean()),
         active_ratio=float(active[created].mean() / fewest.mean()),
+        active_at_end=float(active[created][-1] / fewest[-1]),
         balanced=float((spread <= 1).mean()),
         worst_spread=int(spread.max()),
         load_spread=load_spread(env),

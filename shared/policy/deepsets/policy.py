@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.errors import ConfigError
+from shared.errors import ConfigError, OtherRelease
 from shared.policy.deepsets.features import FEATURES, WITHIN_HARD, ClusterLoads, Floats, cluster_loads, node_features
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
@@ -47,7 +47,7 @@ class DeepSetsPolicy:
                 f"weights of {card.policy}: not a Deep Sets policy; choose one of {list(DEEP_SETS_POLICIES)}"
             )
         if tuple(card.features) != FEATURES:
-            raise ConfigError(
+            raise OtherRelease(
                 f"weights of {card.policy}: made for inputs {card.features}, this version gives {list(FEATURES)};"
                 f" train again, or activate the {card.policy} of this release"
             )

@@ -136,9 +136,11 @@ def summary(view: NodeView) -> FloatArray:
 
 def loads(load: FloatArray, pods: FloatArray | IntArray) -> FloatArray:
     """float64 [len(LOADS)] of nodes of such ``load`` (the mean of their shares of cpu and memory requested) that have
-    such ``pods``, by number or share: its mean, least and greatest, and the share of the nodes that have any."""
+    such ``pods``, by number or share: its mean, least and greatest, and the share of the nodes that have any. A node
+    counts as full at most: one that says it has nothing, while pods stand there, is not many full ones."""
     if not len(load):
         return np.zeros(len(LOADS))
+    load = np.minimum(load, 1.0)
     return np.array((load.mean(), load.min(), load.max(), np.count_nonzero(pods > 0) / len(load)))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from shared.agent.variants import Lanes
-from shared.errors import ConfigError, StoreError
+from shared.errors import ConfigError, OtherRelease, StoreError
 from shared.policy.guard import Failure
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy
@@ -113,7 +113,7 @@ class PolicyLoader:
                     f"policy: the weights of {ref.title} say version {policy.version}; publish them again"
                 )
         except ConfigError as error:
-            self._lanes.refuse(ref, Failure.DIGEST)
+            self._lanes.refuse(ref, Failure.RELEASE if isinstance(error, OtherRelease) else Failure.DIGEST)
             log.error("policy_refused", policy=ref.title, sha256=ref.sha256, error=error)
             return None
         return policy

@@ -28,6 +28,7 @@ def test_every_objective_is_promised_on_three_to_a_thousand_nodes():
     promised = {(e.objective, len(e.scenario.sizes)) for e in experiments() if e.promised}
     sized = {(objective, nodes) for objective in ("ee", "lb", "el") for nodes in SIZES}
     assert promised == sized | {("ee", 20), ("lb", 12)}
+    assert any(e.promised and e.scenario.filled for e in experiments())
 
 
 def test_test_1_is_500_waves_of_30_pods_on_three_nodes():

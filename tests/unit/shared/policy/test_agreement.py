@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shared.errors import ConfigError
+from shared.model.constraints import gpu_milli_of
 from shared.policy import registry
 from shared.policy.agreement import disagreement
 from shared.policy.deepsets.policy import DeepSetsPolicy
@@ -33,24 +34,71 @@ class Silent(LeastAllocated):
     row_local = False
 
 
-class AgreesUntold(Silent):
-    agents_agree = True
-
-
 class Failing(LeastAllocated):
     def decide(self, observation, rng):
         raise KeyError("a label that only some clusters have")
 
 
+class FailingTogether(Failing):
+    row_local, agents_agree = False, True
+
+
+class FailingAmongMany(LeastAllocated):
+    """Says nothing where it sees the whole cluster."""
+
+    def decide(self, observation, rng):
+        if len(observation.rows) > 4:
+            raise KeyError("too many")
+        return super().decide(observation, rng)
+
+
+class NotFinite(FailingAmongMany):
+    def decide(self, observation, rng):
+        score = LeastAllocated.decide(self, observation, rng).score
+        return Verdicts(score * np.nan if len(score) > 4 else score)
+
+
+class RankedForGpus(Ranked):
+    """Honest until a pod asks for a GPU."""
+
+    def decide(self, observation, rng):
+        asks = gpu_milli_of(observation.pod_class)
+        return super().decide(observation, rng) if asks else LeastAllocated.decide(self, observation, rng)
+
+
+class RankedByLatency(RankedForGpus):
+    """Honest until a pod bears a limit."""
+
+    def decide(self, observation, rng):
+        bears = observation.pod_class.latency_soft_us
+        return Ranked.decide(self, observation, rng) if bears else LeastAllocated.decide(self, observation, rng)
+
+
 @pytest.mark.parametrize(
     ("policy", "told"),
-    [(Ranked, "among 6 nodes and"), (Silent, "are not said to compare"), (AgreesUntold, ""), (Failing, "")],
+    [
+        (Ranked, "among 6 nodes and"),
+        (Silent, ""),
+        (Failing, ""),  # a row's rank rests on that row: its guard answers for it
+        (FailingTogether, "cannot be tried out: KeyError"),
+        (FailingAmongMany, "ranks 3 nodes and not 6: KeyError"),
+        (NotFinite, "ranks 3 nodes and not 6: its answer is of no use (nan)"),
+        (RankedForGpus, "among 4 nodes and"),
+        (RankedByLatency, "among 4 nodes and"),
+    ],
 )
 def test_it_is_tried_out_and_told_in_one_line(policy, told):
     why = disagreement(policy)
     assert told in why
     assert bool(why) == bool(told)
     assert "\n" not in why
+
+
+def test_one_that_declares_nothing_is_used_where_it_agrees_and_its_author_is_told(monkeypatch):
+    monkeypatch.setattr(registry, "HEURISTICS", dict(registry.HEURISTICS))
+    assert "set row_local = True" in bring("silent", Silent)
+    assert bring("failing", Failing) == ""
+    assert {"silent", "failing"} <= registry.HEURISTICS.keys()
 
 
 def test_one_that_ranks_by_what_is_at_hand_is_not_registered(monkeypatch):

@@ -53,6 +53,19 @@ def test_shares_and_load_with_the_pod():
     assert column(x, "in_use") == [1, 0]
 
 
+@pytest.mark.parametrize("without", ["cpu", "memory"])
+def test_a_node_that_offers_nothing_while_pods_stand_there_counts_as_one_full_node(without):
+    """It registered anew with nothing allocatable: the others are compared with a mean that means something."""
+    table = cluster(1, 1, 1, 3)
+    offered = {"cpu": "4", "memory": "8Gi"} | {without: "0"}
+    table.upsert(make_node("n3").allocatable(**offered).node())
+    assert node_load(table, np.arange(4)).max() > 1e3
+    view = KeptViews().of(table, table.live_rows(), NO_POD, UtilisationStore())
+    for found in (cluster_loads(None, table), cluster_loads(summary(view), table)):
+        assert found.load * LOAD_STEP == pytest.approx((3 * 0.1875 + 1) / 4, abs=LOAD_STEP)
+        assert found.most * LOAD_STEP == 1
+
+
 def test_load_is_told_against_the_clusters_mean():
     x = node_features(cluster(3, 1, 0), POD, np.arange(3))
     mean = round((0.5625 + 0.1875) / 3 / LOAD_STEP) * LOAD_STEP

@@ -184,7 +184,7 @@ def test_ablation_a_policy_that_did_not_say_what_rows_are_compared_with_would_ke
     before = best()
     store.cluster = store.cluster + 0.5
     assert best() != before
-    monkeypatch.setattr("shared.policy.ranking.context_of", lambda policy, table: None)
+    monkeypatch.setattr("shared.policy.guard.context_of", lambda policy, table: None)
     ranker.use(policy)
     kept = best()
     store.cluster = store.cluster - 0.5
