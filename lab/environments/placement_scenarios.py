@@ -75,9 +75,9 @@ def uneven(decisions: int) -> Scenario:
     )
 
 
-def training_scenario(rng: np.random.Generator, *, latency: bool) -> Scenario:
-    """One of many: 2 to 16 nodes, alike or not, any pod, any fill, either turnover, half of them with the
-    pods there from the beginning, with limits if ``latency``."""
+def training_scenario(rng: np.random.Generator, *, latency: bool, filled: bool = False) -> Scenario:
+    """One of many: 2 to 16 nodes, alike or not, any pod, any fill, either turnover, with limits if ``latency``;
+    ``filled``: half of them with the pods there from the beginning."""
     nodes = round(float(np.exp(rng.uniform(np.log(2), np.log(MOST_TRAINING_NODES)))))
     alike = rng.random() < 0.5
     kinds = [_node_size(rng) for _ in range(1 if alike else nodes)]
@@ -93,8 +93,8 @@ def training_scenario(rng: np.random.Generator, *, latency: bool) -> Scenario:
         pod_cpu_millis=cpu,
         pod_memory_bytes=memory,
         pods=pods,
-        turnover="waves" if kind < 0.25 else "replace",
-        filled=kind >= 0.5,
+        turnover="waves" if kind < (0.25 if filled else 0.5) else "replace",
+        filled=filled and kind >= 0.5,
         decisions=TRAINING_DECISIONS,
         latency_soft_us=soft,
         latency_hard_us=hard,

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 SCALES: Mapping[str, tuple[float, float]] = {
     "best-fit": (14, 82),
-    "ee": (-0.054, 3.8),
-    "el": (-6.6, 5.8),
+    "ee": (-10, 18),
+    "el": (-1.7, 1.1),
     "fgd": (18, 53),
     "frag": (-97, 17),
     "lb": (-0.67, 4.9),
