@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 SCALES: Mapping[str, tuple[float, float]] = {
     "best-fit": (14, 82),
-    "ee": (-10, 18),
+    "ee": (-11, 20),
     "el": (-1.7, 1.1),
     "fgd": (18, 53),
     "frag": (-97, 17),

@@ -1,4 +1,4 @@
-"""A small cluster of unlike nodes, and pods of a few workloads that come one after the other, some leaving again."""
+"""A small cluster of unlike nodes, and pods of a few workloads that come one after the other; none leaves."""
 
 from __future__ import annotations
 
