@@ -47,7 +47,7 @@ def speed(policy: DeepSetsPolicy) -> None:
             env.place(int(rng.integers(nodes)))
         observation = Observation(env.table, env.pod_class, env.rows())
         x = rng.random((nodes, FEATURE_COUNT), np.float32)
-        network = median_us(lambda x=x: policy.network.q_values(x))
+        network = median_us(lambda x=x: policy.scores(x))
         decide = median_us(lambda seen=observation: policy.decide(seen, rng))
         print(f"{nodes:>6} {policy.name:>7} {network:>12.1f} {decide:>12.1f}")
 

@@ -13,16 +13,18 @@ from __future__ import annotations
 import shared.runtime.process.one_core  # noqa: F401  first: it must be set before numpy is loaded
 
 # isort: split
+import os
 import random
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from bench.frag_mesh import DATA, class_of, table_of
+from lab.mesh.openb import class_of, nodes_of
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
 from shared.model.constraints import NO_NORMS, PodClass
 from shared.model.devices import (
@@ -57,6 +59,7 @@ from shared.scheduling.devices.wanted import NodeOffer
 from shared.scheduling.state.node_table import NodeTable
 from shared.scheduling.state.releases import Release
 
+DATA = Path(os.environ.get("CONCLAVE_SHARED", "../shared")) / "data" / "openb"
 DRIVER, SHARE, CLASS = "gpu.example.com", "share", "gpu"
 NOWHERE = ("", ())
 Placed = tuple[str, tuple[int, ...]]
@@ -71,11 +74,18 @@ class Played(NamedTuple):
     cpu_ms: float
 
 
+def _table(nodes: GpuNodes) -> NodeTable:
+    table = NodeTable(len(nodes.names))
+    for node in nodes_of(nodes):
+        table.upsert(node)
+    return table
+
+
 def by_amount(
     nodes: GpuNodes, classes: list[GpuRequest], policy: GpuPolicy
 ) -> tuple[NodeTable, Callable[[int], Placed]]:
     """Pods ask by conclave.io/gpu-milli."""
-    table = table_of(nodes)
+    table = _table(nodes)
     ranker = Ranker(table, FeasibilityCache(table), policy, random.Random(0))
     kinds = [class_of(request, nodes) for request in classes]
 
@@ -94,7 +104,7 @@ def by_claim(
     nodes: GpuNodes, classes: list[GpuRequest], policy: GpuPolicy, *, first_fit: bool
 ) -> tuple[NodeTable, Callable[[int], Placed]]:
     """Pods claim devices."""
-    table = table_of(nodes)
+    table = _table(nodes)
     inventory = Inventory()
     inventory.classes[CLASS] = gpu_class()
     there: list[Node] = []

@@ -1,6 +1,7 @@
 """``el`` through the mesh's own parts with sensors in place of the twin's truth, in virtual time (targets T2).
 
     .venv/bin/python -m bench.latency_mesh [POLICY] [SEEDS] [--lag S] [--noise SHARE] [--nodes N] [--first SEED]
+        [--agents N]
 
 Pods with limits of 20 and 30 ms come one every 3 s and the oldest leave, so that 30 stay; at two moments all
 latencies are drawn anew (``draw_latency``, as in the suite). Each node's agent tries the target every 10 s, each time
@@ -23,26 +24,30 @@ from dataclasses import dataclass
 from random import Random
 
 import numpy as np
-from msgspec.structs import replace
 
-from lab.environments.placement import NodeSize, Scenario, draw_latency
-from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
-from services.coordinator.core.state import CoreSettings
+from lab.environments.placement import MIB, NodeSize, Scenario, draw_latency
+from lab.mesh.placement import Named
+from lab.mesh.world import Agents
+from services.coordinator.core.events import NodeSample, NodesMeasured
 from shared.agent.target_times import SAMPLES, TargetTimes
+from shared.model.constraints import PodClass
+from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.policy.registry import make_policy, ref_of
+from shared.model.resources import CPU, MEMORY, PODS
 from shared.wire.readings import ProbeTarget
-from shared.wire.records import PolicyPointer
-from tests.builders import make_node, make_pod
-from tests.unit.services.coordinator.scene import Scene
 
 TARGET = "shop"
 SOFT_US, HARD_US = 20_000, 30_000
-GAP_S, STAY, PODS = 3.0, 30, 600
+GAP_S, STAY, PODS_IN_ALL = 3.0, 30, 600
 READ_S, TRY_S, STEP_S = 5.0, 10.0, 1.0
 CHANGES = 2
 FIRST_SEED = 42
 LAG_S, NOISE = 15.0, 0.1
+PER_NODE = Agents(0)
+POD_CLASS = PodClass(
+    requests=((CPU, 250), (MEMORY, 64 * MIB)), score_cpu_millis=250, score_memory_bytes=64 * MIB,
+    latency_soft_us=SOFT_US, latency_hard_us=HARD_US, latency_target=TARGET,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,31 +103,35 @@ class Sensors:
         return self._late.popleft()[1] if self._late[0][0] <= at_s - self._seen.lag_s else None
 
 
-def run(policy: str, seed: int, seen: Seen, nodes: int = 3, *, pods: int = PODS) -> Result:
+def run(
+    policy: str, seed: int, seen: Seen, nodes: int = 3, *, pods: int = PODS_IN_ALL, agents: Agents = PER_NODE
+) -> Result:
     """One run."""
     names = [f"n{number}" for number in range(nodes)]
-    scene = _scene(policy, names, seed)
+    shown = [Node(name=name, allocatable={CPU: 8000, MEMORY: 16_384 * MIB, PODS: 110}) for name in names]
+    world = Named(policy).world(shown, agents, seed)
     sensors, draws = Sensors(names, seen, seed), np.random.default_rng(seed)
     scenario = Scenario(sizes=(NodeSize(),) * nodes, latency_soft_us=SOFT_US, latency_hard_us=HARD_US)
     truth: list[int] = draw_latency(scenario, draws).tolist()
-    began_s, changed_s = scene.now + 5 * TRY_S, -1e9
+    began_s, changed_s = world.now + 5 * TRY_S, -1e9
     counts = {"of_all": [0, 0], "once_known": [0, 0], "in_the_open": [0, 0]}
     for second in range(round(-5 * TRY_S), round(pods * GAP_S)):
         at_s = second * STEP_S
-        scene.run(until_s=max(0.0, began_s + at_s - scene.now))
+        world.rest(for_s=max(0.0, began_s + at_s - world.now))
         sensors.tried(at_s, truth)
         if second % READ_S == 0 and (samples := sensors.read(at_s)) is not None:
-            scene.deliver(NodesMeasured(samples))
+            world.tell(NodesMeasured(samples))
+            world.rest()
         if second < 0 or second % GAP_S:
             continue
         number = round(second / GAP_S)
         if number and number % (pods // (CHANGES + 1)) == 0:
             truth, changed_s = draw_latency(scenario, draws).tolist(), at_s
         if number >= STAY:
-            scene.delete_pod(f"uid-p{number - STAY}")
-        scene.add_pod(_pod(f"p{number}"))
-        scene.run()
-        got = truth[names.index(scene.bindings[-1][1])] <= SOFT_US
+            world.remove(f"p{number - STAY}")
+        world.add([Pod(f"p{number}", "default", f"p{number}", "", POD_CLASS, scheduler_name="conclave")])
+        world.rest()
+        got = truth[names.index(world.node_of(f"p{number}"))] <= SOFT_US
         if min(truth) > SOFT_US:
             continue
         known = at_s - changed_s >= seen.known_after_s
@@ -133,26 +142,6 @@ def run(policy: str, seed: int, seen: Seen, nodes: int = 3, *, pods: int = PODS)
     return Result(*((got, could) for got, could in counts.values()))
 
 
-def _scene(policy: str, names: Sequence[str], seed: int) -> Scene:
-    made = Scene(agents=len(names), seed=seed, settings=CoreSettings())
-    for name in names:
-        made.add_node(make_node(name).allocatable(cpu="8", memory="16Gi", pods="110").node())
-    made.begin()
-    made.run()
-    ref = ref_of(policy)
-    for agent in made.agents.values():
-        agent.lanes.use(ref, make_policy(policy))
-    made.inbox.append(PointerSeen(PolicyPointer(active=ref, number=1)))
-    made.run()
-    return made
-
-
-def _pod(name: str) -> Pod:
-    pod = make_pod(name).cpu("250m").memory("64Mi").pod()
-    limits = {"latency_soft_us": SOFT_US, "latency_hard_us": HARD_US, "latency_target": TARGET}
-    return replace(pod, pod_class=replace(pod.pod_class, **limits))
-
-
 def main() -> None:
     """Print the shares."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -161,10 +150,13 @@ def main() -> None:
     parser.add_argument("--lag", type=float, default=LAG_S, help="seconds that readings are late")
     parser.add_argument("--noise", type=float, default=NOISE, help="s.d. of one try, as a share")
     parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--agents", default=str(PER_NODE), help="so many that share the nodes, or per-node")
     parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed; 500: of validation")
     given = parser.parse_args()
     seen = Seen(given.lag, given.noise)
-    found = [run(given.policy, seed, seen, given.nodes) for seed in range(given.first, given.first + given.seeds)]
+    agents = Agents.parse(given.agents)
+    seeds = range(given.first, given.first + given.seeds)
+    found = [run(given.policy, seed, seen, given.nodes, agents=agents) for seed in seeds]
     for name in ("of_all", "once_known", "in_the_open"):
         pairs = [getattr(one, name) for one in found]
         shares = [got / could for got, could in pairs if could]

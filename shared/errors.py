@@ -25,6 +25,10 @@ class ConfigError(ConclaveError):
     code = "config_invalid"
 
 
+class OtherRelease(ConfigError):
+    """A policy's weights are in order, but made for the inputs that another release gives."""
+
+
 class InvalidValue(ConfigError):
     """A value out of its range or of the wrong type, given to a running process. The message names field and range."""
 

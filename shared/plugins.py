@@ -125,7 +125,9 @@ class ScorePlugin(Protocol):
 class PolicyPlugin(Protocol):
     """How nodes are ranked, instead of ours. ``version``: at least 1, recorded with each decision. One that is learned
     brings its weights in its package. An attribute ``bounds``, (least, greatest) rank, lets it be a member of a mixture
-    (``policy.hybrid``) that names no scale for it."""
+    (``policy.hybrid``) that names no scale for it. ``row_local = True`` says that a node's rank rests on that node
+    alone, or else ``agents_agree = True`` that it is the same whatever other nodes are asked about beside it. One that
+    ranks otherwise is not registered: agents see some of the nodes each; one that says neither is told of."""
 
     api_version: ClassVar[str]
     version: ClassVar[int]
@@ -223,6 +225,7 @@ class BroughtPolicy:
         self.name = name
         self.version = version
         self.row_local = bool(getattr(plugin, "row_local", False))
+        self.agents_agree = bool(getattr(plugin, "agents_agree", False))
         self.bounds = _bounds(name, plugin)
         self._plugin = plugin
 

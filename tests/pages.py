@@ -67,7 +67,7 @@ def check_first_cluster(said: str) -> None:
     """What docs/first-cluster.md says that its reader sees."""
     assert said.count("condition met") == 6 + 1 + 1
     assert "would help: node-a is the nearest" in said
-    assert re.search(r"candidate +lb@1 \(.*\), shadow", said)
+    assert re.search(r"candidate +lb@2 \(.*\), shadow", said)
     assert re.search(r"default/web-1: bound, on node-[abc]", said)
     assert "node-c: drained by admin:local" in said
     leaders = re.findall(r"^leader +(\S+), term (\d+)", said, re.MULTILINE)

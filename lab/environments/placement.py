@@ -52,6 +52,8 @@ class Scenario:
     """Pods that are there when all are."""
     turnover: str = "waves"
     """``waves`` or ``replace``."""
+    filled: bool = False
+    """Begin with all the pods there, on random nodes: evenly in some runs, very unevenly in others (``replace``)."""
     decisions: int = 15_000
     """Pods created before the run ends (test 1: 500 waves of 30)."""
     latency_soft_us: int = 0
@@ -68,6 +70,7 @@ class Scenario:
         problems = (
             ("sizes", not self.sizes, "name at least one node"),
             ("turnover", self.turnover not in ("waves", "replace"), "choose waves or replace"),
+            ("filled", self.filled and self.turnover != "replace", "pods that are there are replaced: choose replace"),
             ("pods", self.pods < 1, "give 1 or more"),
             ("decisions", self.decisions < 1, "give 1 or more"),
             ("lag", self.lag < 0, "give 0 or more"),
@@ -134,6 +137,8 @@ class PlacementEnv:
         self._history: deque[tuple[IntArray, IntArray, IntArray]] = deque(maxlen=scenario.lag + 1)
         self.segment = -1
         """How often latencies have changed so far, less one."""
+        if scenario.filled:
+            self._fill()
         self._before_decision()
 
     # --- the decider's side -------------------------------------------------------------------------------------
@@ -195,6 +200,17 @@ class PlacementEnv:
             and there * scenario.pod_memory_bytes <= size.memory_bytes
             and there <= size.pods
         )
+
+    def _fill(self) -> None:
+        """Spread the scenario's pods, as many as fit, on random nodes that draw them by weights of their own."""
+        weight = self._rng.random(len(self.pods)) ** self._rng.uniform(0, 2)
+        for _ in range(self.scenario.pods):
+            rows = self.rows()
+            if not len(rows):
+                return
+            row = int(self._rng.choice(rows, p=weight[rows] / weight[rows].sum()))
+            self._count(row, 1)
+            self._order.append(row)
 
     def _count(self, row: int, sign: int) -> None:
         self.table.add_usage(row, self.pod_class, (), sign=sign)

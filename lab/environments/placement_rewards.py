@@ -29,6 +29,10 @@ CONTROL_PLANES = 1
 IN_USE_FROM_PODS = 1
 """``ee``: a node with fewer pods is unused (the thesis; its code says 5)."""
 
+FULLEST = 1.0
+"""``ee``: what a fullest node is worth at least. As published it is 0 where (nearly) all nodes are in use, like any
+other choice there, so that nothing says how nodes come to be unused again."""
+
 ON_ABOVE_PODS = 5
 """``el``: a node with more pods is on (the code; the thesis gives no number)."""
 
@@ -68,13 +72,13 @@ class Reward(Protocol):
 
 
 def ee_reward(placement: Placement) -> Worth:
-    """0 and the end for any but a fullest node, else ``int(10 unused / (N - 1))``."""
+    """0 and the end for any but a fullest node, else ``int(10 unused / (N - 1))``, at least ``FULLEST``."""
     load = placement.load
     if load[placement.chosen] < load.max() - SAME_LOAD:
         return Worth(0.0, terminated=True)
     unused = int(np.count_nonzero(placement.pods < IN_USE_FROM_PODS))
     workers = len(placement.pods) + CONTROL_PLANES - 1
-    return Worth(float(10 * unused // workers), terminated=False)
+    return Worth(max(FULLEST, float(10 * unused // workers)), terminated=False)
 
 
 def lb_reward(placement: Placement) -> Worth:

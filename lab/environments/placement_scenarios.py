@@ -35,6 +35,19 @@ def replacing(nodes: int, decisions: int, *, pods: int | None = None) -> Scenari
     return Scenario((NodeSize(),) * nodes, pods=pods, turnover="replace", decisions=decisions)
 
 
+def filled(nodes: int, decisions: int, *, pods: int) -> Scenario:
+    """Pods of 100m and 256Mi on random nodes of 4 cores and 16Gi; the oldest is replaced."""
+    return Scenario(
+        (NodeSize(4_000, 16_384 * MIB),) * nodes,
+        pod_cpu_millis=100,
+        pod_memory_bytes=256 * MIB,
+        pods=pods,
+        turnover="replace",
+        filled=True,
+        decisions=decisions,
+    )
+
+
 def moving_latency(nodes: int, decisions: int, *, pods: int | None = None) -> Scenario:
     """Test 2 of ``el``: 20 pods per 3 nodes (or ``pods`` in all), limits of 20 and 30 ms, latencies that change at
     two instants."""
@@ -48,8 +61,23 @@ def moving_latency(nodes: int, decisions: int, *, pods: int | None = None) -> Sc
     )
 
 
-def training_scenario(rng: np.random.Generator, *, latency: bool) -> Scenario:
-    """One of many: 2 to 16 nodes, alike or not, any pod, any fill, either turnover, with limits if ``latency``."""
+UNEVEN_CORES = (4, 8, 8, 16, 16, 16, 32, 32, 4, 8, 16, 32)
+
+
+def uneven(decisions: int) -> Scenario:
+    """Test 2 on twelve nodes of 4 to 32 cores, of which the pods ask for half."""
+    sizes = tuple(
+        NodeSize(cores * 1000, cores * (2 + place % 3) * 1024 * MIB) for place, cores in enumerate(UNEVEN_CORES)
+    )
+    pods = sum(UNEVEN_CORES) * 1000 // 2 // 500
+    return Scenario(
+        sizes, pod_cpu_millis=500, pod_memory_bytes=768 * MIB, pods=pods, turnover="replace", decisions=pods + decisions
+    )
+
+
+def training_scenario(rng: np.random.Generator, *, latency: bool, filled: bool = False) -> Scenario:
+    """One of many: 2 to 16 nodes, alike or not, any pod, any fill, either turnover, with limits if ``latency``;
+    ``filled``: half of them with the pods there from the beginning."""
     nodes = round(float(np.exp(rng.uniform(np.log(2), np.log(MOST_TRAINING_NODES)))))
     alike = rng.random() < 0.5
     kinds = [_node_size(rng) for _ in range(1 if alike else nodes)]
@@ -59,12 +87,14 @@ def training_scenario(rng: np.random.Generator, *, latency: bool) -> Scenario:
     room = sum(min(s.cpu_millis // cpu, s.memory_bytes // memory, s.pods) for s in sizes)
     pods = max(1, int(room * rng.uniform(0.1, MOST_SHARE)))
     soft, hard = _limits(rng) if latency else (0, 0)
+    kind = rng.random()
     return Scenario(
         sizes,
         pod_cpu_millis=cpu,
         pod_memory_bytes=memory,
         pods=pods,
-        turnover="waves" if rng.random() < 0.5 else "replace",
+        turnover="waves" if kind < (0.25 if filled else 0.5) else "replace",
+        filled=filled and kind >= 0.5,
         decisions=TRAINING_DECISIONS,
         latency_soft_us=soft,
         latency_hard_us=hard,

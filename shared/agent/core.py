@@ -299,6 +299,7 @@ class AgentCore:
             self.replica.drop()
             self._forget_words()
             self._rebuild()
+            self.lanes.see_cluster(None)
 
     def _apply(self, message: Offer | ViewUpdate) -> None:
         view = message.view

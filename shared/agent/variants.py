@@ -106,8 +106,8 @@ class Lanes:
         if self.candidate is not None:
             self.candidate.ranker = self._ranker(self.candidate.guard)
 
-    def see_cluster(self, summary: NDArray[np.float64]) -> None:
-        """Means over all nodes, of which this agent sees only its own."""
+    def see_cluster(self, summary: NDArray[np.float64] | None) -> None:
+        """Means over all nodes, of which this agent sees only its own; None: nobody tells them."""
         self.store.cluster = summary
 
     def use(self, ref: PolicyRef, policy: Policy) -> None:

@@ -38,6 +38,8 @@ class Failure(StrEnum):
     TIMEOUT = "timeout"
     DIGEST = "digest"
     """Its weights could not be had or were refused: digest, schema, policy, shape."""
+    RELEASE = "release"
+    """Its weights are made for the inputs of another release. Releases that do not know the word pass over it."""
 
 
 class Faulty(Exception):

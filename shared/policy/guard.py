@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from shared.decide.guard import Failure, Faulty, Guard, GuardLimits, no_clock
 from shared.model.constraints import PodClass
 from shared.policy.domain import PLACEMENT
 from shared.policy.heuristics import KubeDefault
-from shared.policy.observation import Observation, Policy, Rng, Verdicts
+from shared.policy.observation import Observation, Policy, Rng, Verdicts, context_of
 from shared.scheduling.state.node_table import IntArray, NodeTable
 
 
@@ -48,6 +48,21 @@ class PlacementGuard:
         if verdicts is None:
             return self.fall_back(observation, rng), True
         return verdicts, False
+
+    def context(self, table: NodeTable) -> Hashable:
+        """What the policy compares rows of the table with (``context_of``); None where it fails to say."""
+        if not hasattr(self.policy, "context"):
+            return None
+        found: list[Hashable] = []
+
+        def look() -> None:
+            with np.errstate(all="ignore"):
+                context = context_of(self.policy, table)
+                hash(context)  # what cannot be kept cannot be compared either
+                found.append(context)
+
+        self._guard.attempt(look)
+        return found[0] if found else None
 
     def prepare(self, table: NodeTable, asked: Sequence[tuple[PodClass, IntArray]]) -> None:
         """Tell a policy that wants to know (it has a ``prepare``) what it is asked for next; only time may come of it,

@@ -93,6 +93,7 @@ class Random:
     name = "random"
     version = 1
     row_local = False
+    agents_agree = True
     bounds = (0.0, 1.0)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:

@@ -1,4 +1,4 @@
-"""The two network shapes that agents run: a ReLU MLP, and Deep Sets over the candidates (``deepsets.policy`` runs it).
+"""The two network shapes that are run here: a ReLU MLP (placement), and Deep Sets layers (training jobs run these).
 
 Agents need no torch: training exports arrays by name, and numpy must give what torch gave, within 1e-5. Nothing here
 holds state or weights of its own; ``weights`` checks the arrays before any of this runs.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ Floats = NDArray[np.float32]
 BLOCK = 256
 """Rows that go through all layers together: what is between two layers then stays in a core's cache."""
 Params = Mapping[str, Floats]
+Float = TypeVar("Float", np.float32, np.float64)
 
 
 def layer_count(params: Params, prefix: str = "") -> int:
@@ -61,11 +63,11 @@ def deep_sets_shapes(sizes: list[int], prefix: str = "") -> dict[str, tuple[int,
     return shapes
 
 
-def mlp(params: Params, x: Floats, layers: int, prefix: str = "") -> Floats:
+def mlp(params: Mapping[str, NDArray[Float]], x: NDArray[Float], layers: int, prefix: str = "") -> NDArray[Float]:
     """A ReLU MLP, linear at the end.
 
-    ``x`` float32 ``[..., inputs]`` to float32 ``[..., outputs]``; arrays ``<prefix>l<i>.w`` [in, out] and ``.b`` [out],
-    as torch's ``Linear`` with its weight transposed.
+    ``x`` ``[..., inputs]`` to ``[..., outputs]``, all float32 or all float64; arrays ``<prefix>l<i>.w`` [in, out] and
+    ``.b`` [out], as torch's ``Linear`` with its weight transposed.
     """
     if x.ndim == 2 and len(x) > BLOCK:
         blocks = [mlp(params, x[start : start + BLOCK], layers, prefix) for start in range(0, len(x), BLOCK)]

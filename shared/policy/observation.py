@@ -8,7 +8,7 @@ the table stays as it is, and answers nothing. What it is for it may say in ``go
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -66,7 +66,7 @@ class Policy(Protocol):
     name: str
     version: int
     row_local: bool
-    """A row's verdict depends on that row alone, so only changed rows are judged again."""
+    """A row's verdict depends on that row alone (and on ``context_of``), so only changed rows are judged again."""
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:
         """Verdicts for ``observation.rows``, in that order."""
@@ -79,13 +79,27 @@ def rows_apart(policy: Policy) -> bool:
     return policy.row_local or bool(getattr(policy, "rows_apart", False))
 
 
+def agents_agree(policy: Policy) -> bool:
+    """Whether a node's score is the same whichever agent gives it, and whatever else that agent sees, so that agents'
+    best nodes compare: so it is where rows are judged each alone, and where the policy says so (an attribute
+    ``agents_agree``)."""
+    return policy.row_local or bool(getattr(policy, "agents_agree", False))
+
+
+def context_of(policy: Policy, table: NodeTable) -> Hashable:
+    """What rows of the table are compared with, where the policy says so (a method ``context``): while it stays the
+    same, so do the verdicts on rows that stay. None: with nothing."""
+    context: Callable[[NodeTable], Hashable] | None = getattr(policy, "context", None)
+    return None if context is None else context(table)
+
+
 class Need(StrEnum):
     """What a policy may ask for."""
 
     USAGE = "usage"
     """What nodes were measured to use: the coordinator samples the metrics API."""
     CLUSTER_MEANS = "cluster_means"
-    """Means over all nodes (``usage.views.SUMMARY``), with which an agent's nodes are compared."""
+    """Means over all nodes, least and most (``usage.views.SUMMARY``), with which an agent's nodes are compared."""
     WORKLOADS = "workloads"
     """The workload inventory: which workload each pod is a copy of, and which stand on the nodes; ``PodClass.workload``
     is told."""

@@ -2,7 +2,8 @@
 
 For one unit the slots are its best candidates. For many units of the same class they are an exact greedy: slot j is
 the best node once slots 0..j-1 are taken, so that the coordinator can merge the slots of several agents in order.
-Where a row's verdict rests on that row alone, the scores of a class are kept, and judged again where rows changed;
+Where a row's verdict rests on that row alone, the scores of a class are kept, and judged again where rows changed, all
+of them where what rows are compared with did (``context_of``);
 where it does so while an answer lasts, the greedy looks ahead (``ahead.py``); any other policy is asked anew for each
 unit. A policy that fails (exception, NaN, wrong shape, too late) is replaced by the fallback at once and counted (I12,
 see ``guard.py``). A class is ranked by one of the two alone: their scores do not compare.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ class Slot(NamedTuple):
 @dataclass(slots=True)
 class Ranking:
     """Scores of one class over all rows; ``INFEASIBLE`` where a filter rejects. ``accept`` None: all of them.
-    ``fallen``: by the fallback. ``basis``: of the verdicts."""
+    ``fallen``: by the fallback. ``basis``: of the verdicts; ``context``: what rows were compared with."""
 
     score: NDArray[np.float64]
     accept: BoolArray | None
@@ -59,6 +60,7 @@ class Ranking:
     static_seen: int
     fallen: bool = False
     basis: int = 0
+    context: Hashable = None
 
 
 class Ranker:
@@ -216,16 +218,18 @@ class Ranker:
         table = self.table
         mask = self.feasibility.of(pod_class).mask
         known = self._classes.get(seen)
+        context = self.guard.context(table)
         fresh = (
             known is None
             or not self.guard.policy.row_local
             or known.norms != norms
+            or known.context != context
             or known.static_seen < table.static_stamp
             or len(known.score) != table.rows
             or (known.fallen and self.guard.willing)
         )
         if known is None or fresh:
-            known = Ranking(np.full(table.rows, INFEASIBLE), None, norms, table.clock, table.clock)
+            known = Ranking(np.full(table.rows, INFEASIBLE), None, norms, table.clock, table.clock, context=context)
             rows = np.flatnonzero(mask)
             self._classes[seen] = known
             while len(self._classes) > class_limit(table.rows, 9):

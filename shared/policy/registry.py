@@ -13,6 +13,8 @@ from functools import lru_cache
 import msgspec
 
 from shared.errors import ConfigError
+from shared.policy.agreement import REMEDY as AGREE_REMEDY
+from shared.policy.agreement import disagreement
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.frag.policy import BestFitPolicy, FgdPolicy, FragPolicy
 from shared.policy.frag.value import NAME as FRAG
@@ -31,7 +33,7 @@ from shared.policy.hybrid.mixture import (
 from shared.policy.hybrid.policy import Hybrid, bounds_of
 from shared.policy.hybrid.scales import SCALES
 from shared.policy.marl.policy import NAME, MarlDqn
-from shared.policy.observation import NOTHING, Needs, Policy, needs_of
+from shared.policy.observation import NOTHING, Needs, Policy, agents_agree, needs_of
 from shared.policy.rollout.outcome import goal_named
 from shared.policy.weights import Card, WeightsFile, decode, encode, shipped, shipped_bytes, shipped_names
 from shared.wire.records import PolicyRef
@@ -104,11 +106,16 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
 _OURS = frozenset({*HEURISTICS, *LEARNED})
 
 
-def bring(name: str, maker: Callable[[], Policy]) -> None:
-    """Know a user's policy from now on; once, at start. Raises ``ConfigError`` for a name of ours."""
+def bring(name: str, maker: Callable[[], Policy]) -> str:
+    """Know a user's policy from now on; once, at start. What its author should mend, "" for nothing: one that says
+    nothing of other agents is taken where it was tried out and agrees. Raises ``ConfigError`` for a name of ours, and
+    for one by which several agents' nodes would not compare."""
     if name in _OURS:
         raise ConfigError(f"plugin {name}: is the name of a policy of ours; rename its entry point")
+    if why := disagreement(maker):
+        raise ConfigError(f"plugin {name}: {why}; agents see some of the nodes each: {AGREE_REMEDY}")
     HEURISTICS[name] = maker
+    return "" if agents_agree(maker()) else f"its scores are not said to compare across agents: {AGREE_REMEDY}"
 
 
 def needs_of_name(name: str) -> Needs:

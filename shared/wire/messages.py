@@ -147,10 +147,10 @@ class UnitGroup(Struct, frozen=True, array_like=True, gc=False):
 class Offer(Message, frozen=True, tag=1):
     """Coordinator to agent: who takes these units? ``extra``: how many next-best candidates beyond one per unit.
 
-    ``cluster``: means over all nodes (``policy.usage.views.SUMMARY``) for policies that compare their own with them;
-    empty where no policy does. ``pointer``: number of the policy pointer that the coordinator goes by; 0: of none.
-    ``samples``: measurements of the agent's nodes that it has not been told of. ``residents``: which workloads stand
-    there, for policies that look at what workloads use; None where no policy does.
+    ``cluster``: means over all nodes, least and greatest (``policy.usage.views.SUMMARY``), for policies that compare
+    an agent's nodes with them; empty where no policy does. ``pointer``: number of the policy pointer that the
+    coordinator goes by; 0: of none. ``samples``: measurements of the agent's nodes that it has not been told of.
+    ``residents``: which workloads stand there, for policies that look at what workloads use; None where no policy does.
     """
 
     epoch: Count

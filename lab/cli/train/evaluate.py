@@ -62,6 +62,7 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 @click.command()
 @click.option("--suite", type=click.Choice(sorted(SUITES)), help="Which experiment, with its goals.")
 @click.option("--policies", help="Only these of the suite's policies, comma-separated.")
+@click.option("--agents", help="Not one decider but a mesh of so many agents, or per-node, plays the suite.")
 @click.option("--trace-dir", type=FILE, help="Folder with the openb trace; default: data/openb in $CONCLAVE_SHARED.")
 @click.option(
     "--trace",
@@ -96,6 +97,7 @@ DATA_VARIABLE, DATA_DEFAULT = "CONCLAVE_SHARED", "../shared"
 def evaluate(
     suite: str | None,
     policies: str | None,
+    agents: str | None,
     trace_dir: Path | None,
     trace: Path | None,
     nodes: Path | None,
@@ -125,10 +127,13 @@ def evaluate(
     """
     _check_extra()
     from lab.evaluation.behaviour import watch
+    from lab.mesh.suites import run_suite as mesh_suite
+    from lab.mesh.world import Agents
     from lab.worlds.placement.measured_world import named_policy
     from shared.policy.usage.utilisation import UtilisationStore
 
     chosen = parse_seeds(seeds)
+    mesh = None if agents is None else Agents.parse(agents)
     wanted, watched = _names("--policies", policies), _names("--behaviour", behaviour)
     for name in watched:
         named_policy(name, UtilisationStore())
@@ -137,7 +142,10 @@ def evaluate(
     placed = trace is not None and not graphs
     if (suite is not None) + placed > 1 or (suite is None and trace is None and not watched):
         raise ConfigError("evaluate: give --suite or --trace, one of them, or --behaviour")
-    _check_fitting(suite is not None, given={"--policies": policies, "--trace-dir": trace_dir}, belongs_to="--suite")
+    of_suite = {"--policies": policies, "--trace-dir": trace_dir, "--agents": agents}
+    _check_fitting(suite is not None, given=of_suite, belongs_to="--suite")
+    if mesh is not None:
+        _check_mesh(suite or "", given={"--bound": bound, "--reward": reward, "--no-rehearsal": no_rehearsal})
     _check_fitting(graphs, given=graph_flags.given(), belongs_to=f"--suite {SERVICES}")
     jobs = JobFlags(**of_suites)
     of_trace = {"--nodes": nodes, "--placements": placements}
@@ -210,7 +218,7 @@ def evaluate(
                 second_set=jobs.second_set,
                 learned_speeds=jobs.learned_speeds,
             )
-            result = find_suite(suite)(given, progress)
+            result = find_suite(suite)(given, progress) if mesh is None else mesh_suite(suite, given, mesh, progress)
         elif trace is not None:
             if nodes is None or policy is None:
                 missing = "--nodes" if nodes is None else "--policy"
@@ -291,6 +299,16 @@ def _check_fitting(here: bool, *, given: Mapping[str, object], belongs_to: str) 
     for flag, value in given.items():
         if value is not None and not here:
             raise ConfigError(f"{flag}: only {belongs_to} uses it; add {belongs_to} or leave it out")
+
+
+def _check_mesh(suite: str, given: Mapping[str, object]) -> None:
+    from lab.mesh.suites import SUITES as PLAYED
+
+    if suite not in PLAYED:
+        raise ConfigError(f"--agents: a mesh plays {', '.join(sorted(PLAYED))}, not {suite}; leave it out")
+    for flag, value in given.items():
+        if value:
+            raise ConfigError(f"{flag}: not of a mesh; leave it out or --agents")
 
 
 def _names(flag: str, text: str | None) -> tuple[str, ...]:

@@ -34,8 +34,8 @@ class DuellingSetQ(DeepSetsQ):
 
     def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:
         """float32 ``[batch, nodes, features]`` and bool ``[batch, nodes]`` to Q ``[batch, nodes]``."""
-        hidden = self.hidden(s, present)
-        advantage: Tensor = self.layers[-1](hidden, present).squeeze(-1)
+        hidden = self.hidden(s)
+        advantage: Tensor = self.layers[-1](hidden).squeeze(-1)
         there = torch.ones_like(advantage, dtype=torch.bool) if present is None else present
         mean = (advantage * there).sum(-1, keepdim=True) / there.sum(-1, keepdim=True).clamp(min=1)
         pooled = hidden.masked_fill(~there[..., None], ABSENT).amax(dim=-2)
@@ -46,14 +46,14 @@ class DuellingSetQ(DeepSetsQ):
 class QuantileSetQ(DeepSetsQ):
     """``QUANTILES`` quantiles of the return per node; Q is their mean."""
 
-    def quantiles(self, s: Tensor, present: Tensor | None = None) -> Tensor:
+    def quantiles(self, s: Tensor) -> Tensor:
         """float32 ``[batch, nodes, QUANTILES]``."""
-        found: Tensor = self.layers[-1](self.hidden(s, present), present)
+        found: Tensor = self.layers[-1](self.hidden(s))
         return found
 
-    def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:
+    def forward(self, s: Tensor, present: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Q ``[batch, nodes]``."""
-        return self.quantiles(s, present).mean(-1)
+        return self.quantiles(s).mean(-1)
 
     def export(self) -> dict[str, NDArray[np.float32]]:
         """The arrays of a plain network whose Q is the quantiles' mean."""
@@ -74,7 +74,7 @@ class QuantileLearner(DqnLearner):
     def update(self, batch: Mapping[str, NDArray[Any]]) -> UpdateStats:
         """One gradient step on a replay batch. Raises ``TrainingDiverged`` when it is not finite."""
         t = {name: torch.from_numpy(array) for name, array in batch.items()}
-        all_tm1 = self.online.quantiles(t["s_tm1"], t.get("present_tm1"))
+        all_tm1 = self.online.quantiles(t["s_tm1"])
         chosen = _of(all_tm1, t["a_tm1"])
         with torch.no_grad():
             wanted = t["r_t"][:, None] + t["discount_t"][:, None] * self._next(t)
@@ -82,7 +82,7 @@ class QuantileLearner(DqnLearner):
 
     def _next(self, t: Mapping[str, Tensor]) -> Tensor:
         """``[batch, QUANTILES]``: of the best allowed action of the next state, 0 where none is allowed."""
-        target = self.target.quantiles(t["s_t"], t.get("present_t"))
+        target = self.target.quantiles(t["s_t"])
         chooser = self.online(t["s_t"], t.get("present_t")) if self.settings.double else target.mean(-1)
         best = chooser.masked_fill(~t["mask_t"], -torch.inf).argmax(dim=1)
         found = _of(target, best)

@@ -1,5 +1,6 @@
 """Proximal policy optimisation for ``ee``, ``lb`` and ``el``: the same episodes, rewards, network and validation as
-deep Q-learning has (``training.py``). Actions are drawn by the policy itself, nothing else explores. It is ``el``'s.
+deep Q-learning has (``training.py``). Actions are drawn by the policy itself, nothing else explores. ``ee`` and ``el``
+learn by it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SetValue(nn.Module):
 
     def forward(self, s: Tensor, present: Tensor) -> Tensor:
         """``[batch]``; 0 where nobody is present."""
-        pooled = self.body.hidden(s, present).masked_fill(~present[..., None], ABSENT).amax(dim=-2)
+        pooled = self.body.hidden(s).masked_fill(~present[..., None], ABSENT).amax(dim=-2)
         value: Tensor = self.value(pooled).squeeze(-1)
         return torch.where(present.any(-1), value, torch.zeros_like(value))
 

@@ -19,7 +19,7 @@ from lab.learner.training.own_reward import goal_by, own_reward
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 
-VERSION = 1
+VERSION = 2
 EPSILON_AFTER_WARM_UP = 0.4
 """DL2's exploration (learning by doing begins where imitation ended); acting at random would forget it."""
 LIMITS = [

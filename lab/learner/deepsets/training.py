@@ -10,6 +10,7 @@ that are saved with it. The weights kept are the best on the validation seeds (5
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -38,6 +39,9 @@ from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.weights import Card, WeightsFile
 
 VALIDATION_SEEDS = range(500, 510)
+PACKING = ("ee", "el")
+"""Learn from half-full starts too. ``lb`` brings any fill into balance by its own choices; with such starts it missed
+the least loaded of 30 unlike nodes in 130 of 150 trials, without in 9."""
 Arrays = dict[str, NDArray[np.float32]]
 
 
@@ -163,7 +167,10 @@ class DeepSetsRun(PlacementRun, DqnRun):
 def training_env(settings: DeepSetsSettings, stream: int, episode: int) -> tuple[np.random.Generator, PlacementEnv]:
     """An episode's scenario, and the generator that drew it; streams 4, 7 and 8: learning, imitation, calibration."""
     rng = np.random.default_rng((settings.seed, stream, episode))
-    return rng, PlacementEnv(training_scenario(rng, latency=settings.policy == "el"), int(rng.integers(2**31)))
+    return rng, PlacementEnv(
+        training_scenario(rng, latency=settings.policy == "el", filled=settings.policy in PACKING),
+        int(rng.integers(2**31)),
+    )
 
 
 def validated(name: str, arrays: Arrays, own: OwnReward | None = None) -> float:
@@ -173,7 +180,8 @@ def validated(name: str, arrays: Arrays, own: OwnReward | None = None) -> float:
 
 
 def validation_regret(policy: DeepSetsPolicy) -> float:
-    """1 - reward / oracle's reward, both means over 20 scenarios: ten of any kind, ten of the thesis' test 2."""
+    """1 - reward / oracle's reward, both means over 20 scenarios: ten of any kind, ten of the thesis' test 2, of
+    which five begin with the pods there, on random nodes, for those that pack."""
     name = policy.name
     found = total = 0.0
     for scenario, seed, best in _validation(name):
@@ -199,7 +207,8 @@ def _validation(name: str) -> tuple[tuple[Scenario, int, float], ...]:
     for seed in VALIDATION_SEEDS:
         nodes = (3, 12, 40)[seed % 3]
         thesis = moving_latency(nodes, 15 * nodes) if name == "el" else replacing(nodes, 15 * nodes)
-        drawn = training_scenario(np.random.default_rng(seed), latency=name == "el")
+        thesis = replace(thesis, filled=name in PACKING and seed % 2 == 1)
+        drawn = training_scenario(np.random.default_rng(seed), latency=name == "el", filled=name in PACKING)
         for scenario in (drawn, thesis):
             best = roll_out(scenario, seed, ORACLES[name], REWARDS[name]).reward
             found.append((scenario, seed, best))

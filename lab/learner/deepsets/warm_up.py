@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from torch import nn
 
 from lab.environments.placement_rewards import REWARDS, place_and_judge
 from lab.environments.placement_scenarios import MOST_TRAINING_NODES
 from lab.evaluation.decisions import Decisions, Example, collect, from_history, taught_by
-from lab.learner.deepsets.network import DeepSetsQ, SetLayer
+from lab.learner.deepsets.network import DeepSetsQ
 from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import DeepSetsSettings
 from lab.learner.deepsets.training import DeepSetsRun, training_env
@@ -93,10 +94,10 @@ def calibrate(network: DeepSetsQ, decisions: Decisions, *, level: float, spread:
         q = network(torch.from_numpy(decisions.features), present)
         factor = scale_to(spread, q, present)
         last = network.layers[-1]
-        assert isinstance(last, SetLayer)
+        assert isinstance(last, nn.Linear)
         for parameter in last.parameters():
             parameter.mul_(factor)
-        last.own.bias.add_(level - factor * float(q.masked_fill(~present, torch.nan).nanmean(dim=1).mean()))
+        last.bias.add_(level - factor * float(q.masked_fill(~present, torch.nan).nanmean(dim=1).mean()))
 
 
 def _of_kube_default(settings: DeepSetsSettings) -> Iterator[Example]:

@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 
 from lab.environments.placement import PlacementEnv, Scenario
 from lab.environments.placement_rewards import REWARDS, place_and_judge
-from shared.policy.deepsets.features import FEATURE_COUNT, node_features
+from shared.policy.deepsets.features import FEATURE_COUNT, MOST_APART, node_features
 
 Observation = NDArray[np.float32]
-
-HIGHEST = 4.0
-"""No feature is above it: shares are at most 1 (a little more with noise), ``load_after`` at most 2."""
 
 
 class PlacementGym(gymnasium.Env[Observation, np.int64]):
@@ -30,7 +27,7 @@ class PlacementGym(gymnasium.Env[Observation, np.int64]):
 
     def __init__(self, scenario: Scenario, objective: str) -> None:
         nodes = len(scenario.sizes)
-        self.observation_space = gymnasium.spaces.Box(0.0, HIGHEST, (nodes, FEATURE_COUNT), np.float32)
+        self.observation_space = gymnasium.spaces.Box(-MOST_APART, MOST_APART, (nodes, FEATURE_COUNT), np.float32)
         self.action_space = gymnasium.spaces.Discrete(nodes)
         self._scenario = scenario
         self._reward = REWARDS[objective]
@@ -59,5 +56,5 @@ class PlacementGym(gymnasium.Env[Observation, np.int64]):
     def _observe(self, env: PlacementEnv) -> tuple[Observation, dict[str, Any]]:
         observation = np.zeros((len(env.pods), FEATURE_COUNT), np.float32)
         rows = env.rows()
-        observation[rows] = np.minimum(node_features(env.seen, env.pod_class, rows), HIGHEST)
+        observation[rows] = node_features(env.seen, env.pod_class, rows)
         return observation, {"action_mask": env.mask().astype(np.int8)}

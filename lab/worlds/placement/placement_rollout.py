@@ -33,10 +33,14 @@ class Rollout:
     active_ratio: float
     """After creations only (a deletion leaves nothing to decide): mean number of nodes with a pod over the mean of the
     fewest nodes that could hold the pods."""
+    active_at_end: float
+    """The same after the last creation alone."""
     balanced: float
     """Share of creations and deletions after which no two nodes differ by more than one pod."""
     worst_spread: int
     """The greatest difference of pods between two nodes."""
+    load_spread: float
+    """Mean over the creations of the standard deviation of nodes' loads."""
     within_soft: float
     """Of the decisions in which a feasible node was within the soft limit, the share that took such a node."""
     hard_avoidable: int
@@ -98,6 +102,20 @@ def joules(env: PlacementEnv, curve: Sequence[float]) -> float:
     return total / max(created, 1) * DECISION_S
 
 
+def load_spread(env: PlacementEnv) -> float:
+    """Mean over the creations of a run that has ended of the standard deviation of nodes' loads."""
+    signs = np.diff(env.held, prepend=0)
+    load, total, squares, found = env.steps * 0, 0.0, 0.0, []
+    for row, sign in zip(env.moved, signs.tolist(), strict=True):
+        step = sign * float(env.steps[row])
+        squares += step * (2 * float(load[row]) + step)
+        load[row] += step
+        total += step
+        if sign > 0:
+            found.append(max(0.0, squares / len(load) - (total / len(load)) ** 2) ** 0.5)
+    return float(np.mean(found)) if found else 0.0
+
+
 def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) -> Rollout:
     """Run the whole experiment with ``seed``."""
     env = PlacementEnv(scenario, seed)
@@ -137,8 +155,10 @@ def roll_out(scenario: Scenario, seed: int, decider: Decider, reward: Reward) ->
         reward=float(np.mean(rewards)),
         active_nodes=float(active[some].mean()),
         active_ratio=float(active[created].mean() / fewest.mean()),
+        active_at_end=float(active[created][-1] / fewest[-1]),
         balanced=float((spread <= 1).mean()),
         worst_spread=int(spread.max()),
+        load_spread=load_spread(env),
         within_soft=kept / offered if offered else float("nan"),
         hard_avoidable=avoidable,
         decisions_to_move=longest,

@@ -119,7 +119,7 @@ class Core:
         self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
         self.intake = ClusterIntake(state, self.registry, self.requeuer, self.nominations.holds)
         self.variants = Variants(state)
-        self.evaluation = RolloutEvaluation(state, self.variants)
+        self.evaluation = RolloutEvaluation(state, self.variants, self.registry.views)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger), self.group_preemptor)
         self.together = GroupFailures(
             state, self.failures.conflicts, group_reporter, self.requeuer, self.group_preemptor
@@ -182,7 +182,7 @@ class Core:
                 self.pods.upsert(event.pod)
             case DecisionsReceived():
                 if self.variants.pointer is not None:
-                    self.evaluation.heard(event.decisions)
+                    self.evaluation.heard(event.agent, event.decisions)
                 self.cycle.decided(event)
             case PlanAnswered():
                 plan = self.ledger.plans.get(event.plan_id)

@@ -11,11 +11,12 @@ is asked for again; one that lost against another change is forgotten, since tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from services.coordinator.agents.views import AgentView
 from services.coordinator.core.instructions import KeepWindow, WritePointer
 from services.coordinator.core.state import NEVER, State
 from services.coordinator.rollout.variants import Variants
@@ -35,8 +36,11 @@ WRITE_RETRY_S, LOOK_AGAIN_S = 2.0, 0.5
 class RolloutEvaluation:
     """Collects the window and keeps the machine."""
 
-    def __init__(self, state: State, variants: Variants) -> None:
+    def __init__(self, state: State, variants: Variants, agents: Mapping[str, AgentView]) -> None:
         self._state = state
+        self._agents = agents
+        self._refusing: set[str] = set()
+        """Agents whose last answer said that they could not load the active policy."""
         self._variants = variants
         self._rollout: PointerRollout | None = None
         self._written: tuple[Change, float] | None = None
@@ -59,6 +63,7 @@ class RolloutEvaluation:
         self._state.agenda.evaluation = self._state.now
         if before is not None and before.active != pointer.active:
             self._harm = HarmSeen()
+            self._refusing.clear()
         if before is None or before.active != pointer.active or step_of(before) != step_of(pointer):
             self._restart()
         candidate = pointer.candidate.title if pointer.candidate is not None else ""
@@ -82,7 +87,7 @@ class RolloutEvaluation:
             rollout.forget()
             self._restart()
 
-    def heard(self, decisions: Decisions) -> None:
+    def heard(self, agent: str, decisions: Decisions) -> None:
         """One agent's answer: how its policies did, and what they did wrong."""
         if self._rollout is None:
             return
@@ -90,8 +95,9 @@ class RolloutEvaluation:
             book = self._book(report.policy)
             if book is not None:
                 book.judged(report.groups, len(report.fallen), report.spent_us)
+        self._refusing.discard(agent)
         if decisions.failures:
-            self._failed(self._rollout, decisions)
+            self._failed(self._rollout, agent, decisions)
 
     def answered(self, plan: Plan, answer: PlanResult, waited_s: Sequence[float]) -> None:
         """The binder's answer to a plan: what it refused on the chosen node counts against who chose, and who had to
@@ -217,7 +223,7 @@ class RolloutEvaluation:
             **told,
         }
 
-    def _failed(self, rollout: PointerRollout, decisions: Decisions) -> None:
+    def _failed(self, rollout: PointerRollout, agent: str, decisions: Decisions) -> None:
         known = {(ref.title, ref.sha256): ref for ref in self._refs(rollout.pointer)}
         found: list[tuple[PolicyRef, Failure]] = []
         for told in decisions.failures:
@@ -227,15 +233,22 @@ class RolloutEvaluation:
                 self.failures[f"{told.policy} {told.failure}"] = max(
                     self.failures[f"{told.policy} {told.failure}"], told.count
                 )
+        if (rollout.pointer.active, Failure.DIGEST) in found:
+            self._refusing.add(agent)
         if self._written is not None:
             return
         try:
-            change = rollout.failed(found)
+            change = rollout.failed(found, others=self._others_judge())
         except ConfigError:
             return
         if change is not None:
             self._state.log("policy_failed", level="error", reason=change.after.reason)
             self._write(change)
+
+    def _others_judge(self) -> bool:
+        """Whether any agent that answers for nodes has not refused the active policy."""
+        asked = (name for name, view in self._agents.items() if view.sent and not view.suspect)
+        return any(name not in self._refusing for name in asked)
 
     def _book(self, title: str) -> VariantBook | None:
         """Of the policy that did it; None for one that is not compared (any more): agents change over one by one."""

@@ -1,21 +1,26 @@
-"""What a Deep Sets policy sees of each candidate node: one row of numbers per node, the same in training and serving.
+"""What a Deep Sets policy sees of a node: the node, the pod, and the cluster it is compared with.
 
 One definition, used by the training environment and by the policy in an agent, so that the two cannot drift apart.
+Deep Sets (Zaheer et al., NeurIPS 2017, theorem 2): a member is judged by its own features and by what the whole set
+pools to. Here the set is the cluster, not the candidates at hand: the coordinator pools it and tells it with every
+offer, so a row's features are the same whichever agent looks, and stay while neither the row nor these loads change.
 Every number is a share, a flag or a clipped ratio, so that clusters of any size and nodes of any shape look alike. It
 refuses nothing: which rows are candidates is the filters' business.
 
 *Load* of a node: the mean of the requested shares of cpu and memory, as kube-scheduler's LeastAllocated counts it
-(``plugins/noderesources/least_allocated.go``), but without its truncation. A *step* is the load that this very pod
-would add to this very node.
+(``plugins/noderesources/least_allocated.go``), but without its truncation.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
+from shared.policy.usage.views import LOADS, SUMMARY, loads
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
 
 Floats = NDArray[np.float32]
@@ -26,8 +31,12 @@ FEATURES = (
     "pods_share",
     "load_after",  # load with the pod
     "in_use",  # 1 when a pod runs there
-    "steps_above_least",  # load above the least loaded candidate, in steps, clipped at MAX_STEPS, / MAX_STEPS
-    "steps_below_fullest",  # load below the most loaded candidate, likewise
+    "above_mean",  # load less the cluster's mean load, times MAGNIFY, clipped at MOST_APART
+    "above_mean_with_pod",
+    "cluster_load",  # over all healthy nodes, in steps of LOAD_STEP: their mean load
+    "cluster_least",
+    "cluster_most",
+    "cluster_in_use",  # share of the nodes that have a pod
     "latency_to_soft",  # latency / soft limit, clipped at MAX_RATIO, / MAX_RATIO; 0 when the pod names no limit
     "latency_to_hard",
     "within_soft",  # 1 when the latency is at most the limit, or there is none
@@ -37,38 +46,63 @@ FEATURES = (
 
 FEATURE_COUNT = len(FEATURES)
 WITHIN_HARD = FEATURES.index("within_hard")
-MAX_STEPS = 8.0
+MAGNIFY, MOST_APART = 4.0, 4.0
 MAX_RATIO = 2.0
+LOAD_STEP = 1 / 32
+"""Of the cluster's loads: coarser than a pod's part in them, so that nodes judged before stay judged while the cluster
+is about as it was. What is the same for all nodes moves all their scores, so it need not be finer."""
+
+_TOLD = np.array([SUMMARY.index(name) for name in LOADS])
 
 
-def node_features(table: NodeTable, pod_class: PodClass, rows: IntArray, out: Floats | None = None) -> Floats:
-    """float32 ``[candidates, FEATURE_COUNT]`` for ``rows`` of ``table``; written into ``out`` where given."""
-    x = np.empty((len(rows), FEATURE_COUNT), np.float32) if out is None else out
+class ClusterLoads(NamedTuple):
+    """The cluster, in ``LOAD_STEP``s."""
+
+    load: int
+    least: int
+    most: int
+    in_use: int
+
+
+def cluster_loads(told: NDArray[np.float64] | None, table: NodeTable) -> ClusterLoads:
+    """What the coordinator ``told`` of the cluster (``usage.views.SUMMARY``); of the nodes of ``table`` where it told
+    nothing, or, an older one, too little."""
+    if told is not None and len(told) >= len(SUMMARY):
+        found = told[_TOLD]
+    else:
+        rows = np.flatnonzero(table.present[: table.rows] & ~table.unschedulable[: table.rows])
+        found = loads(node_load(table, rows), table.requested[PODS_COLUMN].take(rows))
+    return ClusterLoads(*np.rint(np.clip(found, 0.0, MOST_APART) / LOAD_STEP).astype(int).tolist())
+
+
+def node_features(table: NodeTable, pod_class: PodClass, rows: IntArray, cluster: ClusterLoads | None = None) -> Floats:
+    """float32 ``[candidates, FEATURE_COUNT]`` for ``rows`` of ``table``. ``cluster`` None: the table is all of it."""
+    x = np.empty((FEATURE_COUNT, len(rows)), np.float32).T  # a column is written at once, so let it lie together
     if not len(rows):
         return x
+    all_nodes = np.array(cluster_loads(None, table) if cluster is None else cluster) * LOAD_STEP
     allocatable = table.allocatable[:4].take(rows, axis=1)
     np.maximum(allocatable, 1, out=allocatable)
     share = table.requested[:4].take(rows, axis=1) / allocatable
     cpu, memory = _requests(pod_class)
-    step = (cpu / allocatable[CPU_COLUMN] + memory / allocatable[MEMORY_COLUMN]) * 0.5
-    np.maximum(step, 1e-6, out=step)
     load = (share[CPU_COLUMN] + share[MEMORY_COLUMN]) * 0.5
+    after = load + (cpu / allocatable[CPU_COLUMN] + memory / allocatable[MEMORY_COLUMN]) * 0.5
     x[:, 0] = share[CPU_COLUMN]
     x[:, 1] = share[MEMORY_COLUMN]
     x[:, 2] = share[PODS_COLUMN]
-    x[:, 3] = load + step
+    x[:, 3] = after
     x[:, 4] = share[PODS_COLUMN] > 0
-    step *= MAX_STEPS
-    x[:, 5] = (load - load.min()) / step
-    x[:, 6] = (load.max() - load) / step
-    np.minimum(x[:, 5:7], 1, out=x[:, 5:7])
+    x[:, 5] = (load - all_nodes[0]) * MAGNIFY
+    x[:, 6] = (after - all_nodes[0]) * MAGNIFY
+    x[:, 7:11] = all_nodes
+    np.clip(x[:, :11], -MOST_APART, MOST_APART, out=x[:, :11])
     soft, hard = pod_class.latency_soft_us, pod_class.latency_hard_us
     if not soft and not hard:
-        x[:, 7:9] = 0
-        x[:, 9:11] = 1
+        x[:, 11:13] = 0
+        x[:, 13:15] = 1
         return x
     latency = table.latency_to(pod_class.latency_target, rows)
-    for column, limit in ((7, soft), (8, hard)):
+    for column, limit in ((11, soft), (12, hard)):
         if limit:
             ratio = np.where(latency < 0, MAX_RATIO, latency / limit)
             x[:, column] = np.minimum(ratio / MAX_RATIO, 1)

@@ -1,10 +1,12 @@
-"""The learned policies ``ee``, ``lb`` and ``el``: a Deep Sets Q-network over the candidates, in numpy.
+"""The learned policies ``ee``, ``lb`` and ``el``: Deep Sets over the cluster's nodes, in numpy.
 
-One set of weights ranks any number of nodes, and reordering the nodes reorders the scores. The network sees feasible
-rows only; it cannot choose another. ``el`` also says *reject* where a node's latency breaks the pod's hard limit: the
-coordinator then takes such a node only if every feasible one is rejected, since a pod with any feasible node must be
-placed. Scores are rounded to ``SCORE_STEP``, so that nodes that look alike tie exactly, whatever the order in which
-float sums were taken; how ties fall is the ranker's business.
+A node is judged by its own features and by what the cluster pools to (``features.py``), which the coordinator tells
+with each offer: one set of weights ranks any number of nodes, scores of several agents compare, and a row is judged
+again only where it or the cluster's loads changed. The network sees feasible rows only; it cannot choose another.
+``el`` also says *reject* where a node's latency breaks the pod's hard limit: the coordinator then takes such a node
+only if every feasible one is rejected, since a pod with any feasible node must be placed. Scores are rounded to
+``SCORE_STEP`` after sums in double precision, so that nodes that look alike tie exactly, however many are judged at
+once; how ties fall is the ranker's business.
 """
 
 from __future__ import annotations
@@ -15,97 +17,85 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.errors import ConfigError
-from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, WITHIN_HARD, node_features
-from shared.policy.networks import deep_sets_shapes, layer_count
-from shared.policy.observation import Observation, Rng, Verdicts
+from shared.errors import ConfigError, OtherRelease
+from shared.policy.deepsets.features import FEATURES, WITHIN_HARD, ClusterLoads, Floats, cluster_loads, node_features
+from shared.policy.networks import layer_count, mlp, mlp_fault
+from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
+from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile
-
-Floats = NDArray[np.float32]
+from shared.scheduling.state.node_table import NodeTable
 
 DEEP_SETS_POLICIES = ("ee", "lb", "el")
 
 SCORE_STEP = 1e-4
-"""Scores are multiples of this; the network's float32 sums differ by less when their order does."""
-
-
-class DeepSetsNetwork:
-    """The forward pass with buffers that are kept: Q per candidate, equal to torch within 1e-5."""
-
-    def __init__(self, weights: WeightsFile) -> None:
-        arrays, card = weights.arrays, weights.card
-        layers = layer_count(arrays)
-        if not layers or tuple(card.features) != FEATURES:
-            raise ConfigError(
-                f"weights of {card.policy}: made for inputs {card.features}, this version gives {list(FEATURES)};"
-                " train again"
-            )
-        sizes = [FEATURE_COUNT] + [len(arrays[f"l{index}.b"]) for index in range(layers)]
-        expected = deep_sets_shapes(sizes)
-        found = {name: array.shape for name, array in arrays.items()}
-        if found != expected or sizes[-1] != 1:
-            raise ConfigError(f"weights of {card.policy}: arrays {found} are no Deep Sets Q-network; train again")
-        self._layers = [
-            (
-                np.ascontiguousarray(arrays[f"l{index}.w"]),
-                np.ascontiguousarray(arrays[f"l{index}.g"]),
-                np.ascontiguousarray(arrays[f"l{index}.b"]),
-            )
-            for index in range(layers)
-        ]
-        self._sizes = sizes
-        self._buffers: list[Floats] = []
-        self._room = 0
-
-    def inputs(self, candidates: int) -> Floats:
-        """The buffer to write features into: float32 ``[candidates, features]``, valid until the next call."""
-        if candidates > self._room:
-            self._room = max(2 * self._room, candidates, 64)
-            self._buffers = [np.empty((self._room, size), np.float32) for size in self._sizes]
-        return self._buffers[0][:candidates]
-
-    def q_values(self, x: Floats) -> Floats:
-        """Q float32 ``[candidates]`` for features ``x`` (at least one candidate); valid until the next call."""
-        count = len(x)
-        if count > self._room:
-            self.inputs(count)
-        for index, (own, pooled, bias) in enumerate(self._layers):
-            out = self._buffers[index + 1][:count]
-            shift = np.maximum.reduce(x, axis=0) @ pooled
-            shift += bias
-            np.matmul(x, own, out=out)
-            out += shift
-            if index < len(self._layers) - 1:
-                np.maximum(out, 0, out=out)
-            x = out
-        return x[:, 0]
+"""Scores are multiples of this."""
 
 
 class DeepSetsPolicy:
     """``ee``, ``lb`` or ``el`` from a weights file."""
 
-    row_local = False
+    row_local = True
+    needs = frozenset({Need.CLUSTER_MEANS})
     goals: ClassVar[Mapping[str, str]] = {"ee": "nodes", "lb": "balance", "el": "latency"}
     """What each is for, by which a roll-out compares it."""
+    feature_names = FEATURES
 
     def __init__(self, weights: WeightsFile) -> None:
-        if weights.card.policy not in DEEP_SETS_POLICIES:
+        card, arrays = weights.card, weights.arrays
+        if card.policy not in DEEP_SETS_POLICIES:
             raise ConfigError(
-                f"weights of {weights.card.policy}: not a Deep Sets policy; choose one of {list(DEEP_SETS_POLICIES)}"
+                f"weights of {card.policy}: not a Deep Sets policy; choose one of {list(DEEP_SETS_POLICIES)}"
             )
-        self.name = weights.card.policy
-        self.version = weights.card.version
-        self.network = DeepSetsNetwork(weights)
+        if tuple(card.features) != FEATURES:
+            raise OtherRelease(
+                f"weights of {card.policy}: made for inputs {card.features}, this version gives {list(FEATURES)};"
+                f" train again, or activate the {card.policy} of this release"
+            )
+        layers = layer_count(arrays)
+        if fault := mlp_fault(arrays):
+            raise ConfigError(f"weights of {card.policy}: no Deep Sets network: {fault}; train again")
+        if (arrays["l0.w"].shape[0], arrays[f"l{layers - 1}.w"].shape[1]) != (len(FEATURES), 1):
+            raise ConfigError(f"weights of {card.policy}: no Deep Sets network of {len(FEATURES)} inputs; train again")
+        self.name = card.policy
+        self.version = card.version
+        self._params = {name: array.astype(np.float64) for name, array in arrays.items()}
+        self._layers = layers
+        self._store: UtilisationStore | None = None
+        self._cluster: ClusterLoads | None = None
+        self._told: NDArray[np.float64] | None = None
+        """What they are made of; an offer brings another array."""
+
+    def supply(self, supplies: Supplies) -> None:
+        """Read what is told of the cluster from this store from now on."""
+        self._store = supplies.store
+
+    def context(self, table: NodeTable) -> ClusterLoads:
+        """What rows are compared with. Of a table of copies, which is no cluster: as last seen."""
+        told = self._store.cluster if self._store is not None else None
+        if self._cluster is None or told is not self._told or (told is None and not table.copied):
+            self._cluster, self._told = cluster_loads(told, table), told
+        return self._cluster
+
+    def features(self, observation: Observation) -> Floats:
+        """float32 ``[candidates, len(FEATURES)]``."""
+        table = observation.table
+        return node_features(table, observation.pod_class, observation.rows, self.context(table))
+
+    def scores(self, features: Floats) -> NDArray[np.float64]:
+        """float64 ``[candidates]``: what each is worth, ``el``: the logit of taking it."""
+        return mlp(self._params, features.astype(np.float64), self._layers)[:, 0]
+
+    def q_values(self, features: Floats) -> Floats:
+        """float32 ``[candidates, 2]``, to explain: taking none is worth 0."""
+        q = np.zeros((len(features), 2), np.float32)
+        q[:, 1] = self.scores(features)
+        return q
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
-        """Q per candidate (``el``: the logit of taking it), rounded; ``el`` rejects what breaks the hard limit."""
-        rows, pod_class = observation.rows, observation.pod_class
-        if not len(rows):
+        """The scores, rounded; ``el`` rejects what breaks the hard limit."""
+        if not len(observation.rows):
             return Verdicts(np.empty(0))
-        x = node_features(observation.table, pod_class, rows, self.network.inputs(len(rows)))
-        score = self.network.q_values(x).astype(np.float64)
-        score /= SCORE_STEP
-        np.rint(score, out=score)
-        score *= SCORE_STEP
-        accept = x[:, WITHIN_HARD] > 0 if self.name == "el" and pod_class.latency_hard_us else None
+        x = self.features(observation)
+        score = np.rint(self.scores(x) / SCORE_STEP) * SCORE_STEP
+        accept = x[:, WITHIN_HARD] > 0 if self.name == "el" and observation.pod_class.latency_hard_us else None
         return Verdicts(score, accept)

@@ -69,6 +69,8 @@ class GpuPolicy:
     """A verdict depends on the row and on the demand, so the ranker must ask each time; known states cost little."""
     rows_apart = True
     needs = frozenset({Need.GPU_SHARES})
+    agents_agree = True
+    """By one demand: agents are asked for the same pods. docs/policies/frag.md says what is lost where they are not."""
 
     def __init__(self, name: str, weights: WeightsFile | None = None) -> None:
         self.name = name

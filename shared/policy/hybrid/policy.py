@@ -17,7 +17,7 @@ it do not compare with scores with it, so verdicts say by whom they are (``basis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,9 +29,21 @@ from shared.model.constraints import Norms
 from shared.policy.guard import judged
 from shared.policy.heuristics import KubeDefault, telling
 from shared.policy.hybrid.mixture import NAME, Floats, Member, Mixture
-from shared.policy.observation import Need, Needs, Observation, Policy, Rng, Supplies, Verdicts, needs_of, supply
+from shared.policy.observation import (
+    Need,
+    Needs,
+    Observation,
+    Policy,
+    Rng,
+    Supplies,
+    Verdicts,
+    context_of,
+    needs_of,
+    supply,
+)
+from shared.policy.observation import agents_agree as agree
 from shared.policy.observation import rows_apart as apart
-from shared.scheduling.state.node_table import BoolArray
+from shared.scheduling.state.node_table import BoolArray, NodeTable
 
 EDGE = 5.0
 """Of the scale, at either end: for scores beyond a member's usual range."""
@@ -95,6 +107,7 @@ class Hybrid:
         self.members = tuple(members)
         self.row_local = all(member.row_local for member in members)
         self.rows_apart = all(apart(member) for member in members)
+        self.agents_agree = all(agree(member) for member in members)
         self.needs: Needs = frozenset({Need.CLOCK}).union(*(needs_of(member) for member in members))
         self._guards = [Guard(partial(judged, member), limits) for member in members]
 
@@ -109,6 +122,10 @@ class Hybrid:
         for member, guard in zip(self.members, self._guards, strict=True):
             guard.clock = supplies.clock
             supply(member, supplies)
+
+    def context(self, table: NodeTable) -> tuple[Hashable, ...]:
+        """What each member compares rows with."""
+        return tuple(context_of(member, table) for member in self.members)
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:
         """The weighted sum in kube-default's points. Raises ``ArithmeticError`` where no member is left that counts."""

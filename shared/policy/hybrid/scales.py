@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 SCALES: Mapping[str, tuple[float, float]] = {
     "best-fit": (14, 82),
-    "ee": (-0.11, 1.2),
-    "el": (-4.2, 2.9),
+    "ee": (-11, 20),
+    "el": (-1.7, 1.1),
     "fgd": (18, 53),
     "frag": (-97, 17),
-    "lb": (-0.2, 5.1),
+    "lb": (-0.67, 4.9),
     "marl-dqn": (-8.4, 2.7),
     "marl-dqn-published": (0.21, 0.5),
 }

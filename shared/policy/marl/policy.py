@@ -27,6 +27,8 @@ class MarlDqn:
     """Decides by a weights file; reads what nodes use from ``store``, None: by requests alone."""
 
     row_local = False
+    agents_agree = True
+    """By the cluster's means, which the coordinator tells."""
     goal = "balance"
     needs = frozenset({Need.USAGE, Need.CLUSTER_MEANS, Need.WORKLOADS})
     feature_names = FEATURES

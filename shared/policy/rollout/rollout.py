@@ -39,7 +39,7 @@ from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
 BUILT_IN = PolicyRef("kube-default", 1)
 """What decides when nothing else is left: it has no weights and cannot fail to load."""
 
-HARD = frozenset({Failure.NAN, Failure.SHAPE, Failure.EXCEPTION, Failure.DIGEST})
+HARD = frozenset({Failure.NAN, Failure.SHAPE, Failure.EXCEPTION, Failure.DIGEST, Failure.RELEASE})
 """Failures that no loaded machine explains. A timeout counts in the window instead."""
 
 HISTORY_LIMIT = 200
@@ -209,14 +209,18 @@ class PointerRollout:
             return None
         return to_stage(self.pointer, *step, reason=f"{row.good} windows not worse", by=self.by)
 
-    def failed(self, failures: Iterable[tuple[PolicyRef, Failure]]) -> Change | None:
-        """Policies failed at agents; a hard failure takes the policy away at once."""
+    def failed(self, failures: Iterable[tuple[PolicyRef, Failure]], *, others: bool = False) -> Change | None:
+        """Policies failed at agents; a hard failure takes the policy away at once. ``others``: agents judge by the
+        active policy that have not refused to load it: amid an upgrade it stays, and who cannot load it goes on by
+        what it has. Weights of another release's inputs are not taken away at all: an operator activates this one's."""
         for ref, failure in failures:
             if failure not in HARD:
                 continue
             reason = f"{ref.title} failed: {failure}"
             if ref == self.pointer.candidate:
                 return roll_back(self.pointer, reason=reason, by=self.by)
+            if failure is Failure.RELEASE or (failure is Failure.DIGEST and others):
+                continue
             # a heuristic's own faults are for its guard; one that agents do not have is no policy
             if ref == self.pointer.active and (ref.sha256 or failure is Failure.DIGEST):
                 return _dethrone(self.pointer, reason, self.by)

@@ -22,9 +22,13 @@ from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_C
 
 SUMMARY = (
     "cpu", "memory", "disk", "network", "highest", "modelled", "young", "younger", "requested", "pods", "spread",
+    "least_requested", "most_requested", "in_use",
 )  # fmt: skip
-"""What of the whole cluster an agent must know: ``summary``'s order."""
+"""What of the whole cluster an agent must know: ``summary``'s order. Only appended to: agents of another release read
+it by place."""
 HIGHEST = SUMMARY.index("highest")
+LOADS = ("requested", "least_requested", "most_requested", "in_use")
+"""Of it what ``loads`` tells, in its order."""
 MOST_SHARE = 16.0
 """No node uses more of what it has: beyond it the amounts are wrong, or the node says it has next to nothing."""
 BALANCE_UNIT = 0.05
@@ -119,13 +123,25 @@ def summary(view: NodeView) -> FloatArray:
     columns = np.concatenate(
         (view.use.parts[:, 0], view.highest, view.requested, view.pods[:, None], view.highest[:, :1] ** 2), axis=1
     )
-    mean = (columns if nodes == len(columns) else columns[view.healthy > 0]).sum(axis=0) / nodes
+    if nodes < len(columns):
+        columns = columns[view.healthy > 0]
+    mean = columns.sum(axis=0) / nodes
     out = np.empty(len(SUMMARY))
     out[:8] = mean[:8]
-    out[8] = 0.5 * (mean[8] + mean[9])
     out[9] = mean[10]
     out[10] = math.sqrt(max(0.0, mean[11] - mean[4] * mean[4]))
+    out[8], *out[11:14] = loads(0.5 * (columns[:, 8] + columns[:, 9]), columns[:, 10])
     return out
+
+
+def loads(load: FloatArray, pods: FloatArray | IntArray) -> FloatArray:
+    """float64 [len(LOADS)] of nodes of such ``load`` (the mean of their shares of cpu and memory requested) that have
+    such ``pods``, by number or share: its mean, least and greatest, and the share of the nodes that have any. A node
+    counts as full at most: one that says it has nothing, while pods stand there, is not many full ones."""
+    if not len(load):
+        return np.zeros(len(LOADS))
+    load = np.minimum(load, 1.0)
+    return np.array((load.mean(), load.min(), load.max(), np.count_nonzero(pods > 0) / len(load)))
 
 
 def sample_of(table: NodeTable, row: int, shares: Sequence[float], at_s: float, unmeasured: int = 0) -> Measured | None:

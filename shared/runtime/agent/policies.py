@@ -18,7 +18,7 @@ import structlog
 from shared.agent.variants import Lanes
 from shared.decide.guard import Failure
 from shared.decide.stages import Stage
-from shared.errors import ConfigError, StoreError
+from shared.errors import ConfigError, OtherRelease, StoreError
 from shared.policy.observation import Policy
 from shared.policy.registry import load_policy
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -113,7 +113,7 @@ class PolicyLoader:
                     f"policy: the weights of {ref.title} say version {policy.version}; publish them again"
                 )
         except ConfigError as error:
-            self._lanes.refuse(ref, Failure.DIGEST)
+            self._lanes.refuse(ref, Failure.RELEASE if isinstance(error, OtherRelease) else Failure.DIGEST)
             log.error("policy_refused", policy=ref.title, sha256=ref.sha256, error=error)
             return None
         return policy

@@ -88,7 +88,8 @@ def _load(names: Sequence[str]) -> Plugins:
             elif group == REWARDS:
                 reward_of(name, made)  # used by training and evaluation, by its name
             else:
-                registry.bring(name, policy_maker(name, made))
+                if said := registry.bring(name, policy_maker(name, made)):
+                    log.warning("plugin_undeclared", plugin=name, problem=said)
         except ConfigError as error:
             if group == FILTERS:
                 raise

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lab.environments.placement import NodeSize, PlacementEnv, Scenario
-from lab.environments.placement_scenarios import moving_latency, replacing, training_scenario, waves
+from lab.environments.placement_scenarios import filled, moving_latency, replacing, training_scenario, waves
 from shared.errors import ConfigError
 
 SMALL = NodeSize(cpu_millis=1_000)
@@ -145,3 +145,18 @@ def test_training_scenarios_always_have_room(latency):
         env = PlacementEnv(scenario, seed)
         drive(env, seed)
         assert env.unplaceable == 0
+
+
+def test_what_begins_filled_has_its_pods_there_and_replaces_them():
+    scenario = filled(10, 50, pods=200)
+    env = PlacementEnv(scenario, 1)
+    assert env.pods.sum() == 199  # one has left for the first that comes
+    assert env.held[:200] == list(range(1, 201))
+    assert env.decided == 0
+    spreads = {int(np.ptp(PlacementEnv(scenario, seed).pods)) for seed in range(10)}
+    assert min(spreads) < 20 < max(spreads)
+    while not env.finished:
+        env.place(int(env.rows()[0]))
+    assert env.pods.sum() == 200
+    with pytest.raises(ConfigError, match=r"scenario\.filled"):
+        Scenario(turnover="waves", filled=True)

@@ -27,7 +27,8 @@ def placement(load: list[float], chosen: int, pods: list[int], *latency: int) ->
     [
         pytest.param([0.5, 0.0, 0.0], 0, [5, 0, 0], Worth(6.0, False), id="two-of-three-unused"),
         pytest.param([0.5, 0.1, 0.0], 0, [5, 1, 0], Worth(3.0, False), id="one-of-three-unused"),
-        pytest.param([0.5, 0.1, 0.1], 0, [5, 1, 1], Worth(0.0, False), id="none-unused-goes-on"),
+        pytest.param([0.5, 0.1, 0.1], 0, [5, 1, 1], Worth(1.0, False), id="none-unused-is-worth-the-least"),
+        pytest.param([0.5, 0.1, 0.1], 1, [4, 2, 1], Worth(0.0, True), id="none-unused-and-not-the-fullest-ends"),
         pytest.param([0.5, 0.1, 0.0], 1, [4, 2, 0], Worth(0.0, True), id="not-the-fullest-ends"),
         pytest.param([0.5, 0.5, 0.0], 1, [4, 5, 0], Worth(3.0, False), id="equally-full"),
         pytest.param([0.0, 0.0, 0.0], 2, [0, 0, 1], Worth(6.0, False), id="empty-cluster"),

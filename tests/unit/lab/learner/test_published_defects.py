@@ -20,11 +20,11 @@ from lab.learner.training.dqn import DqnLearner, DqnSettings
 from lab.worlds.placement.placement_rollout import policy_decider, roll_out
 from shared.errors import ConfigError
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, node_features
-from shared.policy.deepsets.policy import DeepSetsNetwork, DeepSetsPolicy
+from shared.policy.deepsets.policy import DeepSetsPolicy
+from shared.policy.networks import mlp
 from shared.policy.ranking import Ranker
 from shared.policy.weights import Card, WeightsFile, decode
 from shared.scheduling.cycle.feasibility import FeasibilityCache
-from tests.deep_sets import deep_sets
 
 torch.set_num_threads(1)
 SIZES = (FEATURE_COUNT, 16, 16, 1)
@@ -54,11 +54,11 @@ def transitions(net_seed: int = 1, *, mask_bootstrap: bool = True) -> tuple[DqnL
 def test_1_no_weight_belongs_to_a_node_and_every_order_gives_the_same_values():
     net = DeepSetsQ(SIZES, seed=1)
     assert {shape for array in net.export().values() for shape in array.shape} == {FEATURE_COUNT, 16, 1}
-    numpy_net = DeepSetsNetwork(weights(net))
+    policy = DeepSetsPolicy(weights(net))
     x = np.random.default_rng(1).random((5, FEATURE_COUNT), np.float32)
-    q = numpy_net.q_values(x).copy()
+    q = policy.scores(x)
     for order in itertools.permutations(range(5)):
-        moved = numpy_net.q_values(np.ascontiguousarray(x[list(order)]))
+        moved = policy.scores(x[list(order)])
         assert np.abs(moved - q[list(order)]).max() < 1e-5
 
 
@@ -74,10 +74,10 @@ def test_2_the_evaluated_network_is_the_trained_one_with_every_layer():
     for nodes in (2, 3, 7):
         x = np.random.default_rng(nodes).random((nodes, FEATURE_COUNT), np.float32)
         trained = learner.q_values(x[None])[0]
-        assert np.abs(DeepSetsNetwork(weights(net)).q_values(x) - trained).max() < 1e-5
+        assert np.abs(DeepSetsPolicy(weights(net)).scores(x) - trained).max() < 1e-5
     arrays = net.export()
     for name, array in arrays.items():
-        changed = deep_sets(arrays | {name: array + 0.5}, x, 3)[:, 0]
+        changed = mlp(arrays | {name: array + 0.5}, x, 3)[:, 0]
         assert np.abs(changed - trained).max() > 1e-3, f"{name} takes no part"
 
 

@@ -39,17 +39,17 @@ def placed(policy: str, *latencies: str, pods: int = 20, **limits: str) -> Count
 @pytest.mark.parametrize("name", ["ee", "lb", "el"])
 def test_the_policies_are_made_by_name(name):
     policy = make_policy(name)
-    assert (policy.name, policy.version) == (name, 1)
+    assert (policy.name, policy.version) == (name, 2)
 
 
-def test_ee_fills_one_node_of_each_agent_at_most():
-    assert len(placed("ee", NEAR, NEAR, NEAR, NEAR, pods=30)) <= 2
+def test_ee_fills_one_node_whoever_owns_it():
+    assert len(placed("ee", NEAR, NEAR, NEAR, NEAR, pods=30)) == 1
 
 
 def test_lb_spreads_evenly():
     counts = placed("lb", NEAR, NEAR, NEAR, NEAR).values()
     assert len(counts) == 4
-    assert max(counts) - min(counts) <= 2  # each agent ranks its own nodes
+    assert max(counts) - min(counts) <= 1
 
 
 def test_el_keeps_the_soft_limit_where_a_node_offers_it():

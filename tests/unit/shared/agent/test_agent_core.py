@@ -209,6 +209,16 @@ def test_a_new_term_starts_from_nothing() -> None:
     assert core.term == 6
 
 
+def test_what_a_deposed_coordinator_told_of_the_cluster_is_forgotten() -> None:
+    core = make_agent(row(0))
+    core.decide(replace(offer(7), cluster=[0.5] * 14))
+    assert core.lanes.store.cluster is not None
+    core.decide(offer(7))
+    assert core.lanes.store.cluster is not None
+    core.decide(offer(8, term=6, view=full_view(row(0))))  # one that tells nothing
+    assert core.lanes.store.cluster is None
+
+
 def test_an_offer_may_carry_the_whole_view() -> None:
     decisions = make_agent().decide(offer(1, view=full_view(row(3))))
     assert slots(decisions) == [3]

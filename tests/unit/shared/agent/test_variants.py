@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from random import Random
 
 import msgspec
@@ -16,7 +17,7 @@ from shared.policy.domain import PLACEMENT
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.policy import MarlDqn
 from shared.policy.registry import LEARNED, ref_of
-from shared.policy.weights import encode, shipped_bytes
+from shared.policy.weights import Card, WeightsFile, encode, shipped, shipped_bytes
 from shared.runtime.agent.policies import PolicyLoader
 from shared.scheduling.state.cache import ClusterCache
 from shared.wire.records import PolicyPointer, PolicyRef, Rehearsed
@@ -111,6 +112,16 @@ async def test_weights_that_cannot_be_used_leave_the_active_policy_and_are_told(
     assert lanes.number == 0
     assert await loader(lanes).take_over(PolicyPointer(active=HEURISTIC, number=3))
     assert lanes.failures() == []
+
+
+async def test_weights_of_another_releases_inputs_are_told_apart_from_broken_ones() -> None:
+    """So that the coordinator lets those who can read them go on by them."""
+    card = Card(policy="lb", version=1, features=["cpu_share", "steps_above_least"])
+    data = encode(WeightsFile(shipped("lb").arrays, card))
+    ref = PolicyRef("lb", 1, hashlib.sha256(data).hexdigest())
+    lanes = make_lanes()
+    assert await loader(lanes, **kept((ref, data))).take_over(PolicyPointer(active=ref, number=2))
+    assert (lanes.active.ref, [told.failure for told in lanes.failures()]) == (HEURISTIC, ["release"])
 
 
 async def test_weights_that_the_policy_cannot_be_made_of_are_refused_too(monkeypatch) -> None:

@@ -7,7 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from shared.decide.guard import Failure
 from shared.errors import ConfigError
+from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Observation, Verdicts
 from shared.policy.ranking import Ranker
@@ -45,6 +47,33 @@ def test_many_units_of_a_class_spread_as_if_placed_one_after_the_other() -> None
     pod_class = make_pod().cpu("500m").memory("512Mi").pod().pod_class
     slots = ranker(make_policy("least-allocated"), cache).slots(pod_class, 8, extra=0)
     assert Counter(slot.row for slot in slots) == {0: 2, 1: 2, 2: 2, 3: 2}
+
+
+class Unsure(Scripted):
+    """Fails where it is asked what rows are compared with."""
+
+    def __init__(self, context) -> None:
+        super().__init__([1.0, 3.0, 2.0])
+        self._context = context
+
+    def context(self, table):
+        return self._context()
+
+
+def test_what_a_policy_does_wrong_in_its_context_ends_no_answer() -> None:
+    cache, pod_class = cluster(3), make_pod().cpu("1").pod().pod_class
+
+    def raises():
+        raise KeyError("cluster")
+
+    for context in (raises, lambda: np.zeros(3)):
+        mine = ranker(Unsure(context), cache)
+        assert [slot.row for slot in mine.slots(pod_class, 1, extra=0)] == [1]
+        assert mine.guard.failures[Failure.EXCEPTION] == 1
+    slow, spent = ranker(Unsure(lambda: None), cache), iter(range(1000))
+    slow.guard = PlacementGuard(slow.guard.policy, clock=lambda: float(next(spent)))
+    assert slow.slots(pod_class, 1, extra=0)
+    assert slow.guard.failures[Failure.TIMEOUT] == 1
 
 
 def test_slots_leave_the_table_as_it_was() -> None:

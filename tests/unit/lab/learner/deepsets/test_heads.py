@@ -10,7 +10,7 @@ import torch
 
 from lab.learner.deepsets.heads import Head, QuantileLearner, QuantileSetQ, learner_of
 from lab.learner.training.dqn import DqnSettings
-from tests.deep_sets import deep_sets
+from shared.policy.networks import mlp
 
 SIZES = (3, 8)
 HEADS = get_args(Head)
@@ -30,7 +30,7 @@ def test_numpy_ranks_the_nodes_as_the_head_does(head):
     with torch.no_grad():
         q = network(s, present).numpy()
     for row, there in enumerate(present.numpy()):
-        exported = deep_sets(network.export(), s[row].numpy()[there], len(network.layers))
+        exported = mlp(network.export(), s[row].numpy()[there], len(network.layers))
         assert np.ravel(exported).argsort().tolist() == q[row][there].argsort().tolist()
 
 

@@ -132,3 +132,18 @@ def test_joules_are_the_published_watts_of_the_nodes_in_use_for_the_time_of_a_pl
 def test_joules_follow_every_wave_back_to_nothing():
     scenario = Scenario((NodeSize(cpu_millis=1000),) * 2, pod_cpu_millis=500, pods=2, decisions=6)
     assert roll_out(scenario, 1, packed, REWARDS["ee"]).joules == pytest.approx((140 + 222) / 2 * 4)
+
+
+def test_the_spread_of_loads_is_their_standard_deviation_after_each_creation():
+    sizes = (NodeSize(cpu_millis=1000, memory_bytes=1 << 30), NodeSize(cpu_millis=4000, memory_bytes=1 << 30))
+    scenario = Scenario(sizes, pod_cpu_millis=500, pod_memory_bytes=1 << 27, pods=3, turnover="replace", decisions=5)
+    found = roll_out(scenario, 1, packed, REWARDS["lb"])
+    env = PlacementEnv(scenario, 1)
+    after = []
+    for rows in env.offers():
+        row = int(rows[0])
+        pods = env.pods.copy()
+        pods[row] += 1
+        after.append(float(np.std(pods * env.steps)))
+        env.place(row)
+    assert found.load_spread == pytest.approx(np.mean(after))

@@ -135,7 +135,7 @@ async def test_a_candidate_is_compared_by_what_it_is_for_unless_somebody_says_ot
         assert pointer["made_for"] == "nodes"
         await world.until(lambda number=pointer["number"]: core.variants.number >= number)
         assert (await world.ask("GET", "/v1/policies", "viewer")).json["comparison"]["goal"] == goal
-    card = (await world.ask("GET", "/v1/policies/ee@1/card", "viewer")).json["card"]
+    card = (await world.ask("GET", "/v1/policies/ee@2/card", "viewer")).json["card"]
     assert card["goal"] == "nodes"
 
 

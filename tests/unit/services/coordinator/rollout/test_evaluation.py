@@ -11,6 +11,7 @@ import pytest
 from services.coordinator.core.events import ControlSeen, PointerSeen
 from services.coordinator.core.instructions import KeepWindow, Log, SendOffer, WritePointer
 from services.coordinator.core.state import CoreSettings
+from shared.decide.guard import Failure
 from shared.decide.stages import Stage
 from shared.policy.observation import Verdicts
 from shared.policy.rollout.judging import RolloutSettings
@@ -113,6 +114,24 @@ class Rolled(Scene):
 
     def placed_by(self) -> dict[str, str]:
         return {p.uid: f"{p.policy}@{p.policy_version}" for plan in self.plans for p in plan.placements}
+
+
+def test_an_active_policy_that_some_agents_refuse_stays_until_none_judges_by_it():
+    scene = Rolled(agents=3)
+    active = PolicyRef("learned", 1, "a" * 64)
+    scene.put(PolicyPointer(active=active, previous=OLD, number=9))
+    first, *others = scene.agents.values()
+    first.lanes.refuse(active, Failure.DIGEST)
+    scene.pods_come(4)
+    assert scene.pointer.active == active
+    for agent in others:
+        agent.lanes.refuse(active, Failure.RELEASE)
+    scene.pods_come(4)
+    assert scene.pointer.active == active
+    for agent in others:
+        agent.lanes.refuse(active, Failure.DIGEST)
+    scene.pods_come(4)
+    assert scene.pointer.active == OLD
 
 
 def test_without_a_rollout_nothing_is_asked_twice():

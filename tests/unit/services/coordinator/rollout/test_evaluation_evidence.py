@@ -61,9 +61,9 @@ def decisions(*lanes: LaneReport) -> Decisions:
 def test_reports_of_a_policy_that_is_no_longer_compared_are_not_the_candidates():
     scene = Rolled()
     scene.shadow()
-    scene.core.evaluation.heard(decisions(LaneReport(OTHER.title, True, 40, 1, [1] * 40)))
+    scene.core.evaluation.heard("a", decisions(LaneReport(OTHER.title, True, 40, 1, [1] * 40)))
     assert scene.core.evaluation._open.candidate.kpi(0.0).decisions == 0
-    scene.core.evaluation.heard(decisions(LaneReport(NEW.title, True, 2, 1), LaneReport(OLD.title, False, 3, 1)))
+    scene.core.evaluation.heard("a", decisions(LaneReport(NEW.title, True, 2, 1), LaneReport(OLD.title, False, 3, 1)))
     assert scene.core.evaluation._open.candidate.kpi(0.0).decisions == 2
     assert scene.core.evaluation._open.active.kpi(0.0).decisions == 3
 

@@ -1,12 +1,18 @@
-"""What a Deep Sets policy sees of a node: shares, ranks in steps of the pod, latency against the pod's limits."""
+"""What a Deep Sets policy sees of a node: shares, the load against the cluster's, latency against the pod's limits."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.model.node import Node
-from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, node_features, node_load
+from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, LOAD_STEP, cluster_loads, node_features, node_load
+from shared.policy.usage.kept_views import KeptViews
+from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import NO_POD, SUMMARY, summary
 from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
 
@@ -47,18 +53,63 @@ def test_shares_and_load_with_the_pod():
     assert column(x, "in_use") == [1, 0]
 
 
-def test_rank_is_told_in_steps_of_the_pod_and_clipped():
-    table = cluster(3, 1, 0)
-    x = node_features(table, POD, np.arange(3))
-    assert column(x, "steps_above_least") == pytest.approx([3 / 8, 1 / 8, 0])
-    assert column(x, "steps_below_fullest") == pytest.approx([0, 2 / 8, 3 / 8])
-    small = make_pod().cpu("10m").memory("1Mi").pod().pod_class
-    assert column(node_features(table, small, np.arange(3)), "steps_above_least") == [1, 1, 0]
+@pytest.mark.parametrize("without", ["cpu", "memory"])
+def test_a_node_that_offers_nothing_while_pods_stand_there_counts_as_one_full_node(without):
+    """It registered anew with nothing allocatable: the others are compared with a mean that means something."""
+    table = cluster(1, 1, 1, 3)
+    offered = {"cpu": "4", "memory": "8Gi"} | {without: "0"}
+    table.upsert(make_node("n3").allocatable(**offered).node())
+    assert node_load(table, np.arange(4)).max() > 1e3
+    view = KeptViews().of(table, table.live_rows(), NO_POD, UtilisationStore())
+    for found in (cluster_loads(None, table), cluster_loads(summary(view), table)):
+        assert found.load * LOAD_STEP == pytest.approx((3 * 0.1875 + 1) / 4, abs=LOAD_STEP)
+        assert found.most * LOAD_STEP == 1
 
 
-def test_rank_is_among_the_candidates_alone():
-    x = node_features(cluster(3, 1, 0), POD, np.array([0, 1]))
-    assert column(x, "steps_above_least") == pytest.approx([2 / 8, 0])
+def test_load_is_told_against_the_clusters_mean():
+    x = node_features(cluster(3, 1, 0), POD, np.arange(3))
+    mean = round((0.5625 + 0.1875) / 3 / LOAD_STEP) * LOAD_STEP
+    assert column(x, "above_mean") == pytest.approx([(load - mean) * 4 for load in (0.5625, 0.1875, 0)])
+    assert column(x, "above_mean_with_pod") == pytest.approx([(load - mean) * 4 for load in (0.75, 0.375, 0.1875)])
+    assert column(x, "cluster_load") == [mean] * 3
+    assert column(x, "cluster_least") == [0] * 3
+    assert column(x, "cluster_most") == [0.5625] * 3
+    assert column(x, "cluster_in_use") == pytest.approx([2 / 3] * 3, abs=LOAD_STEP / 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pods=st.lists(st.integers(0, 4), min_size=1, max_size=9),
+    asked=st.data(),
+    cpu=st.sampled_from(["10m", "250m", "3"]),
+)
+def test_a_node_looks_the_same_whichever_agent_looks_and_whatever_else_it_sees(pods, asked, cpu):
+    """What the coordinator tells makes the part of an agent's nodes look as the whole does."""
+    pod = make_pod().cpu(cpu).memory("64Mi").pod().pod_class
+    whole = cluster(*pods)
+    told = summary(KeptViews().of(whole, whole.live_rows(), NO_POD, UtilisationStore()))
+    expected = node_features(whole, pod, np.arange(len(pods)))
+    mine = sorted(asked.draw(st.sets(st.integers(0, len(pods) - 1), min_size=1)))
+    part = cluster(*(pods[number] for number in mine))
+    seen = node_features(part, pod, np.arange(len(mine)), cluster_loads(told, part))
+    assert (seen == expected[mine]).all()
+
+
+def test_what_an_older_coordinator_tells_is_too_little_and_the_own_nodes_stand_for_the_cluster():
+    part = cluster(3, 1)
+    assert cluster_loads(np.zeros(11), part) == cluster_loads(None, part) != cluster_loads(np.zeros(len(SUMMARY)), part)
+
+
+def test_a_cordoned_node_is_no_part_of_the_cluster_that_others_are_compared_with():
+    table = cluster(3, 1)
+    table.upsert(replace(make_node("n0").node(), unschedulable=True))
+    assert cluster_loads(None, table) == cluster_loads(None, cluster(1))
+
+
+def test_a_small_change_of_the_cluster_is_none():
+    """Nodes judged before stay judged while one pod more or less in many changes the mean."""
+    full, one_more = cluster(*[2] * 40), cluster(3, *[2] * 39)
+    assert cluster_loads(None, full)._replace(most=0) == cluster_loads(None, one_more)._replace(most=0)
 
 
 def test_latency_against_the_limits():
@@ -74,13 +125,6 @@ def test_without_limits_latency_does_not_count():
     near, far = (node_features(cluster(1, latency_us=(value,)), POD, np.arange(1)) for value in (1, 10**9))
     assert (near == far).all()
     assert column(near, "within_hard") == [1]
-
-
-def test_a_buffer_is_filled_whole():
-    table = cluster(1, 2, latency_us=(5_000, 50_000))
-    out = np.full((2, FEATURE_COUNT), np.nan, np.float32)
-    for pod in (POD, LIMITED):
-        assert (node_features(table, pod, np.arange(2), out) == node_features(table, pod, np.arange(2))).all()
 
 
 def test_nodes_and_pods_without_anything_give_finite_features():

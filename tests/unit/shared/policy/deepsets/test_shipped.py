@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from lab.environments.placement import PlacementEnv
-from lab.environments.placement_scenarios import moving_latency
+from lab.environments.placement_rewards import REWARDS
+from lab.environments.placement_scenarios import filled, moving_latency
 from lab.suites.deepsets import experiments, run_suite
 from lab.suites.suites import SuiteInput
-from shared.policy.deepsets.features import FEATURES
+from lab.worlds.placement.placement_rollout import choose, policy_decider, roll_out
+from shared.policy.deepsets.features import FEATURES, node_load
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
+from shared.policy.heuristics import LeastAllocated
 from shared.policy.observation import Observation
 from shared.policy.weights import Card, WeightsFile, shipped
 
@@ -24,7 +27,7 @@ def test_the_card_names_data_seeds_figures_and_limits(name):
     assert card.features == list(FEATURES)
     assert min(card.trained["seeds"]["training"]) >= 1000
     assert card.trained["seeds"]["validation"] == list(range(500, 510))
-    assert card.trained["command"].startswith(f"python -m services.learner train {name} ")
+    assert card.trained["command"].startswith(f"python -m lab.learner train {name} ")
     assert card.figures
     assert card.limits
 
@@ -43,6 +46,31 @@ def test_weights_that_were_made_worse_break_a_promise():
     worse = WeightsFile(arrays, Card(policy="lb", version=1, features=list(FEATURES)))
     planned = experiments((3,), share=0.02, objectives=["lb"])
     assert run_suite(SuiteInput((42,), "", ("lb",), weights={"lb": worse}), planned=planned).unmet
+
+
+@pytest.mark.parametrize("nodes", [10, 16])
+@pytest.mark.parametrize("name", ["ee", "el"])
+def test_a_cluster_that_another_has_spread_over_all_nodes_is_packed(name, nodes):
+    """Nobody is asked to move: pods come and go, and nodes empty by themselves."""
+    scenario = filled(nodes, 4 * 20 * nodes, pods=20 * nodes)
+    seed = next(seed for seed in range(20) if PlacementEnv(scenario, seed).active[-1] == nodes)
+    decider = policy_decider(DeepSetsPolicy(shipped(name)), np.random.default_rng(1))
+    assert roll_out(scenario, seed, decider, REWARDS[name]).active_at_end <= 1.05
+    spreading = policy_decider(LeastAllocated(), np.random.default_rng(1))
+    assert roll_out(scenario, seed, spreading, REWARDS[name]).active_at_end == 2.0
+
+
+@pytest.mark.parametrize("name", ["ee", "el"])
+def test_the_first_choice_in_a_cluster_without_unused_nodes_is_the_fullest(name):
+    policy, fullest, trials = DeepSetsPolicy(shipped(name)), 0, 60
+    for seed in range(trials):
+        nodes, rng = (10, 50, 100)[seed % 3], np.random.default_rng(seed)
+        env = PlacementEnv(filled(nodes, 10, pods=20 * nodes), seed)
+        rows = env.rows()
+        verdicts = policy.decide(Observation(env.table, env.pod_class, rows), rng)
+        load = node_load(env.table, rows)
+        fullest += load[choose(verdicts, rng)] > load.max() - 1e-9
+    assert fullest >= 0.95 * trials
 
 
 @pytest.mark.parametrize("name", DEEP_SETS_POLICIES)

@@ -1,0 +1,65 @@
+"""Whoever places, learned or not, ours or a user's: how many agents decide changes no more than a stated regret."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.mesh.regret import NOT_ACCEPTED, share_lost
+from lab.mesh.world import PER_NODE
+from shared.plugins import policy_maker
+from shared.policy import registry
+from shared.policy.deepsets.policy import DeepSetsPolicy
+from shared.policy.observation import Verdicts
+from shared.policy.registry import POLICIES, bring, make_policy, ref_of
+from tests.unit.lab.mesh.scene import lost_by
+
+AGENTS = ("1", "2", "4", PER_NODE)
+REGRET = 0.01
+"""docs/policies/README.md states it."""
+OF_GPUS = ("best-fit", "fgd", "frag")
+
+
+@pytest.fixture
+def _brought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example's policy, as a user's that was loaded."""
+    monkeypatch.setattr(registry, "HEURISTICS", dict(registry.HEURISTICS))
+    monkeypatch.syspath_prepend(str(Path("docs/examples/plugin")))
+    import conclave_example_plugins as example
+
+    bring("fullest", policy_maker("fullest", example.Fullest))
+    yield
+    sys.modules.pop("conclave_example_plugins", None)
+
+
+@pytest.mark.usefixtures("_brought")
+@pytest.mark.parametrize("agents", AGENTS)
+@pytest.mark.parametrize("name", [*sorted(POLICIES), "el=0.5,lb=0.5", "fullest"])
+def test_any_number_of_agents_places_as_one_decider_that_sees_every_node(name, agents):
+    gpus = name in OF_GPUS
+    lost = [lost_by(agents, lambda: make_policy(name), ref_of(name), seed=seed, gpus=gpus) for seed in (1, 2)]
+    assert np.mean(lost) <= REGRET
+
+
+def test_ablation_policies_that_pooled_their_own_nodes_lose_more(monkeypatch):
+    """The fault of the first ``ee``, ``lb`` and ``el``: what is told is left out, and the check above fails."""
+    monkeypatch.setattr(DeepSetsPolicy, "supply", lambda self, supplies: None)
+    lost = [lost_by(PER_NODE, lambda: make_policy("lb"), ref_of("lb"), seed=seed) for seed in (1, 2)]
+    assert np.mean(lost) > REGRET
+
+
+def test_what_is_lost_is_a_share_of_what_there_was_to_lose():
+    rows = np.array([2, 5, 7])
+    verdicts = Verdicts(np.array([1.0, 3.0, 5.0]))
+    assert [share_lost(verdicts, rows, row) for row in (2, 5, 7)] == [1.0, 0.5, 0.0]
+    some = Verdicts(verdicts.score, np.array([True, True, False]))
+    assert [share_lost(some, rows, row) for row in (2, 5, 7)] == [0.5, 0.0, NOT_ACCEPTED]
+    assert share_lost(Verdicts(np.ones(3)), rows, 5) == 0.0
+
+
+def test_the_same_seed_gives_the_same_placements():
+    once, again = (lost_by("4", lambda: make_policy("fgd"), ref_of("fgd"), seed=3, gpus=True) for _ in range(2))
+    assert once == again
