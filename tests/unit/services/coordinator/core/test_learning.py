@@ -115,7 +115,9 @@ def known(of: Core) -> dict[str, Any]:
 def known_to_binder(of: BinderCore) -> dict[str, Any]:
     state = of.state
     pending = {uid: pod.resource_version for uid, pod in state.pending.items()}
-    return accounted(state.cluster) | {"pending": pending, "leavers": vars(state.leavers)}
+    leavers = vars(state.leavers)
+    leaving = leavers | {"_on": {node: set(on) for node, on in leavers["_on"].items()}}  # it learned when
+    return accounted(state.cluster) | {"pending": pending, "leavers": leaving}
 
 
 ALL_LISTED = [Listed(kind) for kind in ("nodes", "pods", "agents", "control")]
