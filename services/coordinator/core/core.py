@@ -259,9 +259,9 @@ class Core:
         state = self.state
         if self.takeover.ready():
             state.started = True
-            self.registry.since_empty = state.now
             self.failures.begin()
             self.intake.begin()
+            self.registry.since_empty = state.now
             for pod in self.takeover.start():
                 self.pods.upsert(pod)
             self.registry.publish()
