@@ -25,7 +25,7 @@ from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.kube.scheduling_kinds import BINDER_KINDS
 from shared.runtime.kube.heir import Heir
-from shared.runtime.kube.watches import Watches
+from shared.runtime.kube.watches import Post, Watches
 from shared.runtime.leader_shell import candidacy
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.lease.thread import LeaseThread
@@ -111,11 +111,12 @@ def _core(term: int, runtime: Runtime[BinderSettings], shards: Shards) -> Binder
 def _heir(runtime: Runtime[BinderSettings], watches: Watches) -> Heir[BinderCore]:
     """What is learned while another leads."""
 
-    async def attend(core: BinderCore) -> bool:
-        return watches.attend(lambda events: core.learn(events, boottime()), drop_malformed=True)
+    async def attend(hear: Post) -> bool:
+        return watches.attend(hear, drop_malformed=True)
 
     return Heir(
-        lambda: read_shards(runtime.store, runtime.keys), lambda shards: _core(0, runtime, shards), attend
+        lambda: read_shards(runtime.store, runtime.keys), lambda shards: _core(0, runtime, shards),
+        lambda core, events: core.learn(events, boottime()), attend,
     )  # fmt: skip
 
 

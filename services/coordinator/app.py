@@ -239,11 +239,12 @@ async def _open_admin(runtime: Runtime[CoordinatorSettings], admin: Admin) -> Ad
     return await open_admin(runtime.settings, desk, extra=ui_routes())
 
 
-async def _follow_pods(outside: Outside, post: Post, intents_known: asyncio.Event, *, attended: bool) -> None:
+async def _follow_pods(
+    outside: Outside, post: Post, intents_known: asyncio.Event, *, job_groups: bool, attended: bool
+) -> None:
     """Every pod; eternal. Not before the intents are known: a pod whose intent is gone by then is seen on its node."""
-    readable = outside.heir.reads_jobs if attended else await reads_jobs(outside.api)
     await intents_known.wait()
-    await outside.watches.follow_pods(post, job_groups=readable, attended=attended)
+    await outside.watches.follow_pods(post, job_groups=job_groups, attended=attended)
 
 
 async def lead(
@@ -259,7 +260,8 @@ async def lead(
     if cluster is not None:
         await cluster.acquire()
     shards = await read_shards(outside.store, keys)
-    learned = outside.heir.take(shards)
+    readable = await reads_jobs(outside.api)
+    learned = outside.heir.inherited(shards, reads_jobs=readable)
     core = learned or core_of(term, settings, shards)
     core.lead(term, epoch=time.time() - boottime())
     store, api, watches = outside.store, outside.api, outside.watches
@@ -330,7 +332,7 @@ async def lead(
         vitals.run(),
         totals.run(),
         watches.follow_nodes(shell.post, images=True, attended=learned is not None),
-        _follow_pods(outside, shell.post, intents_known, attended=learned is not None),
+        _follow_pods(outside, shell.post, intents_known, job_groups=readable, attended=learned is not None),
         *(
             watches.follow_objects(kind, shell.post, saw=saw_namespaces if kind.resource is NAMESPACES else None)
             for kind in FOLLOWED

@@ -13,7 +13,7 @@ from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, QUEUE_KIND, SCHEDULI
 from shared.policy.registry import ref_of
 from shared.ports import Store
 from shared.runtime.kube.heir import Heir
-from shared.runtime.kube.watches import Watches
+from shared.runtime.kube.watches import Post, Watches
 from shared.runtime.process.service import boottime
 from shared.runtime.records.shards import read_shards
 from shared.scheduling.shards import Shards
@@ -44,18 +44,23 @@ def core_of(term: int, settings: CoordinatorSettings, shards: Shards) -> Core:
 
 
 class Learned(Heir[Core]):
-    """What is learned while another leads. ``reads_jobs``: with the groups of Jobs."""
+    """What is learned while another leads, with the groups of Jobs if those may be read."""
 
     def __init__(
         self, api: KubeClient, watches: Watches, settings: CoordinatorSettings, store: Store, keys: Keys
     ) -> None:
-        super().__init__(lambda: read_shards(store, keys), lambda shards: core_of(0, settings, shards), self._attend_to)
-        self.reads_jobs = True
+        super().__init__(
+            lambda: read_shards(store, keys), lambda shards: core_of(0, settings, shards),
+            lambda core, events: core.learn(events, boottime()), self._attend_to,
+        )  # fmt: skip
+        self._reads_jobs = True
         self._api = api
         self._watches = watches
 
-    async def _attend_to(self, core: Core) -> bool:
-        self.reads_jobs = readable = await reads_jobs(self._api)
-        return self._watches.attend(
-            lambda events: core.learn(events, boottime()), job_groups=readable, images=True
-        )  # fmt: skip
+    def inherited(self, shards: Shards, *, reads_jobs: bool) -> Core | None:
+        """As ``take``; None also where Jobs may be read now and could not be, or the other way round."""
+        return self.take(shards, fits=reads_jobs is self._reads_jobs)
+
+    async def _attend_to(self, hear: Post) -> bool:
+        self._reads_jobs = readable = await reads_jobs(self._api)
+        return self._watches.attend(hear, job_groups=readable, images=True)

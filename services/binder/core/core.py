@@ -308,7 +308,7 @@ class BinderCore:
             if pod.finished:
                 self.cycle.room_left(pod.uid)
             elif pod.terminating:
-                state.leavers.leaves(pod.uid, pod.node_name)
+                state.leavers.leaves(pod.uid, pod.node_name, state.now)
             self.loans.over(pod.uid)
             self.reconciler.confirmed(pod.uid)
             if binding is not None:

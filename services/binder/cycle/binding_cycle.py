@@ -78,7 +78,7 @@ class BindingCycle:
         self._state.paused.pop(binding.uid, None)
         verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:
-            if verdict.outcome is not Outcome.CONFLICT or not self._awaits_room(binding):
+            if not verdict.full or binding.placement is None or not self._awaits_room(binding, verdict.full):
                 self.settle(binding, verdict.outcome, node=verdict.node, reason=verdict.reason)
             return
         self._state.move(binding, Stage.CHECKED)
@@ -90,14 +90,14 @@ class BindingCycle:
             lenders = lenders_of((binding,)) if binding.loan is not None else NO_LENDERS
             self._committer.put(binding.uid, binding.intent(self._state.term, self._state.shard), lenders)
 
-    def _awaits_room(self, binding: InFlightBinding) -> bool:
+    def _awaits_room(self, binding: InFlightBinding, full: tuple[str, ...]) -> bool:
         """Whether a full candidate may be shown without somebody in a moment: the unit is looked at again then."""
-        state, placement = self._state, binding.placement
-        binding.room_until = binding.room_until or state.now + state.settings.await_room_s
-        if binding.loan is not None or placement is None or state.now >= binding.room_until:
+        state, longest = self._state, self._state.settings.await_room_s
+        binding.room_until = binding.room_until or state.now + longest
+        if state.now >= binding.room_until:
+            state.leavers.in_vain(full, binding.room_until - longest)
             return False
-        nodes = placement.node, *placement.alternatives
-        if not state.leavers.awaited_by(binding.uid, nodes, counted=state.cache.accounts):
+        if not state.leavers.awaited_by(binding.uid, full, counted=state.cache.accounts):
             return False
         state.paused[binding.uid] = binding.room_until
         return True
@@ -436,6 +436,8 @@ class BindingCycle:
         del state.in_flight[uid]
         state.await_volumes.discard(uid)
         state.paused.pop(uid, None)
+        if binding.room_until and (placement := binding.placement) is not None:
+            state.leavers.waits_no_more(uid, (placement.node, *placement.alternatives))
         state.stats.ended(outcome)
         if binding.claims or self.claims.waits_for:
             self.claims.ended(binding, outcome)

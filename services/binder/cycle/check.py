@@ -36,6 +36,8 @@ class Verdict:
     outcome: Outcome
     node: str = ""
     reason: str = ""
+    full: tuple[str, ...] = ()
+    """Candidates that might take the unit if somebody left them."""
 
 
 def may_bind(state: State, pod: Pod) -> Verdict | None:
@@ -94,7 +96,7 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     """
     placement = binding.placement
     candidates = (placement.node, *placement.alternatives) if placement is not None else (binding.node,)
-    binding.conflicts, binding.reason = 0, ""
+    binding.conflicts, binding.reason, full = 0, "", list[str]()
     for node in candidates:
         rejection = check_node(state, pod, node)
         if rejection is None and pod.asks is not None and (lacks := state.hold_claims(binding, pod, node)):
@@ -106,9 +108,11 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
             binding.rv = pod.resource_version
             binding.checked_node = _node(state, node)
             return None
+        if rejection.code is Code.UNSCHEDULABLE:
+            full.append(node)
         binding.conflicts += 1
         binding.reason = binding.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
-    return Verdict(Outcome.CONFLICT, candidates[0], binding.reason)
+    return Verdict(Outcome.CONFLICT, candidates[0], binding.reason, tuple(full))
 
 
 def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:

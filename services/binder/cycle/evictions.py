@@ -65,7 +65,7 @@ class Evictions:
             plan, waiting = self.waiting.popitem(last=False)
             eviction = waiting.popleft()
             if (account := self._state.cache.accounts.get(eviction.uid)) is not None:
-                self._state.leavers.leaves(eviction.uid, account.node_name)
+                self._state.leavers.leaves(eviction.uid, account.node_name, self._state.now)
             self._state.emit(Evict(plan, eviction))
             self.in_flight += 1
             if waiting:

@@ -134,15 +134,17 @@ class Core:
         self._again = False
 
     def learn(self, events: Sequence[Event], now: float) -> None:
-        """Take in what the API server shows while another leads; nothing follows from it."""
+        """Take in what the API server shows while another leads, of which nothing follows, or until this one, elected,
+        follows: what follows is then the next ``handle``'s."""
         state = self.state
         state.now = state.queue.story.now = now
         for event in events:
             self._take(event)
         if self.intake.new_nodes or state.cluster.given_up:
             self.intake.settle()
-        state.groups.take_touched()  # whoever leads looks at all of them
-        state.out.clear()
+        if not state.term:
+            state.groups.take_touched()  # whoever leads looks at all of them
+            state.out.clear()
 
     def lead(self, term: int, epoch: float) -> None:
         """The term that begins, of a core that has learned."""
@@ -257,6 +259,8 @@ class Core:
         state = self.state
         if self.takeover.ready():
             state.started = True
+            self.failures.begin()
+            self.intake.begin()
             self.registry.since_empty = state.now
             for pod in self.takeover.start():
                 self.pods.upsert(pod)

@@ -243,6 +243,13 @@ class ClusterIntake:
         self._requeuer = requeuer
         self.new_nodes: list[str] = []
         """Those that no agent decides for yet."""
+        self._refused: dict[str, str] = {}
+        """Nodes that are left out, with why."""
+
+    def begin(self) -> None:
+        """All nodes are known: those that are left out are named."""
+        for name, problem in self._refused.items():
+            self._say_refused(name, problem)
 
     def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
         """A node was added or changed. Heartbeats and other changes that decide nothing are dropped here."""
@@ -251,9 +258,13 @@ class ClusterIntake:
         if node.held:
             node = replace(node, held=False)  # it decides nothing here: our own taint must rouse nobody
         if problem := oversize(node):
-            state.log("node_refused", level="warning", node=node.name, problem=problem)
+            told = self._refused.get(node.name)
             self.delete_node(node.name)
+            self._refused[node.name] = problem
+            if told != problem and state.started:
+                self._say_refused(node.name, problem)
             return
+        self._refused.pop(node.name, None)
         if node.conditions:
             state.unwell[node.name] = Unwell(node.conditions)
         else:
@@ -284,6 +295,7 @@ class ClusterIntake:
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
         self._state.unwell.pop(name, None)
+        self._refused.pop(name, None)
         self._holds.gone(name)
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
@@ -292,6 +304,9 @@ class ClusterIntake:
             if name in self.new_nodes:
                 self.new_nodes.remove(name)
             self._registry.remove_node(name)
+
+    def _say_refused(self, name: str, problem: str) -> None:
+        self._state.log("node_refused", level="warning", node=name, problem=problem)
 
     def change_object(self, kind: str, key: str, item: object | None) -> None:
         """An object of another kind came, changed or went; what it may help is woken."""

@@ -208,6 +208,16 @@ class FailureHandler:
         self._requeuer.attempt_ended(pod.uid)
         before, since = state.untried.get(pod.uid, (None, state.now))
         state.untried[pod.uid] = pod, since
+        if state.started:
+            self._say_refused(pod, before)
+
+    def begin(self) -> None:
+        """Everybody's pods are known: those that are left aside are told so, by what they say now."""
+        for pod, _ in self._state.untried.values():
+            self._say_refused(pod, None)
+
+    def _say_refused(self, pod: Pod, before: Pod | None) -> None:
+        state = self._state
         if before is None or (before.invalid, before.unsupported) != (pod.invalid, pod.unsupported):
             state.stats.invalid_pods += 1
             problem = pod.invalid or pod.unsupported
