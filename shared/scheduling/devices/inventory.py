@@ -177,6 +177,11 @@ class Inventory:
             found = self._nodes[node.name] = self._made(node)
         return found
 
+    def seeing(self, pools: Iterable[PoolId]) -> set[str]:
+        """The nodes whose devices were made from one of the pools; others do not see it."""
+        entries = (self._pools.get(pool) for pool in pools)
+        return set[str]().union(*(entry.nodes for entry in entries if entry is not None))
+
     def groups(self, nodes: Sequence[Named]) -> IntArray:
         """``[len(nodes)]``: the group of each. Kept for the same sequence, of which only what changed is asked
         again."""
