@@ -165,6 +165,7 @@ class Core:
         state.devices.count_free(state.settings.profile.gpu_shares if sees_gpus else None)
         if state.started or self._start():
             self._advance(max(LEAST_WORK, WORK_PER_TURN - len(events) // EVENTS_PER_WORK))
+        self.intake.devices_freed()
         self._set_timer()
         if Need.WORKLOADS in self.variants.needs:
             self.variants.inventory.follow()

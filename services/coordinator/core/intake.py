@@ -316,7 +316,7 @@ class ClusterIntake:
             self._requeuer.budgets_changed()
 
     def _change_claim(self, key: str, item: object | None) -> None:
-        """Devices that are free again may help anybody who claims some; else the claim's own pods."""
+        """What it says may help its own pods; devices that are free again help others too (``devices_freed``)."""
         state, shown = self._state, self._state.devices.accounts.shown
         before = shown.get(key)
         if isinstance(item, DeviceClaim):
@@ -325,10 +325,14 @@ class ClusterIntake:
             state.devices.drop(CLAIMS, key)
         claim = shown.get(key)
         held = before is not None and before.allocation is not None
-        freed = held and (claim is None or claim.allocation is None)
-        self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, FREED if freed else key)
+        self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, key)
         if claim is not None and (claim.allocation is not None) != held and claim.owner in state.queue.entries:
             state.stats.woken += state.queue.rouse(claim.owner, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
+
+    def devices_freed(self) -> None:
+        """At the end of a turn: what claims have no more, or was assumed in vain, may help anybody who claims some."""
+        if self._state.devices.take_freed():
+            self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, FREED)
 
     def _change_group(self, group: str, kind: str, key: str, item: object | None) -> None:
         before = self._state.cluster.pod_groups.get(group)

@@ -95,6 +95,8 @@ class Inventory:
         self.touched: set[str] = set()
         """Nodes whose devices, or their use, may be others since whoever reads it took the names out."""
         self.all_touched = True
+        self.freed = False
+        """Whether anything was given back, shown or assumed, since whoever reads it said no."""
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -136,6 +138,8 @@ class Inventory:
             return
         if had is not None:
             self.count(had, -1)
+            kept = {(one.id, one.share) for one in claim.allocation.results} if claim.allocation is not None else set()
+            self.freed |= any((one.id, one.share) not in kept for one in had.results)
         if claim.allocation is not None:
             self.count(claim.allocation)
 
@@ -146,6 +150,7 @@ class Inventory:
             del self.left_over[claim.owner]
         if claim is not None and claim.allocation is not None:
             self.count(claim.allocation, -1)
+            self.freed = True
 
     def count(self, allocation: Allocation, sign: int = 1) -> None:
         """An allocation is made or given back, whether its claim says so already or not."""

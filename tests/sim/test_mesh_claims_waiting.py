@@ -1,0 +1,77 @@
+"""Whom pods with claims wait for, and what rouses them."""
+
+from __future__ import annotations
+
+from services.binder.core.instructions import WriteClaim
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS
+from shared.model.pod_group import PodGroup, Source, group_key
+from tests.builders import make_node, make_pod
+from tests.fake_kube import copy
+from tests.sim.claims import DRIVER, add_claiming, add_devices, check_claims, control_claims, devices_of, leaked
+from tests.sim.test_mesh_claims import Scene
+
+
+def step(scene: Scene) -> None:
+    """Everything is told, and one thing done that is to be done; else time passes."""
+    world = scene.world
+    world.look(world.coordinator)
+    world.watch(world.binder)
+    world.route_answers()
+    if world.coordinator.effects:
+        world.do(world.coordinator)
+    elif world.binder.effects:
+        world.run(world.binder)
+    else:
+        scene.advance(world.now + 0.02)
+
+
+def test_what_a_pod_that_went_was_to_get_rouses_those_that_wait_on_other_nodes() -> None:
+    scene = Scene(nodes=2, devices=0)
+    add_devices(scene.kube, "net", 1, allNodes=True)
+    scene.kube.add_pod(make_pod("fill").cpu("3900m").on("n0"))
+    scene.kube.change_node("n1", unschedulable=True)
+    add_claiming(scene.kube, "a", cpu="50m")
+    control_claims(scene.kube)
+    world = scene.world
+    while not any(isinstance(effect, WriteClaim) for effect in world.binder.effects):
+        step(scene)
+    writes = [effect for effect in world.binder.effects if isinstance(effect, WriteClaim)]
+    scene.kube.change_node("n1", unschedulable=False)
+    add_claiming(scene.kube, "b", cpu="2")
+    control_claims(scene.kube)
+    while not scene.told("b"):
+        world.binder.effects[:] = [effect for effect in world.binder.effects if not isinstance(effect, WriteClaim)]
+        step(scene)
+    scene.kube.remove_pod("a")
+    world.binder.effects[:0] = writes
+    end = world.now + 20.0
+    while world.now < end:
+        control_claims(scene.kube)
+        scene.drain()
+        scene.advance(world.now + 0.25)
+    assert check_claims(scene.kube, local=False) == []
+    assert world.node_of("b") == "n1"
+
+
+def test_a_claim_that_keeps_a_member_of_a_gang_from_every_node_is_freed() -> None:
+    scene = Scene(nodes=2, devices=1)
+    scene.kube.add_node(make_node("n2").allocatable(cpu="4"))
+    add_devices(scene.kube, "n2", 1)
+    key = group_key(Source.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2))
+    uid = add_claiming(scene.kube, "a", group="g")
+    add_claiming(scene.kube, "b", group="g")
+    control_claims(scene.kube)
+    changed = copy(scene.claim("a-gpu"))
+    names = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    given = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "d0"}
+    changed["status"] = {
+        "allocation": {"devices": {"results": [given]}, "nodeSelector": {"nodeSelectorTerms": [names]}},
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": uid}],
+    }
+    scene.kube.put_object(DEVICE_CLAIMS, changed)  # an earlier attempt's, whose scheduler has died
+    scene.kube.change_node("n0", unschedulable=True)
+    scene.go(30.0)
+    assert {scene.world.node_of("a"), scene.world.node_of("b")} == {"n1", "n2"}
+    assert devices_of(scene.claim("a-gpu")) == [f"{DRIVER}/{scene.world.node_of('a')}/d0"]
+    assert leaked(scene.kube) == []
