@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.binder.core.instructions import WriteClaim
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
+from shared.model.cluster_events import Listed
 from shared.model.pod_group import PodGroup, Source, group_key
 from tests.builders import make_node, make_pod
 from tests.fake_kube import copy
@@ -75,3 +76,40 @@ def test_a_claim_that_keeps_a_member_of_a_gang_from_every_node_is_freed() -> Non
     assert {scene.world.node_of("a"), scene.world.node_of("b")} == {"n1", "n2"}
     assert devices_of(scene.claim("a-gpu")) == [f"{DRIVER}/{scene.world.node_of('a')}/d0"]
     assert leaked(scene.kube) == []
+
+
+def test_a_new_leader_queues_pods_with_claims_among_the_others_by_their_age() -> None:
+    scene = Scene(nodes=1, devices=0)
+    names = ["p0", "claims", "p1"]
+    for number, name in enumerate(names):
+        if name == "claims":
+            add_claiming(scene.kube, name, cpu="8")
+        else:
+            scene.kube.add_pod(make_pod(name).cpu("8"))
+        control_claims(scene.kube)
+        changed = copy(scene.kube.pods[f"default/{name}"])
+        changed["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{number}Z"
+        scene.kube._store_pod(changed)
+    scene.drain()
+    scene.world.replace_coordinator()
+    scene.drain()
+    queue = scene.world.coordinator.core.state.queue
+    assert list(queue.entries) == [scene.world.uid(name) for name in names]
+
+
+def test_a_pod_whose_claims_nobody_may_read_is_told_so_and_is_tried_once_they_are() -> None:
+    scene = Scene(nodes=1, devices=1)
+    add_claiming(scene.kube, "a")
+    scene.drain()
+    world = scene.world
+    assert scene.told("a") == ""
+    world.inform(world.coordinator, Listed("resourceclaims", served=False))
+    scene.drain()
+    assert "resource.k8s.io/v1 resourceclaims that we may list" in scene.told("a")
+    assert not world.coordinator.core.state.gated
+    add_claiming(scene.kube, "b")
+    scene.drain()
+    assert "resource.k8s.io/v1 resourceclaims that we may list" in scene.told("b")
+    scene.kube.remove_pod("b")
+    scene.go(10.0)
+    assert world.node_of("a") == "n0"

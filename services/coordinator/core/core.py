@@ -198,10 +198,12 @@ class Core:
                 self.intake.change_object(event.kind, event.key, event.item)
                 if event.kind == QUEUES and (event.item is None or isinstance(event.item, Queue)):
                     self.queues.change(event.key, event.item)
-                elif event.kind == CLAIMS and len(self.state.awaited_claims):
+                elif event.kind == CLAIMS:
                     self.pods.claim_changed(event.key)
             case Listed():
                 self.takeover.listed(event.kind)
+                if event.kind == CLAIMS and not event.served:
+                    self.pods.claims_unserved()
             case NodeDeleted():
                 self.intake.delete_node(event.name)
             case ViewAcked():
@@ -259,8 +261,7 @@ class Core:
         if self.takeover.ready():
             state.started = True
             self.registry.since_empty = state.now
-            for pod in self.takeover.start():
-                self.pods.upsert(pod)
+            self.takeover.start(self.pods.upsert)
             self.registry.publish()
         return state.started
 
