@@ -19,6 +19,7 @@ Source: kube-scheduler 1.36 ``plugins/dynamicresources``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -40,7 +41,7 @@ from shared.scheduling.devices.tried import TriedDevices
 from shared.scheduling.devices.wanted import NodeOffer
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.matching.selectors import node_matches
-from shared.scheduling.state.node_table import BoolArray
+from shared.scheduling.state.node_table import BoolArray, IntArray
 
 NAME = "DynamicResources"
 WEIGHT = 2
@@ -278,6 +279,26 @@ class PodDevices:
             return np.fromiter(errors, np.bool_, len(nodes))
         failing: BoolArray = self._said(nodes) == FAILED if self.searches else np.zeros(len(nodes), np.bool_)
         return failing
+
+    def tally(self, nodes: Sequence[Offering], places: IntArray) -> Counter[str]:
+        """How often ``rejection`` gives each reason over ``nodes[places]``, all of which it refuses: said once per
+        group where the reason names nothing of the node."""
+        found = Counter[str]()
+        if self.special is None and self.searches and self.tried is None and len(places):
+            self._said(nodes)
+            variant, groups = self._variant(nodes[0]), self.of.inventory.groups(nodes)[places]
+            alone = np.zeros(len(places), np.bool_)
+            for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
+                answer = variant.answers.get(int(group))
+                if isinstance(answer, Failure) and answer.pool < 0:
+                    found[answer.say(variant.claims, ())] += int(count)
+                else:
+                    alone |= groups == group
+            places = places[alone]
+        for i in places.tolist():
+            refused = self.rejection(nodes[i])
+            found.update(refused.reasons if refused is not None else ())
+        return found
 
     def _said(self, nodes: Sequence[Offering]) -> npt.NDArray[np.int8]:
         """``[len(nodes)]``: what each node's group says to the claims that are to be allocated."""

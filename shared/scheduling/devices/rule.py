@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from shared.model.node import Node
@@ -58,11 +56,8 @@ class DynamicResources(Unmoved):
 
     def tally(self, rows: IntArray) -> dict[str, int]:
         """One reason for each row."""
-        found = Counter[str]()
-        for row in rows.tolist():
-            verdict = self.verdict(row)
-            found.update(verdict[1] if verdict is not None else ())
-        return dict(found)
+        nodes, there = self._devices.nodes()
+        return dict(self._claimed.tally(nodes, np.searchsorted(there, rows)))
 
     def fails(self, mask: BoolArray) -> bool:
         """Whether the question itself fails on a node of ``mask [rows]``: a selector cannot be evaluated, say. Then no
