@@ -113,3 +113,22 @@ def test_a_pod_whose_claims_nobody_may_read_is_told_so_and_is_tried_once_they_ar
     scene.kube.remove_pod("b")
     scene.go(10.0)
     assert world.node_of("a") == "n0"
+
+
+def test_a_gang_that_sleeps_for_devices_is_tried_when_a_claim_gives_some_back() -> None:
+    scene = Scene(nodes=3, devices=1)
+    add_claiming(scene.kube, "x")
+    scene.go(5.0)
+    assert scene.world.node_of("x")
+    key = group_key(Source.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    for name in "abc":
+        add_claiming(scene.kube, name, group="g")
+    scene.go(10.0)
+    assert "minCount (3) cannot be satisfied: 2 scheduled" in scene.told("a")
+    scene.kube.remove_pod("x")
+    scene.drain()  # its claim has the device still
+    assert not scene.world.node_of("a")
+    scene.go(10.0)
+    assert all(scene.world.node_of(name) for name in "abc")
+    assert leaked(scene.kube) == []
