@@ -101,8 +101,8 @@ class Takeover:
                 state.cluster.assume(early[0], node, state.now)
                 state.groups.send_away(uid)
         # creation times are whole seconds: within one, pods stand as they were told, by a mirror as they came
-        early, self._early = self._early, {}
-        for pod, seen in sorted(early.values(), key=lambda item: item[0].created):
+        waiting, self._early = self._early, {}
+        for pod, seen in sorted(waiting.values(), key=lambda item: item[0].created):
             if pod.asks is not None:
                 take_claiming(pod, seen)
                 continue
