@@ -8,7 +8,16 @@ from shared.model.cluster_events import Listed
 from shared.model.pod_group import PodGroup, Source, group_key
 from tests.builders import make_node, make_pod
 from tests.fake_kube import copy
-from tests.sim.claims import DRIVER, add_claiming, add_devices, check_claims, control_claims, devices_of, leaked
+from tests.sim.claims import (
+    DRIVER,
+    TAINT_RULES,
+    add_claiming,
+    add_devices,
+    check_claims,
+    control_claims,
+    devices_of,
+    leaked,
+)
 from tests.sim.test_mesh_claims import Scene
 
 
@@ -132,3 +141,15 @@ def test_a_gang_that_sleeps_for_devices_is_tried_when_a_claim_gives_some_back() 
     scene.go(10.0)
     assert all(scene.world.node_of(name) for name in "abc")
     assert leaked(scene.kube) == []
+
+
+def test_a_device_taint_rule_keeps_pods_from_devices_while_it_is_there() -> None:
+    scene = Scene(nodes=1, devices=1)
+    rule = {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "broken", "effect": "NoSchedule"}}
+    scene.kube.put_object(TAINT_RULES, {"metadata": {"name": "r"}, "spec": rule})
+    add_claiming(scene.kube, "a")
+    scene.go(5.0)
+    assert scene.told("a").startswith("0/1 nodes are available: 1 cannot allocate all claims.")
+    scene.kube.drop_object(TAINT_RULES, "r")
+    scene.go(10.0)
+    assert scene.world.node_of("a") == "n0"
