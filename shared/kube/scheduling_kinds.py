@@ -22,13 +22,15 @@ from shared.kube.resources import NAMESPACES, Resource
 class SchedulingKind:
     """One kind. ``convert``: the model's object of what the API server serves; raises ``ObjectError``. ``older``: the
     kind's earlier versions, for servers that do not have it in ``resource``'s. ``full_name``: named with its group,
-    where another kind has the same plural.
+    where another kind has the same plural. ``kept``: one that cannot be read any more stays as it was, since others
+    would be given what it holds; else it counts as gone.
     """
 
     resource: Resource[Any]
     convert: Callable[[Any], object | None]
     older: tuple[Resource[Any], ...] = ()
     full_name: bool = False
+    kept: bool = False
 
     @property
     def name(self) -> str:
@@ -67,7 +69,7 @@ CSI_NODES = SchedulingKind(
 
 def _device_kind(kind: str, plural: str, type_: type[Any], convert: Callable[[Any], object]) -> SchedulingKind:
     resource = Resource(kind, "resource.k8s.io", "v1", plural, plural == "resourceclaims", type_)
-    return SchedulingKind(resource, convert)
+    return SchedulingKind(resource, convert, kept=plural == "resourceclaims")
 
 
 def _taint_rules(version: str) -> Resource[Any]:

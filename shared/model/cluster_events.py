@@ -41,9 +41,11 @@ class ObjectChanged(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """The first complete list of a kind, named by its plural, has been delivered, or there is none to be had."""
+    """The first complete list of a kind, named by its plural, has been delivered, or there is none to be had:
+    ``served`` False."""
 
     kind: str
+    served: bool = True
 
 
 ClusterEvent = PodUpserted | PodDeleted | NodeUpserted | NodeDeleted | ObjectChanged | Listed

@@ -15,7 +15,7 @@ from tests.builders import make_pod
 from tests.fake_kube import FakeKube, copy
 
 DRIVER, CLASS, FINALIZER = "gpu.example.com", "gpu", "resource.kubernetes.io/delete-protection"
-CLASSES, SLICES, CLAIMS, _ = DEVICE_KINDS
+CLASSES, SLICES, CLAIMS, TAINT_RULES = DEVICE_KINDS
 Json = dict[str, Any]
 
 

@@ -167,6 +167,7 @@ class Core:
         state.devices.count_free(state.settings.profile.gpu_shares if sees_gpus else None)
         if state.started or self._start():
             self._advance(max(LEAST_WORK, WORK_PER_TURN - len(events) // EVENTS_PER_WORK))
+        self.intake.devices_freed()
         self._set_timer()
         if Need.WORKLOADS in self.variants.needs:
             self.variants.inventory.follow()
@@ -199,10 +200,12 @@ class Core:
                 self.intake.change_object(event.kind, event.key, event.item)
                 if event.kind == QUEUES and (event.item is None or isinstance(event.item, Queue)):
                     self.queues.change(event.key, event.item)
-                elif event.kind == CLAIMS and len(self.state.awaited_claims):
+                elif event.kind == CLAIMS:
                     self.pods.claim_changed(event.key)
             case Listed():
                 self.takeover.listed(event.kind)
+                if event.kind == CLAIMS and not event.served:
+                    self.pods.claims_unserved()
             case NodeDeleted():
                 self.intake.delete_node(event.name)
             case ViewAcked():
@@ -262,8 +265,7 @@ class Core:
             self.failures.begin()
             self.intake.begin()
             self.registry.since_empty = state.now
-            for pod in self.takeover.start():
-                self.pods.upsert(pod)
+            self.takeover.start(self.pods.upsert)
             self.registry.publish()
         return state.started
 

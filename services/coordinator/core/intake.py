@@ -44,6 +44,9 @@ EVENT_OF_KIND = {
 """What may help parked pods; services and controllers decide scores only, budgets only whom to evict."""
 
 
+UNSERVED = "spec.resourceClaims where the API server has no resource.k8s.io/v1 resourceclaims that we may list"
+
+
 class PodIntake:
     """Pods into accounting and queue."""
 
@@ -57,9 +60,10 @@ class PodIntake:
         self._failures = failures
         self._preemptor = preemptor
         self._requeuer = requeuer
+        self._claims_served = True
 
-    def upsert(self, pod: Pod) -> None:
-        """A pod was added or changed."""
+    def upsert(self, pod: Pod, since: float | None = None) -> None:
+        """A pod was added or changed. ``since``: when it was seen first; None: now."""
         if pod.group:
             pod = confined(self._state, pod)
         state, uid = self._state, pod.uid
@@ -83,11 +87,14 @@ class PodIntake:
             return
         state.gated.pop(uid, None)
         if pod.asks is not None and state.started and not (pod.invalid or pod.unsupported):
-            if lacks := state.devices.lacking(pod):
+            if not self._claims_served:
+                pod = replace(pod, unsupported=UNSERVED)
+            elif lacks := state.devices.lacking(pod):
                 self._without_claims(pod, lacks, grouped=grouped)
                 return
-            state.awaited_claims.drop(uid)
-            pod = state.devices.described(pod)
+            else:
+                state.awaited_claims.drop(uid)
+                pod = state.devices.described(pod)
         if pod.invalid or pod.unsupported:
             if grouped:
                 state.groups.see_gone(uid)
@@ -106,7 +113,7 @@ class PodIntake:
             state.stats.pods_seen += 1
         if (pod.nominated_node or (entry is not None and entry.pod.nominated_node)) and account is None:
             state.cluster.nominate(pod)
-        state.queue.add(pod, state.now, gated=grouped)
+        state.queue.add(pod, state.now if since is None else since, gated=grouped)
 
     def _without_claims(self, pod: Pod, lacks: str, *, grouped: bool) -> None:
         """A claim that the pod names is not there, is going, or is another's: it is not tried until that changes."""
@@ -122,9 +129,21 @@ class PodIntake:
             self._outside(pod)
         self._drop(uid)
 
+    def claims_unserved(self) -> None:
+        """No claim can be read: who has some is told so, once, instead of waiting for them."""
+        self._claims_served = False
+        for found in list(self._state.gated.values()):
+            if found.lacks:
+                self.upsert(found.pod)
+
     def claim_changed(self, key: str) -> None:
         """A claim came, changed or went: who waits for it is tried, if it has all of its claims now."""
         state = self._state
+        if not self._claims_served:
+            self._claims_served = True
+            for pod, _ in list(state.untried.values()):
+                if pod.unsupported == UNSERVED:
+                    self.upsert(replace(pod, unsupported=""))
         for uid in state.awaited_claims.of(key):
             if (found := state.gated.get(uid)) is not None:
                 self.upsert(found.pod)
@@ -331,7 +350,7 @@ class ClusterIntake:
             self._requeuer.budgets_changed()
 
     def _change_claim(self, key: str, item: object | None) -> None:
-        """Devices that are free again may help anybody who claims some; else the claim's own pods."""
+        """What it says may help its own pods; devices that are free again help others too (``devices_freed``)."""
         state, shown = self._state, self._state.devices.accounts.shown
         before = shown.get(key)
         if isinstance(item, DeviceClaim):
@@ -340,10 +359,14 @@ class ClusterIntake:
             state.devices.drop(CLAIMS, key)
         claim = shown.get(key)
         held = before is not None and before.allocation is not None
-        freed = held and (claim is None or claim.allocation is None)
-        self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, FREED if freed else key)
+        self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, key)
         if claim is not None and (claim.allocation is not None) != held and claim.owner in state.queue.entries:
             state.stats.woken += state.queue.rouse(claim.owner, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
+
+    def devices_freed(self) -> None:
+        """At the end of a turn: what claims have no more, or was assumed in vain, may help anybody who claims some."""
+        if self._state.devices.take_freed():
+            self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, FREED)
 
     def _change_group(self, group: str, kind: str, key: str, item: object | None) -> None:
         before = self._state.cluster.pod_groups.get(group)

@@ -9,7 +9,7 @@ the coordinator's term in every commit; so the list taken after the election is 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from services.coordinator.core.events import IntentRecord
 from services.coordinator.core.instructions import FetchPod
@@ -90,10 +90,10 @@ class Takeover:
             return True
         return False
 
-    def start(self) -> list[Pod]:
-        """All lists are complete: assume the pods of intents, queue the others, oldest first; those that claim devices
-        are returned, for their claims may not be there."""
-        state, claiming = self._state, list[Pod]()
+    def start(self, take_claiming: Callable[[Pod, float], None]) -> None:
+        """All lists are complete: assume the pods of intents, queue the others, oldest first. ``take_claiming``: takes
+        in one that claims devices, and since when it is known: its claims may not be there."""
+        state = self._state
         for uid, node in self._node_of.items():
             early = self._early.pop(uid, None)
             if early is not None:
@@ -101,16 +101,15 @@ class Takeover:
                 state.cluster.assume(early[0], node, state.now)
                 state.groups.send_away(uid)
         # creation times are whole seconds: within one, pods stand as they were told, by a mirror as they came
-        for pod, seen in sorted(self._early.values(), key=lambda item: item[0].created):
+        waiting, self._early = self._early, {}
+        for pod, seen in sorted(waiting.values(), key=lambda item: item[0].created):
             if pod.asks is not None:
-                claiming.append(pod)
+                take_claiming(pod, seen)
                 continue
             state.stats.pods_seen += 1
             state.cluster.nominate(pod)
             state.queue.add(pod, seen, gated=bool(pod.group))
-        self._early.clear()
         state.log("takeover_finished", pods=len(state.queue.entries), intents=len(self._intents), held=len(self.held))
-        return claiming
 
     def gone(self, key: str) -> None:
         """The binder resolved an intent: if the watch has not said how, ask."""

@@ -15,16 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from services.coordinator.binding.shards import widen
-from services.coordinator.core.instructions import FreeClaim
 from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_CLASS_BYTES, OfferedClass
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.cycle.unblocking import unblock
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.status.reporter import StatusReporter
 from shared.model.pod import Pod
 from shared.model.unit import Unit, cause_id
 from shared.scheduling.cycle.feasibility import failure_message
-from shared.scheduling.devices import rule as devices
 from shared.scheduling.gates import why_untried
 from shared.scheduling.reasons import NOT_READY, SCHEDULER_ERROR, UNSCHEDULABLE
 
@@ -123,7 +122,7 @@ class FailureHandler:
             return
         if pod.asks is not None:
             self._as_claimed_now(pod.uid)
-            self._unblock(pod)
+            unblock(state, pod, fits_nowhere=True)
         diagnosis = state.constraints.diagnosis(pod)
         self.conflicts.parked(pod.uid)
         state.stats.parked += 1
@@ -145,20 +144,6 @@ class FailureHandler:
         entry.pod = state.devices.described(entry.pod)
         if state.devices.lacking(entry.pod):
             state.awaited_claims.add(entry.pod)
-
-    def _unblock(self, pod: Pod) -> None:
-        """A claim that was given devices on nodes that do not take the pod is freed, if only this pod would use it
-        (DynamicResources' PostFilter); the pod is tried again when the watch shows it."""
-        state = self._state
-        if not any(isinstance(claim, str) for claim in state.devices.alike(pod)):
-            return  # none of them has anything
-        rule = devices.prepare(state.cluster, pod)
-        if not isinstance(rule, devices.DynamicResources):
-            return
-        rule.ask_all(state.feasibility.of(pod.pod_class).mask)
-        for claim in rule.unblock().deallocate[:1]:
-            state.log("claim_freed", pod_uid=pod.uid, pod=pod.key, claim=claim.key)
-            state.out.append(FreeClaim(claim.namespace, claim.name, claim.uid, pod.uid))
 
     def too_large(self, pod: Pod, size_bytes: int) -> None:
         """The pod's constraints do not fit into an offer: it waits, the others go on."""

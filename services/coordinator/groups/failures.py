@@ -17,6 +17,7 @@ from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_ROUND_BYTES
 from services.coordinator.cycle.failures import ConflictTracker
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.cycle.unblocking import unblock
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
 from shared.model.constraints import PodClass
@@ -221,6 +222,8 @@ class GroupFailures:
         self._conflicts.forget(key)
         for pod in pods:
             state.attempted(pod.uid, "unschedulable")
+            if pod.asks is not None:
+                unblock(state, pod, fits_nowhere=False)
         state.queue.park_group(key, short.plugins, short.lacking, state.now)
         self._preemptor.consider(key, self._as_queued(pods), text)
         self._ended(key, pods)

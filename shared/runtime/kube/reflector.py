@@ -76,10 +76,12 @@ UNSERVED_RETRY_S = 5.0
 class Synced:
     """Everything that existed at ``resource_version`` has been delivered: at first, and each time it was asked for.
 
-    ``asked``: whatever of ``Reflector.ask`` came before the server was asked for that revision, by number."""
+    ``asked``: whatever of ``Reflector.ask`` came before the server was asked for that revision, by number. ``served``:
+    False where nothing is there to be had, since the kind is not served or not ours to read."""
 
     resource_version: str
     asked: int = 0
+    served: bool = True
 
 
 Batch = Sequence[WatchEvent[T] | Synced]
@@ -184,7 +186,7 @@ class Reflector(Generic[T]):
                         tell = log.warning if error.status == 403 else log.info  # many clusters lack some kinds
                         tell("kind_not_readable", resource=self._resource.name, error=error)
                     if self._owes_synced(asked):
-                        yield [Synced("", asked)]
+                        yield [Synced("", asked, served=False)]
                     failures = 0
                     if self._asked == asked:
                         await self._rest(self._unserved_retry_s)

@@ -279,14 +279,17 @@ def object_events(
     for event in batch:
         match event:
             case Upserted():
-                events.append(read(kind, event.object))
+                change = read(kind, event.object)
+                if change.item is not None or not kind.kept:
+                    events.append(change)
             case Deleted():
                 events.append(ObjectChanged(kind.name, kind.key(event.object.metadata), None))
             case Synced():
-                events.append(Listed(kind.name))
+                events.append(Listed(kind.name, served=event.served))
             case Malformed():
                 bad = event.object
                 log.warning("object_malformed", kind=kind.name, key=f"{bad.namespace}/{bad.name}", error=bad.error)
-                key = f"{bad.namespace}/{bad.name}" if kind.resource.namespaced else bad.name
-                events.append(ObjectChanged(kind.name, key, None))
+                if event.deleted or not kind.kept:
+                    key = f"{bad.namespace}/{bad.name}" if kind.resource.namespaced else bad.name
+                    events.append(ObjectChanged(kind.name, key, None))
     return events

@@ -270,6 +270,11 @@ class ClaimedDevices:
             self.accounts.forget(uid)
             self._tell()
 
+    def take_freed(self) -> bool:
+        """Whether devices were given back since this was last asked, by claims or by pods that are placed no more."""
+        freed, self.inventory.freed = self.inventory.freed, False
+        return freed
+
     def written(self, claim: DeviceClaim) -> None:
         """The API server has answered with the claim as it is now, after a write of ours or a read."""
         self.version += 1

@@ -19,6 +19,7 @@ Source: kube-scheduler 1.36 ``plugins/dynamicresources``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -26,6 +27,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from shared.model.constraints import SelectorTerm
 from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DevicePod, Request
 from shared.scheduling.devices import extended
 from shared.scheduling.devices.allocator import STEPS_PER_NODE, allocate
@@ -35,10 +37,11 @@ from shared.scheduling.devices.inventory import Inventory, Named
 from shared.scheduling.devices.outcomes import Failure, Found
 from shared.scheduling.devices.results import allocation_of
 from shared.scheduling.devices.selectors import Selectors
+from shared.scheduling.devices.tried import TriedDevices
 from shared.scheduling.devices.wanted import NodeOffer
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.matching.selectors import node_matches
-from shared.scheduling.state.node_table import BoolArray
+from shared.scheduling.state.node_table import BoolArray, IntArray
 
 NAME = "DynamicResources"
 WEIGHT = 2
@@ -76,6 +79,12 @@ class Unblock(NamedTuple):
     delete: DeviceClaim | None = None
 
 
+UNASKED, REFUSED, GIVEN, FAILED = -1, 0, 1, 2
+"""What a group of nodes says to claims; see ``Answers``."""
+
+Matches = Callable[[tuple[SelectorTerm, ...]], BoolArray]
+"""``[len(nodes)]``: which of the nodes that are asked about some terms select."""
+
 Answer = Found | Failure
 _Kind = tuple[object, ...]
 
@@ -91,12 +100,12 @@ def _refused(reason: str, code: Code = Code.UNRESOLVABLE) -> Rejection:
 
 
 class Answers:
-    """About claims of one kind, by group of nodes. ``takes``: 1 where they are given what they ask for, 0 where not, -1
-    where nobody has asked yet."""
+    """About claims of one kind, by group of nodes. ``takes``: ``GIVEN`` where they get what they ask for, ``REFUSED``
+    where not, ``FAILED`` where the question itself fails, ``UNASKED`` where nobody has asked yet."""
 
     def __init__(self) -> None:
         self._found: dict[int, Answer] = {}
-        self.takes: npt.NDArray[np.int8] = np.full(64, -1, np.int8)
+        self.takes: npt.NDArray[np.int8] = np.full(64, UNASKED, np.int8)
 
     def get(self, group: int) -> Answer | None:
         """The answer, if there is one."""
@@ -109,12 +118,12 @@ class Answers:
         """One more."""
         self.grow(group + 1)
         self._found[group] = answer
-        self.takes[group] = isinstance(answer, Found)
+        self.takes[group] = _as_said(answer)
 
     def grow(self, groups: int) -> None:
         """Room for so many groups."""
         if groups > len(self.takes):
-            more = np.full(2 * groups - len(self.takes), -1, np.int8)
+            more = np.full(2 * groups - len(self.takes), UNASKED, np.int8)
             self.takes = np.concatenate((self.takes, more))
 
 
@@ -205,10 +214,19 @@ class PodDevices:
     """The claim for extended resources: one that was left over, or the template of the one to be made."""
     backed: Mapping[str, DeviceClass]
     now: float
+    tried: TriedDevices | None = None
+    """What others get beside it, in thought."""
     _unavailable: set[int] = field(default_factory=set)
     _variants: dict[frozenset[str] | None, _Variant] = field(default_factory=dict)
     _usable: dict[int, bool] = field(default_factory=dict)
     _steps: int = 0
+    _beside: dict[object, Answer] = field(default_factory=dict)
+    """Answers about nodes where others get something in thought."""
+
+    def with_others(self, tried: TriedDevices) -> PodDevices:
+        """The same pod, beside what others get in thought."""
+        claims = tuple(tried.shown_in(claim, self.pod.uid) for claim in self.claims)
+        return PodDevices(self.of, self.pod, claims, self.special, self.backed, self.now, tried)
 
     @property
     def searches(self) -> bool:
@@ -240,21 +258,63 @@ class PodDevices:
             return _refused(NOT_AVAILABLE)
         return None
 
-    def mask(self, nodes: Sequence[Offering]) -> BoolArray:
-        """``[len(nodes)]``: True where ``rejection`` has nothing to say. Where every claim is to be allocated, each
-        group of nodes is asked once."""
-        if self.special is not None or any(claim.allocation is not None for claim in self.claims):
+    def mask(self, nodes: Sequence[Offering], matches: Matches | None = None) -> BoolArray:
+        """``[len(nodes)]``: True where ``rejection`` has nothing to say. Each group of nodes is asked once.
+        ``matches``: by columns of labels, where there are some."""
+        if self.special is not None:
             return np.fromiter((self.rejection(node) is None for node in nodes), np.bool_, len(nodes))
+        found: BoolArray = self._said(nodes) == GIVEN if self.searches else np.ones(len(nodes), np.bool_)
+        for index, claim in enumerate(self.claims):
+            if claim.allocation is not None:
+                found &= self._usable_now(index)
+                if claim.allocation.terms is not None:
+                    found &= (matches or _one_by_one(nodes))(claim.allocation.terms)
+        return found
+
+    def fails(self, nodes: Sequence[Offering]) -> BoolArray:
+        """``[len(nodes)]``: True where ``rejection`` is an error."""
+        if self.special is not None:
+            refused = (self.rejection(node) for node in nodes)
+            errors = (one is not None and one.code is Code.ERROR for one in refused)
+            return np.fromiter(errors, np.bool_, len(nodes))
+        failing: BoolArray = self._said(nodes) == FAILED if self.searches else np.zeros(len(nodes), np.bool_)
+        return failing
+
+    def tally(self, nodes: Sequence[Offering], places: IntArray) -> Counter[str]:
+        """How often ``rejection`` gives each reason over ``nodes[places]``, all of which it refuses: said once per
+        group where the reason names nothing of the node."""
+        found = Counter[str]()
+        if self.special is None and self.searches and self.tried is None and len(places):
+            self._said(nodes)
+            variant, groups = self._variant(nodes[0]), self.of.inventory.groups(nodes)[places]
+            alone = np.zeros(len(places), np.bool_)
+            for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
+                answer = variant.answers.get(int(group))
+                if isinstance(answer, Failure) and answer.pool < 0:
+                    found[answer.say(variant.claims, ())] += int(count)
+                else:
+                    alone |= groups == group
+            places = places[alone]
+        for i in places.tolist():
+            refused = self.rejection(nodes[i])
+            found.update(refused.reasons if refused is not None else ())
+        return found
+
+    def _said(self, nodes: Sequence[Offering]) -> npt.NDArray[np.int8]:
+        """``[len(nodes)]``: what each node's group says to the claims that are to be allocated."""
         groups = self.of.inventory.groups(nodes)
         answers = self._variant(nodes[0]).answers if len(nodes) else Answers()
         answers.grow(int(groups.max(initial=-1)) + 1)
-        found: BoolArray = answers.takes[groups] > 0
-        for i in np.flatnonzero(answers.takes[groups] < 0).tolist():
-            if answers.takes[groups[i]] >= 0:
-                found[i] = answers.takes[groups[i]] > 0
-            else:
-                found[i] = isinstance(self._answer(nodes[i])[0], Found)
-        return found
+        said: npt.NDArray[np.int8] = answers.takes[groups]
+        for i in np.flatnonzero(said == UNASKED).tolist():
+            said[i] = answers.takes[groups[i]]
+            if said[i] == UNASKED:
+                said[i] = _as_said(self._answer(nodes[i])[0])
+        if self.tried is not None and (others := self.of.inventory.seeing(self.tried.pools)):
+            for i, node in enumerate(nodes):
+                if node.name in others:
+                    said[i] = _as_said(self._answer(node)[0])
+        return said
 
     def allocations(self, node: Offering, new_share: Callable[[], str]) -> list[tuple[DeviceClaim, Allocation]]:
         """What the claims that have nothing yet would be given on a node that takes the pod, in the pod's order."""
@@ -307,8 +367,11 @@ class PodDevices:
         terms = claim.allocation.terms
         if terms is not None and not node_matches(node.name, node.labels, terms):
             return False
+        return self._usable_now(index)
+
+    def _usable_now(self, index: int) -> bool:
         if index not in self._usable:
-            self._usable[index] = usable(claim, self.now)
+            self._usable[index] = usable(self.claims[index], self.now)
         return self._usable[index]
 
     def _variant(self, node: Offering) -> _Variant:
@@ -328,14 +391,19 @@ class PodDevices:
     def _answer(self, node: Offering) -> tuple[Answer, _Variant]:
         devices = self.of.inventory.of(node)  # first: it may begin a new epoch
         variant = self._variant(node)
-        answer = variant.answers.get(devices.group)
+        key = self.tried.touches(devices.pools) if self.tried is not None else ()
+        beside = (devices.group, variant.mapped, key)
+        answer = self._beside.get(beside) if key else variant.answers.get(devices.group)
         if answer is None:
             left = STEPS_PER_POD - self._steps
             if left <= 0:
                 return Failure(Code.UNRESOLVABLE, OVER_BUDGET), variant
             inventory = self.of.inventory
+            usage = inventory.usage
+            if key and self.tried is not None:
+                usage = self.tried.beside(usage, devices.pools)
             offer = NodeOffer(
-                devices.pools, inventory.usage, self.of.selectors, inventory.classes, inventory.release, node.name,
+                devices.pools, usage, self.of.selectors, inventory.classes, inventory.release, node.name,
                 node.labels, self.of.fullest_first,
             )  # fmt: skip
             answer = allocate(offer, variant.claims, min(left, STEPS_PER_NODE))
@@ -344,8 +412,21 @@ class PodDevices:
             self._steps += max(0, answer.steps - once)
             if isinstance(answer, Failure) and answer.exhausted and left < STEPS_PER_NODE:
                 return Failure(Code.UNRESOLVABLE, OVER_BUDGET), variant
-            variant.answers.put(devices.group, answer)
+            if key:
+                self._beside[beside] = answer
+            else:
+                variant.answers.put(devices.group, answer)
         return answer, variant
+
+
+def _one_by_one(nodes: Sequence[Offering]) -> Matches:
+    return lambda terms: np.fromiter((node_matches(n.name, n.labels, terms) for n in nodes), np.bool_, len(nodes))
+
+
+def _as_said(answer: Answer) -> int:
+    if isinstance(answer, Found):
+        return GIVEN
+    return FAILED if answer.code is Code.ERROR else REFUSED
 
 
 def _position(request: Request, taken: set[str]) -> int:

@@ -95,6 +95,8 @@ class Inventory:
         self.touched: set[str] = set()
         """Nodes whose devices, or their use, may be others since whoever reads it took the names out."""
         self.all_touched = True
+        self.freed = False
+        """Whether anything was given back, shown or assumed, since whoever reads it said no."""
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -136,6 +138,8 @@ class Inventory:
             return
         if had is not None:
             self.count(had, -1)
+            kept = {(one.id, one.share) for one in claim.allocation.results} if claim.allocation is not None else set()
+            self.freed |= any((one.id, one.share) not in kept for one in had.results)
         if claim.allocation is not None:
             self.count(claim.allocation)
 
@@ -146,6 +150,7 @@ class Inventory:
             del self.left_over[claim.owner]
         if claim is not None and claim.allocation is not None:
             self.count(claim.allocation, -1)
+            self.freed = True
 
     def count(self, allocation: Allocation, sign: int = 1) -> None:
         """An allocation is made or given back, whether its claim says so already or not."""
@@ -176,6 +181,11 @@ class Inventory:
         if found is None:
             found = self._nodes[node.name] = self._made(node)
         return found
+
+    def seeing(self, pools: Iterable[PoolId]) -> set[str]:
+        """The nodes whose devices were made from one of the pools; others do not see it."""
+        entries = (self._pools.get(pool) for pool in pools)
+        return set[str]().union(*(entry.nodes for entry in entries if entry is not None))
 
     def groups(self, nodes: Sequence[Named]) -> IntArray:
         """``[len(nodes)]``: the group of each. Kept for the same sequence, of which only what changed is asked

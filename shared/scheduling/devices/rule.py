@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.devices.dynamic_resources import NAME, WEIGHT, PodDevices, Unblock, normalised
+from shared.scheduling.devices.tried import TriedDevices
 from shared.scheduling.framework import Code, Rejection, Unmoved
+from shared.scheduling.matching.selectors import terms_mask
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 
@@ -36,6 +36,7 @@ class DynamicResources(Unmoved):
     def __init__(self, devices: ClaimedDevices, claimed: PodDevices, state: ClusterState) -> None:
         self._devices = devices
         self._claimed = claimed
+        self._state = state
         self._table = state.table
         self._mask: BoolArray | None = None
 
@@ -45,7 +46,7 @@ class DynamicResources(Unmoved):
             self._mask = np.zeros(self._table.rows, np.bool_)
             nodes, rows = self._devices.nodes()
             if len(nodes):
-                self._mask[rows] = self._claimed.mask(nodes)
+                self._mask[rows] = self._claimed.mask(nodes, lambda terms: terms_mask(self._table, terms)[rows])
         return self._mask
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
@@ -55,17 +56,14 @@ class DynamicResources(Unmoved):
 
     def tally(self, rows: IntArray) -> dict[str, int]:
         """One reason for each row."""
-        found = Counter[str]()
-        for row in rows.tolist():
-            verdict = self.verdict(row)
-            found.update(verdict[1] if verdict is not None else ())
-        return dict(found)
+        nodes, there = self._devices.nodes()
+        return dict(self._claimed.tally(nodes, np.searchsorted(there, rows)))
 
     def fails(self, mask: BoolArray) -> bool:
         """Whether the question itself fails on a node of ``mask [rows]``: a selector cannot be evaluated, say. Then no
         node takes the pod, as in kube-scheduler: its answer would depend on which nodes are asked."""
-        refusing = np.flatnonzero(mask & ~self.mask())
-        return any((found := self.verdict(row)) is not None and found[0] is Code.ERROR for row in refusing.tolist())
+        nodes, rows = self._devices.nodes()
+        return bool((self._claimed.fails(nodes) & mask[rows]).any())
 
     def scores(self, rows: IntArray) -> IntArray | None:
         """``[len(rows)]``, weighted: how early the alternatives come that each gives; None: it has none."""
@@ -82,7 +80,43 @@ class DynamicResources(Unmoved):
         """What may be taken back so that some node takes the pod: of claims that keep it from a node that was asked."""
         return self._claimed.unblock()
 
+    def of_members(self, uids: frozenset[str]) -> MembersDevices:
+        """The same, beside members of a group that are placed in thought."""
+        return MembersDevices(self._devices, self._claimed, self._state, uids, TriedDevices())
+
     def _node(self, row: int) -> Node:
         node = self._table.nodes[row]
         assert node is not None
         return node
+
+
+class MembersDevices(DynamicResources):
+    """Of members that are placed together: what one is given the next does not get, and a claim that several of them
+    name is where the first of them is. Pods of no concern, members to be evicted among them, give back nothing."""
+
+    def __init__(
+        self, devices: ClaimedDevices, claimed: PodDevices, state: ClusterState, uids: frozenset[str],
+        tried: TriedDevices,
+    ) -> None:  # fmt: skip
+        super().__init__(devices, claimed.with_others(tried), state)
+        self._alone = claimed
+        self._uids = uids
+        self._tried = tried
+
+    def adjust(self, pod: Pod, row: int, sign: int) -> None:
+        """A member is given what it claims, or gives it back."""
+        if pod.asks is None or pod.uid not in self._uids:
+            return
+        if sign < 0:
+            self._tried.take_back(pod.uid)
+        else:
+            found = self._devices.prepare(pod)
+            if isinstance(found, PodDevices):
+                wanting = [claim.key for claim in found.claims if claim.allocation is None]
+                given = found.with_others(self._tried).allocations(self._node(row), self._devices.new_share)
+                self._tried.give(pod.uid, wanting, {claim.key: allocation for claim, allocation in given})
+        self._claimed, self._mask = self._alone.with_others(self._tried), None
+
+    def copy(self) -> MembersDevices:
+        """One with members of its own."""
+        return MembersDevices(self._devices, self._alone, self._state, self._uids, self._tried.copy())

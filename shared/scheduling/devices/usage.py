@@ -51,6 +51,14 @@ class Usage:
             self.stamps[pool] += 1
         return pools
 
+    def add(self, other: Usage, device: DeviceId) -> None:
+        """What another has of a device is in use here too."""
+        for mine, more in ((self.exclusive, other.exclusive), (self.shares, other.shares)):
+            if device in more:
+                mine[device] += more[device]
+        if device in other.consumed:
+            self.consumed.setdefault(device, Counter()).update(other.consumed[device])
+
     def used(self, device: DeviceId) -> bool:
         """Whether anybody has it, alone or shared."""
         return device in self.exclusive or device in self.shares

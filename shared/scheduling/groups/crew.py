@@ -17,6 +17,7 @@ from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
 from shared.scheduling.cycle.prefilter import CONTRADICTION, named_nodes, prefilter
+from shared.scheduling.devices.rule import DynamicResources
 from shared.scheduling.filters import interpod_affinity, volume_restrictions
 from shared.scheduling.framework import ClusterRule, Rejection
 from shared.scheduling.matching.pod_terms import anti_affinity_against, means, own_matcher
@@ -46,6 +47,7 @@ class Crew:
     def __init__(self, cluster: ClusterState, members: Sequence[Pod], *, in_turn: bool = False) -> None:
         self.cluster = cluster
         self.members = members
+        self._uids = frozenset(pod.uid for pod in members)
         self.template_of: dict[str, Template] = {}
         self._everyone: dict[tuple[AffinityTerm, ...], Matcher] = {}
         carried = {pod.relations for pod in members if pod.relations is not None}
@@ -105,7 +107,12 @@ class Crew:
         prefiltered = prefilter(cluster, pod)
         if prefiltered.rejection is not None:
             return Template(pod, (), prefiltered.rejection, size)
-        return Template(pod, (*prefiltered.rules, *self._sleeping(pod, repelling, prefiltered.rules)), None, size)
+        rules = [self._among_members(rule) for rule in prefiltered.rules]
+        return Template(pod, (*rules, *self._sleeping(pod, repelling, rules)), None, size)
+
+    def _among_members(self, rule: ClusterRule) -> ClusterRule:
+        """Devices that one member is given are no other's."""
+        return rule.of_members(self._uids) if isinstance(rule, DynamicResources) else rule
 
     def _sleeping(
         self, pod: Pod, repelling: Sequence[AffinityTerm], rules: Iterable[ClusterRule]

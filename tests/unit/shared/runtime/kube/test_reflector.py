@@ -333,7 +333,7 @@ async def test_a_kind_that_is_not_served_counts_as_empty_and_is_picked_up_when_i
     port = VersionedPort()
     reflector = versioned(port, unserved_retry_s=0.001)
     async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reflector.batches()) as batches:
-        assert await anext(batches) == [Synced("")]
+        assert await anext(batches) == [Synced("", served=False)]
         told = asyncio.ensure_future(anext(batches))
         await asyncio.sleep(0)
         port.served = {"v2"}

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from shared.kube.device_objects import ResourceClaim
 from shared.kube.objects import ObjectMeta, PartialObject, Pod
 from shared.kube.pod_groups import COMPLETION_INDEX, Job, PluginsPodGroup, PodGroupV1alpha2
 from shared.kube.resources import Deleted, Malformed, MalformedObject, Upserted
-from shared.kube.scheduling_kinds import GROUP_KINDS, NATIVE_GROUPS, PLUGINS_GROUPS
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS, GROUP_KINDS, NATIVE_GROUPS, PLUGINS_GROUPS
 from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged, PodUpserted
 from shared.model.pod_group import PodGroup, Source
 from shared.runtime.kube.jobs import JobWatch
@@ -38,6 +39,21 @@ def test_groups_of_two_apis_with_one_name_are_two() -> None:
     assert isinstance(change, ObjectChanged)
     drop_object(state, change.kind, change.key)
     assert state.pod_groups.keys() == {"podgroup:d/g"}
+
+
+def test_a_claim_that_cannot_be_read_any_more_stays_as_it_was_until_it_is_gone() -> None:
+    asked: dict[str, Any] = {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}
+    good = msgspec.convert({"metadata": META, "spec": {"devices": asked}}, ResourceClaim)
+    asked["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": "much"}}
+    bad = msgspec.convert({"metadata": META, "spec": {"devices": asked}}, ResourceClaim)
+    garbled = MalformedObject("ResourceClaim", "d", "g", "u", "2", "garbled")
+    [change] = object_events(DEVICE_CLAIMS, [Upserted(good)])
+    assert isinstance(change, ObjectChanged)
+    assert change.item is not None
+    assert object_events(DEVICE_CLAIMS, [Upserted(bad), Malformed(garbled)]) == []
+    gone = [ObjectChanged("resourceclaims", "d/g", None)]
+    assert object_events(DEVICE_CLAIMS, [Malformed(garbled, deleted=True)]) == gone
+    assert object_events(DEVICE_CLAIMS, [Deleted(bad)]) == gone
 
 
 def job(name: str = "j", mode: str = "Indexed", **annotations: str) -> Upserted[Any]:
