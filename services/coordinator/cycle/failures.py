@@ -158,7 +158,7 @@ class FailureHandler:
         rule.ask_all(state.feasibility.of(pod.pod_class).mask)
         for claim in rule.unblock().deallocate[:1]:
             state.log("claim_freed", pod_uid=pod.uid, pod=pod.key, claim=claim.key)
-            state.out.append(FreeClaim(claim.namespace, claim.name, claim.uid, pod.uid))
+            state.out.append(FreeClaim(claim.namespace, claim.name, claim.uid, pod.uid, claim.resource_version))
 
     def too_large(self, pod: Pod, size_bytes: int) -> None:
         """The pod's constraints do not fit into an offer: it waits, the others go on."""
