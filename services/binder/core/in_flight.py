@@ -143,6 +143,8 @@ class InFlightBinding:
     """Claims of devices that were written for it, by us and in this attempt."""
     to_free: set[str] = field(default_factory=set)
     """Claims that it leaves if it is not bound: they were written for it, or may have been."""
+    given_back: bool = False
+    """Whether it is leaving them, or has left."""
 
     @property
     def cause_id(self) -> str:

@@ -462,10 +462,14 @@ class BindingCycle:
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=binding.bind_us, conflicts=binding.conflicts)
 
     def _left(self, uid: str) -> None:
-        """Nothing is left of what was written for a unit that has ended: its intent may go."""
-        self._committer.clear(uid, self._state.now)
+        """Nothing is left of what was written for a unit that has ended, or is about to: its intent may go."""
+        binding = self._state.in_flight.get(uid)
+        if binding is not None and binding.gang:
+            self._state.touch(binding.gang)
+        else:
+            self._committer.clear(uid, self._state.now)
 
     def validate(self) -> Iterator[str]:
         """Units that nothing will move on, or that are not accounted where they are to go."""
-        yield from problems(self._state, self._committer, self.line)
+        yield from problems(self._state, self._committer, self.line, self.claims.leaving)
         yield from self.claims.validate()

@@ -321,7 +321,7 @@ class Claims:
 
     def ended(self, binding: InFlightBinding, outcome: Outcome) -> None:
         """The unit is settled. What was written for a pod that is bound stays; else the pod leaves its claims."""
-        uid, inherited = binding.uid, binding.inherited  # of one that is inherited nobody tells what was written
+        uid = binding.uid
         waits_for = list(self.waits_for.get(uid, ()))
         self.leave(uid)
         self._refused.pop(uid, None)
@@ -330,6 +330,20 @@ class Claims:
             if any(uid in (one for _, one in order.consumers) for order in orders):
                 self._bound.add(uid)
             return
+        self._give_back(binding)
+
+    def left_by(self, units: Collection[InFlightBinding]) -> bool:
+        """Whether nothing is left of what was written for units that are about to end; what is, is given back."""
+        for binding in units:
+            if binding.claims:
+                self._give_back(binding)
+        return not self.leaving or all(binding.uid not in self.leaving for binding in units)
+
+    def _give_back(self, binding: InFlightBinding) -> None:
+        if binding.given_back:
+            return
+        binding.given_back = True
+        uid, inherited = binding.uid, binding.inherited  # of one that is inherited nobody tells what was written
         for claim in binding.claims:
             key = f"{binding.namespace}/{claim.name}"
             if inherited or key in binding.claimed or key in binding.to_free:
