@@ -144,7 +144,7 @@ class InFlightBinding:
     to_free: set[str] = field(default_factory=set)
     """Claims that it leaves if it is not bound: they were written for it, or may have been."""
     given_back: bool = False
-    """Whether it is leaving them, or has left."""
+    """Whether it has left, or is leaving, what an earlier leader may have written for it."""
 
     @property
     def cause_id(self) -> str:

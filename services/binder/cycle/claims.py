@@ -340,14 +340,15 @@ class Claims:
         return not self.leaving or all(binding.uid not in self.leaving for binding in units)
 
     def _give_back(self, binding: InFlightBinding) -> None:
-        if binding.given_back:
-            return
-        binding.given_back = True
-        uid, inherited = binding.uid, binding.inherited  # of one that is inherited nobody tells what was written
+        """Leave what was, or may have been, written for the unit; once: what is written after that is left anew."""
+        uid, written = binding.uid, binding.claimed | binding.to_free
+        untold = binding.inherited and not binding.given_back  # nobody tells what an earlier leader wrote
         for claim in binding.claims:
-            key = f"{binding.namespace}/{claim.name}"
-            if inherited or key in binding.claimed or key in binding.to_free:
+            if untold or f"{binding.namespace}/{claim.name}" in written:
                 self._order(FreeClaim(binding.namespace, claim.name, claim.uid, uid, claim.fresh))
+        binding.given_back = True
+        binding.claimed.clear()
+        binding.to_free.clear()
 
     def _order(self, order: FreeClaim) -> None:
         orders = self._next_free.setdefault(order.key, {})

@@ -9,14 +9,15 @@ from services.binder.core.events import ClaimUnwritten, IntentsListed, Tick
 from services.binder.core.instructions import Bind, Commit, FreeClaim, WriteClaim
 from services.binder.core.state import CoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
+from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed
-from shared.ports import Delete
+from shared.ports import BindRequest, Delete
 from tests.builders import make_pod
 from tests.fake_kube import copy
 from tests.sim.claims import add_claim, add_claiming, add_class, add_devices, check_claims, control_claims, devices_of
 from tests.unit.services.binder.binder_checks import check_all
-from tests.unit.services.binder.binder_world import KEYS, Binder, World, make_world
+from tests.unit.services.binder.binder_world import KEYS, AlwaysValid, Binder, World, make_world
 from tests.unit.services.binder.test_binder_claims import claim_of, claiming_world, until
 
 LISTS = ("resourceclaims", "resourceslices", "deviceclasses")
@@ -305,3 +306,37 @@ def test_a_transaction_counts_claims_as_it_counts_pods() -> None:
     assert all(world.node_of(name) for name, _ in placements)
     assert max(one.intent.named for one in world.commitments) == 4
     assert check_all(world) + check_claims(world.kube) == []
+
+
+def test_a_pod_that_somebody_else_bound_elsewhere_holds_none_of_the_devices_that_were_assumed_for_it() -> None:
+    world = claiming_world()
+    add_claiming(world.kube, "q")
+    control_claims(world.kube)
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    meta = world.kube.pods["default/p"]["metadata"]
+    world.kube.bind(BindRequest("default", "p", meta["uid"], meta["resourceVersion"], "n1"))
+    world.watch(binder)
+    world.send(binder, world.plan(("q", "n0")))
+    world.settle(binder)
+    assert not binder.core.state.devices.accounts.assumed
+    assert world.node_of("q") == "n0"
+
+
+@pytest.mark.parametrize("kind", [WriteClaim, FreeClaim])
+def test_who_may_not_lead_any_more_writes_no_claim_and_ends_its_term(
+    kind: type[WriteClaim | FreeClaim], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = claiming_world()
+    if kind is FreeClaim:
+        binder = written(world)
+        world.kube.change_node("n0", unschedulable=True)
+    else:
+        binder = world.start_binder()
+        world.send(binder, world.plan(("p", "n0")))
+    until(world, binder, kind)
+    before = copy(claim_of(world))
+    monkeypatch.setattr(AlwaysValid, "is_valid", lambda *_: False)
+    with pytest.raises(LeadershipLost, match="a claim was not written"):
+        world.run(binder, kind)
+    assert claim_of(world) == before
