@@ -6,7 +6,7 @@ Pure. An object that cannot be used raises ``ObjectError`` on conversion, which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from shared.kube import cluster_objects as kube
@@ -22,15 +22,13 @@ from shared.kube.resources import NAMESPACES, Resource
 class SchedulingKind:
     """One kind. ``convert``: the model's object of what the API server serves; raises ``ObjectError``. ``older``: the
     kind's earlier versions, for servers that do not have it in ``resource``'s. ``full_name``: named with its group,
-    where another kind has the same plural. ``kept``: one that cannot be read stays as it was, since what it holds would
-    count as free; others count as gone.
+    where another kind has the same plural.
     """
 
     resource: Resource[Any]
     convert: Callable[[Any], object | None]
     older: tuple[Resource[Any], ...] = ()
     full_name: bool = False
-    kept: bool = False
 
     @property
     def name(self) -> str:
@@ -78,9 +76,7 @@ def _taint_rules(version: str) -> Resource[Any]:
     )
 
 
-DEVICE_CLAIMS = replace(
-    _device_kind("ResourceClaim", "resourceclaims", device_objects.ResourceClaim, devices.claim_from_api), kept=True
-)
+DEVICE_CLAIMS = _device_kind("ResourceClaim", "resourceclaims", device_objects.ResourceClaim, devices.claim_from_api)
 
 DEVICE_KINDS = (
     _device_kind("DeviceClass", "deviceclasses", device_objects.DeviceClass, devices.class_from_api),

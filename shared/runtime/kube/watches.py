@@ -64,7 +64,7 @@ class Watches:
         self._nodes = shared(
             node_reflector(api), partial(_node_and_images, images=images), followers=followers, exact=False
         )
-        self._reads: dict[str, Callable[[SchedulingKind, Any], ObjectChanged | None]] = {}
+        self._reads: dict[str, Callable[[SchedulingKind, Any], ObjectChanged]] = {}
         self._objects: dict[str, SharedWatch] = {}
         self._mirrors = False
         for name, kind in {kind.name: kind for role in roles for kind in role}.items():
@@ -257,17 +257,14 @@ def node_events(
     return events
 
 
-def read_object(kind: SchedulingKind, found: Any) -> ObjectChanged | None:
-    """An object of another kind, as a core is told. One that cannot be used counts as gone, or (None) stays as it
-    was."""
+def read_object(kind: SchedulingKind, found: Any) -> ObjectChanged:
+    """An object of another kind, as a core is told. One that cannot be used counts as gone."""
     key = kind.key(found.metadata)
     item: object | None = None
     try:
         item = kind.convert(found)
     except ObjectError as error:
         log.warning("object_unreadable", kind=kind.name, key=key, error=error)
-        if kind.kept:
-            return None
     return ObjectChanged(kind.name, key, item)
 
 
@@ -275,15 +272,14 @@ def object_events(
     kind: SchedulingKind,
     batch: Batch[Any],
     *,
-    read: Callable[[SchedulingKind, Any], ObjectChanged | None] = read_object,
+    read: Callable[[SchedulingKind, Any], ObjectChanged] = read_object,
 ) -> list[ClusterEvent]:
     """What a batch of another kind's watch tells a core. ``read``: what becomes of an object that is in it."""
     events: list[ClusterEvent] = []
     for event in batch:
         match event:
             case Upserted():
-                if (told := read(kind, event.object)) is not None:
-                    events.append(told)
+                events.append(read(kind, event.object))
             case Deleted():
                 events.append(ObjectChanged(kind.name, kind.key(event.object.metadata), None))
             case Synced():
@@ -292,6 +288,5 @@ def object_events(
                 bad = event.object
                 log.warning("object_malformed", kind=kind.name, key=f"{bad.namespace}/{bad.name}", error=bad.error)
                 key = f"{bad.namespace}/{bad.name}" if kind.resource.namespaced else bad.name
-                if event.deleted or not kind.kept:
-                    events.append(ObjectChanged(kind.name, key, None))
+                events.append(ObjectChanged(kind.name, key, None))
     return events

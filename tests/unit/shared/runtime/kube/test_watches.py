@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from shared.kube.device_objects import ResourceClaim
 from shared.kube.objects import ObjectMeta, PartialObject, Pod
 from shared.kube.pod_groups import COMPLETION_INDEX, Job, PluginsPodGroup, PodGroupV1alpha2
 from shared.kube.resources import Deleted, Malformed, MalformedObject, Upserted
-from shared.kube.scheduling_kinds import CLAIMS, DEVICE_CLAIMS, GROUP_KINDS, NATIVE_GROUPS, PLUGINS_GROUPS
+from shared.kube.scheduling_kinds import GROUP_KINDS, NATIVE_GROUPS, PLUGINS_GROUPS
 from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged, PodUpserted
 from shared.model.pod_group import PodGroup, Source
 from shared.runtime.kube.jobs import JobWatch
@@ -121,16 +120,3 @@ def test_pods_of_jobs_that_may_not_be_read_are_in_no_group() -> None:
 
     assert groups() == [f"{Source.JOB.value}:d/j", "podgroup:d/g"]
     assert groups(job_groups=False) == ["", "podgroup:d/g"]
-
-
-def test_a_claim_that_cannot_be_read_stays_as_it_was_and_other_objects_count_as_gone() -> None:
-    bad = MalformedObject("ResourceClaim", "d", "g", "u", "2", "no JSON")
-    assert object_events(DEVICE_CLAIMS, [Malformed(bad)]) == []
-    assert object_events(DEVICE_CLAIMS, [Malformed(bad, deleted=True)]) == [
-        ObjectChanged("resourceclaims", "d/g", None)
-    ]
-    assert object_events(CLAIMS, [Malformed(bad)]) == [ObjectChanged("persistentvolumeclaims", "d/g", None)]
-    unreadable = msgspec.convert(
-        {"metadata": META, "spec": {}, "status": {"allocation": {"allocationTimestamp": "yesterday"}}}, ResourceClaim
-    )
-    assert object_events(DEVICE_CLAIMS, [Upserted(unreadable)]) == []
