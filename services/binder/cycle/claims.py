@@ -302,7 +302,9 @@ class Claims:
         self._fill()
 
     def _over(self, key: str, uid: str) -> None:
-        """The unit has left the claim."""
+        """The unit has left the claim, unless it is to leave once more."""
+        if uid in self._next_free.get(key, ()):
+            return
         left = self.leaving[uid]
         left.discard(key)
         if not left:
