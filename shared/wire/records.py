@@ -36,6 +36,11 @@ class IntentPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unit: int = 0
     claims: tuple[IntentClaim, ...] = ()
 
+    @property
+    def named(self) -> int:
+        """How many objects it names: itself, and its claims."""
+        return 1 + len(self.claims)
+
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A committed plan of one unit, not yet confirmed bound: the value under ``Keys.intent(unit key)``.
@@ -57,6 +62,11 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_count: int = 1
     links: int = 0
     shard: str = "0"
+
+    @property
+    def named(self) -> int:
+        """How many pods and claims it names, by which transactions are measured."""
+        return sum(pod.named for pod in self.pods)
 
 
 GANG = "gang:"

@@ -76,9 +76,10 @@ class MeshWorld(World):
         self.late_plans: list[Plan] = []
         self.late_writes: list[wanted.PatchCondition] = []
         self._told: list[seen.Event] = []
+        self.may_act = True
         self.writes = KubeWrites(
             self.api, self._told.append, controller="conclave", instance="c0", clock=lambda: self.now,
-            start=at_once,
+            start=at_once, may_act=lambda: self.may_act,
         )  # fmt: skip
         self.control = seen.ControlSeen()
         self.disobeyed: list[str] = []

@@ -56,6 +56,7 @@ from services.binder.cycle.evictions import Evictions
 from services.binder.cycle.gang_cycle import GangCycle
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
+from shared.model.devices import DeviceClaim
 from shared.model.pod import Pod
 from shared.model.versions import newer
 from shared.scheduling.shards import ONLY, Shards
@@ -174,6 +175,7 @@ class BinderCore:
                 {
                     *state.in_flight,
                     *state.heirs,
+                    *self.cycle.claims.leaving,
                     *(key for gang in state.gangs.values() for key in gang.keys),
                 }
             ),
@@ -205,7 +207,7 @@ class BinderCore:
                 else:
                     put_object(self.state.cluster, event.kind, event.key, event.item)
                 if event.kind == "resourceclaims":
-                    self.cycle.claims.shown(event.key)
+                    self.cycle.claims.shown(event.key, event.item if isinstance(event.item, DeviceClaim) else None)
                 if event.kind in ("persistentvolumeclaims", "persistentvolumes") and self.state.await_volumes:
                     self.cycle.volumes_changed()
             case NodeDeleted():

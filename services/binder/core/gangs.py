@@ -144,9 +144,15 @@ class InFlightGang:
         return (member for member in self.members.values() if member.loose or member.stage in _UNCLEAR)
 
     def divide(self, size: int) -> None:
-        """Fix which member is named in which value: at most ``size`` in each."""
-        entries = [(uid, member.entry(member.unit)) for uid, member in self.members.items()]
-        self.parts = [dict(entries[at : at + size]) for at in range(0, len(entries), size)]
+        """Fix which member is named in which value: at most ``size`` in each, a pod's claims counted."""
+        self.parts, left = [], 0
+        for uid, member in self.members.items():
+            entry = member.entry(member.unit)
+            if entry.named > left:
+                self.parts.append({})
+                left = size
+            self.parts[-1][uid] = entry
+            left -= entry.named
         self.unwritten = set(self.keys)
 
     def part_of(self, uid: str) -> int | None:

@@ -141,6 +141,10 @@ class InFlightBinding:
     """Its claims of devices, as its intent names them."""
     claimed: set[str] = field(default_factory=set)
     """Claims of devices that were written for it, by us and in this attempt."""
+    to_free: set[str] = field(default_factory=set)
+    """Claims that it leaves if it is not bound: they were written for it, or may have been."""
+    given_back: bool = False
+    """Whether it has left, or is leaving, what an earlier leader may have written for it."""
 
     @property
     def cause_id(self) -> str:

@@ -73,7 +73,9 @@ class Inheritance:
         """Whether the intent is of somebody on its way, or about to be, or in a transaction."""
         part = gang_part(key)
         state = self._state
-        carried = key in state.in_flight or key in state.heirs if part is None else part[0] in state.gangs
+        if part is not None:
+            return part[0] in state.gangs or self._committer.waits(key)
+        carried = key in state.in_flight or key in state.heirs or key in self._cycle.claims.leaving
         return carried or self._committer.waits(key)
 
     def _lone(self, key: str, stored: StoredIntent) -> None:

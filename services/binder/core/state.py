@@ -44,8 +44,8 @@ class CoreSettings:
     max_evictions: int = 32
     """Evictions in flight; the plans' others wait, each plan's in turn."""
     max_value_pods: int = 512
-    """Pods named in one value in etcd, and in one transaction: a larger gang's intent goes on under further keys. Of
-    the longest names 512 are some 0.7 MiB; etcd takes 1.5."""
+    """Pods and claims named in one value in etcd, and in one transaction: a larger gang's intent goes on under further
+    keys. Of the longest names 512 are some 0.7 MiB; etcd takes 1.5."""
     units_per_turn: int = 500
     """Placements of plans, or pods of inherited intents, that one turn takes up, or of a gang gives back: some 10 ms.
     Further turns do the rest."""
@@ -291,8 +291,10 @@ class State:
             shown = self.devices.accounts.shown[claim.key]
             if shown.allocation is None or shown.reserved_for == (pod.uid,):
                 fresh.add(claim.uid)
-        claims = self.devices.claims(pod)
-        binding.claims = tuple(IntentClaim(claim.name, claim.uid, claim.uid in fresh) for claim in claims)
+        found = {claim.name: claim for claim in self.devices.claims(pod)}
+        kept = (claim for claim in binding.claims if claim.name not in found)  # something may be written in them
+        named = (IntentClaim(claim.name, claim.uid, claim.uid in fresh) for claim in found.values())
+        binding.claims = (*named, *kept)
         return why
 
     def labels(self, node_name: str) -> Mapping[str, str]:

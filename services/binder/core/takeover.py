@@ -1,11 +1,15 @@
 """How a new leader begins: every intent in etcd is finished or withdrawn, only then are plans accepted.
 
-    (elected) --pods, nodes, volumes, intents listed--> JUDGED --all inherited settled, or the grace over--> ACCEPTING
+    (elected) --pods, nodes, volumes, devices, intents listed--> JUDGED
+    JUDGED --all inherited settled, or the grace over--> ACCEPTING
 
 Intents of older leaders cannot appear after the list: each was put in a transaction that compared its writer's term.
 An inherited intent's Binding may still be under way from its old leader, so the unit is *loose*: it may be given up
 only after its pod has been marked (a new resourceVersion), which turns that Binding into a 409. Finishing needs no
 such care: the same pod to the same node with the same preconditions succeeds once, whoever sends it.
+
+What claims devices is not judged before those, their classes and all claims are listed, however long that takes: who is
+told of a claim beside its list may not have been told of one that took the same device before.
 
 Not its job: accept plans early, trust anything a former leader held in memory.
 """
@@ -20,6 +24,9 @@ from services.binder.core.state import State
 from services.binder.cycle.check import hold, may_bind, still_fits
 from shared.wire.messages import Outcome
 from shared.wire.records import Intent, IntentPod
+
+DEVICES = frozenset({"resourceclaims", "resourceslices", "deviceclasses"})
+"""Kinds without which nobody says who has which device."""
 
 
 def adopt(state: State, intent: Intent, pod: IntentPod, *, gang: str = "") -> InFlightBinding:
@@ -69,6 +76,11 @@ class Takeover:
         return waits
 
     @property
+    def devices_known(self) -> bool:
+        """Whether pods that claim devices can be judged."""
+        return DEVICES.isdisjoint(self._kinds)
+
+    @property
     def intents_known(self) -> bool:
         """Whether the first list of intents has come."""
         return self._intents is not None
@@ -85,15 +97,22 @@ class Takeover:
 
     def due(self) -> Mapping[str, StoredIntent] | None:
         """The intents to judge, once, as soon as all lists are complete, or those that must be, and a grace is over:
-        without its claims a unit that waits for them would be withdrawn."""
+        without its volumes a unit that waits for them would be withdrawn."""
         if self._missing or self._intents is None or self._judged_at is not None:
             return None
         if self._complete_at is None:
             self._complete_at = self._state.now
         if self._kinds and self._state.now < self._complete_at + self._state.settings.takeover_grace_s:
             return None
+        if not self._judgeable:
+            return None
         self._judged_at = self._state.now
         return self._intents
+
+    @property
+    def _judgeable(self) -> bool:
+        intents = (stored.intent for stored in (self._intents or {}).values())
+        return self.devices_known or not any(pod.claims for intent in intents if intent for pod in intent.pods)
 
     def opened(self, key: str) -> None:
         """An inherited unit is on its way, or about to be."""
@@ -131,7 +150,8 @@ class Takeover:
         since = self._judged_at if self._judged_at is not None else self._complete_at
         if self.accepting or since is None:
             return None
-        return since + self._state.settings.takeover_grace_s
+        at = since + self._state.settings.takeover_grace_s
+        return None if self._judged_at is None and at <= self._state.now else at  # then only a list helps
 
 
 def judge(state: State, binding: InFlightBinding) -> tuple[Outcome, str] | None:

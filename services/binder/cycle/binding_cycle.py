@@ -51,7 +51,7 @@ class BindingCycle:
         self._takeover = takeover
         self._reconciler = reconciler
         self._loans = loans
-        self.claims = Claims(state)
+        self.claims = Claims(state, self._left)
 
     def check_if_known(self, binding: InFlightBinding) -> None:
         """Check and assume the unit if its pod is known at the plan's resourceVersion or a newer one; else wait."""
@@ -72,9 +72,9 @@ class BindingCycle:
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
         if pod.asks is not None:
             keys = [f"{pod.namespace}/{one.claim}" for one in pod.asks.claims]
-            if self.claims.unsettled(binding.uid, keys):
+            if not self._takeover.devices_known or self.claims.unsettled(binding.uid, keys):
                 self._state.paused[binding.uid] = self._state.now + self._state.settings.await_pod_s
-                return  # what an attempt before this one leaves is not to be judged by
+                return  # what an attempt before this one leaves is not to be judged by, nor half a list
         self._state.paused.pop(binding.uid, None)
         verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:
@@ -446,14 +446,16 @@ class BindingCycle:
             if node not in state.cache.table.row_of:
                 state.stats.ghost_bindings += 1
                 state.log("ghost_binding", level="warning", pod_uid=uid, node=node, cause_id=binding.cause_id)
-        elif outcome not in (Outcome.ELSEWHERE, Outcome.LENT):
+        elif outcome is Outcome.ELSEWHERE:
+            state.devices.forget(uid)
+        elif outcome is not Outcome.LENT:
             state.cluster.forget(uid)
         if outcome in (Outcome.BOUND, Outcome.GONE):
             state.pending.pop(uid, None)
         if binding.gang:
             state.gangs[binding.gang].left(binding, outcome, reason)
             state.touch(binding.gang)
-        else:
+        elif uid not in self.claims.leaving:
             self._committer.clear(uid, state.now)
         if binding.inherited:
             self._takeover.settled(uid)
@@ -461,7 +463,15 @@ class BindingCycle:
             self._plans.unheard((binding.coordinator_term, binding.unit), outcome, node, reason)
         self._plans.settle(uid, outcome, node=node, reason=reason, bind_us=binding.bind_us, conflicts=binding.conflicts)
 
+    def _left(self, uid: str) -> None:
+        """Nothing is left of what was written for a unit that has ended, or is about to: its intent may go."""
+        binding = self._state.in_flight.get(uid)
+        if binding is not None and binding.gang:
+            self._state.touch(binding.gang)
+        else:
+            self._committer.clear(uid, self._state.now)
+
     def validate(self) -> Iterator[str]:
         """Units that nothing will move on, or that are not accounted where they are to go."""
-        yield from problems(self._state, self._committer, self.line)
+        yield from problems(self._state, self._committer, self.line, self.claims.leaving)
         yield from self.claims.validate()

@@ -10,16 +10,17 @@ write. The claim is seen in the watch before the Binding goes: by then whatever 
 has been seen as well, so that of two schedulers that chose one device the later one has noticed (``contested``). Claims
 that were found as they ought to be are marked all the same: what an earlier leader sent must not come after that.
 
-The intent names the claims that are allocated for its pod; it is committed before any is written. Who inherits it goes
-on, or gives them back.
+The intent names the claims that are allocated for its pod; it is committed before any is written, and deleted when what
+never bound is given back. Who inherits it goes on, or gives them back.
 
 Source: kube-scheduler 1.36 ``plugins/dynamicresources`` (PreBind, bindClaim, Unreserve).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from services.binder.core.events import ClaimFreed, ClaimUnwritten, ClaimWritten
@@ -59,10 +60,19 @@ class _Freeing:
 
 
 class Claims:
-    """One term's. ``waits_for``: claims by the unit that waits for them."""
+    """One term's. ``waits_for``: claims by the unit that waits for them. ``left``: is told whose claims are all given
+    back; ``at_once``: so many writes are under way at a time."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, left: Callable[[str], None]) -> None:
         self._state = state
+        self._left = left
+        self._at_once = state.settings.max_bindings
+        self._under_way = 0
+        self._held_units: dict[str, None] = {}
+        self._held_frees: dict[str, None] = {}
+        """Who waits until fewer writes are under way: units, and claims to be given back."""
+        self.leaving: dict[str, set[str]] = {}
+        """What is still to be given back, by the unit that ended."""
         self._writing: dict[str, WriteClaim] = {}
         self._freeing: dict[str, _Freeing] = {}
         self._next_free: dict[str, dict[str, FreeClaim]] = {}
@@ -79,17 +89,19 @@ class Claims:
 
     @property
     def busy(self) -> bool:
-        """Whether a claim is being given back."""
-        return bool(self._freeing or self._next_free)
+        """Whether a claim is being written or given back."""
+        return bool(self._writing or self.leaving)
 
     def freeing(self, keys: Collection[str]) -> bool:
         """Whether one of these is being given back."""
-        return bool(self.busy and not (self._freeing.keys() | self._next_free.keys()).isdisjoint(keys))
+        return bool(self.leaving) and any(key in self._freeing or key in self._next_free for key in keys)
 
     def unsettled(self, uid: str, keys: Collection[str]) -> bool:
         """Whether one of these is being given back, or written for an attempt of the pod that has ended."""
         writing = (self._writing[key] for key in keys if key in self._writing) if self._writing else ()
-        return self.freeing(keys) or any(uid in (one for _, one in order.consumers) for order in writing)
+        if uid in self.leaving or self.freeing(keys):
+            return True
+        return any(uid in (one for _, one in order.consumers) for order in writing)
 
     # --- before the Binding -----------------------------------------------------------------------------------------
 
@@ -110,6 +122,7 @@ class Claims:
             self.waits_for.setdefault(uid, set()).add(claim.key)
         for claim in waits:
             self._write(binding, claim)
+        self._fill()
         if not waits:
             return READY
         ends = min((_ends(state, binding, claim) for claim in waits), default=NEVER)
@@ -133,7 +146,9 @@ class Claims:
             if not usable(claim, devices.wall):
                 return f"claim {claim.key}: {_unbound_text(claim)}"[:512]
         for one in binding.claims:  # what others run with already nobody can give back
-            if one.fresh and (taken := devices.contested(f"{binding.namespace}/{one.name}")):
+            key = f"{binding.namespace}/{one.name}"
+            if one.fresh and (taken := devices.contested(key)):
+                binding.to_free.add(key)  # also where an attempt before this one wrote it
                 return f"{node}: {taken}"[:512]
         return ""
 
@@ -155,31 +170,53 @@ class Claims:
         done = binding.uid in shown.reserved_for
         if allocation is None and done and key in binding.claimed:
             return  # its devices are not ready, or the watch is late
+        if self._under_way >= self._at_once:
+            self._held_units[binding.uid] = None
+            return
         consumers = []
         for uid in self._waiting[key] if not done else ():
             unit = state.in_flight.get(uid)
             if unit is not None and unit.stage is Stage.COMMITTED and uid not in shown.reserved_for:
                 consumers.append((unit.name, uid))
+                unit.to_free.add(key)
         order = WriteClaim(
             shown.namespace, shown.name, shown.uid, shown.resource_version, shown.protected,
             f"{binding.cause_id}-{state.term:x}", allocation, tuple(consumers),
         )  # fmt: skip
         self._writing[key] = order
+        binding.to_free.add(key)
         if allocation is not None:
             state.devices.accounts.send(key, state.now)
-        state.emit(order)
+        self._send(order)
+
+    def _send(self, order: WriteClaim | FreeClaim) -> None:
+        self._under_way += 1
+        self._state.emit(order)
+
+    def _fill(self) -> None:
+        """As many of those that wait for room are looked at again as there is room for."""
+        while self._held_frees and self._under_way < self._at_once:
+            key = next(iter(self._held_frees))
+            del self._held_frees[key]
+            self._free_next(key)
+        for uid in list(islice(self._held_units, max(0, self._at_once - self._under_way))):
+            del self._held_units[uid]
+            if uid in self._state.paused:
+                self._state.paused[uid] = self._state.now
 
     def leave(self, uid: str) -> None:
         """The unit waits for no claim."""
+        self._held_units.pop(uid, None)
         for key in self.waits_for.pop(uid, ()):
             waiting = self._waiting[key]
             del waiting[uid]
             if not waiting:
                 del self._waiting[key]
 
-    def shown(self, key: str) -> None:
-        """The watch has shown a claim anew, or that it is gone."""
-        ours, claim = self._unseen.get(key), self._state.devices.accounts.shown.get(key)
+    def shown(self, key: str, claim: DeviceClaim | None) -> None:
+        """The watch has shown a claim so, or that it is gone (None). What we wrote is seen when that itself is shown:
+        an event of before says nothing, though the claim is known as it is by now."""
+        ours = self._unseen.get(key)
         if ours is not None and (claim is None or not newer(ours, claim.resource_version)):
             del self._unseen[key]
         self._wake(key)
@@ -192,6 +229,7 @@ class Claims:
         order = self._writing.pop(claim.key, None)
         if order is None:
             return
+        self._under_way -= 1
         self._observe(claim)
         self._leave_behind(order)
         for uid in self._waiting.get(claim.key, ()):
@@ -199,6 +237,7 @@ class Claims:
                 self._state.in_flight[uid].claimed.add(claim.key)
         self._wake(claim.key)
         self._free_next(claim.key)
+        self._fill()
 
     def unwritten(self, event: ClaimUnwritten) -> None:
         """A write was refused, or got no answer: what is there now says what follows."""
@@ -211,16 +250,18 @@ class Claims:
             self.written(ClaimWritten(claim))
             return
         del self._writing[key]
-        if event.known:
+        self._under_way -= 1
+        if event.known or event.status:  # a refusal is one, whether or not the claim could be read since
             state.devices.settle(key)
-            if claim is not None:
-                self._observe(claim)
+        if claim is not None and event.known:
+            self._observe(claim)
         self._leave_behind(order)
         self._free_next(key)
+        self._fill()
         waiting = list(self._waiting.get(key, ()))
         if event.status in REFUSED:
             self._refused.update(dict.fromkeys(waiting, f"claim {key} was refused: {event.message}"[:512]))
-        outrun = event.known and (claim is None or newer(claim.resource_version, order.resource_version))
+        outrun = event.known and claim is not None and newer(claim.resource_version, order.resource_version)
         if event.status in REFUSED or outrun:
             self._wake(key)
             return
@@ -241,6 +282,7 @@ class Claims:
         freeing = self._freeing.get(key)
         if freeing is None:
             return
+        self._under_way -= 1
         if not event.done:
             freeing.failures += 1
             settings = state.settings
@@ -248,13 +290,26 @@ class Claims:
                 freeing.failures, first_s=settings.retry_s, most_s=settings.retry_max_s
             )
             self._look(freeing.again_at)
+            self._fill()
             return
         del self._freeing[key]
+        self._over(key, freeing.order.consumer)
         state.devices.settle(key)
         if event.claim is not None:
             self._observe(event.claim)
         self._wake(key)
         self._free_next(key)
+        self._fill()
+
+    def _over(self, key: str, uid: str) -> None:
+        """The unit has left the claim, unless it is to leave once more."""
+        if uid in self._next_free.get(key, ()):
+            return
+        left = self.leaving[uid]
+        left.discard(key)
+        if not left:
+            del self.leaving[uid]
+            self._left(uid)
 
     def _observe(self, claim: DeviceClaim) -> None:
         """The API server has said what the claim is. What else was written before, the watch says when it shows it."""
@@ -277,25 +332,48 @@ class Claims:
             if any(uid in (one for _, one in order.consumers) for order in orders):
                 self._bound.add(uid)
             return
+        self._give_back(binding)
+
+    def left_by(self, units: Collection[InFlightBinding]) -> bool:
+        """Whether nothing is left of what was written for units that are about to end; what is, is given back."""
+        for binding in units:
+            if binding.claims:
+                self._give_back(binding)
+        return not self.leaving or all(binding.uid not in self.leaving for binding in units)
+
+    def _give_back(self, binding: InFlightBinding) -> None:
+        """Leave what was, or may have been, written for the unit; once: what is written after that is left anew."""
+        uid, written = binding.uid, binding.claimed | binding.to_free
+        untold = binding.inherited and not binding.given_back  # nobody tells what an earlier leader wrote
         for claim in binding.claims:
-            key = f"{binding.namespace}/{claim.name}"
-            if binding.inherited or key in binding.claimed:  # of one that is inherited nobody tells what was written
+            if untold or f"{binding.namespace}/{claim.name}" in written:
                 self._order(FreeClaim(binding.namespace, claim.name, claim.uid, uid, claim.fresh))
+        binding.given_back = True
+        binding.claimed.clear()
+        binding.to_free.clear()
 
     def _order(self, order: FreeClaim) -> None:
-        self._next_free.setdefault(order.key, {})[order.consumer] = order
+        orders = self._next_free.setdefault(order.key, {})
+        before = orders.get(order.consumer)
+        if before is not None and before.deallocate and before.uid == order.uid:
+            order = before
+        orders[order.consumer] = order
+        self.leaving.setdefault(order.consumer, set()).add(order.key)
         self._free_next(order.key)
 
     def _free_next(self, key: str) -> None:
         orders = self._next_free.get(key)
         if not orders or key in self._freeing or key in self._writing:
             return
+        if self._under_way >= self._at_once:
+            self._held_frees[key] = None
+            return
         consumer = next(iter(orders))
         order = orders.pop(consumer)
         if not orders:
             del self._next_free[key]
         self._freeing[key] = _Freeing(order)
-        self._state.emit(order)
+        self._send(order)
 
     def step(self) -> None:
         """Try again what could not be given back."""
@@ -304,7 +382,7 @@ class Claims:
         for freeing in self._freeing.values():
             if freeing.again_at <= state.now:
                 freeing.again_at = NEVER
-                state.emit(freeing.order)
+                self._send(freeing.order)
             self._look(freeing.again_at)
 
     def _look(self, at: float) -> None:
@@ -323,6 +401,13 @@ class Claims:
             yield f"claims-wait: {uid} waits for a claim, and is not on its way"
         for key in self._writing.keys() & self._freeing.keys():
             yield f"claims-once: {key} is being written and given back"
+        trying = sum(freeing.again_at == NEVER for freeing in self._freeing.values())
+        if self._under_way != len(self._writing) + trying:
+            yield f"claims-under-way: {self._under_way} are counted, {len(self._writing)} + {trying} are"
+        orders = {(one.order.consumer, key) for key, one in self._freeing.items()}
+        orders |= {(uid, key) for key, waiting in self._next_free.items() for uid in waiting}
+        if orders != {(uid, key) for uid, keys in self.leaving.items() for key in keys}:
+            yield "claims-leaving: who leaves claims is not who is given back"
 
 
 def _is_done(order: WriteClaim, claim: DeviceClaim) -> bool:

@@ -18,7 +18,7 @@ here is told only after a transaction made later than everything that was given 
 claim the room (``pass_by``). To take a loan back is to move the fence (``move_fence``).
 
 A gang's intent is one value, or several: links first, each as an intent of its own, the head last (``gangs.py``). One
-transaction takes ``size`` pods at most, so that it stays below etcd's 1.5 MiB.
+transaction takes ``size`` pods and claims at most, so that it stays below etcd's 1.5 MiB.
 
 Not its job: talk to etcd, decide what becomes of a unit (``core.py``).
 """
@@ -188,15 +188,15 @@ class Committer:
         renewals: dict[str, Intent] = {}
         pods = 0
         for key, intent in self._renewals.items():
-            if len(renewals) >= room or (pods and pods + len(intent.pods) > self.size):
+            if len(renewals) >= room or (pods and pods + intent.named > self.size):
                 break
             renewals[key] = intent
-            pods += len(intent.pods)
+            pods += intent.named
         coordinator_term = next((intent.coordinator_term for intent in self._puts.values()), 0)
         puts: dict[str, Intent] = {}
         rests_on = NO_LENDERS
         for key, intent in self._puts.items() if self._free(len(clears), len(renewals), len(ghosts)) else ():
-            if len(puts) + len(renewals) >= room or (pods and pods + len(intent.pods) > self.size):
+            if len(puts) + len(renewals) >= room or (pods and pods + intent.named > self.size):
                 break
             lenders = self._lenders.get(key, NO_LENDERS) if self._lenders else NO_LENDERS
             if lenders and puts:
@@ -207,7 +207,7 @@ class Committer:
             if intent.group and any(pod.uid in self._clears and pod.uid not in clears for pod in intent.pods):
                 continue
             puts[key] = intent
-            pods += len(intent.pods)
+            pods += intent.named
             if lenders:
                 rests_on = lenders
                 break

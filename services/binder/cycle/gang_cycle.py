@@ -211,7 +211,7 @@ class GangCycle:
             self._state.left -= 1
             self._cycle.mark(member, reason)
         self._rewrite(gang)
-        if not unclear:
+        if not unclear and self._cycle.claims.left_by(gang.members.values()):
             self._state.stats.gangs_withdrawn += 1
             self._state.log("gang_withdrawn", level="warning", group=gang.group, gang=gang.key, reason=reason)
             self._give_back(gang, reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from services.binder.core.gangs import GangStage, InFlightGang
 from services.binder.core.in_flight import Stage
@@ -17,8 +17,9 @@ STORED = frozenset({Stage.COMMITTED, Stage.BINDING, Stage.READING, Stage.RENEWIN
 """Stages in which the unit's intent is in etcd."""
 
 
-def problems(state: State, committer: Committer, line: Line) -> Iterator[str]:
-    """Units that nothing will move on, or that are not accounted where they are to go."""
+def problems(state: State, committer: Committer, line: Line, leaving: Collection[str]) -> Iterator[str]:
+    """Units that nothing will move on, or that are not accounted where they are to go. ``leaving``: whose claims are
+    being given back."""
     bound_next = line.waiting()
     for uid, binding in state.in_flight.items():
         if binding.uid != uid:
@@ -53,13 +54,13 @@ def problems(state: State, committer: Committer, line: Line) -> Iterator[str]:
         yield f"bindings: {sent} units are being bound by {line.in_flight} Bindings in flight"
     for gang in state.gangs.values():
         yield from gang.validate()
-        if gang.key in state.touched or not _goes_on(gang, state, committer):
+        if gang.key in state.touched or not _goes_on(gang, state, committer, leaving):
             yield f"gang-goes-on: {gang.key} is {gang.stage.value} and nothing will move it on"
         for uid in gang.members.keys() - state.in_flight.keys():
             yield f"gang-members: {gang.key} waits for {uid}, which is not on its way"
 
 
-def _goes_on(gang: InFlightGang, state: State, committer: Committer) -> bool:
+def _goes_on(gang: InFlightGang, state: State, committer: Committer, leaving: Collection[str]) -> bool:
     members = gang.members.values()
     if gang.over:
         return gang.key in state.unfinished
@@ -70,6 +71,7 @@ def _goes_on(gang: InFlightGang, state: State, committer: Committer) -> bool:
             return any(committer.waits(key) for key in gang.unwritten)
         case GangStage.COMMITTED | GangStage.FAILING:
             waits = any(member.stage is not Stage.COMMITTED or member.uid in state.paused for member in members)
+            waits |= any(member.uid in leaving for member in members)
             return waits or gang.arriving or gang.key in state.unfinished
         case _:
             return bool(members)

@@ -168,7 +168,7 @@ class ApiCalls:
             )
 
     async def write_claim(self, write: WriteClaim) -> None:
-        """Answers ``ClaimWritten`` or ``ClaimUnwritten``, or nothing once the lease may have ended."""
+        """Answers ``ClaimWritten`` or ``ClaimUnwritten``. ``LeadershipLost``: it is not finished."""
         name = ClaimName(write.namespace, write.name, write.uid)
         try:
             claim = await claims.write_claim(
@@ -176,8 +176,6 @@ class ApiCalls:
                 allocation=write.allocation, consumers=[Consumer(*one) for one in write.consumers],
                 may_act=self._leadership.is_valid, reached=self._failpoints.reach,
             )  # fmt: skip
-            if claim is None:
-                return
             written: Event = ClaimWritten(claim_from_api(claim))
         except (KubeError, ObjectError) as error:
             self._log.info("claim_unwritten", claim=write.key, error=error)
@@ -199,7 +197,7 @@ class ApiCalls:
         return ClaimUnwritten(write.key, found, known, status, str(error)[:512], retry_after_s)
 
     async def free_claim(self, order: FreeClaim) -> None:
-        """Answers ``ClaimFreed``."""
+        """Answers ``ClaimFreed``. ``LeadershipLost``: it is not finished."""
         name, found, done = ClaimName(order.namespace, order.name, order.uid), None, False
         try:
             claim, done = await claims.free_claim(

@@ -108,7 +108,8 @@ class FetchPod(Struct, frozen=True):
 
 
 class FreeClaim(Struct, frozen=True):
-    """Take away what a claim was given, if nobody but the pod ``consumer`` uses it: it keeps that pod from every node.
+    """Take away what a claim was given: it keeps the pod ``consumer`` from every node, and nobody else used it at
+    ``resource_version``. Where it has changed since, nothing is done.
 
     Not answered: the watch shows what came of it, and the next attempt asks again.
     """
@@ -117,6 +118,7 @@ class FreeClaim(Struct, frozen=True):
     name: str
     uid: str
     consumer: str
+    resource_version: str
 
 
 class PublishPartition(Struct, frozen=True):

@@ -25,4 +25,4 @@ def unblock(state: State, pod: Pod, *, fits_nowhere: bool) -> None:
     rule.ask_all(mask)
     for claim in rule.unblock().deallocate[:1]:
         state.log("claim_freed", pod_uid=pod.uid, pod=pod.key, claim=claim.key)
-        state.out.append(FreeClaim(claim.namespace, claim.name, claim.uid, pod.uid))
+        state.out.append(FreeClaim(claim.namespace, claim.name, claim.uid, pod.uid, claim.resource_version))

@@ -36,7 +36,7 @@ from shared.kube.events import event_body, micro_time
 from shared.kube.resources import EVENTS, PODS
 from shared.model.pod import CAUSE_ANNOTATION
 from shared.ports import Clock, KubeApi
-from shared.runtime.kube.claims import ClaimName, free_claim
+from shared.runtime.kube.claims import ClaimName, deallocate_claim
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 
 log = structlog.get_logger()
@@ -51,11 +51,11 @@ Work = PatchCondition | EmitEvent | FetchPod | TellPodGroup | TellQueue | HoldNo
 
 
 class KubeWrites:
-    """Carries out ``Work``. ``start``: runs a call beside everything else."""
+    """Carries out ``Work``. ``start``: runs a call beside everything else; ``may_act``: whether the lease holds."""
 
     def __init__(
         self, api: KubeApi, post: Callable[[Event], None], *, controller: str, instance: str, clock: Clock,
-        start: Callable[[Coroutine[Any, Any, None]], None],
+        start: Callable[[Coroutine[Any, Any, None]], None], may_act: Callable[[], bool],
         call_later: Callable[[float, Callable[[], None]], Cancellable] | None = None,
     ) -> None:  # fmt: skip
         self._api = api
@@ -64,6 +64,7 @@ class KubeWrites:
         self._instance = instance
         self._clock = clock
         self._start = start
+        self._may_act = may_act
         self._call_later = call_later
         self._lookups = asyncio.Semaphore(LOOKUPS_IN_FLIGHT)
         self._events_out = 0
@@ -123,10 +124,10 @@ class KubeWrites:
         self._post(ConditionWritten(work.uid))
 
     async def free_claim(self, work: FreeClaim) -> None:
-        """Not answered."""
-        name = ClaimName(work.namespace, work.name, work.uid)
+        """Not answered. ``LeadershipLost``: not done."""
+        name, version = ClaimName(work.namespace, work.name, work.uid), work.resource_version
         try:
-            await free_claim(self._api, name, work.consumer, deallocate=True, unreserved=True, may_act=lambda: True)
+            await deallocate_claim(self._api, name, work.consumer, resource_version=version, may_act=self._may_act)
         except KubeError as error:
             log.info("claim_not_freed", claim=f"{work.namespace}/{work.name}", pod_uid=work.consumer, error=error)
 

@@ -1,7 +1,7 @@
 """What a scheduler writes into ResourceClaims: devices, who uses them, and that they are free again.
 
     write_claim    finalizer and mark --resourceVersion--> status: allocation, reservedFor
-    free_claim     read --> not ours any more: nothing
+    free_claim     read --> not ours any more: only marked, so that what may still come of ours is refused
                         --> others use it: one consumer less
                         --> nobody else does: no allocation, no consumer --> no finalizer
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from shared.errors import KubeRejected
+from shared.errors import KubeRejected, LeadershipLost
 from shared.kube.convert_devices import PROTECTION, allocation_json
 from shared.kube.device_objects import ResourceClaim
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
@@ -49,13 +49,11 @@ async def write_claim(
     api: KubeApi, claim: ClaimName, *, resource_version: str, protected: bool, mark: str,
     allocation: Allocation | None, consumers: Sequence[Consumer], may_act: Callable[[], bool],
     reached: Callable[[str], None],
-) -> ResourceClaim | None:  # fmt: skip
-    """The claim as it is by that; None: we may not act any more, and it is not finished. ``allocation``: what it is to
-    be given, ``consumers``: who is to use it; neither: it is only marked. ``reached``: names gaps between writes."""
-    found: ResourceClaim | None = None
+) -> ResourceClaim:  # fmt: skip
+    """The claim as it is by that. ``allocation``: what it is to be given, ``consumers``: who is to use it; neither: it
+    is only marked. ``reached``: names gaps between writes. ``LeadershipLost``: it is not finished."""
     if allocation is not None or not consumers:
-        if not may_act():
-            return None
+        _check(may_act)
         reached("before_claim_mark")
         metadata: dict[str, Any] = {"annotations": {CAUSE_ANNOTATION: mark}}
         if allocation is not None and not protected:
@@ -63,10 +61,9 @@ async def write_claim(
         found = await _patched(api, claim, resource_version, metadata)
         resource_version = found.metadata.resource_version
         reached("after_claim_mark")
-    if not consumers:
-        return found
-    if not may_act():
-        return None
+        if not consumers:
+            return found
+    _check(may_act)
     status: dict[str, Any] = {
         "reservedFor": [{"resource": "pods", "name": one.name, "uid": one.uid} for one in consumers]
     }
@@ -80,28 +77,55 @@ async def write_claim(
 
 async def free_claim(
     api: KubeApi, claim: ClaimName, consumer: str, *, deallocate: bool, may_act: Callable[[], bool],
-    unreserved: bool = False, reached: Callable[[str], None] = lambda _: None,
+    reached: Callable[[str], None] = lambda _: None,
 ) -> tuple[ResourceClaim | None, bool]:  # fmt: skip
     """(the claim as it is by that, None: it is gone; whether that is all done). ``deallocate``: we gave it what it has,
-    or were about to, so that it may be taken away where nobody else uses it; ``unreserved``: also where nobody does."""
+    or were about to, so that it may be taken away where nobody else uses it. ``LeadershipLost``: it is not finished.
+
+    For who keeps others from the pod until this is done: it is tried again whatever was written in between."""
     for _ in range(TRIES):
         found = await api.get(DEVICE_CLAIMS.resource, namespace=claim.namespace, name=claim.name)
         if found is None or found.metadata.uid != claim.uid:
             return None, True
-        if not may_act():
-            return found, False
+        _check(may_act)
         try:
-            return await _freed(api, claim, found, consumer, deallocate, unreserved, reached), True
+            freed = await _freed(api, claim, found, consumer, deallocate, reached)
+            if freed is found:
+                mark = {"annotations": {CAUSE_ANNOTATION: f"freed-{found.metadata.resource_version}"}}
+                freed = await _patched(api, claim, found.metadata.resource_version, mark)
         except KubeRejected as error:
             if error.status not in (404, 409):
                 raise
+        else:
+            return freed, True
     return found, False
 
 
+async def deallocate_claim(
+    api: KubeApi, claim: ClaimName, consumer: str, *, resource_version: str, may_act: Callable[[], bool]
+) -> bool:
+    """Take away what the claim has, on the ground of what it was at ``resource_version``: nobody used it, but at most
+    ``consumer``. False: it has changed since, or is gone, and nothing was done; who judged it judges it again.
+
+    For who keeps nobody from the pod: it may be on its way with what it has by now. ``LeadershipLost``: not done."""
+    found = await api.get(DEVICE_CLAIMS.resource, namespace=claim.namespace, name=claim.name)
+    if found is None or (found.metadata.uid, found.metadata.resource_version) != (claim.uid, resource_version):
+        return False
+    _check(may_act)
+    try:
+        await _freed(api, claim, found, consumer, deallocate=True, unreserved=True)
+    except KubeRejected as error:
+        if error.status in (404, 409):
+            return False
+        raise
+    return True
+
+
 async def _freed(
-    api: KubeApi, claim: ClaimName, found: ResourceClaim, consumer: str, deallocate: bool, unreserved: bool,
-    reached: Callable[[str], None],
+    api: KubeApi, claim: ClaimName, found: ResourceClaim, consumer: str, deallocate: bool,
+    reached: Callable[[str], None] = lambda _: None, *, unreserved: bool = False,
 ) -> ResourceClaim:  # fmt: skip
+    """``found`` itself where there is nothing to be written. ``unreserved``: also where nobody uses it."""
     users = [one.uid for one in found.status.reserved_for or ()]
     others = [uid for uid in users if uid != consumer]
     if found.status.allocation is not None and (consumer in users or (unreserved and not users)):
@@ -117,6 +141,11 @@ async def _freed(
         without = {"$deleteFromPrimitiveList/finalizers": [PROTECTION]}
         found = await _patched(api, claim, found.metadata.resource_version, without)
     return found
+
+
+def _check(may_act: Callable[[], bool]) -> None:
+    if not may_act():
+        raise LeadershipLost("the lease may have ended: a claim was not written")
 
 
 async def _patched(

@@ -33,7 +33,7 @@ class Desk:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.writes = KubeWrites(
             self.kube, self.heard.append, controller="conclave", instance="c0", clock=lambda: self.now, start=run,
-            call_later=self._later,
+            may_act=lambda: True, call_later=self._later,
         )  # fmt: skip
         self.uid = self.server.add_pod(make_pod("p0"))
 

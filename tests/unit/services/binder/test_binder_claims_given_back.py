@@ -1,0 +1,342 @@
+"""What a binder may have written into claims is given back before the pod's intent goes, whatever answer is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.binder.core.core import BinderCore
+from services.binder.core.events import ClaimUnwritten, IntentsListed, Tick
+from services.binder.core.instructions import Bind, Commit, FreeClaim, WriteClaim
+from services.binder.core.state import CoreSettings
+from services.binder.cycle.binding_cycle import BindingCycle
+from shared.errors import LeadershipLost
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS
+from shared.model.cluster_events import Listed
+from shared.ports import BindRequest, Delete
+from tests.builders import make_pod
+from tests.fake_kube import copy
+from tests.sim.claims import add_claim, add_claiming, add_class, add_devices, check_claims, control_claims, devices_of
+from tests.unit.services.binder.binder_checks import check_all
+from tests.unit.services.binder.binder_world import KEYS, AlwaysValid, Binder, World, make_world
+from tests.unit.services.binder.test_binder_claims import claim_of, claiming_world, until
+
+LISTS = ("resourceclaims", "resourceslices", "deviceclasses")
+
+
+def written(world: World, *, fault: str = "ok", fault_at: int = 0) -> Binder:
+    """A binder that has sent the writes of p's claim."""
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    until(world, binder, WriteClaim)
+    world.fault_at = fault_at
+    world.run(binder, WriteClaim, fault=fault)
+    return binder
+
+
+def later(world: World, binder: Binder, seconds: float = 100.0) -> None:
+    world.settle(binder)
+    world.now += seconds
+    world.tell(binder, Tick())
+    world.settle(binder)
+    assert check_all(world) + check_claims(world.kube) == []
+
+
+def test_the_binding_waits_until_the_watch_shows_the_write_itself_and_not_an_event_of_before() -> None:
+    world = claiming_world()
+    binder = written(world)
+    world.watch(binder, 1)  # the mark's event, older than the write of the status
+    assert not any(isinstance(one, Bind) for one in binder.effects)
+    world.watch(binder, 1)
+    assert any(isinstance(one, Bind) for one in binder.effects)
+
+
+@pytest.mark.parametrize("fault_at", [0, 1])
+@pytest.mark.parametrize("fault", ["drop_request", "drop_reply", "late"])
+def test_a_write_without_an_answer_is_given_back_when_the_unit_ends(fault: str, fault_at: int) -> None:
+    world = claiming_world()
+    binder = written(world, fault=fault, fault_at=fault_at)
+    world.kube.change_node("n0", unschedulable=True)
+    later(world, binder)
+    for write in world.api.delayed:
+        with pytest.raises(Exception, match=r"precondition|not found"):
+            write()
+    later(world, binder)
+    assert not devices_of(claim_of(world))
+    assert not claim_of(world)["status"].get("reservedFor")
+    assert not binder.core.state.devices.accounts.assumed
+    assert not world.intents()
+
+
+def test_a_refused_write_holds_no_device_though_the_claim_cannot_be_read() -> None:
+    world = claiming_world()
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    order = until(world, binder, WriteClaim)
+    binder.effects.remove(order)
+    world.tell(binder, ClaimUnwritten(order.key, None, known=False, status=429, message="busy"))
+    assert binder.core.state.devices.accounts.assumed[order.key].sent is None
+
+
+def test_a_claim_that_is_gone_at_the_api_server_is_not_written_again_at_once() -> None:
+    world = claiming_world()
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    until(world, binder, WriteClaim)
+    world.kube.drop_object(DEVICE_CLAIMS, "default/p-gpu")
+    world.run(binder, WriteClaim)
+    assert not any(isinstance(one, WriteClaim) for one in binder.effects)
+
+
+def dies_while_it_gives_back(world: World) -> World:
+    """A binder withdraws a unit, commits what it wants committed, and dies before its claim is free."""
+    binder = written(world)
+    world.kube.change_node("n0", unschedulable=True)
+    world.watch(binder)
+    assert any(isinstance(one, FreeClaim) for one in binder.effects)
+    for _ in range(5):
+        world.now += 0.1
+        world.tell(binder, Tick())
+        while any(isinstance(one, Commit) for one in binder.effects):
+            world.run(binder, Commit)
+    world.crash(binder)
+    world.late.clear()
+    later(world, world.start_binder())
+    return world
+
+
+def test_the_intent_stays_until_its_claims_are_free() -> None:
+    world = dies_while_it_gives_back(claiming_world())
+    assert not devices_of(claim_of(world))
+    assert not world.intents()
+
+
+def test_ablation_an_intent_that_goes_first_leaves_its_device_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = BindingCycle.end
+
+    def end_at_once(self: BindingCycle, binding, outcome, **rest):  # type: ignore[no-untyped-def]
+        ended(self, binding, outcome, **rest)
+        self._committer.clear(binding.uid, self._state.now)
+
+    monkeypatch.setattr(BindingCycle, "end", end_at_once)
+    world = claiming_world()
+    world.settings = CoreSettings()
+    assert devices_of(claim_of(dies_while_it_gives_back(world)))
+
+
+def test_a_binder_that_stops_waits_for_claims_that_it_gives_back() -> None:
+    world = claiming_world()
+    binder = written(world)
+    world.kube.change_node("n0", unschedulable=True)
+    world.watch(binder)
+    assert not binder.core.state.in_flight
+    assert binder.core.busy
+    world.settle(binder)
+    assert not binder.core.busy
+
+
+def test_a_pod_is_planned_anew_while_its_claim_is_given_back_and_is_bound_after_that() -> None:
+    world = claiming_world()
+    binder = written(world)
+    world.kube.change_node("n0", unschedulable=True)
+    world.watch(binder)
+    world.send(binder, world.plan(("p", "n1")))
+    world.settle(binder)
+    assert world.node_of("p") == "n1"
+    assert [one.split("/")[1] for one in devices_of(claim_of(world))] == ["n1"]
+    assert not world.intents()
+
+
+def test_who_inherits_an_intent_gives_back_each_claim_of_it_though_another_is_gone() -> None:
+    world = make_world(nodes=1, pods=0)
+    add_class(world.kube)
+    add_devices(world.kube, "n0", 2)
+    pod = make_pod("p").cpu("100m")
+    names = {"x": "cx", "y": "cy"}
+    pod.json["spec"]["resourceClaims"] = [{"name": one, "resourceClaimName": claim} for one, claim in names.items()]
+    world.kube.add_pod(pod)
+    for claim in names.values():
+        add_claim(world.kube, claim)
+    world.crash(written(world))
+    world.late.clear()
+    world.kube.drop_object(DEVICE_CLAIMS, "default/cy")
+    binder = world.start_binder(ready=False)
+    world.sync(binder)
+    later(world, binder)
+    assert not devices_of(claim_of(world, "cx"))
+
+
+def test_a_claim_whose_device_is_taken_is_given_back_though_an_attempt_before_wrote_it() -> None:
+    world = claiming_world()
+    world.crash(written(world))
+    world.etcd.txn([], [Delete(KEYS.intent(key)) for key in world.stored()])
+    add_claiming(world.kube, "q")
+    control_claims(world.kube)
+    theirs = copy(claim_of(world, "q-gpu"))
+    theirs["status"] = copy(claim_of(world))["status"]
+    theirs["status"]["reservedFor"] = [{"resource": "pods", "name": "q", "uid": world.uid("q")}]
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    world.kube.put_object(DEVICE_CLAIMS, theirs)  # another scheduler chose the same device
+    world.watch(binder)
+    world.run(binder, Commit)
+    assert not any(isinstance(one, WriteClaim) for one in binder.effects)
+    world.settle(binder)
+    assert not devices_of(claim_of(world))
+    assert check_claims(world.kube) == []
+
+
+def taken_over_without_claims(world: World) -> Binder:
+    """A successor that was listed everything but claims, and whose grace is over."""
+    term = world._take(KEYS.binder_leader("0"))
+    binder = Binder(BinderCore(term, world.settings, KEYS, shards=world.shards(), kinds=LISTS))
+    world.tell(binder, IntentsListed(world.stored(), world.fence()))
+    history = world.kube.history
+    world.kube.history = [entry for entry in history if entry[1] != "resourceclaims"]
+    world.watch(binder)
+    world.tell(binder, *(Listed(kind) for kind in ("nodes", "pods", *LISTS[1:])))
+    world.kube.history = history
+    world.now += world.settings.takeover_grace_s + 1
+    world.tell(binder, Tick())
+    return binder
+
+
+def list_claims(world: World, binder: Binder) -> None:
+    binder.seen = 0
+    world.watch(binder)
+    world.tell(binder, Listed("resourceclaims"))
+
+
+def test_intents_with_claims_are_not_judged_before_claims_are_listed() -> None:
+    world = claiming_world()
+    world.crash(written(world))
+    world.late.clear()
+    binder = taken_over_without_claims(world)
+    assert not binder.core.takeover.accepting
+    assert binder.core.wake_at > world.now  # it waits, and does not spin
+    list_claims(world, binder)
+    later(world, binder)
+    assert world.node_of("p") == "n0"
+
+
+def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
+    world = claiming_world()
+    binder = taken_over_without_claims(world)
+    assert binder.core.takeover.accepting  # nothing is inherited: others need not wait
+    add_devices(world.kube, "n0", 1)
+    request = world.send(binder, world.plan(("p", "n0")))
+    world.now += 1
+    world.tell(binder, Tick())
+    assert request not in binder.answers
+    list_claims(world, binder)
+    world.settle(binder)
+    assert world.node_of("p") == "n0"
+
+
+def most_under_way(world: World, pods: int) -> int:
+    """How many writes of claims one binder had under way at a time, all pods being bound, or given back, at last."""
+    binder = world.start_binder()
+    for name in (f"p{number}" for number in range(pods)):
+        add_claiming(world.kube, name)
+    control_claims(world.kube)
+    world.watch(binder)
+    world.send(binder, world.plan(*((f"p{number}", "n0") for number in range(pods))))
+    most = 0
+    for step in range(4000):
+        if step == 40:
+            world.kube.change_node("n0", unschedulable=True)
+        world.watch(binder)
+        most = max(most, sum(isinstance(one, WriteClaim | FreeClaim) for one in binder.effects))
+        if binder.effects:
+            world.run(binder, type(binder.effects[-1]))
+        elif not binder.core.busy:
+            break
+        else:
+            world.now = max(world.now, binder.core.wake_at)
+            world.tell(binder, Tick())
+    assert not binder.core.busy
+    assert check_all(world) + check_claims(world.kube) == []
+    return most
+
+
+def test_so_many_claims_are_written_at_a_time_as_bindings() -> None:
+    world = make_world(nodes=1, pods=0)
+    world.settings = CoreSettings(max_bindings=3, validate=True)
+    add_class(world.kube)
+    add_devices(world.kube, "n0", 20)
+    assert most_under_way(world, 20) == 3
+
+
+def test_the_intent_of_a_gang_that_is_given_back_stays_until_the_claims_of_all_are_free() -> None:
+    world = make_world(nodes=2, pods=0)
+    add_class(world.kube)
+    for node in ("n0", "n1"):
+        add_devices(world.kube, node, 1)
+    for name in ("p0", "p1"):
+        add_claiming(world.kube, name)
+    control_claims(world.kube)
+    binder = world.start_binder()
+    world.send(binder, world.gang(("p0", "n0"), ("p1", "n1"), at_least=2))
+    until(world, binder, WriteClaim)
+    world.run(binder, WriteClaim)
+    world.kube.change_node("n0", unschedulable=True)
+    world.watch(binder)
+    while any(not isinstance(one, FreeClaim) for one in binder.effects):
+        world.run(binder, next(type(one) for one in binder.effects if not isinstance(one, FreeClaim)))
+    assert world.intents()
+    world.crash(binder)
+    world.late.clear()
+    later(world, world.start_binder())
+    assert not any(devices_of(claim_of(world, f"{name}-gpu")) for name in ("p0", "p1"))
+    assert not world.intents()
+
+
+def test_a_transaction_counts_claims_as_it_counts_pods() -> None:
+    world = make_world(nodes=1, pods=0)
+    world.settings = CoreSettings(max_value_pods=4, validate=True)
+    add_class(world.kube)
+    add_devices(world.kube, "n0", 5)
+    for number in range(5):
+        add_claiming(world.kube, f"p{number}")
+    control_claims(world.kube)
+    binder = world.start_binder()
+    placements = [(f"p{number}", "n0") for number in range(5)]
+    world.send(binder, world.plan(*placements[:2]))
+    world.send(binder, world.gang(*placements[2:], at_least=3))
+    world.settle(binder)
+    assert all(world.node_of(name) for name, _ in placements)
+    assert max(one.intent.named for one in world.commitments) == 4
+    assert check_all(world) + check_claims(world.kube) == []
+
+
+def test_a_pod_that_somebody_else_bound_elsewhere_holds_none_of_the_devices_that_were_assumed_for_it() -> None:
+    world = claiming_world()
+    add_claiming(world.kube, "q")
+    control_claims(world.kube)
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    meta = world.kube.pods["default/p"]["metadata"]
+    world.kube.bind(BindRequest("default", "p", meta["uid"], meta["resourceVersion"], "n1"))
+    world.watch(binder)
+    world.send(binder, world.plan(("q", "n0")))
+    world.settle(binder)
+    assert not binder.core.state.devices.accounts.assumed
+    assert world.node_of("q") == "n0"
+
+
+@pytest.mark.parametrize("kind", [WriteClaim, FreeClaim])
+def test_who_may_not_lead_any_more_writes_no_claim_and_ends_its_term(
+    kind: type[WriteClaim | FreeClaim], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = claiming_world()
+    if kind is FreeClaim:
+        binder = written(world)
+        world.kube.change_node("n0", unschedulable=True)
+    else:
+        binder = world.start_binder()
+        world.send(binder, world.plan(("p", "n0")))
+    until(world, binder, kind)
+    before = copy(claim_of(world))
+    monkeypatch.setattr(AlwaysValid, "is_valid", lambda *_: False)
+    with pytest.raises(LeadershipLost, match="a claim was not written"):
+        world.run(binder, kind)
+    assert claim_of(world) == before
