@@ -26,7 +26,7 @@ from shared.decide.guard import Failure
 from shared.decide.stages import Stage
 from shared.errors import ConfigError
 from shared.policy.rollout.judging import RolloutSettings
-from shared.policy.rollout.rollout import Change, PointerRollout, deciding_goal, step_of
+from shared.policy.rollout.rollout import UNLOADED, Change, PointerRollout, deciding_goal, step_of
 from shared.wire.messages import Decisions, EvictionOutcome, EvictionReason, Outcome, Plan, PlanResult
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 
@@ -233,7 +233,7 @@ class RolloutEvaluation:
                 self.failures[f"{told.policy} {told.failure}"] = max(
                     self.failures[f"{told.policy} {told.failure}"], told.count
                 )
-        if (rollout.pointer.active, Failure.DIGEST) in found:
+        if any(ref == rollout.pointer.active and failure in UNLOADED for ref, failure in found):
             self._refusing.add(agent)
         if self._written is not None:
             return

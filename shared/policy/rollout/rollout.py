@@ -42,6 +42,9 @@ BUILT_IN = PolicyRef("kube-default", 1)
 HARD = frozenset({Failure.NAN, Failure.SHAPE, Failure.EXCEPTION, Failure.DIGEST, Failure.RELEASE})
 """Failures that no loaded machine explains. A timeout counts in the window instead."""
 
+UNLOADED = frozenset({Failure.DIGEST, Failure.RELEASE})
+"""Failures of an agent that goes on by what it has."""
+
 HISTORY_LIMIT = 200
 """Records of changes kept in etcd."""
 
@@ -212,17 +215,17 @@ class PointerRollout:
     def failed(self, failures: Iterable[tuple[PolicyRef, Failure]], *, others: bool = False) -> Change | None:
         """Policies failed at agents; a hard failure takes the policy away at once. ``others``: agents judge by the
         active policy that have not refused to load it: amid an upgrade it stays, and who cannot load it goes on by
-        what it has. Weights of another release's inputs are not taken away at all: an operator activates this one's."""
+        what it has. Once nobody can, it is taken away, so that what the pointer names is what decides."""
         for ref, failure in failures:
             if failure not in HARD:
                 continue
             reason = f"{ref.title} failed: {failure}"
             if ref == self.pointer.candidate:
                 return roll_back(self.pointer, reason=reason, by=self.by)
-            if failure is Failure.RELEASE or (failure is Failure.DIGEST and others):
+            if failure in UNLOADED and others:
                 continue
             # a heuristic's own faults are for its guard; one that agents do not have is no policy
-            if ref == self.pointer.active and (ref.sha256 or failure is Failure.DIGEST):
+            if ref == self.pointer.active and (ref.sha256 or failure in UNLOADED):
                 return _dethrone(self.pointer, reason, self.by)
         return None
 

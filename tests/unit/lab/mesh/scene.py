@@ -12,7 +12,7 @@ from lab.mesh.world import Agents, MeshWorld
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI
-from shared.policy.frag.policy import GPU_MODEL_LABEL
+from shared.policy.frag.view import GPU_MODEL_LABEL
 from shared.policy.observation import Policy
 from shared.wire.records import PolicyRef
 from tests.builders import make_node, make_pod
