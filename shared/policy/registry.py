@@ -241,5 +241,5 @@ def mixable(weights: Mapping[str, WeightsFile]) -> dict[str, Given]:
 def unknown(name: str) -> ConfigError:
     """The refusal of a name: why it was left out, or those there are."""
     if name in LEFT_OUT:
-        return ConfigError(f"policy: {name!r} was left out: {LEFT_OUT[name]}; mend it, or choose another policy")
+        return ConfigError(f"policy: {name!r} was left out: {LEFT_OUT[name]}; correct it, or choose another policy")
     return ConfigError(f"policy: {name!r} is not known; choose one of {', '.join(sorted({*HEURISTICS, *LEARNED}))}")

@@ -347,7 +347,7 @@ def test_a_service_that_is_to_place_by_a_policy_that_was_left_out_says_in_one_li
         CoordinatorSettings(plugins=(name,), policy=name)
     text = str(refused.value)
     assert text.startswith(f"policy: {name!r} was left out: plugin {name}: {told}")
-    assert text.endswith("; mend it, or choose another policy")
+    assert text.endswith("; correct it, or choose another policy")
     assert "\n" not in text
     with pytest.raises(ConfigError, match="policy: 'nowhere' is not known; choose one of"):
         make_policy("nowhere")
