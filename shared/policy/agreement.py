@@ -9,6 +9,7 @@ pod that any node takes, and for one that asks for GPUs and bears limits of late
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,16 +50,25 @@ class _Middle:
 
 def disagreement(make: Callable[[], Policy]) -> str:
     """What is wrong with the policies that ``make`` makes, whatever they say of themselves; "": nothing was found."""
+    unused = make()
+
+    def another() -> Policy:
+        """As if made anew: reading weights may take long, so it is made again only where it cannot be copied."""
+        try:
+            return deepcopy(unused)
+        except Exception:  # noqa: BLE001  whatever it holds that cannot be copied
+            return make()
+
     everyone = range(len(_SHAPES))
     with_gpus = [number for number in everyone if _SHAPES[number][3]]
     for pod_class, numbers in ((_POD, everyone), (_ASKING, with_gpus)):
         told = UtilisationStore()
         told.cluster = _means(_table(numbers))
-        whole = _scores(make(), _table(numbers), pod_class, told)
-        if isinstance(whole, str) and not make().row_local:
+        whole = _scores(another(), _table(numbers), pod_class, told)
+        if isinstance(whole, str) and not unused.row_local:
             return f"it cannot be tried out: {whole}"
         for part in (numbers[::2], numbers[1::2], *([one] for one in numbers)):
-            found = _scores(make(), _table(part), pod_class, told)
+            found = _scores(another(), _table(part), pod_class, told)
             if isinstance(found, str) != isinstance(whole, str):
                 why, fails, ranks = (found, part, numbers) if isinstance(found, str) else (whole, numbers, part)
                 return f"it ranks {len(ranks)} nodes and not {len(fails)}: {why}"

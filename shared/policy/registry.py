@@ -105,6 +105,9 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
 
 _OURS = frozenset({*HEURISTICS, *LEARNED})
 
+LEFT_OUT: dict[str, str] = {}
+"""Why a user's policy is not known, though it is named."""
+
 
 def bring(name: str, maker: Callable[[], Policy]) -> str:
     """Know a user's policy from now on; once, at start. What its author should mend, "" for nothing: one that says
@@ -236,5 +239,7 @@ def mixable(weights: Mapping[str, WeightsFile]) -> dict[str, Given]:
 
 
 def unknown(name: str) -> ConfigError:
-    """The refusal of a name, with those there are."""
+    """The refusal of a name: why it was left out, or those there are."""
+    if name in LEFT_OUT:
+        return ConfigError(f"policy: {name!r} was left out: {LEFT_OUT[name]}; correct it, or choose another policy")
     return ConfigError(f"policy: {name!r} is not known; choose one of {', '.join(sorted({*HEURISTICS, *LEARNED}))}")

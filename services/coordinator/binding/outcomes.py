@@ -1,9 +1,9 @@
 """What follows from a plan's results: which placements stand, which units go back to the queue, and why.
 
-BOUND and ELSEWHERE stay assumed where they are until the watch confirms; CONFLICT gives back at once (another node
-will do), REFUSED after a backoff with its reason; GONE is for the API server to tell, UNRESOLVED for the binder, which
-is asked again, or at last for the API server. No pod is dropped on the binder's word alone: only the watch or a
-GET ends a pod's place here (I3).
+BOUND and ELSEWHERE stay assumed where they are until the watch confirms, ELSEWHERE without devices; CONFLICT gives
+back at once (another node will do), REFUSED after a backoff with its reason; GONE is for the API server to tell,
+UNRESOLVED for the binder, which is asked again, or at last for the API server. No pod is dropped on the binder's word
+alone: only the watch or a GET ends a pod's place here (I3).
 
 A turn takes in so many results (``CoreSettings.units_per_turn``), further turns the rest of a larger plan's: whatever
 happens between, a result counts while its pod is placed by that very plan.
@@ -293,6 +293,7 @@ class Outcomes:
             case Outcome.ELSEWHERE:
                 stats.elsewhere += 1
                 self._account(placed, result.node or placed.placement.node)
+                self._state.devices.forget(uid)  # who bound it chose others, if any: its claims tell
             case Outcome.CONFLICT:
                 stats.given_back += 1
                 if result.node:  # without one nothing is wrong with the node: a gang was given back

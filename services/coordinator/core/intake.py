@@ -217,6 +217,8 @@ class PodIntake:
             return
         before, stood = state.cache.accounts.get(pod.uid), state.cluster.index.get(pod.uid)
         state.cluster.observe(pod)
+        if before is not None and before.assumed_at is not None and before.node_name != pod.node_name:
+            state.devices.forget(pod.uid)  # somebody else bound it: which devices it has its claims tell
         if state.queue.turns is not None:
             state.queue.turns.dirty[pod.uid] = None  # its labels may name another queue, or it leaves
         if pod.uid in self._preemptor.nominations.landing:

@@ -192,12 +192,13 @@ class Rehearser:
 
     async def _situation(self) -> Situation:
         """The demand and the nodes; counted in parts, between which the loop is others'."""
-        table, asked = self._core.state.cache.table, Counter[Ask]()
+        state, asked = self._core.state, Counter[Ask]()
+        table, shares = state.cache.table, state.settings.profile.gpu_shares
         classes = list((await self._asked()).items())
         for first in range(0, len(classes), CLASSES_AT_ONCE):
-            asked.update(asked_of(table, classes[first : first + CLASSES_AT_ONCE]))
+            asked.update(asked_of(table, classes[first : first + CLASSES_AT_ONCE], shares))
             await asyncio.sleep(0)
-        return Situation(nodes_of(table), tuple(asked.items()))
+        return Situation(nodes_of(table, shares), tuple(asked.items()))
 
     async def _asked(self) -> Counter[PodClass]:
         """Our pods that stand or wait, by class."""

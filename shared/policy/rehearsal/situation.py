@@ -14,7 +14,7 @@ import msgspec
 
 from shared.model.constraints import PodClass
 from shared.model.gpu import MAX_MODELS
-from shared.model.gpu_shares import DEFAULT
+from shared.model.gpu_shares import DEFAULT, GpuShares
 from shared.policy.frag.policy import MIB, request_of
 from shared.policy.frag.view import GpuView, model_codes
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
@@ -72,14 +72,15 @@ class Situation(msgspec.Struct, frozen=True):
         return max(_distance(self.nodes, before.nodes), _distance(self.pods, before.pods)) >= MOVED
 
 
-def situation_of(table: NodeTable, pods: Mapping[PodClass, int]) -> Situation:
-    """``table``: its nodes count with what they offer, whatever stands there; ``pods``: how many of each class."""
-    return Situation(nodes_of(table), tuple(asked_of(table, pods.items()).items()))
+def situation_of(table: NodeTable, pods: Mapping[PodClass, int], shares: GpuShares = DEFAULT) -> Situation:
+    """``table``: its nodes count with what they offer, whatever stands there; ``pods``: how many of each class;
+    ``shares``: what counts as a GPU."""
+    return Situation(nodes_of(table, shares), tuple(asked_of(table, pods.items(), shares).items()))
 
 
-def nodes_of(table: NodeTable) -> tuple[tuple[NodeKind, int], ...]:
+def nodes_of(table: NodeTable, shares: GpuShares) -> tuple[tuple[NodeKind, int], ...]:
     """How many nodes of each kind there are."""
-    models, (names, codes), view = _models(table), model_codes(table), GpuView(table, DEFAULT)
+    models, (names, codes), view = _models(table), model_codes(table), GpuView(table, shares)
     other = len(models)
     code_of = {code: models.get(name, other) for name, code in names.items()}
     nodes: Counter[NodeKind] = Counter()
@@ -91,12 +92,12 @@ def nodes_of(table: NodeTable) -> tuple[tuple[NodeKind, int], ...]:
     return tuple(nodes.items())
 
 
-def asked_of(table: NodeTable, pods: Iterable[tuple[PodClass, int]]) -> Counter[Ask]:
+def asked_of(table: NodeTable, pods: Iterable[tuple[PodClass, int]], shares: GpuShares) -> Counter[Ask]:
     """What so many pods of each class ask for, on the nodes of ``table``."""
     models = _models(table)
     asked: Counter[Ask] = Counter()
     for pod_class, count in pods:
-        request = request_of(pod_class, models)
+        request = request_of(pod_class, models, shares)
         asked[Ask(request.cpu, request.memory, request.devices, request.milli, request.models)] += count
     return asked
 

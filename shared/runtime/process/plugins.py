@@ -94,6 +94,8 @@ def _load(names: Sequence[str]) -> Plugins:
             if group == FILTERS:
                 raise
             plugins.report(name, f"{error}; it is left out")
+            if group == POLICIES:
+                registry.LEFT_OUT[name] = " ".join(f"{error}".split())
             continue
         titles.append(f"{KINDS[group]} {name}@{entry.dist.version if entry.dist is not None else '?'}")
     plugins.profile = with_plugins(tuple(filters), tuple(scores))

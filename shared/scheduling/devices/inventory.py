@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from shared.model.devices import Allocation, Device, DeviceClaim, DeviceClass, DeviceSlice, TaintRule
 from shared.scheduling.devices.pools import Pool, PoolDevice, build, in_order, reaches, relevant
 from shared.scheduling.devices.taints import rule_taints
-from shared.scheduling.devices.usage import PoolId, Usage
+from shared.scheduling.devices.usage import PoolId, Usage, gives_back
 from shared.scheduling.state.node_table import IntArray
 from shared.scheduling.state.releases import Release
 
@@ -138,8 +138,7 @@ class Inventory:
             return
         if had is not None:
             self.count(had, -1)
-            kept = {(one.id, one.share) for one in claim.allocation.results} if claim.allocation is not None else set()
-            self.freed |= any((one.id, one.share) not in kept for one in had.results)
+            self.freed |= gives_back(had, claim.allocation)
         if claim.allocation is not None:
             self.count(claim.allocation)
 
@@ -150,7 +149,7 @@ class Inventory:
             del self.left_over[claim.owner]
         if claim is not None and claim.allocation is not None:
             self.count(claim.allocation, -1)
-            self.freed = True
+            self.freed |= gives_back(claim.allocation, None)
 
     def count(self, allocation: Allocation, sign: int = 1) -> None:
         """An allocation is made or given back, whether its claim says so already or not."""

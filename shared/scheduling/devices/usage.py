@@ -69,6 +69,18 @@ class Usage:
         return device in self.exclusive, device in self.shares, consumed
 
 
+def gives_back(before: Allocation, after: Allocation | None) -> bool:
+    """Whether a claim that had ``before`` and has ``after`` uses less of any device. Who shares a device may have
+    another name in each: what counts is how many share it and what they take."""
+    had, has = Usage(), Usage()
+    had.count(before)
+    if after is not None:
+        has.count(after)
+    if had.exclusive - has.exclusive or had.shares - has.shares:
+        return True
+    return any(amounts - has.consumed.get(device, Counter()) for device, amounts in had.consumed.items())
+
+
 def _add(counter: Counter[DeviceId], device: DeviceId, sign: int) -> None:
     counter[device] += sign
     if counter[device] <= 0:

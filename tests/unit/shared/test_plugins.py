@@ -15,6 +15,7 @@ import pytest
 from services.cli.etcd import Leading, MeshView
 from services.coordinator.core.events import AgentsChanged
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
 from shared.plugins import BroughtFilter, BroughtPolicy, BroughtScore
@@ -234,6 +235,9 @@ class Normalised(Policy):
     def rank(self, nodes, pod, draw):
         free = nodes.free("cpu")
         return free / free.max()
+class Raises(Undeclared):
+    def rank(self, nodes, pod, draw):
+        raise KeyError("zone")
 """
 ENTRIES = """
 [conclave.filters]
@@ -254,6 +258,8 @@ zero = brought_code:Policy
 random = brought_code:Policy
 undeclared = brought_code:Undeclared
 normalised = brought_code:Normalised
+raises = brought_code:Raises
+missing = no_such_module:Policy
 """
 
 
@@ -267,6 +273,7 @@ def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     plugins_of.cache_clear()
+    monkeypatch.setattr(registry, "LEFT_OUT", {})
     before = dict(registry.HEURISTICS)
     yield
     registry.HEURISTICS.clear()
@@ -322,6 +329,28 @@ def test_a_score_or_policy_that_cannot_be_loaded_is_left_out_alone_and_told(name
     assert warning.startswith(f"plugin {name}: ")
     assert told in warning
     assert warning.endswith("it is left out")
+
+
+@pytest.mark.usefixtures("_package")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("normalised", "it gives a node 0.209677 among 6 nodes and 0.481481 among 3; agents see some of the nodes"),
+        ("raises", "it cannot be tried out: KeyError: 'zone'; agents see some of the nodes"),
+        ("missing", "cannot be imported (ModuleNotFoundError: No module named 'no_such_module')"),
+    ],
+)
+def test_a_service_that_is_to_place_by_a_policy_that_was_left_out_says_in_one_line_why_it_does_not_start(
+    name: str, told: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        CoordinatorSettings(plugins=(name,), policy=name)
+    text = str(refused.value)
+    assert text.startswith(f"policy: {name!r} was left out: plugin {name}: {told}")
+    assert text.endswith("; correct it, or choose another policy")
+    assert "\n" not in text
+    with pytest.raises(ConfigError, match="policy: 'nowhere' is not known; choose one of"):
+        make_policy("nowhere")
 
 
 def test_what_goes_wrong_later_is_told_once_and_by_the_process() -> None:

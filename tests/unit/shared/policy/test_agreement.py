@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import numpy as np
 import pytest
 
@@ -115,3 +117,33 @@ def test_a_learned_policy_that_pooled_its_own_nodes_would_be_found(monkeypatch):
     """What the coordinator tells is what makes ``ee``, ``lb`` and ``el`` agree."""
     monkeypatch.setattr(DeepSetsPolicy, "supply", lambda self, supplies: None)
     assert "among 6 nodes and" in disagreement(lambda: make_policy("lb"))
+
+
+class Loaded(LeastAllocated):
+    """Takes long to make, and ranks otherwise with each answer."""
+
+    made = 0
+
+    def __init__(self):
+        type(self).made += 1
+        self.answers = 0
+
+    def decide(self, observation, rng):
+        found = super().decide(observation, rng)
+        self.answers += 1
+        return Verdicts(found.score + self.answers)
+
+
+class Locked(Loaded):
+    """Cannot be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = Lock()
+
+
+@pytest.mark.parametrize(("policy", "most"), [(Loaded, 1), (Locked, 20)])
+def test_it_is_made_once_where_it_can_be_copied_and_each_trial_has_one_that_is_unused(policy, most, monkeypatch):
+    monkeypatch.setattr(policy, "made", 0)
+    assert disagreement(policy) == ""
+    assert 1 <= policy.made <= most

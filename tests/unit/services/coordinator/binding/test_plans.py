@@ -8,10 +8,13 @@ import pytest
 from services.coordinator.binding.plans import FEW_UNITS
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
 from services.coordinator.core.instructions import FetchPod, PatchCondition, SendPlan, StepDown
+from shared.model.cluster_events import ObjectChanged
+from shared.model.devices import ClaimRef, DeviceClass, DevicePod
 from shared.scheduling.places import Place
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
+from tests.unit.shared.scheduling.devices.builders import ask, claim, device, local
 
 
 def planned(*, nodes: int = 2, **pod: str) -> Scene:
@@ -245,3 +248,49 @@ def test_all_units_on_their_way_are_asked_for_by_one_plan_at_a_time() -> None:
     assert {p.uid for p in last.placements} == {"uid-a", "uid-slow0", "uid-slow1"}
     scene.run(until_s=60)
     assert not scene.of(FetchPod), "their end is asked for, nobody has to look them up"
+
+
+def claiming() -> Scene:
+    """As ``planned``, of a pod with a claim; each node has one device."""
+    scene = Scene()
+    scene.inbox.append(ObjectChanged("deviceclasses", "any", DeviceClass("any")))
+    for name in ("n0", "n1", "n2"):
+        scene.add_node(make_node(name).node())
+        scene.inbox.append(ObjectChanged("resourceslices", name, local(device("d"), node=name)))
+    scene.inbox.append(ObjectChanged("resourceclaims", "default/c", claim(ask())))
+    scene.begin()
+    scene.run()
+    scene.hold_plans = True
+    pod = make_pod("a").cpu("3").pod()
+    scene.add_pod(msgspec.structs.replace(pod, asks=DevicePod("default", "a", pod.uid, (ClaimRef("c", "c"),))))
+    scene.run()
+    assert len(scene.held_plans) == 1
+    assert scene.core.state.devices.accounts.holds("uid-a")
+    return scene
+
+
+@pytest.mark.parametrize("told", ["by the binder", "by the binder, on the same node", "by the watch"])
+def test_a_pod_that_another_has_bound_holds_no_devices_that_were_chosen_here(told: str) -> None:
+    scene = claiming()
+    mine = scene.held_plans[0].placements[0].node
+    node = mine if "same" in told else next(name for name in scene.nodes if name != mine)
+    if told == "by the watch":
+        scene.change_pod("uid-a", node_name=node)
+        scene.run()
+    else:
+        scene.deliver(answer(scene, Outcome.ELSEWHERE, node))
+    assert scene.core.state.cache.accounts["uid-a"].node_name == node
+    assert not scene.core.state.devices.accounts.assumed
+    assert not scene.core.state.devices.inventory.usage.exclusive
+
+
+@pytest.mark.parametrize("told", ["by the binder", "by the watch"])
+def test_a_pod_that_is_bound_as_it_was_planned_holds_its_devices_until_its_claims_are_shown(told: str) -> None:
+    scene = claiming()
+    node = scene.held_plans[0].placements[0].node
+    if told == "by the watch":
+        scene.change_pod("uid-a", node_name=node)
+        scene.run()
+    else:
+        scene.deliver(answer(scene, Outcome.BOUND, node))
+    assert scene.core.state.devices.accounts.holds("uid-a")

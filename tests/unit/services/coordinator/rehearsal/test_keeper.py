@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -15,10 +16,12 @@ import pytest
 import structlog
 
 from services.coordinator.core.events import PointerSeen
+from services.coordinator.core.state import CoreSettings
 from services.coordinator.rehearsal import keeper
 from services.coordinator.rehearsal.child import MOST_MIB
 from services.coordinator.rehearsal.keeper import PAUSE, RETRY_S, Rehearser, in_a_process
 from shared.model.constraints import PodClass
+from shared.model.gpu_shares import GpuShares, parse_gpu_shares
 from shared.policy.registry import bytes_of, ref_of, reference
 from shared.policy.rehearsal.mesh_rehearsal import verdict_on
 from shared.policy.rehearsal.situation import Ask, Order, Verdict, asked_of, situation_of
@@ -26,9 +29,11 @@ from shared.policy.rollout.rollout import Change, first_pointer, publish, rehear
 from shared.policy.weights import shipped
 from shared.ports import Put
 from shared.runtime.records.policies import read_history, read_pointer, write_change
+from shared.scheduling.cycle.profile import DEFAULT
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, Rehearsed
+from tests.builders import make_node, make_pod
 from tests.gpu_demand import bulk_pod, machine
 from tests.memory_store import MemoryStore
 from tests.patience import PATIENCE_S
@@ -43,13 +48,16 @@ FRAG_WINS = Verdict("frag", "frag: the learned value places, since it does")
 class Leader:
     """A leading coordinator's core with a demand, its store, and rehearsals whose verdict the test gives."""
 
-    def __init__(self, *verdicts: Verdict, policy: str = "frag", pods: int = 100, took_s: float = 1.0) -> None:
+    def __init__(
+        self, *verdicts: Verdict, policy: str = "frag", pods: int = 100, took_s: float = 1.0,
+        settings: CoreSettings | None = None,
+    ) -> None:  # fmt: skip
         self.now = 1000.0
         self.took_s = took_s
         self.orders: list[Order] = []
         self.verdicts = list(verdicts)
         self.store = MemoryStore()
-        self.scene = Scene(agents=1)
+        self.scene = Scene(agents=1, settings=settings)
         for number in range(8):
             self.scene.add_node(machine(number).node())
         for number in range(pods):
@@ -156,15 +164,31 @@ async def test_a_verdict_that_names_somebody_else_is_a_problem_and_is_never_writ
     )
 
 
+@pytest.mark.parametrize(("milli", "gpus", "each"), [(250, 2, 250), (1000, 8, 1000), (0, 0, 0), (2000, 16, 1000)])
+async def test_what_the_settings_count_as_gpus_is_rehearsed_as_gpus(milli, gpus, each):
+    shares = parse_gpu_shares(f"example.com/part={milli}")
+    leader = Leader(FGD_WINS, settings=CoreSettings(validate=True, profile=replace(DEFAULT, gpu_shares=shares)))
+    node = make_node("parts").allocatable(**{"cpu": "64", "memory": "64Gi", "pods": "110", "example.com/part": "8"})
+    leader.scene.add_node(node.node())
+    leader.scene.add_pod(make_pod("one").cpu("3").request(**{"example.com/part": "1"}).pod())
+    leader.scene.run()
+    await leader.begin()
+    await leader.look()
+    situation = leader.orders[0].situation
+    (kind,) = [kind for kind, _ in situation.nodes if kind.cpu == 64_000]
+    (ask,) = [ask for ask, _ in situation.pods if ask.cpu == 3_000]
+    assert (kind.devices, ask.devices, ask.milli) == (gpus, -(-milli // 1000), each)
+
+
 async def test_classes_are_counted_in_parts_between_which_the_loop_is_others(monkeypatch):
     leader = Leader(FGD_WINS)
     await leader.begin()
     whole = situation_of(leader.scene.core.state.cache.table, await leader.rehearser._asked())
     parts = []
 
-    def counted(table: NodeTable, pods: list[tuple[PodClass, int]]) -> Counter[Ask]:
+    def counted(table: NodeTable, pods: list[tuple[PodClass, int]], shares: GpuShares) -> Counter[Ask]:
         parts.append(len(pods))
-        return asked_of(table, pods)
+        return asked_of(table, pods, shares)
 
     monkeypatch.setattr(keeper, "CLASSES_AT_ONCE", 2)
     monkeypatch.setattr(keeper, "asked_of", counted)

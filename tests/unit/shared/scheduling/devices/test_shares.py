@@ -125,3 +125,32 @@ def test_a_partition_comes_from_the_device_that_is_broken_already(fullest_first:
     plain = partitionable(allocated("g1-3g"))
     devices = Devices(plain.inventory, plain.selectors, fullest_first=fullest_first)
     assert outcome(devices, claim(ask())) == [given]
+
+
+def taking(share: str, amount: int = 4, one: str = "a", **changes: Any) -> DeviceClaim:
+    """One claim with part of a device, by the name that its share has so far."""
+    result = Result("r", DRIVER, "n0", one, share=share, **({"consumed": (("memory", amount),)} | changes))
+    return DeviceClaim("default", "c", "uid-c", allocation=Allocation((result,)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "freed"),
+    [
+        (taking("assumed-1"), taking("0c39"), False),
+        (taking("assumed-1"), taking("0c39", 5), False),
+        (taking("assumed-1"), taking("0c39", 3), True),
+        (taking("assumed-1"), taking("0c39", consumed=()), True),
+        (taking("assumed-1"), taking("0c39", one="b"), True),
+        (taking("assumed-1"), replace(taking("0c39"), allocation=None), True),
+        (taking("", consumed=()), taking("0c39"), True),
+        (taking("0c39"), taking("", consumed=()), True),
+        (taking("", admin=True), replace(taking(""), allocation=None), False),
+    ],
+)
+def test_devices_are_freed_where_a_claim_uses_less_of_them_whatever_its_share_is_called(
+    before: DeviceClaim, after: DeviceClaim, freed: bool
+) -> None:
+    inventory = cluster(local(shared("a", memory=8), shared("b", memory=8)), before).inventory
+    assert not inventory.freed
+    inventory.put_claim(after)
+    assert inventory.freed is freed
