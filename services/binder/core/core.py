@@ -266,7 +266,7 @@ class BinderCore:
         if taking_over and (due := self.takeover.due()) is not None:
             self.loans.count()
             self.inheritance.take(due)
-        elif self.state.heirs:
+        elif self.state.heirs or self.inheritance.put_off:
             self.inheritance.go_on()
         if self.state.paused:
             self.cycle.wake()
@@ -403,6 +403,9 @@ class BinderCore:
         if uid in self.loans:
             self.loans.recall(uid)
             self.plans.settle(uid, Outcome.CONFLICT, reason="another shard's binder has not given it up yet")
+            return
+        if uid in self.takeover.put_off:
+            self.plans.settle(uid, Outcome.CONFLICT, reason="an earlier intent of it waits for devices to be listed")
             return
         if binding is None and account is not None:
             outcome = Outcome.BOUND if account.node_name == placement.node else Outcome.ELSEWHERE

@@ -6,13 +6,14 @@ import pytest
 
 from services.binder.core.core import BinderCore
 from services.binder.core.events import ClaimUnwritten, IntentsListed, Tick
-from services.binder.core.instructions import Bind, Commit, FreeClaim, WriteClaim
+from services.binder.core.instructions import Bind, Commit, FreeClaim, ListIntents, WriteClaim
 from services.binder.core.state import CoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
 from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed
 from shared.ports import BindRequest, Delete
+from shared.wire.messages import Outcome
 from tests.builders import make_pod
 from tests.fake_kube import copy
 from tests.sim.claims import add_claim, add_claiming, add_class, add_devices, check_claims, control_claims, devices_of
@@ -211,11 +212,56 @@ def test_intents_with_claims_are_not_judged_before_claims_are_listed() -> None:
     world.crash(written(world))
     world.late.clear()
     binder = taken_over_without_claims(world)
-    assert not binder.core.takeover.accepting
+    assert not [one for one in binder.effects if not isinstance(one, ListIntents)]
     assert binder.core.wake_at > world.now  # it waits, and does not spin
+    assert binder.core.takeover.missing == ["resourceclaims", "devices for 1 inherited pods"]
     list_claims(world, binder)
     later(world, binder)
     assert world.node_of("p") == "n0"
+
+
+def test_plans_for_other_pods_do_not_wait_for_devices_that_an_intent_claims() -> None:
+    world = claiming_world()
+    world.kube.add_pod(make_pod("plain"))
+    world.crash(written(world))
+    world.late.clear()
+    binder = taken_over_without_claims(world)
+    room = binder.core.state.cache.accounts[world.uid("p")]
+    assert room.node_name == "n0", "what the intent holds is counted meanwhile"
+    plain = world.send(binder, world.plan(("plain", "n0")))
+    again = world.send(binder, world.plan(("p", "n1")))
+    for _ in range(5):
+        while binder.effects:
+            world.run(binder)
+        world.now += world.settings.sweep_every_s  # what a sweep finds again is not taken for an orphan's
+        world.tell(binder, Tick())
+    assert binder.answers[plain].results[0].outcome == Outcome.BOUND
+    assert binder.answers[again].results[0].outcome == Outcome.CONFLICT
+    assert not world.node_of("p")
+    list_claims(world, binder)
+    world.settle(binder)
+    assert world.node_of("p") == "n0"
+    assert not world.intents()
+    assert check_all(world) + check_claims(world.kube) == []
+
+
+def test_a_gang_waits_whole_for_devices_that_one_member_claims() -> None:
+    world = claiming_world()
+    world.kube.add_pod(make_pod("plain"))
+    first = world.start_binder()
+    world.send(first, world.gang(("p", "n0"), ("plain", "n1"), at_least=2))
+    world.run(first, Commit)
+    world.crash(first)
+    world.late.clear()
+    binder = taken_over_without_claims(world)
+    assert binder.core.takeover.accepting
+    assert [binder.core.state.cache.accounts[world.uid(name)].node_name for name in ("p", "plain")] == ["n0", "n1"]
+    assert not [one for one in binder.effects if not isinstance(one, ListIntents)]
+    list_claims(world, binder)
+    world.settle(binder)
+    assert (world.node_of("p"), world.node_of("plain")) == ("n0", "n1")
+    assert not world.intents()
+    assert check_all(world) + check_claims(world.kube) == []
 
 
 def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
