@@ -55,7 +55,15 @@ from services.binder.cycle.commit import Committer
 from services.binder.cycle.evictions import Evictions
 from services.binder.cycle.gang_cycle import GangCycle
 from shared.errors import InvalidState
-from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
+from shared.model.cluster_events import (
+    Listed,
+    NodeDeleted,
+    NodeUpserted,
+    ObjectChanged,
+    PodDeleted,
+    PodUpserted,
+    PositionLost,
+)
 from shared.model.devices import DeviceClaim
 from shared.model.pod import Pod
 from shared.model.versions import newer
@@ -249,6 +257,9 @@ class BinderCore:
                 self.cycle.pod_marked(event)
             case Listed():
                 self._listed(event.kind)
+            case PositionLost():
+                self.takeover.unlisted(event.kind)
+                self.cycle.claims.in_order &= event.kind != "resourceclaims"
             case IntentsListed():
                 self._intents_listed(event)
             case ShardsSeen():
@@ -468,6 +479,8 @@ class BinderCore:
         if kind == "pods" and not self.state.sole and not self.takeover.intents_known:
             raise InvalidState(["listed: pods were listed before the intents of other shards"])
         self.takeover.listed(kind)
+        if kind == "resourceclaims":
+            self.cycle.claims.listed()
 
     def _foreign(self, key: str, stored: StoredIntent) -> None:
         """Another intent of the pod is in etcd: that one is resolved, and the plans hear its end."""

@@ -100,6 +100,12 @@ class Takeover:
         self._missing.discard(kind)
         self._kinds.discard(kind)
 
+    def unlisted(self, kind: str) -> None:
+        """What is shown of devices is in no order until they are listed again: a claim of ours may be shown before one
+        that took its device earlier. Of other kinds the newest is enough."""
+        if kind in DEVICES:
+            self._kinds.add(kind)
+
     def list_intents(self, intents: Mapping[str, StoredIntent]) -> None:
         """The intents there were after this leader won; the first list counts."""
         if self._intents is None:

@@ -20,7 +20,7 @@ from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.convert_relations import node_images
 from shared.kube.objects import Node, Pod
 from shared.kube.resources import NODES, PODS, Deleted, Malformed, Upserted
-from shared.kube.scheduling_kinds import SchedulingKind
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS, SchedulingKind
 from shared.model import node as node_model
 from shared.model import pod as pod_model
 from shared.model.cluster_events import (
@@ -31,10 +31,11 @@ from shared.model.cluster_events import (
     ObjectChanged,
     PodDeleted,
     PodUpserted,
+    PositionLost,
 )
 from shared.model.pod_group import Source
 from shared.ports import KubeApi
-from shared.runtime.kube.reflector import Batch, Reflector, Synced
+from shared.runtime.kube.reflector import Batch, Lost, Reflector, Synced
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.process import Standby
@@ -198,7 +199,7 @@ def node_reflector(api: KubeApi) -> Reflector[Node]:
 
 def object_reflector(api: KubeApi, kind: SchedulingKind) -> Reflector[Any]:
     """The watch of one of the other kinds."""
-    return Reflector(api, kind.resource, optional=True, older=kind.older)
+    return Reflector(api, kind.resource, optional=True, older=kind.older, ordered=kind.name == DEVICE_CLAIMS.name)
 
 
 def pod_events(
@@ -286,6 +287,8 @@ def object_events(
                 events.append(ObjectChanged(kind.name, kind.key(event.object.metadata), None))
             case Synced():
                 events.append(Listed(kind.name, served=event.served))
+            case Lost():
+                events.append(PositionLost(kind.name))
             case Malformed():
                 bad = event.object
                 log.warning("object_malformed", kind=kind.name, key=f"{bad.namespace}/{bad.name}", error=bad.error)

@@ -11,7 +11,7 @@ from services.binder.core.state import CoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
 from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.cluster_events import Listed
+from shared.model.cluster_events import Listed, PositionLost
 from shared.ports import BindRequest, Delete
 from shared.wire.messages import Outcome
 from tests.builders import make_pod
@@ -262,6 +262,40 @@ def test_a_gang_waits_whole_for_devices_that_one_member_claims() -> None:
     assert (world.node_of("p"), world.node_of("plain")) == ("n0", "n1")
     assert not world.intents()
     assert check_all(world) + check_claims(world.kube) == []
+
+
+def test_after_a_lost_position_a_claim_that_is_seen_means_nothing_until_all_are_listed() -> None:
+    world = claiming_world()
+    add_claiming(world.kube, "q")
+    control_claims(world.kube)
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    until(world, binder, WriteClaim)
+    world.tell(binder, PositionLost("resourceclaims"))
+    world.run(binder, WriteClaim)
+    theirs = copy(claim_of(world, "q-gpu"))
+    theirs["status"] = copy(claim_of(world))["status"]
+    theirs["status"]["reservedFor"] = [{"resource": "pods", "name": "q", "uid": world.uid("q")}]
+    world.watch(binder)  # ours beside the list, theirs on a page that is still to come
+    world.now += world.settings.volumes_again_s
+    world.tell(binder, Tick())
+    assert not any(isinstance(one, Bind) for one in binder.effects)
+    world.kube.put_object(DEVICE_CLAIMS, theirs)
+    world.watch(binder)
+    world.tell(binder, Listed("resourceclaims"))
+    world.settle(binder)
+    assert not world.node_of("p")
+    assert check_claims(world.kube) == []
+
+
+def test_after_a_lost_position_the_binding_goes_when_all_claims_are_listed() -> None:
+    world = claiming_world()
+    binder = written(world)
+    world.tell(binder, PositionLost("resourceclaims"))
+    world.watch(binder)
+    assert not any(isinstance(one, Bind) for one in binder.effects)
+    world.tell(binder, Listed("resourceclaims"))
+    assert any(isinstance(one, Bind) for one in binder.effects)
 
 
 def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
