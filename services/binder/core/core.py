@@ -49,7 +49,7 @@ from services.binder.core.lookups import SHARDS_CHANGED, LookUps
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
 from services.binder.core.state import Arrival, CoreSettings, State, Stats
-from services.binder.core.takeover import Takeover
+from services.binder.core.takeover import DEVICES, Takeover
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.evictions import Evictions
@@ -479,6 +479,8 @@ class BinderCore:
         if kind == "pods" and not self.state.sole and not self.takeover.intents_known:
             raise InvalidState(["listed: pods were listed before the intents of other shards"])
         self.takeover.listed(kind)
+        if kind in DEVICES and self.takeover.devices_listed:
+            self.loans.count_devices()
         if kind == "resourceclaims":
             self.cycle.claims.listed()
 

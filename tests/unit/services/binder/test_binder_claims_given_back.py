@@ -6,7 +6,7 @@ import pytest
 
 from services.binder.core.core import BinderCore
 from services.binder.core.events import ClaimUnwritten, IntentsListed, Tick
-from services.binder.core.instructions import Bind, Commit, FreeClaim, ListIntents, WriteClaim
+from services.binder.core.instructions import Bind, Commit, FreeClaim, ListIntents, ReadPod, WriteClaim
 from services.binder.core.state import CoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
 from shared.errors import LeadershipLost
@@ -186,11 +186,11 @@ def test_a_claim_whose_device_is_taken_is_given_back_though_an_attempt_before_wr
     assert check_claims(world.kube) == []
 
 
-def taken_over_without_claims(world: World) -> Binder:
+def taken_over_without_claims(world: World, shard: str = "0") -> Binder:
     """A successor that was listed everything but claims, and whose grace is over."""
-    term = world._take(KEYS.binder_leader("0"))
-    binder = Binder(BinderCore(term, world.settings, KEYS, shards=world.shards(), kinds=LISTS))
-    world.tell(binder, IntentsListed(world.stored(), world.fence()))
+    term = world._take(KEYS.binder_leader(shard))
+    binder = Binder(BinderCore(term, world.settings, KEYS, shard=shard, shards=world.shards(), kinds=LISTS))
+    world.tell(binder, IntentsListed(world.stored(), world.fence(shard)))
     history = world.kube.history
     world.kube.history = [entry for entry in history if entry[1] != "resourceclaims"]
     world.watch(binder)
@@ -298,6 +298,29 @@ def test_after_a_lost_position_the_binding_goes_when_all_claims_are_listed() -> 
     assert any(isinstance(one, Bind) for one in binder.effects)
 
 
+def test_what_another_shard_committed_holds_its_devices_though_claims_are_listed_late() -> None:
+    world = make_world(nodes=7, pods=0)
+    add_class(world.kube)
+    for number in range(7):
+        add_devices(world.kube, f"n{number}", 1)
+    for name in ("p", "q"):
+        add_claiming(world.kube, name)
+    control_claims(world.kube)
+    world.divide("0", "1")
+    moved = next(name for number in range(7) if world.shards().of(name := f"n{number}") == "1")
+    world.divide("0")
+    first = world.start_binder()
+    world.send(first, world.plan(("p", moved)))
+    world.run(first, Commit)
+    world.divide("0", "1")
+    world.crash(first)
+    second = taken_over_without_claims(world, "1")
+    list_claims(world, second)
+    request = world.send(second, world.plan(("q", moved)))
+    world.settle(second)
+    assert second.answers[request].results[0].outcome == Outcome.CONFLICT
+
+
 def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
     world = claiming_world()
     binder = taken_over_without_claims(world)
@@ -307,6 +330,7 @@ def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
     world.now += 1
     world.tell(binder, Tick())
     assert request not in binder.answers
+    assert not any(isinstance(one, ReadPod) for one in binder.effects), "the pod is known: nothing is asked"
     list_claims(world, binder)
     world.settle(binder)
     assert world.node_of("p") == "n0"
