@@ -40,6 +40,14 @@ class ObjectChanged(Struct, frozen=True):
     item: object | None
 
 
+class ObjectUnreadable(Struct, frozen=True):
+    """An object of a kind that stays as it was where it cannot be read has this version now."""
+
+    kind: str
+    key: str
+    resource_version: str
+
+
 class Listed(Struct, frozen=True):
     """A complete list of a kind, named by its plural, has been delivered, the first or one after ``PositionLost``, or
     there is none to be had: ``served`` False."""
@@ -54,4 +62,6 @@ class PositionLost(Struct, frozen=True):
     kind: str
 
 
-ClusterEvent = PodUpserted | PodDeleted | NodeUpserted | NodeDeleted | ObjectChanged | Listed | PositionLost
+ClusterEvent = (
+    PodUpserted | PodDeleted | NodeUpserted | NodeDeleted | ObjectChanged | ObjectUnreadable | Listed | PositionLost
+)

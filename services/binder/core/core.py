@@ -60,6 +60,7 @@ from shared.model.cluster_events import (
     NodeDeleted,
     NodeUpserted,
     ObjectChanged,
+    ObjectUnreadable,
     PodDeleted,
     PodUpserted,
     PositionLost,
@@ -257,6 +258,9 @@ class BinderCore:
                 self.cycle.pod_marked(event)
             case Listed():
                 self._listed(event.kind)
+            case ObjectUnreadable():
+                if event.kind == "resourceclaims" and event.resource_version:
+                    self.cycle.claims.passed(event.key, event.resource_version)
             case PositionLost():
                 self.takeover.unlisted(event.kind)
                 self.cycle.claims.in_order &= event.kind != "resourceclaims"

@@ -219,8 +219,12 @@ class Claims:
     def shown(self, key: str, claim: DeviceClaim | None) -> None:
         """The watch has shown a claim so, or that it is gone (None). What we wrote is seen when that itself is shown:
         an event of before says nothing, though the claim is known as it is by now."""
+        self.passed(key, claim.resource_version if claim is not None else "")
+
+    def passed(self, key: str, version: str) -> None:
+        """The watch is at this version of a claim, readable or not ("": it is gone)."""
         ours = self._unseen.get(key)
-        if ours is not None and (claim is None or not newer(ours, claim.resource_version)):
+        if ours is not None and (not version or not newer(ours, version)):
             del self._unseen[key]
         self._wake(key)
 

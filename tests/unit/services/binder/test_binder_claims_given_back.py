@@ -11,7 +11,7 @@ from services.binder.core.state import CoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
 from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.cluster_events import Listed, PositionLost
+from shared.model.cluster_events import Listed, ObjectUnreadable, PositionLost
 from shared.ports import BindRequest, Delete
 from shared.wire.messages import Outcome
 from tests.builders import make_pod
@@ -319,6 +319,16 @@ def test_what_another_shard_committed_holds_its_devices_though_claims_are_listed
     request = world.send(second, world.plan(("q", moved)))
     world.settle(second)
     assert second.answers[request].results[0].outcome == Outcome.CONFLICT
+
+
+def test_a_write_is_seen_by_a_later_version_that_cannot_be_read() -> None:
+    world = claiming_world()
+    binder = written(world)
+    ours = claim_of(world)["metadata"]["resourceVersion"]
+    world.tell(binder, ObjectUnreadable("resourceclaims", "default/p-gpu", str(int(ours) - 1)))
+    assert not any(isinstance(one, Bind) for one in binder.effects)
+    world.tell(binder, ObjectUnreadable("resourceclaims", "default/p-gpu", str(int(ours) + 1)))
+    assert any(isinstance(one, Bind) for one in binder.effects)
 
 
 def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
