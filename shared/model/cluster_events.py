@@ -40,12 +40,28 @@ class ObjectChanged(Struct, frozen=True):
     item: object | None
 
 
+class ObjectUnreadable(Struct, frozen=True):
+    """An object of a kind that stays as it was where it cannot be read has this version now."""
+
+    kind: str
+    key: str
+    resource_version: str
+
+
 class Listed(Struct, frozen=True):
-    """The first complete list of a kind, named by its plural, has been delivered, or there is none to be had:
-    ``served`` False."""
+    """A complete list of a kind, named by its plural, has been delivered, the first or one after ``PositionLost``, or
+    there is none to be had: ``served`` False."""
 
     kind: str
     served: bool = True
 
 
-ClusterEvent = PodUpserted | PodDeleted | NodeUpserted | NodeDeleted | ObjectChanged | Listed
+class PositionLost(Struct, frozen=True):
+    """The watch of a kind has missed something: what is shown of it is in no order until it is ``Listed`` again."""
+
+    kind: str
+
+
+ClusterEvent = (
+    PodUpserted | PodDeleted | NodeUpserted | NodeDeleted | ObjectChanged | ObjectUnreadable | Listed | PositionLost
+)

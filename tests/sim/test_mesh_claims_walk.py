@@ -241,7 +241,7 @@ def test_beside_another_scheduler_no_pod_is_bound_with_a_device_that_was_taken(s
 def test_the_walk_reaches_what_it_is_for() -> None:
     """Faults that never happen prove nothing."""
     total = Counter[str]()
-    for seed in range(12):
+    for seed in range(24):
         walked = walk(seed, kind=BesideAnother)
         total += walked.reached
         total["inherited"] += walked.world.binder.core.stats.intents_inherited

@@ -49,13 +49,22 @@ from services.binder.core.lookups import SHARDS_CHANGED, LookUps
 from services.binder.core.plans import Plans
 from services.binder.core.reconcile import Reconciler
 from services.binder.core.state import Arrival, CoreSettings, State, Stats
-from services.binder.core.takeover import Takeover
+from services.binder.core.takeover import DEVICES, Takeover
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.evictions import Evictions
 from services.binder.cycle.gang_cycle import GangCycle
 from shared.errors import InvalidState
-from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
+from shared.model.cluster_events import (
+    Listed,
+    NodeDeleted,
+    NodeUpserted,
+    ObjectChanged,
+    ObjectUnreadable,
+    PodDeleted,
+    PodUpserted,
+    PositionLost,
+)
 from shared.model.devices import DeviceClaim
 from shared.model.pod import Pod
 from shared.model.versions import newer
@@ -249,6 +258,12 @@ class BinderCore:
                 self.cycle.pod_marked(event)
             case Listed():
                 self._listed(event.kind)
+            case ObjectUnreadable():
+                if event.kind == "resourceclaims" and event.resource_version:
+                    self.cycle.claims.passed(event.key, event.resource_version)
+            case PositionLost():
+                self.takeover.unlisted(event.kind)
+                self.cycle.claims.in_order &= event.kind != "resourceclaims"
             case IntentsListed():
                 self._intents_listed(event)
             case ShardsSeen():
@@ -266,7 +281,7 @@ class BinderCore:
         if taking_over and (due := self.takeover.due()) is not None:
             self.loans.count()
             self.inheritance.take(due)
-        elif self.state.heirs:
+        elif self.state.heirs or self.inheritance.put_off:
             self.inheritance.go_on()
         if self.state.paused:
             self.cycle.wake()
@@ -404,6 +419,9 @@ class BinderCore:
             self.loans.recall(uid)
             self.plans.settle(uid, Outcome.CONFLICT, reason="another shard's binder has not given it up yet")
             return
+        if uid in self.takeover.put_off:
+            self.plans.settle(uid, Outcome.CONFLICT, reason="an earlier intent of it waits for devices to be listed")
+            return
         if binding is None and account is not None:
             outcome = Outcome.BOUND if account.node_name == placement.node else Outcome.ELSEWHERE
             self.plans.settle(uid, outcome, node=account.node_name)
@@ -465,6 +483,10 @@ class BinderCore:
         if kind == "pods" and not self.state.sole and not self.takeover.intents_known:
             raise InvalidState(["listed: pods were listed before the intents of other shards"])
         self.takeover.listed(kind)
+        if kind in DEVICES and self.takeover.devices_listed:
+            self.loans.count_devices()
+        if kind == "resourceclaims":
+            self.cycle.claims.listed()
 
     def _foreign(self, key: str, stored: StoredIntent) -> None:
         """Another intent of the pod is in etcd: that one is resolved, and the plans hear its end."""

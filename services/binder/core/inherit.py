@@ -5,6 +5,9 @@ again, so that the minimum decides when all are judged: with nobody bound and to
 withdrawn together. A link
 whose head is not there means nothing, and is deleted; a head whose links are not all there cannot be read.
 
+Intents that claim devices are put off, all parts of a gang's together, while those are not listed: their pods are
+counted where they are to go, and no plan places them.
+
 A pod that two intents name (only a store that went back in time shows that) is carried by the first alone.
 """
 
@@ -31,9 +34,13 @@ class Inheritance:
         self._committer = committer
         self._cycle = cycle
         self._takeover = takeover
+        self.put_off: dict[str, StoredIntent] = {}
+        """Intents that wait for devices to be listed, by key."""
 
     def take(self, intents: Mapping[str, StoredIntent]) -> None:
         """Take over these, all that belong together at once: as many pods as the turn has time for, the rest later."""
+        if not self._takeover.devices_listed:
+            intents = self._put_off_some(intents)
         links: dict[str, dict[int, StoredIntent]] = {}
         heads: dict[str, StoredIntent] = {}
         for key, stored in intents.items():
@@ -51,13 +58,53 @@ class Inheritance:
                 self._delete(f"{key}:{number}", stored)
         self.go_on()
 
+    def _take_put_off(self) -> None:
+        """Devices are listed: what was put off is judged now."""
+        put_off, self.put_off = self.put_off, {}
+        self.take(put_off)
+        for uid in self._takeover.put_off - self._state.heirs.keys():  # of intents that cannot be read
+            self._uncount(uid)
+
+    def _uncount(self, uid: str) -> None:
+        """The pod waits for devices no more: as a unit it is counted anew, where the watch has not shown it."""
+        if uid in self._takeover.put_off:
+            self._takeover.put_off.discard(uid)
+            account = self._state.cache.accounts.get(uid)
+            if account is not None and account.assumed_at is not None:
+                self._state.cluster.forget(uid)
+
+    def _put_off_some(self, intents: Mapping[str, StoredIntent]) -> Mapping[str, StoredIntent]:
+        """The intents that need not wait for devices; the pods of the others are counted."""
+        state = self._state
+        claiming = {
+            _unit_key(key)
+            for key, stored in intents.items()
+            if stored.intent is not None and any(pod.claims for pod in stored.intent.pods)
+        }
+        put_off = {key: stored for key, stored in intents.items() if _unit_key(key) in claiming}
+        if not put_off:
+            return intents
+        self.put_off.update(put_off)
+        missing = ", ".join(self._takeover.missing)
+        state.log("intents_await_devices", level="warning", intents=len(put_off), missing=missing)
+        for pod in (pod for stored in put_off.values() if stored.intent is not None for pod in stored.intent.pods):
+            self._takeover.put_off.add(pod.uid)
+            pending = state.pending.get(pod.uid)
+            if pending is not None and pod.uid not in state.cache.accounts:
+                state.cache.assume(pod.uid, pod.node, pending.pod_class, state.now, devices=pod.devices)
+                state.hold_volumes(pending, pod.node)
+        return {key: stored for key, stored in intents.items() if key not in put_off}
+
     def go_on(self) -> None:
         """Take up and judge some of those that wait."""
         state = self._state
+        if self.put_off and self._takeover.devices_listed:
+            self._take_put_off()
         while state.heirs and state.left > 0:
             state.left -= 1
             uid = next(iter(state.heirs))
             heir = state.heirs.pop(uid)
+            self._uncount(uid)
             binding = adopt(state, heir.intent, heir.pod, gang=heir.gang)
             state.move(binding, Stage.COMMITTED)
             state.in_flight[uid] = binding
@@ -73,6 +120,8 @@ class Inheritance:
         """Whether the intent is of somebody on its way, or about to be, or in a transaction."""
         part = gang_part(key)
         state = self._state
+        if key in self.put_off:
+            return True
         if part is not None:
             return part[0] in state.gangs or self._committer.waits(key)
         carried = key in state.in_flight or key in state.heirs or key in self._cycle.claims.leaving
@@ -137,6 +186,11 @@ class Inheritance:
     def _unreadable(self, key: str) -> None:
         self._state.stats.intents_unreadable += 1
         self._state.log("intent_unreadable", level="error", key=key)
+
+
+def _unit_key(key: str) -> str:
+    part = gang_part(key)
+    return part[0] if part is not None else key
 
 
 def _keys(key: str, parts: int) -> list[str]:

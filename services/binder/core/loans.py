@@ -85,10 +85,17 @@ class Loans:
             elif pod is not None and state.owns(loan.node):
                 state.cache.assume(uid, loan.node, pod.pod_class, state.now, devices=loan.devices)
                 state.hold_volumes(pod, loan.node)
-                if pod.asks is not None:
-                    state.devices.assume(pod, loan.node, state.now)
+        self.count_devices()
         if self._of:
             self.look_at = state.now + self._pause
+
+    def count_devices(self) -> None:
+        """Devices are listed, perhaps after the rest: those that were found with the intents hold theirs."""
+        state = self._state
+        for uid, held in self._of.items():
+            pod = state.pending.get(uid)
+            if held.fence is None and pod is not None and pod.asks is not None and state.owns(held.pod.node):
+                state.devices.assume(pod, held.pod.node, state.now)
 
     def lend(self, binding: InFlightBinding) -> Loan:
         """What the unit holds is kept for another shard's binder."""

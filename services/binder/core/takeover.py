@@ -9,7 +9,8 @@ only after its pod has been marked (a new resourceVersion), which turns that Bin
 such care: the same pod to the same node with the same preconditions succeeds once, whoever sends it.
 
 What claims devices is not judged before those, their classes and all claims are listed, however long that takes: who is
-told of a claim beside its list may not have been told of one that took the same device before.
+told of a claim beside its list may not have been told of one that took the same device before. Plans for other pods do
+not wait for that (``put_off``).
 
 Not its job: accept plans early, trust anything a former leader held in memory.
 """
@@ -62,6 +63,8 @@ class Takeover:
         self._open: set[str] = set()
         self._judged_at: float | None = None
         self.accepting = False
+        self.put_off: set[str] = set()
+        """Pods of intents that claim devices, found before those were listed: counted where they are to go."""
         self.giving_back: Callable[[], bool] = lambda: False
         """Whether claims of units that were withdrawn are still being given back."""
 
@@ -73,12 +76,19 @@ class Takeover:
             waits.append("intents")
         if self._open:
             waits.append(f"{len(self._open)} inherited intents")
+        if self.put_off:
+            waits.append(f"devices for {len(self.put_off)} inherited pods")
         return waits
 
     @property
-    def devices_known(self) -> bool:
-        """Whether pods that claim devices can be judged."""
+    def devices_listed(self) -> bool:
+        """Whether all claims, devices and their classes are known."""
         return DEVICES.isdisjoint(self._kinds)
+
+    @property
+    def devices_known(self) -> bool:
+        """Whether plans for pods that claim devices can be judged: what was there before them has been."""
+        return self.devices_listed and not self.put_off
 
     @property
     def intents_known(self) -> bool:
@@ -89,6 +99,12 @@ class Takeover:
         """One list is complete."""
         self._missing.discard(kind)
         self._kinds.discard(kind)
+
+    def unlisted(self, kind: str) -> None:
+        """What is shown of devices is in no order until they are listed again: a claim of ours may be shown before one
+        that took its device earlier. Of other kinds the newest is enough."""
+        if kind in DEVICES:
+            self._kinds.add(kind)
 
     def list_intents(self, intents: Mapping[str, StoredIntent]) -> None:
         """The intents there were after this leader won; the first list counts."""
@@ -104,15 +120,8 @@ class Takeover:
             self._complete_at = self._state.now
         if self._kinds and self._state.now < self._complete_at + self._state.settings.takeover_grace_s:
             return None
-        if not self._judgeable:
-            return None
         self._judged_at = self._state.now
         return self._intents
-
-    @property
-    def _judgeable(self) -> bool:
-        intents = (stored.intent for stored in (self._intents or {}).values())
-        return self.devices_known or not any(pod.claims for intent in intents if intent for pod in intent.pods)
 
     def opened(self, key: str) -> None:
         """An inherited unit is on its way, or about to be."""
@@ -148,10 +157,7 @@ class Takeover:
     def wake_at(self) -> float | None:
         """When the grace is over."""
         since = self._judged_at if self._judged_at is not None else self._complete_at
-        if self.accepting or since is None:
-            return None
-        at = since + self._state.settings.takeover_grace_s
-        return None if self._judged_at is None and at <= self._state.now else at  # then only a list helps
+        return None if self.accepting or since is None else since + self._state.settings.takeover_grace_s
 
 
 def judge(state: State, binding: InFlightBinding) -> tuple[Outcome, str] | None:

@@ -396,7 +396,7 @@ class BindingCycle:
             del state.paused[uid]
             binding = state.in_flight.get(uid)
             match binding.stage if binding is not None else None:
-                case Stage.AWAITED if binding is not None and binding.room_until and (pod := self._known(binding)):
+                case Stage.AWAITED if binding is not None and (pod := self._known(binding)):  # not the pod is awaited
                     self._check(binding, pod)
                 case Stage.AWAITED | Stage.READING | Stage.MARKING if binding is not None:
                     # also after a mark that failed: perhaps there is no such pod; the read leads back here if there is

@@ -7,7 +7,8 @@
 
 A claim has one write of ours under way. Who waits for a claim is in line, and all in line are reserved by the next
 write. The claim is seen in the watch before the Binding goes: by then whatever was written to other claims before it
-has been seen as well, so that of two schedulers that chose one device the later one has noticed (``contested``). Claims
+has been seen as well, so that of two schedulers that chose one device the later one has noticed (``contested``). Where
+the watch lost its position that holds again when all claims have been listed (``in_order``). Claims
 that were found as they ought to be are marked all the same: what an earlier leader sent must not come after that.
 
 The intent names the claims that are allocated for its pod; it is committed before any is written, and deleted when what
@@ -77,6 +78,8 @@ class Claims:
         self._freeing: dict[str, _Freeing] = {}
         self._next_free: dict[str, dict[str, FreeClaim]] = {}
         """By claim and consumer: to be given back once nothing else is under way for it."""
+        self.in_order = True
+        """Whether the watch shows claims in the order in which they were written: not while they are listed anew."""
         self._unseen: dict[str, str] = {}
         """What we wrote and the watch has not shown: the resourceVersion by claim."""
         self._waiting: dict[str, dict[str, None]] = {}
@@ -155,7 +158,7 @@ class Claims:
     def _carried(self, binding: InFlightBinding, claim: DeviceClaim) -> bool:
         """Whether the API server shows the claim as it must be, its devices ready, and whoever wrote before is late."""
         key, shown = claim.key, self._state.devices.accounts.shown[claim.key]
-        if key in self._writing or key in self._unseen or self.freeing((key,)):
+        if not self.in_order or key in self._writing or key in self._unseen or self.freeing((key,)):
             return False
         if shown.allocation is None or binding.uid not in shown.reserved_for or key not in binding.claimed:
             return False
@@ -216,10 +219,20 @@ class Claims:
     def shown(self, key: str, claim: DeviceClaim | None) -> None:
         """The watch has shown a claim so, or that it is gone (None). What we wrote is seen when that itself is shown:
         an event of before says nothing, though the claim is known as it is by now."""
+        self.passed(key, claim.resource_version if claim is not None else "")
+
+    def passed(self, key: str, version: str) -> None:
+        """The watch is at this version of a claim, readable or not ("": it is gone)."""
         ours = self._unseen.get(key)
-        if ours is not None and (claim is None or not newer(ours, claim.resource_version)):
+        if ours is not None and (not version or not newer(ours, version)):
             del self._unseen[key]
         self._wake(key)
+
+    def listed(self) -> None:
+        """All claims are shown as they are: who waited for that is looked at again."""
+        self.in_order = True
+        for key in self._waiting:
+            self._wake(key)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 

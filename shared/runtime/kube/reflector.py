@@ -84,7 +84,12 @@ class Synced:
     served: bool = True
 
 
-Batch = Sequence[WatchEvent[T] | Synced]
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The position is lost: what follows is told in no order of time, until the next ``Synced``."""
+
+
+Batch = Sequence[WatchEvent[T] | Synced | Lost]
 
 
 class Reflector(Generic[T]):
@@ -95,7 +100,8 @@ class Reflector(Generic[T]):
     that the server refuses or does not serve is told once and counts as empty. ``older``: earlier versions of the kind,
     the newest first, for a server that does not have it in ``resource``'s; asked for anew with every list, so that a
     server that was upgraded under us goes on where the old one was: what it has no more is deleted then, not before.
-    ``content``: what of an object is told at all (``KnownObjects``).
+    ``content``: what of an object is told at all (``KnownObjects``). ``ordered``: the consumer goes by the order of
+    events, so each lost position is told (``Lost``), and a ``Synced`` after it.
     """
 
     def __init__(
@@ -114,6 +120,7 @@ class Reflector(Generic[T]):
         older: Sequence[Resource[T]] = (),
         unserved_retry_s: float = UNSERVED_RETRY_S,
         content: Callable[[T], int | None] | None = None,
+        ordered: bool = False,
     ) -> None:
         self.relists = 0
         self.heard_at: float | None = None
@@ -140,6 +147,9 @@ class Reflector(Generic[T]):
         """The last one that was known."""
         self._backoff_s = backoff_s
         self._optional = optional
+        self._ordered = ordered
+        self._lost = False
+        """Whether a lost position was told, and no ``Synced`` since."""
         self._asked = self._served_asked = 0
         self._resting: asyncio.Timeout | None = None
         """Of a wait that a list which is asked for ends."""
@@ -185,7 +195,7 @@ class Reflector(Generic[T]):
                     if not self.synced.is_set():
                         tell = log.warning if error.status == 403 else log.info  # many clusters lack some kinds
                         tell("kind_not_readable", resource=self._resource.name, error=error)
-                    if self._owes_synced(asked):
+                    if self._owes_synced(asked, served=False):
                         yield [Synced("", asked, served=False)]
                     failures = 0
                     if self._asked == asked:
@@ -206,6 +216,9 @@ class Reflector(Generic[T]):
     async def _round(self) -> AsyncGenerator[Batch[T], None]:
         """A list where one must be made, then the watch until it ends or something is asked."""
         asked, behind = self._asked, ""
+        if self._ordered and not self._position and self._reached and self.synced.is_set() and not self._lost:
+            self._lost = True
+            yield [Lost()]
         if not self._position and self.synced.is_set() and len(self._known) > self._small:
             now = await self._api.revision(self._served)
             if now.isdecimal() and has_reached(now, self._reached):  # one that went back in time is listed as it is
@@ -370,10 +383,12 @@ class Reflector(Generic[T]):
         finally:
             self._resting = None
 
-    def _owes_synced(self, asked: int) -> bool:
-        """Whether a list that is over is to be told, the first or one that was asked for; it counts as told."""
-        owes = not self.synced.is_set() or asked > self._served_asked
+    def _owes_synced(self, asked: int, *, served: bool = True) -> bool:
+        """Whether a list that is over is to be told: the first, one that was asked for, one after a lost position; it
+        counts as told."""
+        owes = not self.synced.is_set() or asked > self._served_asked or (self._lost and served)
         self.synced.set()
+        self._lost &= not served
         self._served_asked = asked
         return owes
 

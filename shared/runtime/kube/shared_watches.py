@@ -28,7 +28,7 @@ from typing import Any
 
 from shared.kube.known import uid_of
 from shared.kube.resources import Deleted, Malformed, Upserted
-from shared.runtime.kube.reflector import BATCH, Batch, Reflector, Synced
+from shared.runtime.kube.reflector import BATCH, Batch, Lost, Reflector, Synced
 
 Deliver = Callable[[Batch[Any]], None]
 
@@ -40,15 +40,21 @@ class Follower:
         self.asked = 0
         """By which number of ``Reflector.ask`` it is told that all is there; 0: by the first list."""
         self.complete = False
-        """Whether it was told."""
+        """Whether it was told, and no position was lost since."""
         self._deliver = deliver
         self._waiting: list[Any] | None = [] if late else None
 
     def complete_by(self, synced: Synced) -> None:
-        """All is there, if that is what it waits for; told once."""
+        """All is there, if that is what it waits for; told once, and after each lost position."""
         if not self.complete and synced.asked >= self.asked:
             self.complete = True
             self.hear([synced])
+
+    def lose(self, lost: Lost) -> None:
+        """Who was told that all is there hears that it is not, and is told again."""
+        if self.complete:
+            self.complete = False
+            self.hear([lost])
 
     def hear(self, batch: Sequence[Any]) -> None:
         """The next of the watch."""
@@ -174,6 +180,10 @@ class SharedWatch:
         for event in batch:
             if isinstance(event, Synced):
                 synced = event
+                continue
+            if isinstance(event, Lost):  # alone in its batch
+                for follower in self._followers:
+                    follower.lose(event)
                 continue
             read = Upserted(self._read(event.object)) if isinstance(event, Upserted) else event
             if self._to_come > 0:

@@ -20,7 +20,7 @@ from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.convert_relations import node_images
 from shared.kube.objects import Node, Pod
 from shared.kube.resources import NODES, PODS, Deleted, Malformed, Upserted
-from shared.kube.scheduling_kinds import SchedulingKind
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS, SchedulingKind
 from shared.model import node as node_model
 from shared.model import pod as pod_model
 from shared.model.cluster_events import (
@@ -29,12 +29,14 @@ from shared.model.cluster_events import (
     NodeDeleted,
     NodeUpserted,
     ObjectChanged,
+    ObjectUnreadable,
     PodDeleted,
     PodUpserted,
+    PositionLost,
 )
 from shared.model.pod_group import Source
 from shared.ports import KubeApi
-from shared.runtime.kube.reflector import Batch, Reflector, Synced
+from shared.runtime.kube.reflector import Batch, Lost, Reflector, Synced
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.process import Standby
@@ -64,7 +66,7 @@ class Watches:
         self._nodes = shared(
             node_reflector(api), partial(_node_and_images, images=images), followers=followers, exact=False
         )
-        self._reads: dict[str, Callable[[SchedulingKind, Any], ObjectChanged]] = {}
+        self._reads: dict[str, Callable[[SchedulingKind, Any], ObjectChanged | ObjectUnreadable]] = {}
         self._objects: dict[str, SharedWatch] = {}
         self._mirrors = False
         for name, kind in {kind.name: kind for role in roles for kind in role}.items():
@@ -198,7 +200,7 @@ def node_reflector(api: KubeApi) -> Reflector[Node]:
 
 def object_reflector(api: KubeApi, kind: SchedulingKind) -> Reflector[Any]:
     """The watch of one of the other kinds."""
-    return Reflector(api, kind.resource, optional=True, older=kind.older)
+    return Reflector(api, kind.resource, optional=True, older=kind.older, ordered=kind.name == DEVICE_CLAIMS.name)
 
 
 def pod_events(
@@ -257,14 +259,16 @@ def node_events(
     return events
 
 
-def read_object(kind: SchedulingKind, found: Any) -> ObjectChanged:
-    """An object of another kind, as a core is told. One that cannot be used counts as gone."""
+def read_object(kind: SchedulingKind, found: Any) -> ObjectChanged | ObjectUnreadable:
+    """An object of another kind, as a core is told. One that cannot be used counts as gone, or stays as it was."""
     key = kind.key(found.metadata)
     item: object | None = None
     try:
         item = kind.convert(found)
     except ObjectError as error:
         log.warning("object_unreadable", kind=kind.name, key=key, error=error)
+        if kind.kept:
+            return ObjectUnreadable(kind.name, key, found.metadata.resource_version)
     return ObjectChanged(kind.name, key, item)
 
 
@@ -272,24 +276,26 @@ def object_events(
     kind: SchedulingKind,
     batch: Batch[Any],
     *,
-    read: Callable[[SchedulingKind, Any], ObjectChanged] = read_object,
+    read: Callable[[SchedulingKind, Any], ObjectChanged | ObjectUnreadable] = read_object,
 ) -> list[ClusterEvent]:
     """What a batch of another kind's watch tells a core. ``read``: what becomes of an object that is in it."""
     events: list[ClusterEvent] = []
     for event in batch:
         match event:
             case Upserted():
-                change = read(kind, event.object)
-                if change.item is not None or not kind.kept:
-                    events.append(change)
+                events.append(read(kind, event.object))
             case Deleted():
                 events.append(ObjectChanged(kind.name, kind.key(event.object.metadata), None))
             case Synced():
                 events.append(Listed(kind.name, served=event.served))
+            case Lost():
+                events.append(PositionLost(kind.name))
             case Malformed():
                 bad = event.object
                 log.warning("object_malformed", kind=kind.name, key=f"{bad.namespace}/{bad.name}", error=bad.error)
+                key = f"{bad.namespace}/{bad.name}" if kind.resource.namespaced else bad.name
                 if event.deleted or not kind.kept:
-                    key = f"{bad.namespace}/{bad.name}" if kind.resource.namespaced else bad.name
                     events.append(ObjectChanged(kind.name, key, None))
+                else:
+                    events.append(ObjectUnreadable(kind.name, key, bad.resource_version))
     return events

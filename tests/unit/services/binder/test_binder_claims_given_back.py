@@ -6,13 +6,14 @@ import pytest
 
 from services.binder.core.core import BinderCore
 from services.binder.core.events import ClaimUnwritten, IntentsListed, Tick
-from services.binder.core.instructions import Bind, Commit, FreeClaim, WriteClaim
+from services.binder.core.instructions import Bind, Commit, FreeClaim, ListIntents, ReadPod, WriteClaim
 from services.binder.core.state import CoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
 from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.cluster_events import Listed
+from shared.model.cluster_events import Listed, ObjectUnreadable, PositionLost
 from shared.ports import BindRequest, Delete
+from shared.wire.messages import Outcome
 from tests.builders import make_pod
 from tests.fake_kube import copy
 from tests.sim.claims import add_claim, add_claiming, add_class, add_devices, check_claims, control_claims, devices_of
@@ -185,11 +186,11 @@ def test_a_claim_whose_device_is_taken_is_given_back_though_an_attempt_before_wr
     assert check_claims(world.kube) == []
 
 
-def taken_over_without_claims(world: World) -> Binder:
+def taken_over_without_claims(world: World, shard: str = "0") -> Binder:
     """A successor that was listed everything but claims, and whose grace is over."""
-    term = world._take(KEYS.binder_leader("0"))
-    binder = Binder(BinderCore(term, world.settings, KEYS, shards=world.shards(), kinds=LISTS))
-    world.tell(binder, IntentsListed(world.stored(), world.fence()))
+    term = world._take(KEYS.binder_leader(shard))
+    binder = Binder(BinderCore(term, world.settings, KEYS, shard=shard, shards=world.shards(), kinds=LISTS))
+    world.tell(binder, IntentsListed(world.stored(), world.fence(shard)))
     history = world.kube.history
     world.kube.history = [entry for entry in history if entry[1] != "resourceclaims"]
     world.watch(binder)
@@ -211,11 +212,123 @@ def test_intents_with_claims_are_not_judged_before_claims_are_listed() -> None:
     world.crash(written(world))
     world.late.clear()
     binder = taken_over_without_claims(world)
-    assert not binder.core.takeover.accepting
+    assert not [one for one in binder.effects if not isinstance(one, ListIntents)]
     assert binder.core.wake_at > world.now  # it waits, and does not spin
+    assert binder.core.takeover.missing == ["resourceclaims", "devices for 1 inherited pods"]
     list_claims(world, binder)
     later(world, binder)
     assert world.node_of("p") == "n0"
+
+
+def test_plans_for_other_pods_do_not_wait_for_devices_that_an_intent_claims() -> None:
+    world = claiming_world()
+    world.kube.add_pod(make_pod("plain"))
+    world.crash(written(world))
+    world.late.clear()
+    binder = taken_over_without_claims(world)
+    room = binder.core.state.cache.accounts[world.uid("p")]
+    assert room.node_name == "n0", "what the intent holds is counted meanwhile"
+    plain = world.send(binder, world.plan(("plain", "n0")))
+    again = world.send(binder, world.plan(("p", "n1")))
+    for _ in range(5):
+        while binder.effects:
+            world.run(binder)
+        world.now += world.settings.sweep_every_s  # what a sweep finds again is not taken for an orphan's
+        world.tell(binder, Tick())
+    assert binder.answers[plain].results[0].outcome == Outcome.BOUND
+    assert binder.answers[again].results[0].outcome == Outcome.CONFLICT
+    assert not world.node_of("p")
+    list_claims(world, binder)
+    world.settle(binder)
+    assert world.node_of("p") == "n0"
+    assert not world.intents()
+    assert check_all(world) + check_claims(world.kube) == []
+
+
+def test_a_gang_waits_whole_for_devices_that_one_member_claims() -> None:
+    world = claiming_world()
+    world.kube.add_pod(make_pod("plain"))
+    first = world.start_binder()
+    world.send(first, world.gang(("p", "n0"), ("plain", "n1"), at_least=2))
+    world.run(first, Commit)
+    world.crash(first)
+    world.late.clear()
+    binder = taken_over_without_claims(world)
+    assert binder.core.takeover.accepting
+    assert [binder.core.state.cache.accounts[world.uid(name)].node_name for name in ("p", "plain")] == ["n0", "n1"]
+    assert not [one for one in binder.effects if not isinstance(one, ListIntents)]
+    list_claims(world, binder)
+    world.settle(binder)
+    assert (world.node_of("p"), world.node_of("plain")) == ("n0", "n1")
+    assert not world.intents()
+    assert check_all(world) + check_claims(world.kube) == []
+
+
+def test_after_a_lost_position_a_claim_that_is_seen_means_nothing_until_all_are_listed() -> None:
+    world = claiming_world()
+    add_claiming(world.kube, "q")
+    control_claims(world.kube)
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    until(world, binder, WriteClaim)
+    world.tell(binder, PositionLost("resourceclaims"))
+    world.run(binder, WriteClaim)
+    theirs = copy(claim_of(world, "q-gpu"))
+    theirs["status"] = copy(claim_of(world))["status"]
+    theirs["status"]["reservedFor"] = [{"resource": "pods", "name": "q", "uid": world.uid("q")}]
+    world.watch(binder)  # ours beside the list, theirs on a page that is still to come
+    world.now += world.settings.volumes_again_s
+    world.tell(binder, Tick())
+    assert not any(isinstance(one, Bind) for one in binder.effects)
+    world.kube.put_object(DEVICE_CLAIMS, theirs)
+    world.watch(binder)
+    world.tell(binder, Listed("resourceclaims"))
+    world.settle(binder)
+    assert not world.node_of("p")
+    assert check_claims(world.kube) == []
+
+
+def test_after_a_lost_position_the_binding_goes_when_all_claims_are_listed() -> None:
+    world = claiming_world()
+    binder = written(world)
+    world.tell(binder, PositionLost("resourceclaims"))
+    world.watch(binder)
+    assert not any(isinstance(one, Bind) for one in binder.effects)
+    world.tell(binder, Listed("resourceclaims"))
+    assert any(isinstance(one, Bind) for one in binder.effects)
+
+
+def test_what_another_shard_committed_holds_its_devices_though_claims_are_listed_late() -> None:
+    world = make_world(nodes=7, pods=0)
+    add_class(world.kube)
+    for number in range(7):
+        add_devices(world.kube, f"n{number}", 1)
+    for name in ("p", "q"):
+        add_claiming(world.kube, name)
+    control_claims(world.kube)
+    world.divide("0", "1")
+    moved = next(name for number in range(7) if world.shards().of(name := f"n{number}") == "1")
+    world.divide("0")
+    first = world.start_binder()
+    world.send(first, world.plan(("p", moved)))
+    world.run(first, Commit)
+    world.divide("0", "1")
+    world.crash(first)
+    second = taken_over_without_claims(world, "1")
+    list_claims(world, second)
+    request = world.send(second, world.plan(("q", moved)))
+    world.settle(second)
+    assert second.answers[request].results[0].outcome == Outcome.CONFLICT
+
+
+def test_a_write_is_seen_by_a_later_version_that_cannot_be_read() -> None:
+    world = claiming_world()
+    binder = written(world)
+    ours = claim_of(world)["metadata"]["resourceVersion"]
+    world.tell(binder, ObjectUnreadable("resourceclaims", "default/p-gpu", str(int(ours) - 1)))
+    assert not any(isinstance(one, Bind) for one in binder.effects)
+    world.tell(binder, ObjectUnreadable("resourceclaims", "default/p-gpu", str(int(ours) + 1)))
+    assert any(isinstance(one, Bind) for one in binder.effects)
 
 
 def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
@@ -227,6 +340,7 @@ def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
     world.now += 1
     world.tell(binder, Tick())
     assert request not in binder.answers
+    assert not any(isinstance(one, ReadPod) for one in binder.effects), "the pod is known: nothing is asked"
     list_claims(world, binder)
     world.settle(binder)
     assert world.node_of("p") == "n0"

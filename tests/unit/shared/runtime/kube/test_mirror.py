@@ -15,7 +15,7 @@ from shared.errors import KubeExpired, KubeUnknown
 from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Upserted
 from shared.kube.scheduling_kinds import STORAGE_KINDS
 from shared.runtime.kube import shared_watches
-from shared.runtime.kube.reflector import BRIEF, CURRENT_S, Reflector, Synced
+from shared.runtime.kube.reflector import BRIEF, CURRENT_S, Lost, Reflector, Synced
 from shared.runtime.kube.shared_watches import SharedWatch
 from shared.runtime.kube.watches import Watches
 from shared.runtime.process.process import Standby
@@ -264,6 +264,18 @@ async def test_what_is_shown_amid_a_list_is_not_current() -> None:
             if isinstance(batch[-1], Deleted):
                 break
     assert current == [False, True, False, False, False], "once all was told, and not while it is listed again"
+
+
+async def test_a_follower_hears_of_a_lost_position_and_once_more_when_all_is_there() -> None:
+    a, b = pod("a", 1), pod("b", 20)
+    port = ScriptedPort([ObjectList((a,), "10"), ObjectList((a, b), "30")], [[KubeExpired("gone")], []])
+    reflector: Reflector[Any] = Reflector(port, PODS, backoff_s=0.001, ordered=True)  # type: ignore[arg-type]
+    heard = list[Any]()
+    running = asyncio.ensure_future(SharedWatch(reflector, lambda item: item).follow(heard.extend))
+    await turns_until(lambda: Synced("30") in heard)
+    assert heard == [Upserted(a), Synced("10"), Lost(), Upserted(b), Synced("30")]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_who_asks_does_not_wait_for_the_pause_after_lists_that_failed() -> None:

@@ -15,7 +15,7 @@ from shared.kube.known import Listing
 from shared.kube.objects import ObjectMeta, Pod
 from shared.kube.resources import PODS, Bookmark, Deleted, ObjectList, Resource, Upserted
 from shared.runtime.kube import reflector
-from shared.runtime.kube.reflector import BATCH, Reflector, Synced
+from shared.runtime.kube.reflector import BATCH, Lost, Reflector, Synced
 from tests.patience import PATIENCE_S
 
 
@@ -126,6 +126,14 @@ async def test_expiry_lists_again_and_tells_the_difference_without_a_second_sync
     assert isinstance(gone, Deleted)
     assert (gone.object.metadata.uid, batches[4]) == ("uid-b", [Upserted(pod("d", 31))])
     assert port.positions == ["10", "30"]
+
+
+async def test_a_consumer_that_goes_by_the_order_hears_of_a_lost_position_and_when_all_is_told_again():
+    a, b = pod("a", 1), pod("b", 20)
+    lists = [ObjectList((a,), "10"), ObjectList((a, b), "30")]
+    port = ScriptedPort(lists, [[KubeExpired("old")], []])
+    told = await take(reflector_of(port, ordered=True), 5)
+    assert told == [[Upserted(a)], [Synced("10")], [Lost()], [Upserted(b)], [Synced("30")]]
 
 
 async def test_without_the_difference_a_deletion_during_the_gap_would_be_missed(monkeypatch: pytest.MonkeyPatch):

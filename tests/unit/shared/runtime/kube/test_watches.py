@@ -11,7 +11,7 @@ from shared.kube.objects import ObjectMeta, PartialObject, Pod
 from shared.kube.pod_groups import COMPLETION_INDEX, Job, PluginsPodGroup, PodGroupV1alpha2
 from shared.kube.resources import Deleted, Malformed, MalformedObject, Upserted
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, GROUP_KINDS, NATIVE_GROUPS, PLUGINS_GROUPS
-from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged, PodUpserted
+from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged, ObjectUnreadable, PodUpserted
 from shared.model.pod_group import PodGroup, Source
 from shared.runtime.kube.jobs import JobWatch
 from shared.runtime.kube.reflector import Synced
@@ -50,7 +50,8 @@ def test_a_claim_that_cannot_be_read_any_more_stays_as_it_was_until_it_is_gone()
     [change] = object_events(DEVICE_CLAIMS, [Upserted(good)])
     assert isinstance(change, ObjectChanged)
     assert change.item is not None
-    assert object_events(DEVICE_CLAIMS, [Upserted(bad), Malformed(garbled)]) == []
+    stays = [ObjectUnreadable("resourceclaims", "d/g", version) for version in (META["resourceVersion"], "2")]
+    assert object_events(DEVICE_CLAIMS, [Upserted(bad), Malformed(garbled)]) == stays
     gone = [ObjectChanged("resourceclaims", "d/g", None)]
     assert object_events(DEVICE_CLAIMS, [Malformed(garbled, deleted=True)]) == gone
     assert object_events(DEVICE_CLAIMS, [Deleted(bad)]) == gone
