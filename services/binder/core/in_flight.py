@@ -72,6 +72,7 @@ TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
     events.BindingUnknown: {_BINDING: {_READING}},
     events.PodRead: {_AWAITED: {_CHECKED, _SETTLED}, _READING: {_COMMITTED, _RENEWING, _MARKING, _SETTLED}},
     events.PodReadFailed: {_AWAITED: {_SETTLED}},
+    events.ClaimFreed: {_COMMITTED: {_SETTLED}},
     events.PodMarked: {_MARKING: {_READING}},
     events.Tick: {
         **_INHERITED,

@@ -338,6 +338,7 @@ class Claims:
         """Whether nothing is left of what was written for units that are about to end; what is, is given back."""
         for binding in units:
             if binding.claims:
+                self.leave(binding.uid)
                 self._give_back(binding)
         return not self.leaving or all(binding.uid not in self.leaving for binding in units)
 
