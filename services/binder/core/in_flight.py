@@ -144,6 +144,8 @@ class InFlightBinding:
     """Claims of devices that were written for it, by us and in this attempt."""
     to_free: set[str] = field(default_factory=set)
     """Claims that it leaves if it is not bound: they were written for it, or may have been."""
+    unanswered: set[str] = field(default_factory=set)
+    """Claims of which a write for it got no answer."""
     given_back: bool = False
     """Whether it has left, or is leaving, what an earlier leader may have written for it."""
 
