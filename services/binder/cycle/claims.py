@@ -341,12 +341,16 @@ class Claims:
             self._left(uid)
 
     def _observe(self, claim: DeviceClaim) -> None:
-        """The API server has said what the claim is. What else was written before, the watch says when it shows it."""
-        accounts = self._state.devices.accounts
-        shown = accounts.shown.get(claim.key)
-        if shown is not None and shown.uid == claim.uid and newer(claim.resource_version, shown.resource_version):
+        """The API server has said what the claim is. What else was written before, the watch says when it shows it; of
+        a claim that the watch has shown gone since, or does not know, nothing is learned."""
+        devices = self._state.devices
+        shown = devices.accounts.shown.get(claim.key)
+        if shown is None or shown.uid != claim.uid:
+            devices.settle(claim.key)
+            return
+        if newer(claim.resource_version, shown.resource_version):
             self._unseen[claim.key] = claim.resource_version
-        self._state.devices.written(claim)
+        devices.written(claim)
 
     # --- what never bound ---------------------------------------------------------------------------------------------
 
