@@ -137,7 +137,7 @@ async def _lead(
     runtime.health.note("shard", "" if settings.shard in shards.names else unknown)
     learned = heir.take(shards)
     core = learned or _core(term, runtime, shards)
-    core.lead(term)
+    core.lead(term, epoch=time.time() - boottime())
     shell = Shell(
         core,
         store=store,

@@ -147,9 +147,10 @@ class BinderCore:
         state.cause = Tick
         state.out.clear()
 
-    def lead(self, term: int) -> None:
-        """The term that begins, of a core that has learned."""
+    def lead(self, term: int, epoch: float) -> None:
+        """The term that begins, of a core that has learned; the wall clock may have been set since it was made."""
         self.state.term = self.committer.term = term
+        self.state.epoch = epoch
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event; what is to be done now."""

@@ -147,11 +147,13 @@ class ClaimUnwritten(Struct, frozen=True):
 
 
 class ClaimFreed(Struct, frozen=True):
-    """What is left of a claim that was given back, None: it is not there. ``done`` False: it may be as it was."""
+    """What is left of a claim that was given back, None: it is not there. ``done`` False: it may be as it was.
+    ``status``: HTTP's of a refusal, else 0."""
 
     key: str
     claim: DeviceClaim | None
     done: bool
+    status: int = 0
 
 
 class Evicted(Struct, frozen=True):

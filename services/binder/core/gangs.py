@@ -94,6 +94,11 @@ class InFlightGang:
         return self.stage is GangStage.GATHERING and not self.parts and not self.over
 
     @property
+    def committed(self) -> bool:
+        """Whether its intent is in etcd, and it has not ended."""
+        return self.stage not in (GangStage.GATHERING, GangStage.COMMITTING, GangStage.ENDED)
+
+    @property
     def arriving(self) -> bool:
         """Whether an earlier leader's intent names members that are not judged yet: nothing is decided before."""
         return self.coming > 0 and self.stage is GangStage.COMMITTED
@@ -121,7 +126,7 @@ class InFlightGang:
 
     def needs(self, member: InFlightBinding) -> bool:
         """Whether the committed gang cannot do without the member, while nobody is bound: it ends with the others."""
-        if self.bound or self.stage in (GangStage.GATHERING, GangStage.COMMITTING, GangStage.ENDED):
+        if self.bound or not self.committed:
             return False
         return self.able - (member.withdrawing is None) < self.min_count
 

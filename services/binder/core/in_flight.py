@@ -72,6 +72,7 @@ TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
     events.BindingUnknown: {_BINDING: {_READING}},
     events.PodRead: {_AWAITED: {_CHECKED, _SETTLED}, _READING: {_COMMITTED, _RENEWING, _MARKING, _SETTLED}},
     events.PodReadFailed: {_AWAITED: {_SETTLED}},
+    events.ClaimFreed: {_COMMITTED: {_SETTLED}},
     events.PodMarked: {_MARKING: {_READING}},
     events.Tick: {
         **_INHERITED,
@@ -143,6 +144,8 @@ class InFlightBinding:
     """Claims of devices that were written for it, by us and in this attempt."""
     to_free: set[str] = field(default_factory=set)
     """Claims that it leaves if it is not bound: they were written for it, or may have been."""
+    unanswered: set[str] = field(default_factory=set)
+    """Claims of which a write for it got no answer."""
     given_back: bool = False
     """Whether it has left, or is leaving, what an earlier leader may have written for it."""
 

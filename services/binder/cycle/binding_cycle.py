@@ -416,9 +416,12 @@ class BindingCycle:
             self.settle(binding, Outcome.ELSEWHERE, node=pod.node_name)
 
     def settle(self, binding: InFlightBinding, outcome: Outcome, *, node: str = "", reason: str = "") -> None:
-        """The end of a unit; of a member whose gang falls below its minimum by it, only with the others."""
+        """The end of a unit; of a member whose gang falls below its minimum by it, only with the others.
+
+        A member whose claims are to be given back ends after that: it may be planned anew then, on another shard, and
+        no intent would keep anybody from its pod."""
         gang = self._state.gangs[binding.gang] if binding.gang and outcome in LET_GO else None
-        if gang is None or not gang.needs(binding):
+        if gang is None or not (gang.needs(binding) or (gang.committed and not self.claims.left_by((binding,)))):
             self.end(binding, outcome, node=node, reason=reason)
             return
         if binding.stage is not Stage.COMMITTED:
@@ -465,11 +468,15 @@ class BindingCycle:
 
     def _left(self, uid: str) -> None:
         """Nothing is left of what was written for a unit that has ended, or is about to: its intent may go."""
+        self._committer.clear(uid, self._state.now)  # also of who has come back as a member of a gang since
         binding = self._state.in_flight.get(uid)
-        if binding is not None and binding.gang:
-            self._state.touch(binding.gang)
-        else:
-            self._committer.clear(uid, self._state.now)
+        gang = self._state.gangs.get(binding.gang) if binding is not None else None
+        if binding is None or gang is None:
+            return
+        self._state.touch(gang.key)
+        given_up = binding.withdrawing
+        if given_up is not None and binding.stage is Stage.COMMITTED and not gang.over and not gang.needs(binding):
+            self.end(binding, given_up, node=binding.node, reason=binding.reason)
 
     def validate(self) -> Iterator[str]:
         """Units that nothing will move on, or that are not accounted where they are to go."""

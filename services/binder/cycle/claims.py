@@ -39,6 +39,9 @@ from shared.wire.messages import Outcome
 REFUSED = frozenset({400, 403, 422})
 """The API server will not take it the next time either."""
 
+REFUSALS = 5
+"""In a row, after which nothing is given back any more: a Role without the verb, an admission policy."""
+
 
 class Answer(NamedTuple):
     """About a unit whose Binding is next. ``vain``: why it cannot have its claims; ``refused``: there or elsewhere."""
@@ -53,10 +56,12 @@ WAITS, READY = Answer(ready=False), Answer(ready=True)
 
 @dataclass(slots=True)
 class _Freeing:
-    """A claim that is being given back; ``again_at``: when it is tried anew, NEVER while it is under way."""
+    """A claim that is being given back; ``again_at``: when it is tried anew, NEVER while it is under way. ``refusals``:
+    so many in a row."""
 
     order: FreeClaim
     failures: int = 0
+    refusals: int = 0
     again_at: float = NEVER
 
 
@@ -268,6 +273,7 @@ class Claims:
             state.devices.settle(key)
         if claim is not None and event.known:
             self._observe(claim)
+        self._note_unwritten(order, event)
         self._leave_behind(order)
         self._free_next(key)
         self._fill()
@@ -280,6 +286,22 @@ class Claims:
             return
         for uid in waiting:
             state.pause(state.in_flight[uid], at_least_s=event.retry_after_s or 0.0)
+
+    def _note_unwritten(self, order: WriteClaim, event: ClaimUnwritten) -> None:
+        """Nothing is left of a write that was refused, where the claim shows none of it and no other may still come."""
+        claim = event.claim
+        for _, uid in order.consumers:
+            if (binding := self._state.in_flight.get(uid)) is None:
+                continue
+            if not event.status:
+                binding.unanswered.add(order.key)
+            elif (
+                event.status in REFUSED
+                and event.known
+                and order.key not in binding.unanswered
+                and not _shows(order, claim, uid)
+            ):
+                binding.to_free.discard(order.key)
 
     def _leave_behind(self, order: WriteClaim) -> None:
         """What was, or may have been, written for units that have ended, and are not bound, is given back."""
@@ -298,6 +320,8 @@ class Claims:
         self._under_way -= 1
         if not event.done:
             freeing.failures += 1
+            freeing.refusals = freeing.refusals + 1 if event.status in REFUSED else 0
+        if not event.done and freeing.refusals < REFUSALS:
             settings = state.settings
             freeing.again_at = state.now + backoff_s(
                 freeing.failures, first_s=settings.retry_s, most_s=settings.retry_max_s
@@ -305,6 +329,11 @@ class Claims:
             self._look(freeing.again_at)
             self._fill()
             return
+        if not event.done:
+            state.log(
+                "claim_left_as_it_is", level="error", claim=key, pod_uid=freeing.order.consumer, status=event.status,
+                remedy="let the binder patch resourceclaims and resourceclaims/status, then free the claim",
+            )  # fmt: skip
         del self._freeing[key]
         self._over(key, freeing.order.consumer)
         state.devices.settle(key)
@@ -325,12 +354,16 @@ class Claims:
             self._left(uid)
 
     def _observe(self, claim: DeviceClaim) -> None:
-        """The API server has said what the claim is. What else was written before, the watch says when it shows it."""
-        accounts = self._state.devices.accounts
-        shown = accounts.shown.get(claim.key)
-        if shown is not None and shown.uid == claim.uid and newer(claim.resource_version, shown.resource_version):
+        """The API server has said what the claim is. What else was written before, the watch says when it shows it; of
+        a claim that the watch has shown gone since, or does not know, nothing is learned."""
+        devices = self._state.devices
+        shown = devices.accounts.shown.get(claim.key)
+        if shown is None or shown.uid != claim.uid:
+            devices.settle(claim.key)
+            return
+        if newer(claim.resource_version, shown.resource_version):
             self._unseen[claim.key] = claim.resource_version
-        self._state.devices.written(claim)
+        devices.written(claim)
 
     # --- what never bound ---------------------------------------------------------------------------------------------
 
@@ -351,6 +384,7 @@ class Claims:
         """Whether nothing is left of what was written for units that are about to end; what is, is given back."""
         for binding in units:
             if binding.claims:
+                self.leave(binding.uid)
                 self._give_back(binding)
         return not self.leaving or all(binding.uid not in self.leaving for binding in units)
 
@@ -429,6 +463,15 @@ def _is_done(order: WriteClaim, claim: DeviceClaim) -> bool:
         return False  # a mark says nothing by which it is known: it is made again
     wanted = order.allocation is None or claim.allocation is not None
     return wanted and all(uid in claim.reserved_for for _, uid in order.consumers)
+
+
+def _shows(order: WriteClaim, claim: DeviceClaim | None, uid: str) -> bool:
+    """Whether the claim, as it was read after the write, may have something of it, or of a write before it."""
+    if claim is None or claim.uid != order.uid:
+        return False
+    return uid in claim.reserved_for or (
+        order.allocation is not None and (claim.protected or claim.allocation is not None)
+    )
 
 
 def _ends(state: State, binding: InFlightBinding, claim: DeviceClaim) -> float:

@@ -6,9 +6,10 @@ the turn ends, so a turn costs what its news cost, and each decision rests on al
 
 Before the commit nothing is in etcd: too few that fit, and all are given back at once. After it, no Binding is sent
 before the minimum could be bound now (nodes as they were checked, volumes bound), and the first goes alone
-(``line.py``). A member that is refused for good ends alone where the others suffice, and is taken out of the intent, so
-that it can be planned anew; where they do not suffice and nobody is bound, it waits for the others, and all end by one
-transaction: at every revision of etcd the gang has no member committed, or its minimum (I5).
+(``line.py``). A member that is refused for good ends alone where the others suffice, once its claims of devices are
+given back, and is taken out of the intent, so that it can be planned anew; where they do not suffice and nobody is
+bound, it waits for the others, and all end by one transaction: at every revision of etcd the gang has no member
+committed, or its minimum (I5).
 """
 
 from __future__ import annotations
@@ -189,8 +190,9 @@ class GangCycle:
     def _go(self, gang: InFlightGang) -> None:
         self._move(gang, GangStage.BINDING)
         for member in list(gang.members.values()):
-            if member.withdrawing is not None and member.stage is Stage.COMMITTED:
-                self._cycle.end(member, member.withdrawing, node=member.node, reason=member.reason)
+            given_up = member.withdrawing if member.stage is Stage.COMMITTED else None
+            if given_up is not None and self._cycle.claims.left_by((member,)):
+                self._cycle.end(member, given_up, node=member.node, reason=member.reason)
             elif self._idle(member):
                 self._cycle.queue(member)
 

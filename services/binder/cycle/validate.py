@@ -35,6 +35,7 @@ def problems(state: State, committer: Committer, line: Line, leaving: Collection
                 goes_on = any(map(committer.waits, [uid] if gang is None else gang.keys))
             case Stage.COMMITTED:
                 goes_on = paused or uid in bound_next or (gang is not None and gang.stage is not GangStage.BINDING)
+                goes_on |= binding.withdrawing is not None and uid in leaving
             case Stage.AWAITED | Stage.READING | Stage.MARKING:
                 goes_on = paused or binding.asking
             case stage:

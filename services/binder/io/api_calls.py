@@ -198,7 +198,7 @@ class ApiCalls:
 
     async def free_claim(self, order: FreeClaim) -> None:
         """Answers ``ClaimFreed``. ``LeadershipLost``: it is not finished."""
-        name, found, done = ClaimName(order.namespace, order.name, order.uid), None, False
+        name, found, done, status = ClaimName(order.namespace, order.name, order.uid), None, False, 0
         try:
             claim, done = await claims.free_claim(
                 self._api, name, order.consumer, deallocate=order.deallocate, may_act=self._leadership.is_valid,
@@ -207,7 +207,8 @@ class ApiCalls:
             found = claim_from_api(claim) if claim is not None else None
         except (KubeError, ObjectError) as error:
             self._log.warning("claim_not_freed", claim=order.key, pod_uid=order.consumer, error=error)
-        self._post((ClaimFreed(order.key, found, done),))
+            status = error.status if isinstance(error, KubeRejected) else 0
+        self._post((ClaimFreed(order.key, found, done, status),))
 
     async def list_pods(self) -> None:
         """Answers ``Compared``, or not at all: the next sweep lists again."""

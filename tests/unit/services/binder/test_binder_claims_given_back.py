@@ -454,3 +454,31 @@ def test_who_may_not_lead_any_more_writes_no_claim_and_ends_its_term(
     with pytest.raises(LeadershipLost, match="a claim was not written"):
         world.run(binder, kind)
     assert claim_of(world) == before
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+@pytest.mark.parametrize("kind", [WriteClaim, FreeClaim])
+def test_an_answer_that_comes_after_its_claim_is_gone_brings_it_not_back(
+    kind: type[WriteClaim | FreeClaim], *, made_anew: bool
+) -> None:
+    world = claiming_world()
+    if kind is FreeClaim:
+        binder = written(world)
+        world.kube.change_node("n0", unschedulable=True)
+    else:
+        binder = world.start_binder()
+        world.send(binder, world.plan(("p", "n0")))
+    order = until(world, binder, kind)
+    binder.effects.remove(order)
+    answer = world.carry_out(order)
+    assert answer is not None
+    world.kube.drop_object(DEVICE_CLAIMS, "default/p-gpu")
+    if made_anew:
+        add_claim(world.kube, "p-gpu")
+    world.watch(binder)
+    world.tell(binder, answer)
+    shown = binder.core.state.devices.accounts.shown.get("default/p-gpu")
+    assert (shown.uid if shown is not None else "") == (claim_of(world)["metadata"]["uid"] if made_anew else "")
+    assert not binder.core.state.devices.accounts.assumed
+    world.settle(binder)
+    assert check_all(world) + check_claims(world.kube) == []

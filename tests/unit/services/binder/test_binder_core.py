@@ -6,13 +6,15 @@ files of their own.
 
 from __future__ import annotations
 
+from services.binder.core.core import BinderCore
+from services.binder.core.events import Tick
 from services.binder.core.instructions import Bind, Commit
 from services.binder.core.state import CoreSettings
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
 from shared.wire.messages import Outcome
 from tests.builders import make_node, make_pod
 from tests.unit.services.binder.binder_checks import at_rest, outcome
-from tests.unit.services.binder.binder_world import make_world
+from tests.unit.services.binder.binder_world import KEYS, make_world
 
 
 def test_a_placement_is_committed_then_bound_then_its_intent_is_cleared() -> None:
@@ -124,3 +126,11 @@ def test_pods_of_other_schedulers_are_counted_and_never_bound() -> None:
     request = world.send(binder, world.plan(("p0", "n0")))
     at_rest(world, binder)
     assert outcome(binder, request).outcome == Outcome.CONFLICT
+
+
+def test_the_term_of_a_core_that_has_learned_begins_with_the_wall_clock_as_it_is_then() -> None:
+    core = BinderCore(0, CoreSettings(validate=True), KEYS, epoch=1000.0)
+    core.learn([], 1.0)
+    core.lead(3, epoch=5000.0)
+    core.handle(Tick(), 2.0)
+    assert (core.state.term, core.state.devices.wall) == (3, 5002.0)

@@ -70,7 +70,7 @@ class Successor(Stage):
     def core(self, term: int) -> BinderCore:
         if self._learned is None:
             return super().core(term)
-        self._learned.lead(term)
+        self._learned.lead(term, 0.0)
         return self._learned
 
     def sources(self) -> list[Coroutine[Any, Any, None]]:

@@ -138,7 +138,7 @@ def test_a_core_that_has_learned_begins_its_term_as_one_that_is_told_all_then(se
         assert not learns.validate()
     told, now = core(3), float(STEPS)
     learns.lead(3, 0.0)
-    binds.lead(3)
+    binds.lead(3, 0.0)
     told.lead(3, 0.0)
     for number in range(STEPS, STEPS + 5):  # elected, it follows the pods once the intents are known
         event = shown.take(changed(rng, shown, number))
@@ -257,7 +257,7 @@ def takeover(count: int, *, learned: bool) -> int:
 
     def begin() -> None:
         decides.lead(1, 0.0)
-        binds.lead(1)
+        binds.lead(1, 0.0)
         left: Sequence[Any] = () if learned else events
         out: list[Instruction] = decides.handle([IntentsListed(()), *left, *ALL_LISTED], 1.0)
         assert out
