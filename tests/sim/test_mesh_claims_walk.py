@@ -240,13 +240,16 @@ def test_beside_another_scheduler_no_pod_is_bound_with_a_device_that_was_taken(s
 
 def test_the_walk_reaches_what_it_is_for() -> None:
     """Faults that never happen prove nothing."""
-    total = Counter[str]()
-    for seed in range(24):
+    faults = [f"{write} {fault}" for write in ("WriteClaim", "FreeClaim") for fault in ("ok", "drop_reply", "late")]
+    wanted = {*faults, "late write", "late write refused", "theirs", "inherited"}
+    for seed in range(120):  # a late write is seldom refused: in every twelfth walk
         walked = walk(seed, kind=BesideAnother)
-        total += walked.reached
-        total["inherited"] += walked.world.binder.core.stats.intents_inherited
-    wanted = [f"{write} {fault}" for write in ("WriteClaim", "FreeClaim") for fault in ("ok", "drop_reply", "late")]
-    assert not [one for one in (*wanted, "late write", "late write refused", "theirs", "inherited") if not total[one]]
+        wanted -= {one for one, times in walked.reached.items() if times}
+        if walked.world.binder.core.stats.intents_inherited:
+            wanted.discard("inherited")
+        if not wanted:
+            break
+    assert not wanted
 
 
 # --- each safeguard, switched off ------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 ``answer_from`` reads every object that scheduling rules read, once, and writes nothing. What only a leader knows
 (its queue, what it decided) is missing from the answer. A kind that is not served or that we may not read counts as
-empty and is told in ``missing``; pods and nodes are needed.
+empty and is told in ``missing``, but for kinds of devices that are not served; pods and nodes are needed.
 
 ``answers`` judges what-if questions in bulk, in the oracle's format: one JSON line in, one out; it talks to no cluster.
 """
@@ -32,7 +32,7 @@ from shared.kube.convert_devices import allocation_json, request_json
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.pod_groups import native_group, plugins_group
 from shared.kube.resources import NODES, PODS, ObjectList
-from shared.kube.scheduling_kinds import SCHEDULING_KINDS, SchedulingKind
+from shared.kube.scheduling_kinds import DEVICE_KINDS, SCHEDULING_KINDS, SchedulingKind
 from shared.model.devices import DeviceClaim
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.devices.claimed import ClaimedDevices
@@ -156,6 +156,8 @@ async def _list(api: KubeApi, kind: SchedulingKind) -> ObjectList[Any] | str:
     try:
         return await api.list(kind.resource, timeout_s=LIST_S)
     except KubeRejected as error:
+        if error.status == 404 and kind in DEVICE_KINDS:
+            return ObjectList((), "")  # a cluster without them has no devices to look at
         if error.status in (403, 404):
             return f"{kind.name} ({error})"
         raise ConfigError(f"{kind.name}: the API server refuses to list them: {error}") from error
