@@ -27,7 +27,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _same_log_level() -> Iterator[None]:
-    """Debug lines that a test left on would cost, and be counted, in the tests after it (``bench.in_process.counts``)."""
+    """Debug lines that a test left on would cost the tests after it, and be counted (``bench.in_process.counts``)."""
     before = current_level()
     yield
     if current_level() != before:
