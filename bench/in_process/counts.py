@@ -21,6 +21,7 @@ from typing import Any
 from bench.in_process.meters import OTHERS, OpcodeMeter
 from bench.in_process.switches import add_argument, settings_of
 from bench.in_process.world import World
+from shared.runtime.observe.logging import current_level, set_level
 
 RECORDED = Path(__file__).with_name("counts.json")
 TOLERANCE = 0.08
@@ -44,6 +45,8 @@ def measured(nodes: int = NODES, *, meter: OpcodeMeter | None = None, switches: 
     world.start()
     world.create((f"warm-{number:04}" for number in range(WARM)), shapes=4)
     world.run()
+    level = current_level()
+    set_level("info")  # debug lines cost, and who called may have asked for them
     before, meter.counting = Looked(world), True
     gc.disable()  # its callbacks would be counted, wherever a collection falls
     try:
@@ -51,6 +54,7 @@ def measured(nodes: int = NODES, *, meter: OpcodeMeter | None = None, switches: 
         world.run()
     finally:
         gc.enable()
+        set_level(level)
     meter.counting = False
     if world.unbound():
         raise AssertionError(f"{world.unbound()} pods were not bound")
