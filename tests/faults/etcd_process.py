@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
 from collections.abc import Coroutine
@@ -20,17 +21,27 @@ T = TypeVar("T")
 QUICK = {"fsync": False, "progress_interval_s": 0.2, "die_with_parent": True}
 
 
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The loop of every etcd of this process, in one thread that lives as long as the process does.
+
+    Two threads must not start children at once: CPython switches garbage collection off while it forks for a
+    ``preexec_fn``, and the first one to be done switches it on again for the other, whose child may then finalise a
+    gRPC channel and wait for a thread that it does not have.
+    """
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="etcd", daemon=True).start()
+    return loop
+
+
 class EtcdProcess:
-    """``EmbeddedEtcd`` behind blocking calls, in a thread with its own loop."""
+    """``EmbeddedEtcd`` behind blocking calls."""
 
     def __init__(self, data_dir: Path, **settings: Any) -> None:
         try:
             find_etcd()
         except ConfigError as error:
             pytest.skip(str(error))
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="etcd", daemon=True)
-        self._thread.start()
         chosen = {"data_dir": data_dir, "client_port": free_port(), **QUICK, **settings}
         self._etcd = self._run(self._make(EmbeddedEtcdSettings(**chosen)))
 
@@ -39,7 +50,7 @@ class EtcdProcess:
         return EmbeddedEtcd(settings)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(work, _loop()).result(timeout=PATIENCE_S)
 
     @property
     def endpoint(self) -> str:
@@ -66,6 +77,3 @@ class EtcdProcess:
 
     def close(self) -> None:
         self._run(self._etcd.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
