@@ -89,6 +89,26 @@ class RateLimit:
         return event
 
 
+class _StandardError:
+    """``sys.stderr`` as it is at each line: who called a service or a command in its own process, as tests do, may have
+    put another there meanwhile and closed the one before."""
+
+    @staticmethod
+    def write(text: str) -> int:
+        return sys.stderr.write(text)
+
+    @staticmethod
+    def flush() -> None:
+        sys.stderr.flush()
+
+    @staticmethod
+    def isatty() -> bool:
+        return sys.stderr.isatty()
+
+
+_STANDARD_ERROR = cast("TextIO", _StandardError())
+
+
 def configure(
     service: str,
     *,
@@ -102,7 +122,7 @@ def configure(
 
     Call once, in ``__main__``. ``service`` is a key of every line; ``tail`` keeps the last ones.
     """
-    stream = stream if stream is not None else sys.stderr
+    stream = stream if stream is not None else _STANDARD_ERROR
     as_json = json if json is not None else not stream.isatty()
     set_level(level)
     renderer = cast("structlog.typing.Processor", render_json if as_json else structlog.dev.ConsoleRenderer())

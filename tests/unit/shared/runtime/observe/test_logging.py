@@ -35,6 +35,18 @@ def test_a_line_is_json_with_time_level_event_and_service(stream: io.StringIO):
     assert (line["event"], line["service"], line["term"]) == ("plan_committed", "agent", 7)
 
 
+def test_standard_error_is_the_one_of_each_line(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch):
+    first = io.StringIO()
+    monkeypatch.setattr("sys.stderr", first)
+    configure("agent")
+    log = structlog.get_logger()
+    log.info("before")
+    monkeypatch.setattr("sys.stderr", stream)
+    first.close()
+    log.info("after")
+    assert [line["event"] for line in lines(stream)] == ["after"]
+
+
 def test_other_peoples_text_cannot_forge_a_line(stream: io.StringIO):
     configure("agent", stream=stream)
     structlog.get_logger().info("label_seen", label='x\n{"event":"forged"}')
