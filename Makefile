@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo reference test test-real test-scenarios test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
+.PHONY: env demo reference test test-real test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
 # Tests start processes by the hundred: where no bytecode is kept, each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,6 +62,11 @@ LENGTH ?= full
 test-scenarios: .venv/.learn
 	@for run in $$(seq $(RUNS)); do echo "scenarios, run $$run of $(RUNS)"; \
 		SCENARIO_LENGTH=$(LENGTH) $(BIN)/pytest -q -n $(JOBS) --dist worksteal tests/scenarios || exit 1; done
+
+# What a takeover asks for and reads beside so many pods that stand; `make test` has a few hundred.
+STANDING_PODS ?= 100000
+test-takeover: .venv/.learn
+	STANDING_PODS=$(STANDING_PODS) $(BIN)/pytest tests/process/test_warm_standby.py
 
 # Figures: medians of RUNS runs each, with the machine's load beside them. TRACES holds the openb trace.
 RUNS ?= 5

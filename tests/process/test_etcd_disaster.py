@@ -91,7 +91,8 @@ async def test_who_asks_again_and_again_hears_that_the_history_is_over(tmp_path:
 
 @pytest.mark.parametrize("disaster", [total_loss, back_to_a_backup, the_same_data_goes_back])
 async def test_a_mesh_outlives_what_befalls_etcd(disaster: Disaster, tmp_path: Path) -> None:
-    async with Mesh(tmp_path, agents=2) as mesh:
+    # a new etcd is another mesh to the cluster: it waits for the Lease of the one before
+    async with Mesh(tmp_path, agents=2, flags={"coordinator": ["--cluster-lease-s", "6"]}) as mesh:
         await mesh.add_nodes(NODES, cpu=f"{SLOTS * 100}m")
         # the copies are of a mesh that leads and has intents under way
         first = {f"before-{number}" for number in range(BEFORE)}

@@ -7,6 +7,7 @@ killed, pods that came while nobody led are placed in the order in which they ca
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -22,7 +23,10 @@ from tests.process.test_binder_process import intents_left
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
-STANDING = SMALL + 100
+STANDING = int(os.environ.get("STANDING_PODS", SMALL + 100))
+"""`make test-takeover` has a hundred thousand."""
+EACH = 1000
+"""Pods of 1m that fill a node of theirs."""
 NODE = "node-0"
 LATE = ("z", "m", "a")
 """Each wants most of the node: the first one takes it. By name they stand the other way round."""
@@ -32,7 +36,8 @@ LATE = ("z", "m", "a")
 async def meshes(folder: Path, *services: str, standby: str = "warm", lease_ttl_s: int = 3) -> AsyncIterator[Mesh]:
     """``SERVICE-0`` leads of each, ``SERVICE-1`` stands by and is as warm as it gets."""
     async with Mesh(folder, coordinators=0, agents=0, binders=0) as mesh:
-        await mesh.add_nodes(1, pods="2000")
+        await mesh.add_nodes(1)
+        await mesh.add_nodes(-(-STANDING // EACH), cpu="1", pods="2000", named="full")
         await asyncio.gather(*(standing(mesh, part) for part in range(8)))
         for number in (0, 1):
             for service in services:
@@ -51,7 +56,7 @@ async def meshes(folder: Path, *services: str, standby: str = "warm", lease_ttl_
 async def standing(mesh: Mesh, part: int) -> None:
     """An eighth of the pods that are there before anybody looks."""
     for number in range(part, STANDING, 8):
-        await mesh.add_pod(f"stands-{number}", cpu="1m", memory="1Mi", nodeName=NODE)
+        await mesh.add_pod(f"stands-{number}", cpu="1m", memory="1Mi", nodeName=f"full-{number // EACH}")
 
 
 async def until(mesh: Mesh, name: str, holds: Any) -> dict[str, Any]:
