@@ -1,8 +1,9 @@
 """Bursts: on empty nodes that are all alike what a burst does to its own pods is all there is to see.
 
 ``unlike``: no two pods alike; ``used``: the same on nodes that others use, each by another amount. ``like``: four
-shapes. ``deployments``: pods of ReplicaSets behind Services, which have the system's default spread. ``affinity``: apps
-that prefer a zone where their own stand. ``anti-affinity``: apps whose pods keep each other off their node.
+shapes. ``deployments``: pods of ReplicaSets behind Services, which have the system's default spread. ``zone-spread``:
+apps whose pods must be spread evenly over the zones. ``affinity``: apps that prefer a zone where their own stand.
+``anti-affinity``: apps whose pods keep each other off their node.
 """
 
 from __future__ import annotations
@@ -38,6 +39,15 @@ def of_deployment(number: int) -> Json:
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": f"rs-{app}", "controller": True}
     ]
     return body
+
+
+def over_zones(number: int) -> Json:
+    """No zone has more than one of its app beyond any other."""
+    spread = {
+        "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": _app(number)}},
+    }  # fmt: skip
+    return _pod(number, topologySpreadConstraints=[spread])
 
 
 def near_its_own(number: int) -> Json:
@@ -85,8 +95,8 @@ def standing(world: QualityWorld, nodes: int) -> None:
 
 
 SCENES: dict[str, Callable[[int], Json]] = {
-    "unlike": unlike, "used": unlike, "like": like, "deployments": of_deployment, "affinity": near_its_own,
-    "anti-affinity": off_its_own,
+    "unlike": unlike, "used": unlike, "like": like, "deployments": of_deployment, "zone-spread": over_zones,
+    "affinity": near_its_own, "anti-affinity": off_its_own,
 }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def mean(world: QualityWorld) -> float:
 
 
 @pytest.mark.parametrize("agents", [0, 1, 4])
-@pytest.mark.parametrize("scene", ["unlike", "used", "like", "deployments", "affinity", "anti-affinity"])
+@pytest.mark.parametrize("scene", ["unlike", "used", "like", "deployments", "zone-spread", "affinity", "anti-affinity"])
 def test_a_burst_decides_no_worse_than_one_pod_at_a_time(scene: str, agents: int) -> None:
     world = played(scene, agents)
     assert mean(world) <= MEAN
