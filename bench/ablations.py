@@ -34,6 +34,7 @@ from bench.quality.scenes import SCENES, fill
 from bench.quality.world import QualityWorld
 from bench.scenes.scenes import PODS, preemptors, urgent
 from bench.scenes.world import TURN_S, SceneWorld, count_cores, counting
+from bench.stand.contest import whole_number
 from bench.stand.figures import quantile, table
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle import constraints
@@ -253,13 +254,6 @@ def ablations(text: str) -> list[Ablation]:
     return [known[name] for name in text.split(",")]
 
 
-def positive(text: str) -> int:
-    """A whole number from 1 on. ``argparse.ArgumentTypeError``: it is none."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from 1 on")
-    return int(text)
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -267,8 +261,8 @@ def main() -> None:
     )
     names = ", ".join(one.name for one in ABLATIONS)
     parser.add_argument("--only", type=ablations, default=list(ABLATIONS), help=f"of {names}; several by comma; all")
-    parser.add_argument("--nodes", type=positive, default=500, help="of the bursts (500)")
-    parser.add_argument("--pods", type=positive, default=480, help="of the bursts (480)")
+    parser.add_argument("--nodes", type=whole_number, default=500, help="of the bursts (500)")
+    parser.add_argument("--pods", type=whole_number, default=480, help="of the bursts (480)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="the figures, also as JSON")
     options = parser.parse_args()
     found = measured(options.only, options)

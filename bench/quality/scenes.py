@@ -34,9 +34,9 @@ def like(number: int) -> Json:
 
 def of_deployment(number: int) -> Json:
     """Of a ReplicaSet behind a Service (``objects``)."""
-    app, body = _app(number), _pod(number)
+    owner, body = app(number), _pod(number)
     body["metadata"]["ownerReferences"] = [
-        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": f"rs-{app}", "controller": True}
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": f"rs-{owner}", "controller": True}
     ]
     return body
 
@@ -45,7 +45,7 @@ def over_zones(number: int) -> Json:
     """No zone has more than one of its app beyond any other."""
     spread = {
         "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": _app(number)}},
+        "labelSelector": {"matchLabels": {"app": app(number)}},
     }  # fmt: skip
     return _pod(number, topologySpreadConstraints=[spread])
 
@@ -65,22 +65,23 @@ def off_its_own(number: int) -> Json:
 
 def _pod(number: int, **spec: Any) -> Json:
     """Of its app, whose pods are alike."""
-    app = number % APPS
-    return load.pod(f"pod-{number:06}", 100 + 40 * (app % 23), 128 + 96 * (app % 19), app=_app(number), **spec)
+    kind = number % APPS
+    return load.pod(f"pod-{number:06}", 100 + 40 * (kind % 23), 128 + 96 * (kind % 19), app=app(number), **spec)
 
 
-def _app(number: int) -> str:
+def app(number: int) -> str:
+    """The app of a pod, or the app of that number."""
     return f"app-{number % APPS:03}"
 
 
 def _term(number: int, key: str) -> Json:
-    return {"labelSelector": {"matchLabels": {"app": _app(number)}}, "topologyKey": key}
+    return {"labelSelector": {"matchLabels": {"app": app(number)}}, "topologyKey": key}
 
 
 def objects(world: QualityWorld) -> None:
     """A Service and a ReplicaSet of each app."""
     for number in range(APPS):
-        name = _app(number)
+        name = app(number)
         selector = selector_of_labels({"app": name})
         world.add_object("services", f"default/{name}", Workload("v1", "Service", "default", name, selector))
         replicas = Workload("apps/v1", "ReplicaSet", "default", name, selector)
