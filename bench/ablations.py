@@ -1,6 +1,6 @@
 """What each trick of deciding earns: everything as it is, and each switched off, in one process and one run.
 
-    python -m bench.ablations [--only NAME,...] [--nodes 500] [--pods 480] [--json FILE]
+    python -m bench.ablations [--only NAME,...] [--nodes 440] [--pods 192] [--json FILE]
 
 Counts are the same on every machine: opcodes of coordinator and agents per pod, rows of the node table that policies
 scored per pod (numpy's work, which opcodes do not see), dry runs of preemption; pods a second of virtual time, in which
@@ -261,8 +261,8 @@ def main() -> None:
     )
     names = ", ".join(one.name for one in ABLATIONS)
     parser.add_argument("--only", type=ablations, default=list(ABLATIONS), help=f"of {names}; several by comma; all")
-    parser.add_argument("--nodes", type=whole_number, default=500, help="of the bursts (500)")
-    parser.add_argument("--pods", type=whole_number, default=480, help="of the bursts (480)")
+    parser.add_argument("--nodes", type=whole_number, default=440, help="of the bursts (440)")
+    parser.add_argument("--pods", type=whole_number, default=192, help="of the bursts (192)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="the figures, also as JSON")
     options = parser.parse_args()
     found = measured(options.only, options)

@@ -38,9 +38,7 @@ def main() -> None:
         "--scene", type=scenes, default=[LIKE], help=f"of {', '.join(SCENES)} ({LIKE}); several by comma"
     )
     parser.add_argument("--running", type=partial(whole_number, least=0), default=0, help="pods that run already (0)")
-    parser.add_argument(
-        "--joining", type=whole_number, default=1000, help=f"nodes that come in {JOIN} (1000)"
-    )
+    parser.add_argument("--joining", type=whole_number, default=1000, help=f"nodes that come in {JOIN} (1000)")
     parser.add_argument("--rounds", type=whole_number, default=3)
     options = parser.parse_args()
     tell(options, run, report, shapes=options.shapes)

@@ -1,6 +1,6 @@
 """CPU and memory of a process at rest that holds leadership and a registration and follows two prefixes on etcd.
 
-    .venv/bin/python bench/idle_leases.py [seconds]
+    .venv/bin/python bench/parts/idle_leases.py [seconds]
 
 Prints one JSON line: percent of a core used by each part (each in a process of its own), RSS, and the machine's load.
 """

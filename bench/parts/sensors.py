@@ -1,6 +1,6 @@
 """What an agent's sensors cost, whether they agree with psutil, and how good delays between 1,000 nodes are.
 
-    python -m bench.sensors [--looks 40] [--delays]
+    python -m bench.parts.sensors [--looks 40] [--delays]
 
 CPU: of one reading (files in a thread, parsing, rates), one each 5 s. Memory: what an agent process grows by when
 it begins to sense. Agreement: over the same 5 s, ours and psutil's, which reads the kernel by code of its own.
@@ -76,7 +76,7 @@ async def cost(looks: int) -> float:
 
 def grown() -> tuple[float, float]:
     """(MB before, MB after) of an agent's process."""
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     out = subprocess.run([sys.executable, "-c", GROWTH], env=environ, capture_output=True, text=True, check=True)
     before, after = map(float, out.stdout.splitlines()[-1].split())
     return before, after

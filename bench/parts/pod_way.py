@@ -1,4 +1,4 @@
-"""How much code a plain pod passes through: functions and modules of the pure part. ``python -m bench.pod_way``.
+"""How much code a plain pod passes through: functions and modules of the pure part. ``python -m bench.parts.pod_way``.
 
 The mesh world of ``tests/sim`` runs the real cores of a coordinator, two agents and a binder over an etcd and an API
 server in memory. After it is warm (nodes listed, views told, two pods bound), one pod that asks for cpu and memory
@@ -33,7 +33,7 @@ from shared.wire.codec import decode, encode
 from tests.builders import make_node, make_pod
 from tests.sim.mesh_world import MeshWorld
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 COUNTED = ("services/", "shared/")
 ENTRIES = frozenset(
     function.__code__

@@ -1,6 +1,6 @@
 """openb asked for by ResourceClaims in place of conclave.io/gpu-milli: is as much of the GPUs allocated?
 
-    .venv/bin/python -m bench.frag_claims [POLICY] [TRACE] [SEED] [--first-fit]
+    .venv/bin/python -m bench.policies.frag_claims [POLICY] [TRACE] [SEED] [--first-fit]
 
 Each node's GPUs are a pool of shareable devices with a consumable capacity of 1,000 thousandths; a pod claims so many
 thousandths of so many devices. The mesh's own parts place both: node table, filters, rules of devices, ranker, policy.

@@ -1,6 +1,6 @@
 """CPU of DynamicResources' Filter for one pod over all nodes: 500 nodes with 8 like devices each, one selector. No I/O.
 
-    .venv/bin/python -m bench.devices [NODES] [DEVICES]
+    .venv/bin/python -m bench.parts.devices [NODES] [DEVICES]
 
 CPU time, median of RUNS. "class seen": claims like these were judged before on nodes like these, and one node's device
 was given away since (the last pod's); "new class": a selector never compiled before. "all differ": no two nodes have

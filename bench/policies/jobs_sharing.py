@@ -1,6 +1,6 @@
 """What training jobs could earn by sharing GPUs, at most, by Gavel's table of two jobs on one.
 
-    .venv/bin/python -m bench.jobs_sharing [--tables DIR] [--workloads 1-8] [--load 1.0] [--policies marginal,tiresias]
+    python -m bench.policies.jobs_sharing [--tables DIR] [--workloads 1-8] [--load 1.0] [--policies marginal,tiresias]
 
 Only jobs that hold a single GPU can share it. Of the GPU time that such jobs have under a policy, each is taken to find
 the partner with which the GPU does most, always and at once; then the same work takes so much less of it. Which of

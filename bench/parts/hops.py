@@ -1,4 +1,4 @@
-"""What telling a unit's way costs: off, as debug lines it is not asked, as spans. ``python -m bench.hops``."""
+"""What telling a unit's way costs: off, as debug lines it is not asked, as spans. ``python -m bench.parts.hops``."""
 
 from __future__ import annotations
 

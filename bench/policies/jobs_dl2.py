@@ -1,7 +1,7 @@
 """What of ``jobs-dl2``'s training makes the difference, and how soon it is at home on GPUs that it never saw.
 
-    .venv/bin/python -m bench.jobs_dl2 ablation [--seeds 1000-1001] [--rounds 4] [--json OUT]
-    .venv/bin/python -m bench.jobs_dl2 new-gpu  [--seeds 1000-1001] [--rounds 4] [--compute 0.25] [--json OUT]
+    .venv/bin/python -m bench.policies.jobs_dl2 ablation [--seeds 1000-1001] [--rounds 4] [--json OUT]
+    .venv/bin/python -m bench.policies.jobs_dl2 new-gpu  [--seeds 1000-1001] [--rounds 4] [--compute 0.25] [--json OUT]
 
 ``ablation``, on an eighth of Twin A: without any imitation, so that all there is was learned by reward; equally many
 rounds for each variant, and the final policy counts, not the best one. ``new-gpu``, on a quarter: weights that imitate

@@ -1,7 +1,7 @@
 """Learning algorithms compared: the same experiments, rewards, networks and length, several training seeds each.
 
-    python -m bench.algorithms                        # a short look: three minutes of a quiet core
-    python -m bench.algorithms --objectives lb,el --steps 8000 --rounds 20 --seeds 1001-1004
+    python -m bench.policies.algorithms                        # a short look: three minutes of a quiet core
+    python -m bench.policies.algorithms --objectives lb,el --steps 8000 --rounds 20 --seeds 1001-1004
 
 One decider for all nodes (``ee``, ``lb``, ``el``: ``--steps`` placements each): DQN, Double DQN (what ``lb`` and ``ee``
 ship), duelling, distributional (QR-DQN), PPO (what ``el`` ships). An agent per node (the thesis' experiment:
@@ -108,7 +108,7 @@ def decider_row(name: str, objective: str, seed: int, steps: int) -> Row:
         for one in deepsets.experiments(NODES, share=SHARE, objectives=[objective])
         if one.promised
     ]
-    given = SuiteInput(TEST_SEEDS, "bench.algorithms", (objective,), weights={objective: weights})
+    given = SuiteInput(TEST_SEEDS, "bench.policies.algorithms", (objective,), weights={objective: weights})
     metrics = deepsets.run_suite(given, planned=planned).policies[objective]
     regret = fmean(metric.mean for key, metric in metrics.items() if key.endswith("/regret"))
     return Row(run.best_regret, regret, trained_s)

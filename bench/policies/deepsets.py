@@ -1,6 +1,6 @@
 """The Deep Sets policies: CPU per decision, and infeasible choices in a million decisions. No I/O.
 
-    .venv/bin/python -m bench.deepsets [--decisions 1000000]
+    .venv/bin/python -m bench.policies.deepsets [--decisions 1000000]
 
 CPU time, median of 1,000 calls. "network": features are there, Q-values wanted; "decide": from the node table to
 verdicts. The million runs on nodes that fill up (four to twelve, of three sizes), the pods of training scenarios, each

@@ -1,6 +1,6 @@
 """Whether an agent's readings agree with node exporter's, on this node over the same window, with disk and CPU at work.
 
-    python -m bench.node_exporter [--exporter PATH] [--seconds 10]
+    python -m bench.parts.node_exporter [--exporter PATH] [--seconds 10]
 
 Node exporter (Debian: prometheus-node-exporter) is started on loopback by the path given, or as found on PATH. Both
 read the kernel's counters, one after the other, at the window's begin and end: ours, its /metrics, ours again. So each

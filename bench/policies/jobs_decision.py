@@ -1,6 +1,6 @@
 """CPU seconds of one decision of a policy for training jobs: the first one, with no speeds in memory, and the next.
 
-.venv/bin/python -m bench.jobs_decision [POLICY] [--jobs 2000] [--nodes 200] [--tables DIR]
+.venv/bin/python -m bench.policies.jobs_decision [POLICY] [--jobs 2000] [--nodes 200] [--tables DIR]
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def observation(tables: Path, jobs: int, nodes: int) -> Observation:
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(prog="python -m bench.jobs_decision")
+    parser = argparse.ArgumentParser(prog="python -m bench.policies.jobs_decision")
     parser.add_argument("policy", nargs="?", default="marginal")
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--nodes", type=int, default=200)

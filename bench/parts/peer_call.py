@@ -1,6 +1,6 @@
 """One call between services: CPU on both sides, round-trip time, memory of a bare service.
 
-    python bench/peer_call.py [--runs 5] [--calls 5000] [--bytes 1024]
+    python bench/parts/peer_call.py [--runs 5] [--calls 5000] [--bytes 1024]
 
 Prints one JSON object: medians over the runs, and the machine's load beside them. The server is a process of its own
 with everything a service has (token, limits, counting); it tells its CPU and memory at ``/v1/stats``.

@@ -1,7 +1,7 @@
 """Do runs of many times the shipped length stay converged? The shipped recipes, nothing else changed.
 
-    nice -n 15 .venv/bin/python -m bench.long_runs                     # el, ee, lb, marl-dqn; 10 times; half an hour
-    nice -n 15 .venv/bin/python -m bench.long_runs el --times 10 --seeds 1001-1002
+    nice -n 15 python -m bench.policies.long_runs                     # el, ee, lb, marl-dqn; 10 times; half an hour
+    nice -n 15 python -m bench.policies.long_runs el --times 10 --seeds 1001-1002
 
 Schedules (exploration, Adam's step) are stretched with the length, and no run ends early. The run is validated
 (seeds 500-509) after each shipped length: told are the best of those, the worst and the last of the second half, and

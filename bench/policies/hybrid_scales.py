@@ -1,4 +1,4 @@
-"""``python -m bench.hybrid_scales``: how scores of policies without bounds are spread (``policy/hybrid/scales.py``).
+"""``python -m bench.policies.hybrid_scales``: how scores of policies without bounds spread (``policy/hybrid/``).
 
 Each policy with its shipped weights decides on scenes of seeds 1000-1003, of a kind that it is made for, and all scores
 that it gives to candidates are kept; printed are their 1st and 99th percentile, rounded to two digits.

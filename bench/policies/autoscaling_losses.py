@@ -1,6 +1,6 @@
 """Why windows of a mixed episode are lost: what was going on in those that are not available, and in what came late.
 
-    .venv/bin/python -m bench.autoscaling_losses [--policy demand] [--seeds 100-109]
+    .venv/bin/python -m bench.policies.autoscaling_losses [--policy demand] [--seeds 100-109]
 
 The twin knows what no policy sees: which replicas hang. A window of ten seconds counts under the first that applies:
 ``hung`` a replica was Ready and answered nothing; ``surge``; ``pending`` a pod had no node; ``missing`` fewer replicas

@@ -1,6 +1,6 @@
 """What a standing pod costs a service that accounts for the whole cluster: memory, and the collector's pauses.
 
-    .venv/bin/python -m bench.standing_pods [--pods 50000] [--nodes 1000] [--mirror]
+    .venv/bin/python -m bench.parts.standing_pods [--pods 50000] [--nodes 1000] [--mirror]
 
 Pods come as the API server sends them, decoded and taken in as coordinator and binder do it. ``tracked``: objects that
 a full collection of the garbage collector visits; ``pause``: its CPU time, which stops everything. ``--mirror``: what a

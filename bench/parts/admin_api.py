@@ -1,6 +1,6 @@
 """The admin API under load beside scheduling: its latencies, and what it costs per pod.
 
-    .venv/bin/python -m bench.admin_api [--pods-per-s 300] [--requests-per-s 100] [--seconds 15] [--phases 3]
+    .venv/bin/python -m bench.parts.admin_api [--pods-per-s 300] [--requests-per-s 100] [--seconds 15] [--phases 3]
 
 `conclave twin serve` and `conclave up` as processes, pods created at a steady rate. Phases without requests, with as
 many to the open ``/healthz`` (what HTTP itself costs) and with those of the API take turns, so that the machine's mood

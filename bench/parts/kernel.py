@@ -1,6 +1,6 @@
 """CPU of one decision in an agent: filter and score of all its nodes, best slots taken. No I/O.
 
-    .venv/bin/python -m bench.kernel [POLICY...]
+    .venv/bin/python -m bench.parts.kernel [POLICY...]
 
 CPU time, median. "class seen": the class was judged before and one node changed since; "new class": never seen before;
 "64 of a class": judged before, and each of the 64 nodes chosen last time changed since.

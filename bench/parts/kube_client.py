@@ -1,6 +1,6 @@
 """CPU of the Kubernetes client per watch event, per Binding and per listed object, against a server of its own process.
 
-    python bench/kube_client.py [--runs 5] [--events 20000] [--binds 4000]
+    python bench/parts/kube_client.py [--runs 5] [--events 20000] [--binds 4000]
 
 Prints one JSON object: medians over the runs, and the machine's load beside them. Only this process' CPU is counted;
 the server (plain aiohttp, canned answers) burns the other core. Targets: 10 us per event, 150 us per Binding.

@@ -1,6 +1,6 @@
 """What one pod costs the twin's API server: create, bind, status, with watchers of all pods looking on.
 
-    .venv/bin/python -m bench.twin_server [--pods 8152] [--watchers 3] [--concurrency 32]
+    .venv/bin/python -m bench.parts.twin_server [--pods 8152] [--watchers 3] [--concurrency 32]
 
 The server runs as a process of its own; its CPU time is read from /proc before and after each phase, so the load
 generator is not counted. Prints one JSON object: per phase CPU microseconds and requests per second, RSS at the end.
@@ -24,7 +24,7 @@ import uvloop
 from bench.stand.proc import cpu_s, rss_mb
 
 TOKEN = "bench"
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",

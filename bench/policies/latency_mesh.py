@@ -1,6 +1,6 @@
 """``el`` through the mesh's own parts with sensors in place of the twin's truth, in virtual time (targets T2).
 
-    .venv/bin/python -m bench.latency_mesh [POLICY] [SEEDS] [--lag S] [--noise SHARE] [--nodes N] [--first SEED]
+    python -m bench.policies.latency_mesh [POLICY] [SEEDS] [--lag S] [--noise SHARE] [--nodes N] [--first SEED]
         [--agents N]
 
 Pods with limits of 20 and 30 ms come one every 3 s and the oldest leave, so that 30 stay; at two moments all

@@ -1,6 +1,6 @@
 """What of ``karma`` makes the difference: one agent or many, roles, missions, and the rule that it starts by.
 
-    .venv/bin/python -m bench.autoscaling_ablation [--variants multi-hard,single-none] [--starts scratch,imitation]
+    python -m bench.policies.autoscaling_ablation [--variants multi-hard,single-none] [--starts scratch,imitation]
                                                    [--seeds 1000-1001] [--steps 20] [--out DIR] [--json OUT]
 
 Each variant is trained by ``conclave train karma`` with equal settings and equally many episodes, in DIR/START/VARIANT;

@@ -2,7 +2,7 @@
 
 The coordinator's PreFilter and the ranking of one agent that owns every node.
 
-    .venv/bin/python -m bench.filters
+    .venv/bin/python -m bench.parts.filters
 
 CPU time, median of 1,000. "class seen": the class was judged before and one node changed since (the last pod was
 placed); "new class": never seen before. Targets at 5,000 nodes: 150 us and 1 ms; 400 us with required anti-affinity
