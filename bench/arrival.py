@@ -48,6 +48,7 @@ WARM_S = 5.0
 BOUND_S = 120.0
 PERCENTS = (50, 90, 99, 100)
 ARRIVAL, STATUS = "arrival", "status"
+NOTED = {ARRIVAL: "bound", STATUS: "changed"}
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 Figures = dict[str, Any]
 
@@ -68,7 +69,8 @@ async def run(options: argparse.Namespace) -> list[Figures]:
                     one = turn | await arrive(stand, contestant, options)
             one |= {"scene": options.scene, "running": len(running)}
             found.append(one)
-            print(f"{said_of(one)}: {one['bound']} of {one['pods']} bound, ms {one['ms']}", file=sys.stderr)
+            what = f"{one['cores']} cores" if options.scene == STATUS else f"ms {one['ms']}"
+            print(f"{said_of(one)}: {one['bound']} of {one['pods']} {NOTED[options.scene]}, {what}", file=sys.stderr)
     return found
 
 
@@ -170,8 +172,10 @@ def report(found: list[Figures]) -> list[str]:
         size = f"{runs[0]['scene']}: {runs[0]['nodes']:,} nodes, {runs[0]['pods']:,} a round"
         size += f" beside {runs[0]['running']:,} that run" if runs[0]["running"] else ""
         told += ["", f"{size}, {conditions(runs)}", ""]
-        head = ("who", *(f"p{percent} ms" for percent in PERCENTS), "from POST: p50", "p99", "CPU ms per pod",
-                "cores", "server's", "RSS MB", "pod writes per pod")  # fmt: skip
+        times = (
+            () if runs[0]["scene"] == STATUS else (*(f"p{percent} ms" for percent in PERCENTS), "from POST: p50", "p99")
+        )
+        head = ("who", *times, "CPU ms of one", "cores", "server's", "RSS MB", "pod writes of one")
         told += table(head, [row(name, ones) for name, ones in of.items()])
         for name, ones in of.items():
             shares = ", ".join(f"{process} {1000 * used / max(1, ones[-1]['bound']):.2f}"
@@ -186,6 +190,8 @@ def row(name: str, runs: list[Figures]) -> list[str]:
     times = [spread([one["ms"][f"p{percent}"] for one in runs]) for percent in PERCENTS]
     posted = [spread([one["ms_from_post"][part] for one in runs]) for part in ("p50", "p99")]
     others = (("cpu_ms_per_pod", 2), ("cores", 3), ("server_cpu_ms_per_pod", 2), ("rss_mb", 0))
+    if runs[0]["scene"] == STATUS:
+        times = posted = []
     rest = [spread([one[column] for one in runs], digits) for column, digits in others]
     return [f"{name} ({unbound} NOT BOUND)" if unbound else name, *times, *posted, *rest, write_column(runs)]
 

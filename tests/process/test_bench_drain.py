@@ -70,7 +70,9 @@ def test_each_scene_of_a_drain_binds_all_and_leaves_nothing_behind(tmp_path):
     assert [one["scene"] for one in runs] == 2 * scenes
     for one in runs:
         assert (one["bound"], one["running"]) == (24, 30)
-        assert one["writes_of_pods_per_pod"] == (2.0 if one["scene"] == "join" else 1.0), one["scene"]
+        told = 1.0 if one["scene"] == "join" else 0.0  # why it waits, at least once
+        assert one["writes_of_pods_per_pod"] >= 1.0 + told
+        assert told or one["writes_of_pods_per_pod"] == 1.0
 
 
 def test_changes_of_status_cost_cpu_and_no_write(tmp_path):
