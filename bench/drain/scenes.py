@@ -101,7 +101,7 @@ class Scene:
         if self.name == VOLUMES:
             names = [body["metadata"]["name"] for body in made]
             for path in (CLAIMS, PERSISTENT):
-                await self._cluster.each_of(lambda name, path=path: self._drop(f"{path}/{name}"), names)
+                await self._cluster.each_of(self._drop, [f"{path}/{name}" for name in names])
 
     async def _drop(self, path: str) -> None:
         """Also one that a server protects: its controller is not there to let it go."""

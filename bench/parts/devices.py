@@ -10,12 +10,13 @@ devices a node; the search is bounded by steps. Goals at 500 nodes of 8: new cla
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 
+from bench.stand.contest import whole_number
 from shared.model.devices import (
     Allocation,
     Ask,
@@ -159,8 +160,13 @@ def no_choice(nodes: list[Node]) -> Iterator[float]:
 
 def main() -> None:
     """Print one line per case."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 500
-    devices = int(sys.argv[2]) if len(sys.argv) > 2 else 8
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.parts.devices", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("nodes", type=whole_number, nargs="?", default=500, help="(500)")
+    parser.add_argument("devices", type=whole_number, nargs="?", default=8, help="of each node (8)")
+    options = parser.parse_args()
+    count, devices = options.nodes, options.devices
     nodes = [Node(f"node-{i}", labels={"zone": f"z{i % 3}"}) for i in range(count)]
     for name, runs, samples in (
         ("new class", RUNS, new_class(nodes, devices)),

@@ -9,7 +9,7 @@ apps whose pods must be spread evenly over the zones. ``affinity``: apps that pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from bench.quality.world import QualityWorld
 from bench.saturation import load
@@ -78,7 +78,15 @@ def _term(number: int, key: str) -> Json:
     return {"labelSelector": {"matchLabels": {"app": app(number)}}, "topologyKey": key}
 
 
-def objects(world: QualityWorld) -> None:
+class Objects(Protocol):
+    """A world that takes objects beside pods and nodes."""
+
+    def add_object(self, kind: str, key: str, item: object) -> None:
+        """One."""
+        ...
+
+
+def objects(world: Objects) -> None:
     """A Service and a ReplicaSet of each app."""
     for number in range(APPS):
         name = app(number)
