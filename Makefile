@@ -72,7 +72,7 @@ test-takeover: .venv/.learn
 RUNS ?= 5
 TRACES ?= ../shared/data/openb
 bench: .venv/.installed
-	$(BIN)/python -m bench.kernel
+	$(BIN)/python -m bench.parts.kernel
 	$(BIN)/python -m bench.mesh --runs $(RUNS) --trace-dir $(TRACES)
 
 # Random SIGKILLs of random services under load.

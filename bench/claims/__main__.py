@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 
-from bench.claims.run import CASES, report, run
-from bench.stand.contest import add_arguments, tell
+from bench.claims.run import BURST, CASES, OUTSTANDING, report, run
+from bench.stand.contest import add_arguments, tell, whole_number
 
 
 def cases(text: str) -> list[str]:
@@ -31,13 +31,16 @@ def main() -> None:
     )
     add_arguments(parser)
     parser.set_defaults(nodes=[500])
-    parser.add_argument("--devices", type=int, default=10, help="of each node (10)")
+    parser.add_argument("--devices", type=whole_number, default=10, help="of each node (10)")
     parser.add_argument("--pods", type=int, default=5000, help="of a burst (5000)")
     parser.add_argument("--seconds", type=float, default=20.0, help="that a steady state is measured (20)")
     parser.add_argument("--cases", type=cases, default=list(CASES), help=f"{','.join(CASES)}")
     parser.add_argument("--kube-controller-manager", metavar="BINARY", help="makes claims from templates")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    least = options.nodes[-1] * options.devices
+    if least < OUTSTANDING and set(options.cases) - {BURST}:
+        parser.error(f"--devices {options.devices}: {least} on all nodes; {OUTSTANDING} pods want one at any time")
     tell(options, run, report, devices=options.devices, seconds=options.seconds)
 
 

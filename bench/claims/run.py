@@ -90,7 +90,7 @@ async def _begin(on: Stand, options: argparse.Namespace, case: str, claims: Clai
     await prepare(on.cluster, nodes, options.devices)
     await claims.fall_to(0)  # what an earlier run left goes with its pods
     whole = nodes * options.devices
-    held = min(round(SHARES.get(case, 0.0) * whole), whole - OUTSTANDING)
+    held = max(0, min(round(SHARES.get(case, 0.0) * whole), whole - OUTSTANDING))
     await stand(on.cluster, nodes, options.devices, held)
 
 

@@ -11,9 +11,12 @@ import argparse
 import asyncio
 import statistics
 import sys
+import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from bench.drain.scenes import JOIN, Scene, node, standing
 from bench.stand.cluster import Seen
 from bench.stand.contest import (
     KUBE,
@@ -26,7 +29,6 @@ from bench.stand.contest import (
     conditions,
     contestants,
     opened,
-    pods,
     said_of,
     turns,
 )
@@ -40,31 +42,51 @@ Figures = dict[str, Any]
 
 
 async def run(options: argparse.Namespace) -> list[Figures]:
-    """Every round of every case: of so many nodes, so many pods. Who begins changes with the round."""
+    """Every round of every case: of a scene, so many nodes, so many pods. Who begins changes with the round."""
     found: list[Figures] = []
     everybody = contestants(options, limit=Poster)
-    async with opened(options) as stand:
+    async with opened(options, node=node) as stand:
+        running = 0
+        scenes = [
+            Scene(name, stand.cluster, shapes=options.shapes, joining=options.joining) for name in options.scene
+        ]  # fmt: skip
         async for contestant, turn in turns(options, stand, everybody):
-            start = await drain(stand, contestant, 1, options.shapes)
-            for count in options.pods:
-                one = turn | await drain(stand, contestant, count, options.shapes)
-                one |= {"start_cpu_s": total(start["cpu_s"]), "cpu_ms_per_further_pod": further(one, start)}
-                found.append(one)
-                said = f"{said_of(one)}: {one['bound']} of {count} pods bound"
-                print(f"{said}, {one['pods_per_s']} pods/s, load {one['load_before']}", file=sys.stderr)
+            if running < options.running:
+                await stand.cluster.add_pods(standing(options.running, stand.count))
+                running = options.running
+            start: Figures = {}
+            for scene in scenes:
+                if scene.name == JOIN and contestant.name == LIMIT:
+                    continue  # it waits for no node
+                await scene.prepare(stand.count)
+                start = start or await drain(stand, contestant, scene, 1)  # with one pod no scene differs by much
+                for count in options.pods:
+                    one = turn | {"scene": scene.name, "running": running}
+                    one |= await drain(stand, contestant, scene, count)
+                    one |= {"start_cpu_s": total(start["cpu_s"]), "cpu_ms_per_further_pod": further(one, start)}
+                    found.append(one)
+                    said = f"{said_of(one)}, {scene.name}: {one['bound']} of {count} pods bound"
+                    print(f"{said}, {one['pods_per_s']} pods/s, load {one['load_before']}", file=sys.stderr)
     return found
 
 
-async def drain(stand: Stand, contestant: Contestant, count: int, shapes: int) -> Figures:
-    """One; the pods are gone afterwards."""
+async def drain(stand: Stand, contestant: Contestant, scene: Scene, count: int) -> Figures:
+    """One; the pods are gone afterwards, those that run already stay. Where nodes join, they come once each pod has
+    been told that it fits nowhere, and times are from then on."""
     cluster = stand.cluster
     cluster.seen = seen = Seen()
-    await cluster.add_pods(pods(stand.name(), count, shapes))
+    made = await scene.pods(stand.name(), count)
+    await cluster.add_pods(made)
     await cluster.until(lambda: len(seen.shown) >= count, BOUND_S)
     before = await stand.writes.so_far()
     async with Turn(stand, contestant) as turn:
         ready = asyncio.create_task(turn.scheduler.ready())
+        began = turn.scheduler.started_at
         try:
+            if scene.name == JOIN:
+                await cluster.until(lambda: turn.failed or len(seen.told) >= count, BOUND_S)
+                began = time.monotonic()
+                await scene.join()
             await cluster.until(lambda: turn.failed or seen.bound, BOUND_S)
             cpu_to_first = turn.cpu_s()
             await cluster.until(lambda: turn.failed or len(seen.bound) >= count, BOUND_S)
@@ -74,16 +96,20 @@ async def drain(stand: Stand, contestant: Contestant, count: int, shapes: int) -
             ready.cancel()  # nobody waits for it where this is ended
         stats = (await turn.scheduler.stats()).get("coordinator") or {}
         rss = turn.scheduler.usage.rss()
-    bound, started_at, ready_at = len(seen.bound), turn.scheduler.started_at, turn.scheduler.ready_at
-    first, last = min(seen.bound.values(), default=started_at), max(seen.bound.values(), default=started_at)
+    bound, on = len(seen.bound), Counter(seen.node.values())
+    first, last = min(seen.bound.values(), default=began), max(seen.bound.values(), default=began)
     writes = per_pod(before, await stand.writes.so_far(), bound)
-    await cluster.clear_pods()
-    await cluster.until(lambda: len(cluster.seen.gone) >= count, GONE_S)
+    cluster.seen = seen = Seen()
+    await cluster.remove_pods(body["metadata"]["name"] for body in made)
+    await cluster.until(lambda: len(seen.gone) >= count, GONE_S)
+    await scene.clear(made)
     return {
         "pods": count, "bound": bound,
         "pods_per_s": round((bound - 1) / (last - first), 1) if last > first else 0.0,
-        "pods_per_s_from_start": round(bound / (last - started_at), 1) if bound else 0.0,
-        "ready_s": round(ready_at - started_at, 2), "first_bind_s": round(first - started_at, 2),
+        "pods_per_s_from_start": round(bound / (last - began), 1) if bound else 0.0,
+        "ready_s": round(turn.scheduler.ready_at - turn.scheduler.started_at, 2),
+        "first_bind_s": round(first - began, 2), "last_bind_s": round(last - began, 2),
+        "fullest_node": max(on.values(), default=0),
         "cpu_to_first_s": {name: round(used, 2) for name, used in sorted(cpu_to_first.items())},
         "cpu_s": {name: round(used, 2) for name, used in sorted(cpu.items())},
         "cpu_ms_per_pod": round(1000 * total(cpu) / max(1, bound), 3),
@@ -110,14 +136,16 @@ def further(drained: Figures, start: Figures) -> float:
 
 
 def report(found: Sequence[Figures]) -> list[str]:
-    """Medians and their spread: one table per number of nodes and pods, and what stands behind it."""
+    """Medians and their spread: one table per scene and number of nodes and pods, and what stands behind it."""
     told: list[str] = []
-    for runs, of in by_case(found, "nodes", "pods"):
+    for runs, of in by_case(found, "scene", "nodes", "pods"):
         who = list(of)
-        size = f"{runs[0]['nodes']:,} nodes, {runs[0]['pods']:,} pods"
+        size = f"{runs[0]['scene']}: {runs[0]['nodes']:,} nodes, {runs[0]['pods']:,} pods"
+        size += f" beside {runs[0]['running']:,} that run" if runs[0]["running"] else ""
         told += ["", f"{size}, {len(of[who[0]])} rounds, {conditions(runs)}", ""]
         head = ("who", "pods/s", "CPU ms per pod, start included", "per further pod", "server's CPU ms per pod",
-                "RSS MB", "start to first bind, s", "pod writes per pod")  # fmt: skip
+                "RSS MB", "start to first bind, s", "to the last", "on the fullest node",
+                "pod writes per pod")  # fmt: skip
         told += table(head, [row(name, of[name]) for name in who])
         told += [line for name in who for line in details(name, of[name])]
         told += ratios({name: statistics.median(one["pods_per_s"] for one in of[name]) for name in who})
@@ -128,7 +156,7 @@ def row(name: str, runs: Sequence[Figures]) -> list[str]:
     """One contestant."""
     columns = (
         ("pods_per_s", 0), ("cpu_ms_per_pod", 2), ("cpu_ms_per_further_pod", 2), ("server_cpu_ms_per_pod", 2),
-        ("rss_mb", 0), ("first_bind_s", 2),
+        ("rss_mb", 0), ("first_bind_s", 2), ("last_bind_s", 1), ("fullest_node", 0),
     )  # fmt: skip
     unbound = sum(one["pods"] - one["bound"] for one in runs)
     shown = f"{name} ({unbound} NOT BOUND)" if unbound else name

@@ -18,6 +18,7 @@ from services.binder.core import instructions as asked
 from services.binder.core.core import EVENTS_PER_TURN, BinderCore
 from services.binder.core.state import CoreSettings
 from services.coordinator.core import events as seen
+from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.pod_group import PodGroup
 from shared.wire.codec import decode, encode
@@ -31,8 +32,11 @@ WATCHED = (PodUpserted, PodDeleted, NodeUpserted, Listed)
 class GangWorld(CoreWorld):
     """``binder_turns`` by phase."""
 
-    def __init__(self, *, agents: int, seed: int, grace_s: float = 0.0) -> None:
-        super().__init__(agents=agents, seed=seed, grace_s=grace_s)
+    def __init__(
+        self, *, agents: int, seed: int, grace_s: float = 0.0, policy: str = "kube-default",
+        settings: CoordinatorSettings | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(agents=agents, seed=seed, grace_s=grace_s, policy=policy, settings=settings)
         self.binder = BinderCore(3, CoreSettings(), Keys())
         self.binder_turns: dict[str, Turns] = {}
         self._to_binder: list[tuple[float, int, heard.Event]] = []
@@ -87,7 +91,7 @@ class GangWorld(CoreWorld):
             self.profile.disable()
         cpu_s, wall_s = time.thread_time() - cpu, time.perf_counter() - wall
         turns.add(cpu_s * 1000, wall_s * 1000, self.now, batch)
-        self.now += cpu_s
+        self.now += cpu_s if self.turn_s is None else self.turn_s
         for instruction in instructions:
             self._do(instruction)
 

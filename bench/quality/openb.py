@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bench.frag_claims import CLASS, claim_of, gpu_class, slice_of
+from bench.policies.frag_claims import CLASS, claim_of, gpu_class, slice_of
 from bench.quality.world import QualityWorld
 from bench.saturation.world import settle_garbage
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods

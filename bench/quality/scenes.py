@@ -1,14 +1,15 @@
 """Bursts: on empty nodes that are all alike what a burst does to its own pods is all there is to see.
 
 ``unlike``: no two pods alike; ``used``: the same on nodes that others use, each by another amount. ``like``: four
-shapes. ``deployments``: pods of ReplicaSets behind Services, which have the system's default spread. ``affinity``: apps
-that prefer a zone where their own stand. ``anti-affinity``: apps whose pods keep each other off their node.
+shapes. ``deployments``: pods of ReplicaSets behind Services, which have the system's default spread. ``zone-spread``:
+apps whose pods must be spread evenly over the zones. ``affinity``: apps that prefer a zone where their own stand.
+``anti-affinity``: apps whose pods keep each other off their node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from bench.quality.world import QualityWorld
 from bench.saturation import load
@@ -33,11 +34,20 @@ def like(number: int) -> Json:
 
 def of_deployment(number: int) -> Json:
     """Of a ReplicaSet behind a Service (``objects``)."""
-    app, body = _app(number), _pod(number)
+    owner, body = app(number), _pod(number)
     body["metadata"]["ownerReferences"] = [
-        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": f"rs-{app}", "controller": True}
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": f"rs-{owner}", "controller": True}
     ]
     return body
+
+
+def over_zones(number: int) -> Json:
+    """No zone has more than one of its app beyond any other."""
+    spread = {
+        "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": app(number)}},
+    }  # fmt: skip
+    return _pod(number, topologySpreadConstraints=[spread])
 
 
 def near_its_own(number: int) -> Json:
@@ -55,22 +65,31 @@ def off_its_own(number: int) -> Json:
 
 def _pod(number: int, **spec: Any) -> Json:
     """Of its app, whose pods are alike."""
-    app = number % APPS
-    return load.pod(f"pod-{number:06}", 100 + 40 * (app % 23), 128 + 96 * (app % 19), app=_app(number), **spec)
+    kind = number % APPS
+    return load.pod(f"pod-{number:06}", 100 + 40 * (kind % 23), 128 + 96 * (kind % 19), app=app(number), **spec)
 
 
-def _app(number: int) -> str:
+def app(number: int) -> str:
+    """The app of a pod, or the app of that number."""
     return f"app-{number % APPS:03}"
 
 
 def _term(number: int, key: str) -> Json:
-    return {"labelSelector": {"matchLabels": {"app": _app(number)}}, "topologyKey": key}
+    return {"labelSelector": {"matchLabels": {"app": app(number)}}, "topologyKey": key}
 
 
-def objects(world: QualityWorld) -> None:
+class Objects(Protocol):
+    """A world that takes objects beside pods and nodes."""
+
+    def add_object(self, kind: str, key: str, item: object) -> None:
+        """One."""
+        ...
+
+
+def objects(world: Objects) -> None:
     """A Service and a ReplicaSet of each app."""
     for number in range(APPS):
-        name = _app(number)
+        name = app(number)
         selector = selector_of_labels({"app": name})
         world.add_object("services", f"default/{name}", Workload("v1", "Service", "default", name, selector))
         replicas = Workload("apps/v1", "ReplicaSet", "default", name, selector)
@@ -85,8 +104,8 @@ def standing(world: QualityWorld, nodes: int) -> None:
 
 
 SCENES: dict[str, Callable[[int], Json]] = {
-    "unlike": unlike, "used": unlike, "like": like, "deployments": of_deployment, "affinity": near_its_own,
-    "anti-affinity": off_its_own,
+    "unlike": unlike, "used": unlike, "like": like, "deployments": of_deployment, "zone-spread": over_zones,
+    "affinity": near_its_own, "anti-affinity": off_its_own,
 }  # fmt: skip
 
 

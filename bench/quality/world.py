@@ -81,6 +81,8 @@ class Judge:
         else:
             self.misplaced.append(pod.uid)
         state.assume(pod, node, 0.0)
+        if pod.asks is None:  # rules of spread take as a domain's least what is seen there, not what is on its way
+            state.observe(replace(pod, node_name=node, devices=state.cache.accounts[pod.uid].devices))
 
     def _range(self, norms: Norms) -> float:
         policy = self._policy

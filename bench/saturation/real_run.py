@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -14,8 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from bench.gangs.load import group
 from bench.saturation import load
-from bench.stand.cluster import Cluster
+from bench.stand.cluster import NAMESPACE, Cluster
+from bench.stand.contest import whole_number
 from bench.stand.ending import run_to_its_end
 from bench.stand.figures import quantile
 from bench.stand.processes import KubeScheduler, Mesh, Scheduler, Watched, start_twin, stop
@@ -38,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser, experiment: str) -> None:
     parser.add_argument("--classes", type=int, default=150 if experiment == "full" else 500)
     if experiment == "full":
         parser.add_argument("--others", type=int, default=0, help="more nodes that the pods may not use")
+        parser.add_argument(
+            "--members", type=whole_number, default=1, help="those that wait are in gangs of so many (1)"
+        )
         parser.add_argument("--seconds", type=float, default=60.0, help="one urgent pod each second for so long")
         return
     parser.add_argument("--guided", type=float, default=0.2, help="share of the classes with spread or affinity")
@@ -122,6 +128,26 @@ async def _awaited(work: Awaitable[None]) -> None:
     await work
 
 
+async def _waiting(options: argparse.Namespace, cluster: Cluster) -> list[dict[str, Any]]:
+    """The pods that wait; in gangs of ``--members``, whose groups are there then. ``SystemExit``: none are served."""
+    lows = [load.low(number, options.classes) for number in range(options.waiting)]
+    if options.members == 1:
+        return lows
+    api = await cluster.serving("scheduling.k8s.io", ("v1beta1", "v1alpha2"), "podgroups")
+    if not api:
+        sys.exit("bench: the server has no PodGroup in scheduling.k8s.io; switch on the gate GenericWorkload")
+    path, groups = f"/apis/{api}/namespaces/{NAMESPACE}/podgroups", dict[str, dict[str, Any]]()
+    for number in range(len(lows) // options.members * options.members):
+        name = f"low-{number // options.members:05}"
+        groups[name] = group(name, options.members, racks=False, api_version=api, namespace=NAMESPACE)
+        lows[number] = load.low(number // options.members, options.classes)  # members of a gang are alike
+        lows[number]["metadata"]["name"] = f"{name}-{number % options.members:03}"
+        lows[number]["spec"]["schedulingGroup"] = {"podGroupName": name}
+    await cluster.remove(path, groups)
+    await cluster.add(path, groups.values())
+    return lows
+
+
 async def full(place: Place) -> dict[str, Any]:
     """The waiting pods are there before the scheduler; then each second a filler leaves and an urgent pod comes."""
     options, cluster, rng = place.options, place.cluster, Random(place.options.seed)
@@ -130,7 +156,7 @@ async def full(place: Place) -> dict[str, Any]:
     await cluster.add_nodes(load.node(f"other-{n:05}", n, other=True) for n in range(options.others))
     fillers = [load.filler(n, names[n % len(names)]) for n in range(options.nodes * load.FILLERS_PER_NODE)]
     await cluster.add_pods(fillers)
-    lows = [load.low(number, options.classes) for number in range(options.waiting)]
+    lows = await _waiting(options, cluster)
     await cluster.add_pods(lows)
     low_names = [body["metadata"]["name"] for body in lows]
     scheduler, seen = await place.start(), cluster.seen
@@ -157,7 +183,7 @@ async def full(place: Place) -> dict[str, Any]:
     evicted = seen.evicted()
     return {
         "what": f"{options.nodes} full nodes, {options.others} others, {options.waiting} waiting of {options.classes} "
-        f"shapes; {len(urgent)} urgent pods, one a second",
+        f"shapes, in gangs of {options.members}; {len(urgent)} urgent pods, one a second",
         "ready_s": round(scheduler.ready_at - scheduler.started_at, 2),
         "told": len(told), "all_told": all_told,
         "told_after_ready_s": {"p50": quantile(told, 50), "p99": quantile(told, 99), "max": quantile(told, 100)},

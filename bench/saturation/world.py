@@ -78,6 +78,9 @@ class Turns:
 class CoreWorld:
     """``now``: virtual seconds. ``phase`` names what is measured at the moment."""
 
+    turn_s: float | None = None
+    """Virtual seconds of a turn; None: as long as it took CPU, so that counts differ from run to run."""
+
     def __init__(
         self, *, agents: int, seed: int, grace_s: float = 0.0, bind_s: float = BIND_S, policy: str = "kube-default",
         settings: CoreSettings | None = None,
@@ -180,7 +183,7 @@ class CoreWorld:
         cpu_s, wall_s = time.thread_time() - cpu, time.perf_counter() - wall
         self.core.state.stats.take_samples()
         turns.add(cpu_s * 1000, wall_s * 1000, self.now, batch)
-        self.now += cpu_s
+        self.now += cpu_s if self.turn_s is None else self.turn_s
         for instruction in instructions:
             self._carry_out(instruction)
 

@@ -76,6 +76,13 @@ def numbers(text: str, *, least: int = 1) -> list[int]:
     return found
 
 
+def whole_number(text: str, *, least: int = 1) -> int:
+    """One whole number. ``argparse.ArgumentTypeError``: it is none, or less."""
+    if not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from {least} on")
+    return int(text)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What every contest is asked."""
     parser.add_argument("--kubeconfig", type=Path, help="an API server to use; default: the twin's, started here")
@@ -97,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--beside", type=Path, action="append", default=[], metavar="CHECKOUT",
                         help="the mesh of another checkout of Conclave, with its .venv; may repeat")  # fmt: skip
     parser.add_argument("--only", metavar="NAME", action="append", help=f"{LIMIT}, {KUBE} or {CONCLAVE}; may repeat")
-    parser.add_argument("--shapes", type=int, default=1, help="kinds of pods by what they ask for (1)")
+    parser.add_argument("--shapes", type=whole_number, default=1, help="kinds of pods by what they ask for (1)")
     parser.add_argument("--server-pid", type=int, action="append", default=[], metavar="PID",
                         help="a process of the API server of --kubeconfig here, etcd too; may repeat")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", default="", help="the figures, also as JSON")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -56,3 +57,15 @@ def test_a_bench_that_is_told_to_end_takes_its_cluster_and_its_mesh_along(tmp_pa
                 os.close(one)
     assert not left
     assert told.read_text().endswith("bench: ended by SIGTERM\n")
+
+
+def test_gangs_that_wait_in_a_full_cluster_are_told_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    words = ("full", "--members", "4", "--waiting", "12", "--nodes", "3", "--classes", "2", "--seconds", "2")
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.saturation", *words, "--agents", "1", "--json", str(out)],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(out.read_text())["conclave"]
+    assert (found["told"], found["urgent_bound"]) == (12, 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.node_exporter import NAMES, found, own_totals, rates, reading, running, window
+from bench.parts.node_exporter import NAMES, found, own_totals, rates, reading, running, window
 
 GIVEN = os.environ.get("CONCLAVE_NODE_EXPORTER", "")
 PROGRAM = found(Path(GIVEN) if GIVEN else None)

@@ -1,7 +1,7 @@
 """The usual scores of our policies that have no bounds, so that they can be members of a mixture.
 
 ``(low, high)``: the 1st and the 99th percentile of all scores that the shipped policy gave to candidates on the scenes
-of seeds 1000-1003, rounded to two digits: ``.venv/bin/python -m bench.hybrid_scales`` prints them. A weight says how
+of seeds 1000-1003, rounded to two digits: ``python -m bench.policies.hybrid_scales`` prints them. A weight says how
 much of such a range counts, not how far apart the candidates of one decision are; ``conclave train hybrid`` finds
 weights where that matters, ``scales`` of a definition overrides.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.algorithms import AGENTS, DECIDERS, Row, lines_of
+from bench.policies.algorithms import AGENTS, DECIDERS, Row, lines_of
 from lab.learner.deepsets.heads import DuellingSetQ, QuantileLearner
 from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import settings_for

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from bench import autoscaling_ablation
-from bench.autoscaling_ablation import SHOWN, STARTS, VARIANTS, document, line_of
+from bench.policies import autoscaling_ablation
+from bench.policies.autoscaling_ablation import SHOWN, STARTS, VARIANTS, document, line_of
 from lab.cli.train.command import train
 from lab.evaluation.results import Metric
 from shared.policy.weights import Card, WeightsFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.autoscaling_losses import CAUSES, losses
+from bench.policies.autoscaling_losses import CAUSES, losses
 from lab.autoscaling.episode import Setup, play
 from lab.autoscaling.policies import make
 from lab.worlds.services.topology import default_topology

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.latency_mesh import Seen, Sensors, run
+from bench.policies.latency_mesh import Seen, Sensors, run
 
 PERFECT = Seen(lag_s=0.0, noise=0.0)
 PODS = 90

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.long_runs import POLICIES, Course, course, line, run_of
+from bench.policies.long_runs import POLICIES, Course, course, line, run_of
 from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.training import DeepSetsRun
 from lab.learner.marl.training import MarlRun

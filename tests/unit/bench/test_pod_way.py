@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.pod_way import functions_of_a_pod
+from bench.parts.pod_way import functions_of_a_pod
 from services.coordinator.core.core import Core
 
 OF_OTHERS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.quality.scenes import fill
+from bench.quality.scenes import APPS, fill
 from bench.quality.world import QualityWorld
 from bench.stand.figures import quantile
 from lab.traces.workload import pod_json
@@ -36,11 +36,16 @@ def mean(world: QualityWorld) -> float:
 
 
 @pytest.mark.parametrize("agents", [0, 1, 4])
-@pytest.mark.parametrize("scene", ["unlike", "used", "like", "deployments", "affinity", "anti-affinity"])
+@pytest.mark.parametrize("scene", ["unlike", "used", "like", "deployments", "zone-spread", "affinity", "anti-affinity"])
 def test_a_burst_decides_no_worse_than_one_pod_at_a_time(scene: str, agents: int) -> None:
     world = played(scene, agents)
     assert mean(world) <= MEAN
     assert quantile(world.judge.regrets, 99) <= P99
+
+
+def test_pods_that_must_be_spread_are_judged_by_what_stands_not_by_what_is_on_its_way() -> None:
+    """The fourth pod of an app may go where one of each zone's stands."""
+    assert mean(played("zone-spread", 1, pods=4 * APPS)) <= MEAN
 
 
 @pytest.mark.parametrize("agents", [1, 4])

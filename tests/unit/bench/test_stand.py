@@ -100,9 +100,11 @@ def test_medians_stand_with_the_least_and_the_most():
 def test_the_report_says_who_was_not_bound_and_how_far_from_the_limit_a_mesh_is():
     def run(who: str, bound: int, rate: float) -> dict[str, object]:
         return {
-            "who": who, "nodes": 10, "pods": 20, "bound": bound, "pods_per_s": rate, "cpu_ms_per_pod": 1.0,
+            "who": who, "scene": "like", "running": 0, "nodes": 10, "pods": 20, "bound": bound,
+            "pods_per_s": rate, "cpu_ms_per_pod": 1.0,
             "cpu_ms_per_further_pod": 0.5, "server_cpu_ms_per_pod": 0.3, "rss_mb": 90.0, "rss_mb_of": {},
-            "first_bind_s": 1.0, "cpu_to_first_s": {"a": 0.5}, "writes_of_pods_per_pod": 1.0,
+            "first_bind_s": 1.0, "last_bind_s": 2.0, "fullest_node": 3,
+            "cpu_to_first_s": {"a": 0.5}, "writes_of_pods_per_pod": 1.0,
             "writes_per_pod": {"bind Pod": 1.0},
             "cpu_s": {"a": 1.0}, "bytes_per_pod": {}, "conflicts": 0, "placements": 20, "load_before": 0.1,
             "calibration_ms": 9.0,
