@@ -9,6 +9,8 @@ and nothing here costs anything. Usage is what the accounts say, so a new leader
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from services.coordinator.core.state import State
@@ -103,6 +105,10 @@ class QueueKeeper:
         if halved or state.queues.notices.holding:
             times.append(self._history_at + HISTORY_S)
         return min((at for at in times if at is not None), default=None)
+
+    def validate(self) -> Iterator[str]:
+        """What is broken in what is kept here; nothing while all is well."""
+        yield from self._reclaimer.lent.broken()
 
     # --- from one order to the other ----------------------------------------------------------------------------
 

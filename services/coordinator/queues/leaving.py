@@ -21,7 +21,6 @@ from itertools import islice
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import REFUSED, UNKNOWN, PastEviction
-from services.coordinator.preemption.making import Making
 from services.coordinator.preemption.nominations import MOST_UNKNOWN, Nominations
 from shared.scheduling.queues.nodes import Charge
 from shared.scheduling.queues.reclaim.victims import may_leave
@@ -71,7 +70,7 @@ class Leaving:
         """Attempts with victims that were not asked yet."""
         self._unmarked: dict[str, None] = {}
         """Victims that do not count as leaving yet."""
-        self._asked: dict[str, Making] = {}
+        self._asked: dict[str, None] = {}
         """Victims of nominations that count as leaving."""
 
     @property
@@ -96,11 +95,11 @@ class Leaving:
         state.stats.reclaimed += len(uids)
         state.log("quota_reclaimed", queue=name, unit=unit, victims=len(uids))
 
-    def nominate(self, uids: Iterable[str], making: Making) -> None:
+    def nominate(self, uids: Iterable[str]) -> None:
         """These leave for a nomination."""
         for uid in uids:
             self._state.queues.leave(uid)
-            self._asked[uid] = making
+            self._asked[uid] = None
 
     def step(self) -> None:
         """Ask as many to leave as a turn may; not for a unit that is gone, or went."""
@@ -214,11 +213,11 @@ class Leaving:
 
     def _follow_nominations(self) -> int:
         """Victims of nominations that were given up, and who did not leave, may be asked again."""
-        made, some = self._nominations.made, list(islice(self._asked, FOLLOWED_PER_LOOK))
+        some = list(islice(self._asked, FOLLOWED_PER_LOOK))
         for uid in some:
-            making = self._asked.pop(uid)
-            if any(made.get(one) is making for one in making.pods) or self._leaves(uid):
-                self._asked[uid] = making  # behind those that were looked at longer ago
+            del self._asked[uid]
+            if uid in self._nominations.leaving or self._leaves(uid):
+                self._asked[uid] = None  # behind those that were looked at longer ago
                 continue
             self._state.queues.leave(uid, leaving=False)
             if self._state.evicted.outcome(uid) == REFUSED:
