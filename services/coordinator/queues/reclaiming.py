@@ -6,8 +6,8 @@
 
 A look serves the units of one queue after the other, beside those whose victims still leave (``leaving.py``), and
 follows those; it goes on with a queue while it finds room there, so a burst costs what its units do, however many wait.
-It, and the search for a group beside it, are made in parts over turns, each as large as the turn's work allows; what was
-chosen over more than one is asked once more of the moment.
+It, and the search for a group beside it, are made in parts over turns, each as large as the turn's work allows; what
+was chosen over more than one is asked once more of the moment.
 """
 
 from __future__ import annotations

@@ -105,8 +105,11 @@ class StatusReporter:
 
     # --- what is told -------------------------------------------------------------------------------------------
 
-    def tell(self, pod: Pod, reason: str, message: str, *, nominated: str | None = None) -> None:
-        """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this."""
+    def tell(
+        self, pod: Pod, reason: str, message: str, *, nominated: str | None = None, after_s: float = 0.0
+    ) -> None:  # fmt: skip
+        """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this,
+        which is written ``after_s`` from now: what else is to be told waits for it, and goes with it."""
         notice = self.notices.get(pod.uid)
         news = _news(reason, message)
         if notice is None:
@@ -114,7 +117,7 @@ class StatusReporter:
             notice = self.notices[pod.uid] = _Notice(pod, news, shown)
         notice.pod, notice.news = pod, news
         if nominated is not None:
-            notice.nominated, notice.due, notice.failures = nominated, 0.0, 0
+            notice.nominated, notice.due, notice.failures = nominated, self._state.now + after_s, 0
         self._file(notice)
 
     def clear_nomination(self, pod: Pod) -> None:
@@ -122,6 +125,16 @@ class StatusReporter:
         notice = self.notices.get(pod.uid)
         reason, message = (notice.news.reason, notice.news.message) if notice is not None else pod.condition[1:]
         self.tell(pod, reason or UNSCHEDULABLE, message, nominated="")
+
+    def withdraw_nomination(self, pod: Pod) -> None:
+        """The pod is nominated nowhere any more, and the API server was not told that it was: nor is it, unless that
+        is on its way."""
+        notice, out = self.notices.get(pod.uid), self._out.get(pod.uid)
+        if out is not None and out.nominated:
+            self.clear_nomination(pod)
+        elif notice is not None and notice.nominated:
+            notice.nominated, notice.due = None, 0.0
+            self._file(notice)
 
     def placing(self, uid: str) -> None:
         """The pod goes into a plan: what it was to be told waits, lest it change the version its Binding names."""
