@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from services.coordinator.core.state import State
+from services.coordinator.preemption.nominations import TOLD_AFTER_S
 from services.coordinator.queues.past_use import PastUse
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
@@ -178,9 +179,12 @@ class QueueKeeper:
         pods = state.queue.hold_back(unit.key, state.now)
         if not pods:
             return
-        text = blocked.text()
+        text, turns = blocked.text(), state.queue.turns
+        reclaims = turns is not None and turns.reclaims(pods[0])
+        if turns is not None and reclaims:
+            turns.fresh = True
         if unit.key in state.queue.groups:
             self._groups.unplaced(unit.key, pods, text, reason=NOT_READY)
             return
         for pod in pods:
-            self._reporter.tell(pod, NOT_READY, text)
+            self._reporter.tell(pod, NOT_READY, text, after_s=TOLD_AFTER_S if reclaims else 0.0)

@@ -39,7 +39,8 @@ from shared.scheduling.queues.turns import Turns
 from shared.wire.messages import EvictionReason
 
 EVERY_S, AGAIN_S = 1.0, 0.1
-"""How often queues are looked at, and how soon again where room was made for some units: the next may be many."""
+"""How often queues are looked at, and how soon again where room was made for some units: the next may be many; or where
+one came to wait."""
 
 QUEUES_PER_LOOK = 16
 
@@ -96,7 +97,9 @@ class Reclaimer:
         """When queues are to be looked at again."""
         if self._search is not None or self._look is not None or self._leaving.busy:
             return self._state.now
-        queues = self._state.queues.queues.values()
+        turns, queues = self._state.queue.turns, self._state.queues.queues.values()
+        if turns is not None and turns.fresh:
+            return self._looked_at + AGAIN_S
         busy = self._leaving.attempts or any(queue.reclaim or queue.preempts_within for queue in queues)
         return self._looked_at + EVERY_S if busy else None
 
@@ -106,7 +109,7 @@ class Reclaimer:
         state = self._state
         if state.paused is not None:
             return
-        if self._look is None and state.now >= self._looked_at + EVERY_S:
+        if self._look is None and state.now >= self._looked_at + (AGAIN_S if turns.fresh else EVERY_S):
             self._look = _Task(state.queues.structure, self._over_queues(turns))
         left = state.work * NODES_PER_WORK
         if self._look is not None:
@@ -136,7 +139,7 @@ class Reclaimer:
     # --- a look -------------------------------------------------------------------------------------------------
 
     def _over_queues(self, turns: Turns) -> Work[None]:
-        self._again = False
+        self._again = turns.fresh = False
         self.lent.begin()
         yield from self._leaving.follow()
         queues, stock = self._state.queues.queues, self._finder.stock()

@@ -108,13 +108,14 @@ class StatusReporter:
     def tell(
         self, pod: Pod, reason: str, message: str, *, nominated: str | None = None, after_s: float = 0.0
     ) -> None:  # fmt: skip
-        """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this,
-        which is written ``after_s`` from now: what else is to be told waits for it, and goes with it."""
+        """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this.
+        ``after_s``: that, or the first that is told of the pod at all, is written so much later; what else is to be
+        told then goes with it."""
         notice = self.notices.get(pod.uid)
         news = _news(reason, message)
         if notice is None:
             shown = _news(*pod.condition[1:]) if pod.condition[0] == "False" else None
-            notice = self.notices[pod.uid] = _Notice(pod, news, shown)
+            notice = self.notices[pod.uid] = _Notice(pod, news, shown, due=self._state.now + after_s)
         notice.pod, notice.news = pod, news
         if nominated is not None:
             notice.nominated, notice.due, notice.failures = nominated, self._state.now + after_s, 0

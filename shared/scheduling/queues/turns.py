@@ -50,6 +50,9 @@ class Turns:
         self.parked: dict[str, dict[str, float]] = {}
         """By queue: units that no node takes, in the order in which reclaim looks at them; since when."""
         self._parked_in: dict[str, str] = {}
+        self._parked_once: set[str] = set()
+        self.fresh = False
+        """A unit was parked for the first time in a queue that reclaims; whoever looks at those sets it back."""
         self._aside: dict[str, dict[str, Entry]] = {}
         """Units that wait, and neither in the tree nor parked, with those of their pods that do: on their way to a
         node, backing off, or members of a group that must not be tried yet."""
@@ -99,6 +102,7 @@ class Turns:
         self.remove(name)
         self.take_up(name)
         self._wanted.pop(name, None)
+        self._parked_once.discard(name)
 
     def waited_s(self, name: str, now: float) -> float:
         """For how long the unit could have gone, but for what others borrowed: somebody found it so now."""
@@ -158,12 +162,20 @@ class Turns:
         """The queue that the pod waits in; "" is none."""
         return self.tree.line_name(self.label(pod), pod.namespace)
 
+    def reclaims(self, pod: Pod) -> bool:
+        """Whether what the pod's queue has lent is taken back for it."""
+        queue = self.tree.queues.get(self.queue_of(pod))
+        return queue is not None and queue.reclaim
+
     def park(self, key: str, pod: Pod, now: float) -> None:
         """No node takes the unit, of which this is a pod."""
         self.unpark(key)
         name = self._parked_in[key] = self.queue_of(pod)
         self.parked.setdefault(name, {})[key] = now
         self.moves += 1
+        if key not in self._parked_once and self.reclaims(pod):
+            self._parked_once.add(key)
+            self.fresh = True
 
     def unpark(self, key: str) -> None:
         """The unit is tried again, or gone; an unknown one is fine."""

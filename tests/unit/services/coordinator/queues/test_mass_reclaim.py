@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from bench.in_process.counts import python, read
 from bench.in_process.meters import OpcodeMeter
-from services.coordinator.core.instructions import Instruction
+from services.coordinator.core.instructions import Instruction, PatchCondition
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.core.validate import validate
+from services.coordinator.preemption.nominations import TOLD_AFTER_S
 from services.coordinator.queues.reclaiming import EVERY_S, Reclaimer
 from services.coordinator.queues.rooms import NodeRoom
 from shared.model.pod import Pod
@@ -95,8 +96,9 @@ def test_all_of_a_burst_are_served_in_one_look_each_at_the_cost_of_one(limited: 
     scene, count = lent(limited=limited), 120
     for pod in owners(count):
         scene.add_pod(pod)
-    scene.run(batch=100, until_s=2 * EVERY_S)
+    scene.run(batch=100, until_s=0.9 * TOLD_AFTER_S)
     assert len(scene.bindings) == len(set(scene.evicted)) == len(scene.evicted) == count
+    assert scene.of(PatchCondition) == []  # nobody was told of a room that came so soon
     assert validate(scene.core) == []
 
 
@@ -171,9 +173,12 @@ def test_the_sums_of_what_is_lent_are_checked() -> None:
     scene.keep_victims = True
     for pod in owners(3):
         scene.add_pod(pod)
-    scene.run(batch=100, until_s=2 * EVERY_S)
-    assert validate(scene.core) == []
     reclaimer: Reclaimer = scene.core.queues._reclaimer
+    for _ in range(100):
+        if reclaimer.lent._of:
+            break
+        scene.run(batch=100, until_s=0.01)
+    assert validate(scene.core) == []
     uid = next(iter(reclaimer.lent._of))
     line, row, amounts = reclaimer.lent._of[uid]
     reclaimer.lent._of[uid] = line, row + 1, amounts
