@@ -117,7 +117,7 @@ def test_nodes_where_all_are_leaving_for_others_are_not_tried_again(monkeypatch:
     for number in range(2):
         for pod in owners(count)[number * count // 2 : (number + 1) * count // 2]:
             scene.add_pod(pod)
-        scene.run(batch=100, until_s=2 * EVERY_S)
+        scene.run(batch=100, until_s=EVERY_S)
     assert len(scene.evicted) == count
     assert tried <= 1.2 * count + NODES
 
