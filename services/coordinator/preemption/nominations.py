@@ -1,15 +1,12 @@
-"""Room that is being made: pods nominated to nodes, victims asked to leave, all of it over at once.
+"""Room that is being made: members nominated to nodes first, victims asked to leave then, all of it over at once.
 
-    made --of a group: nominations stored; nodes held--> EVICTING (the binder evicts) --the last victim left--> woken
+    made --nominations stored, nodes held--> EVICTING (the binder evicts) --the last victim has left--> woken
 
-For members of a pod group a nomination is in each one's status before anybody is evicted, so a crash in between leaves
-either no victim touched or nominations that the next leader reads back, and goes on with: a request of the dead may
-arrive yet, so the same nodes come first, there who leaves already. A lone pod's victims are asked at once, and its
-status tells where it is to go if it waits still ``TOLD_AFTER_S`` later: until then a crash leaves victims that are
-marked while they leave, which the next leader takes for free (``leaves``), or that are gone, and with them the reason
-to evict others. While a victim is still there, or a pod of lower priority leaves a nominated node, no second one is
-chosen. The nominations are the reservation: nobody of the same or lower priority takes that room
-(``ClusterState.nominated_on``).
+One lone pod, or members of a pod group over many nodes: the same. A nomination is in the pod's status before anybody is
+evicted, so a crash in between leaves either no victim touched or nominations that the next leader reads back, and goes
+on with: a request of the dead may arrive yet, so the same node comes first, there who leaves already. While a victim
+is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. The nominations are the
+reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
 
 Room may also be kept for a pod group by nominations alone (``keep``): nobody is asked to leave, and the API server is
 not told; whoever ends there leaves room that nobody else of the same or lower priority takes.
@@ -53,9 +50,6 @@ OUTCOMES: dict[int, str] = {
 MOST_UNKNOWN = 4
 """Times in a row that nobody knows whether a victim was asked: then others are looked for."""
 
-TOLD_AFTER_S = 1.0
-"""Victims of a lone pod that are gone sooner save the API server the write of its nomination, a third of all writes."""
-
 OF_QUEUES = (EvictionReason.RECLAIM, EvictionReason.OVER_LIMIT)
 """Reasons for which a queue wants a victim to leave (``queues/leaving.py``), nominated or not."""
 
@@ -85,6 +79,8 @@ class Nominations:
         self.given_up = 0
         """Counts what ended while somebody was still to leave for it, and victims that stay while nobody waits for
         them: those cost something again where others look for victims."""
+        self.wanted: set[str] = set()
+        """Victims that are to leave for a limit (``queues/leaving.py``), nominated or not."""
         self._requests = Requests(state, ledger)
         self._promises = Promises(state)
 
@@ -115,7 +111,7 @@ class Nominations:
         reason: EvictionReason = EvictionReason.PREEMPTION,
     ) -> Making:
         """Nominate the waiting pods ``nodes`` names, by uid, each to its node; the victims are asked once all of that
-        is stored, for a lone pod at once. Pods of lower priority that are nominated there have to look elsewhere."""
+        is stored. Pods of lower priority that are nominated there have to look elsewhere."""
         state = self._state
         accounts = state.cluster.cache.accounts
         leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
@@ -123,13 +119,8 @@ class Nominations:
         making = Making({}, leaving, forced, group, reason, held=held, left=dict.fromkeys(leaving))
         self._promise(making)
         self._nominate(making, nodes)
-        at_once = not group and not held
         for pod in making.pods.values():
-            after_s = TOLD_AFTER_S if at_once else 0.0
-            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node, after_s=after_s)
-        if at_once:
-            making.evicting = True
-            self._evict(making, making.victims)
+            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node)
         state.stats.preemptions += 1
         (state.stats.group_victims_s if group else state.stats.victims_s).append(len(leaving))
         return making
@@ -148,10 +139,7 @@ class Nominations:
     def _nominate(self, making: Making, nodes: Mapping[str, str]) -> None:
         state = self._state
         for uid, node in nodes.items():
-            waiting = state.queue.entries[uid].pod
-            if waiting.nominated_node:
-                making.before.add(uid)
-            pod = replace(waiting, nominated_node=node)
+            pod = replace(state.queue.entries[uid].pod, nominated_node=node)
             for other in state.cluster.nominated_below(node, pod.priority):
                 if other.uid not in nodes:
                     self._displace(other)
@@ -175,16 +163,9 @@ class Nominations:
             return  # another scheduler's
         self.drop(other.uid)
         state.cluster.withdraw_nomination(other.uid)
-        self._tell_of_none(known, other)
+        self._reporter.clear_nomination(other)
         state.queue.renominate(other.uid, replace(other, nominated_node=""))
         state.queue.rouse(other.uid, state.now)
-
-    def _tell_of_none(self, known: Making | None, pod: Pod) -> None:
-        """The API server is to have no nomination of the pod. ``known`` None: a leader before made it."""
-        if known is None or known.told(pod.uid):
-            self._reporter.clear_nomination(pod)
-        else:
-            self._reporter.withdraw_nomination(pod)
 
     def _promise(self, making: Making) -> None:
         """Its victims are to leave, and count against the budgets that cover them."""
@@ -197,10 +178,10 @@ class Nominations:
     def stored(self, uid: str, node: str) -> None:
         """The API server has a nomination; once it has all of them the victims may go."""
         known = self.made.get(uid)
-        if known is None or known.pods[uid].nominated_node != node:
+        if known is None or known.evicting or known.pods[uid].nominated_node != node:
             return
         known.stored.add(uid)
-        if known.evicting or len(known.stored) < len(known.pods):
+        if len(known.stored) < len(known.pods):
             return
         if known.held:
             known.open = dict.fromkeys(pod.nominated_node for pod in known.pods.values())
@@ -283,7 +264,7 @@ class Nominations:
                 return self._request(known, eviction.uid)
             self._spare(known, eviction.uid)
         charge = self._state.queues.charges.get(eviction.uid)
-        if eviction.reason in OF_QUEUES and charge is not None and charge.leaving:
+        if eviction.reason in OF_QUEUES and eviction.uid in self.wanted and charge is not None and charge.leaving:
             return eviction
         self._became(eviction.uid, REFUSED)  # asked for anew by those whose nominations are not stored yet
         return None
@@ -430,7 +411,7 @@ class Nominations:
         if pod.nominated_node:
             state.cluster.withdraw_nomination(pod.uid)
             if known is None or not known.patient:
-                self._tell_of_none(known, pod)
+                self._reporter.clear_nomination(pod)
             state.queue.renominate(pod.uid, replace(pod, nominated_node=""))
 
     def failed(self, uid: str) -> None:
@@ -449,16 +430,16 @@ class Nominations:
             state.cluster.withdraw_nomination(uid)
             entry = state.queue.entries.get(uid)
             if entry is not None:
-                if not known.patient:
-                    self._tell_of_none(known, entry.pod)
+                if uid in known.stored:
+                    self._reporter.clear_nomination(entry.pod)
                 state.queue.renominate(uid, replace(entry.pod, nominated_node=""))
                 state.queue.rouse(uid, state.now)
 
     def unstored(self, uid: str) -> None:
         """The patch of a pod's condition failed; if it carried the nomination, there is none."""
         known = self.made.get(uid)
-        if known is not None and uid not in known.stored and not known.patient and not known.evicting:
-            self.end(known)  # one whose victims are asked already is told of it another time, or not at all
+        if known is not None and uid not in known.stored and not known.patient:
+            self.end(known)
 
     def as_nominated(self, pod: Pod) -> Pod:
         """The pod with the nomination that is on its way to the API server, until the watch shows that one."""

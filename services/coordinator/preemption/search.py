@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from services.coordinator.core.state import State
-from services.coordinator.preemption.nominations import TOLD_AFTER_S, Nominations
-from services.coordinator.status.reporter import StatusReporter
+from services.coordinator.preemption.nominations import Nominations
+from services.coordinator.status.reporter import FIRST_AFTER_S, StatusReporter
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
@@ -358,14 +358,14 @@ class Preemptor:
     def _give_up(self, pod: Pod, message: str, preemption: str) -> None:
         """Preemption does not help: an older nomination ends."""
         turns = self._state.queue.turns
-        after_s = TOLD_AFTER_S if turns is not None and turns.reclaims(pod) else 0.0  # its queue may help it till then
-        self._tell(pod, message, preemption, nominated="" if pod.nominated_node else None, after_s=after_s)
+        after_s = FIRST_AFTER_S if turns is not None and turns.reclaims(pod) else 0.0
+        self._tell(pod, message, preemption, nominated="" if pod.nominated_node else None, first_after_s=after_s)
 
     def _tell(
-        self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None, after_s: float = 0.0
+        self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None, first_after_s: float = 0.0
     ) -> None:  # fmt: skip
         text = f"{message} preemption: {preemption}"
-        self._reporter.tell(pod, UNSCHEDULABLE, text, nominated=nominated, after_s=after_s)
+        self._reporter.tell(pod, UNSCHEDULABLE, text, nominated=nominated, first_after_s=first_after_s)
 
     def forget_tries(self, node: str) -> None:
         """Whom pods may evict there changed, or who leaves there already, though the node did not."""

@@ -8,18 +8,21 @@ leave there by now. Room that those make who leave already costs nobody, and is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from services.coordinator.core.state import State
+from services.coordinator.preemption.evictions import ASKED, EVICTED
+from services.coordinator.preemption.making import Making
 from services.coordinator.preemption.nominations import Nominations
-from services.coordinator.queues.leaving import Leaving
+from services.coordinator.queues.leaving import GIVE_UP_S, Leaving
 from services.coordinator.queues.lent import Lent
 from services.coordinator.queues.rooms import GroupRoom, NodeRoom
 from shared.model.pod import Pod
 from shared.scheduling.queues.nodes import Blocked, Charge, Waiting
 from shared.scheduling.queues.reclaim.search import Work, search
 from shared.scheduling.queues.reclaim.victims import Stock
+from shared.wire.messages import EvictionReason
 
 NODES_TRIED = 16
 """Nodes on which one attempt is tried, and on which somebody is found ahead; the next goes on behind them."""
@@ -47,6 +50,29 @@ class Finder:
         """Who may be evicted now. ``among``: uids of those that would help; None: all do."""
         return Stock(self._state.queues, self._state.now, among=among, but=self._leaving.refused)
 
+    def leaves_for(self, unit: Waiting) -> Callable[[Pod], bool]:
+        """Whether a pod's room may be awaited for the unit: the pod was evicted, not long ago, or is to leave for
+        another unit of the same queue, to which it was owed."""
+        state, leaving = self._state, self._nominations.leaving
+        turns = state.queue.turns
+
+        def same_queue(making: Making) -> bool:
+            pod = next(iter(making.pods.values()), None)
+            return (
+                making.reason == EvictionReason.RECLAIM
+                and pod is not None and turns is not None and turns.queue_of(pod) == unit.line.name
+            )  # fmt: skip
+
+        def leaves(pod: Pod) -> bool:
+            past = state.evicted.of(pod.uid)
+            if past is not None and past.outcome in (ASKED, EVICTED) and state.now >= past.at + GIVE_UP_S:
+                return False  # it takes long, or does not go
+            if past is not None and past.outcome == EVICTED:
+                return True
+            return any(map(same_queue, leaving.get(pod.uid, ())))
+
+        return leaves
+
     def on_a_node(
         self, pod: Pod, unit: Waiting, blocked: Blocked | None, waited_s: float, stock: Stock
     ) -> Work[Chosen]:
@@ -67,7 +93,8 @@ class Finder:
                 if node not in state.cache.table.row_of:
                     return none
                 room = NodeRoom(state, pod, state.constraints.prefiltered(pod), node)
-                awaited = room.awaited(self._nominations.leaves) if blocked is None else ()
+                awaited = room.awaited(self.leaves_for(unit)) if blocked is None else ()
+                yield room.work
                 victims: Sequence[Charge] = ()
                 if not awaited:
                     victims = yield from self.who(unit, room, blocked, waited_s, of_one, stock, tried=bool(tried))

@@ -91,6 +91,7 @@ class Leaving:
         self.attempts[name, unit] = _Attempt(waited_for, before.unasked | uids, len(waited_for), state.now)
         self._unasked[name, unit] = None
         self._unmarked |= uids
+        self._nominations.wanted |= uids.keys()
         self._mark()
         state.stats.reclaimed += len(uids)
         state.log("quota_reclaimed", queue=name, unit=unit, victims=len(uids))
@@ -171,6 +172,7 @@ class Leaving:
         for number, uid in enumerate(list(attempt.victims), 1):
             if uid not in tree.charges:
                 del attempt.victims[uid]
+                self._nominations.wanted.discard(uid)
                 attempt.unasked.pop(uid, None)
             elif not self._leaves(uid):
                 stay[uid] = None
@@ -194,6 +196,7 @@ class Leaving:
         for uid in let_stay:
             self._unmarked.pop(uid, None)
             tree.leave(uid, leaving=False)
+            self._nominations.wanted.discard(uid)
             del attempt.victims[uid], attempt.unknown[uid]
             attempt.unasked.pop(uid, None)
         attempt.stay = len(stay.keys() - let_stay.keys())
@@ -216,7 +219,7 @@ class Leaving:
         some = list(islice(self._asked, FOLLOWED_PER_LOOK))
         for uid in some:
             del self._asked[uid]
-            if uid in self._nominations.leaving or self._leaves(uid):
+            if uid in self._nominations.leaving or uid in self._nominations.wanted or self._leaves(uid):
                 self._asked[uid] = None  # behind those that were looked at longer ago
                 continue
             self._state.queues.leave(uid, leaving=False)

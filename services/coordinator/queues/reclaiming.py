@@ -13,7 +13,7 @@ was chosen over more than one is asked once more of the moment.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -86,8 +86,8 @@ class Reclaimer:
         self._leaving = Leaving(state, ledger, nominations)
         self._looked_at = 0.0
         self._next = 0
-        self._again = False
-        """The look under way has made room for somebody."""
+        self._again = self._in_vain = False
+        """The look under way, or the last, has made room for somebody; has looked for it and made none."""
         self._look: _Task | None = None
         self._search: _Task | None = None
         self.lent = Lent(state)
@@ -95,10 +95,12 @@ class Reclaimer:
 
     def wake_at(self) -> float | None:
         """When queues are to be looked at again."""
+        if self._state.paused is not None:
+            return None
         if self._search is not None or self._look is not None or self._leaving.busy:
             return self._state.now
         turns, queues = self._state.queue.turns, self._state.queues.queues.values()
-        if turns is not None and turns.fresh:
+        if turns is not None and self._may_look_early(turns):
             return self._looked_at + AGAIN_S
         busy = self._leaving.attempts or any(queue.reclaim or queue.preempts_within for queue in queues)
         return self._looked_at + EVERY_S if busy else None
@@ -109,7 +111,7 @@ class Reclaimer:
         state = self._state
         if state.paused is not None:
             return
-        if self._look is None and state.now >= self._looked_at + (AGAIN_S if turns.fresh else EVERY_S):
+        if self._look is None and state.now >= self._looked_at + (AGAIN_S if self._may_look_early(turns) else EVERY_S):
             self._look = _Task(state.queues.structure, self._over_queues(turns))
         left = state.work * NODES_PER_WORK
         if self._look is not None:
@@ -119,6 +121,11 @@ class Reclaimer:
             left = self._go_on(self._search, left)
         self._leaving.step()
         state.work = max(0, left // NODES_PER_WORK)
+
+    def _may_look_early(self, turns: Turns) -> bool:
+        """Whether somebody came to wait since the last look, and that one was not in vain: where nothing can be taken
+        back, thousands that come make no look more."""
+        return bool(turns.fresh or turns.held_anew) and not self._in_vain
 
     def _go_on(self, task: _Task, left: int) -> int:
         """At least one part of it; returns what is left of the work."""
@@ -134,12 +141,13 @@ class Reclaimer:
             else:
                 self._look = None
                 self._looked_at = self._state.now - (EVERY_S - AGAIN_S if self._again else 0.0)
+                self._in_vain = self._in_vain and not self._again
         return left
 
     # --- a look -------------------------------------------------------------------------------------------------
 
     def _over_queues(self, turns: Turns) -> Work[None]:
-        self._again = turns.fresh = False
+        self._again = self._in_vain = turns.held_anew = False
         self.lent.begin()
         yield from self._leaving.follow()
         queues, stock = self._state.queues.queues, self._finder.stock()
@@ -185,6 +193,7 @@ class Reclaimer:
             blocked = tree.blocked(line, unit.amounts) if tree.units.get(unit.key) is unit else None
             if blocked is None or blocked.problem or not (yield from self._lift(name, unit, blocked, turns, stock)):
                 in_vain += 1
+                self._in_vain = True
                 continue
             served += 1
             self._again = True
@@ -244,21 +253,31 @@ class Reclaimer:
     # --- no node takes units ------------------------------------------------------------------------------------
 
     def _look_at_parked(self, name: str, turns: Turns, stock: Stock) -> Work[None]:
-        """Some units of the queue that no node takes: what was borrowed may be in their way. The next look goes on with
-        those behind them."""
+        """Some units of the queue that no node takes: what was borrowed may be in their way. Those that came since the
+        last look first, else thousands for which room is made already would stand before them; then the others, with
+        which the next look goes on."""
+        yield from self._look_at_some(name, turns, stock, turns.fresh)
+        yield from self._look_at_some(name, turns, stock, turns.parked)
+
+    def _look_at_some(
+        self, name: str, turns: Turns, stock: Stock, among: Mapping[str, Mapping[str, object]]
+    ) -> Work[None]:
+        """Those ``among`` the parked ones, in order, until some were asked about in vain."""
         looked, in_vain, served = set[str](), 0, 0
-        while in_vain < UNITS_TRIED and served < UNITS_SERVED and len(looked) < UNITS_LOOKED_AT + 2 * served:
-            some = [key for key in islice(turns.parked.get(name, ()), UNITS_LOOKED_AT) if key not in looked]
+        while len(looked) < UNITS_LOOKED_AT + 2 * served:
+            some = [key for key in islice(among.get(name, ()), UNITS_LOOKED_AT) if key not in looked]
             if not some:
                 return
             for key in some:
                 if in_vain >= UNITS_TRIED or served >= UNITS_SERVED or stock.weighed >= PODS_WEIGHED:
                     return
                 looked.add(key)
+                turns.looked_at(name, key)
                 yield LOOKED
                 found = yield from self._look_at_one(name, key, turns, stock)
                 in_vain += found is False
                 served += found is True
+                self._in_vain = self._in_vain or found is False
 
     def _look_at_one(self, name: str, key: str, turns: Turns, stock: Stock) -> Work[bool | None]:
         """Whether room is made for it now; None: it was not asked."""
@@ -390,7 +409,7 @@ class Reclaimer:
             return False
         pods, unit = waits
         now = room.anew(pods, unit)
-        awaited = now.awaited(self._nominations.leaves) if now is not None else []
+        awaited = now.awaited(self._finder.leaves_for(unit)) if now is not None else []
         if now is None or not awaited or state.queues.blocked(unit.line, unit.amounts) is not None:
             return False
         message = failure_message(state.constraints.diagnosis(pods[0]))

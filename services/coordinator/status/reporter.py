@@ -34,6 +34,9 @@ from shared.wire.messages import Placement
 MAX_NOTE_CHARS = 1024
 """The API server's bound on an event's note; a condition's message is cut alike."""
 
+FIRST_AFTER_S = 1.0
+"""So long whoever may take back what his queue lent is not told that he waits: most are helped by then."""
+
 NOMINATIONS_MORE = 8
 """Nominations that may be out beyond ``notices_in_flight``: they wait for nobody."""
 
@@ -106,19 +109,18 @@ class StatusReporter:
     # --- what is told -------------------------------------------------------------------------------------------
 
     def tell(
-        self, pod: Pod, reason: str, message: str, *, nominated: str | None = None, after_s: float = 0.0
+        self, pod: Pod, reason: str, message: str, *, nominated: str | None = None, first_after_s: float = 0.0
     ) -> None:  # fmt: skip
         """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this.
-        ``after_s``: that, or the first that is told of the pod at all, is written so much later; what else is to be
-        told then goes with it."""
+        ``first_after_s``: the first that is told of the pod at all is written so much later, as what it is then."""
         notice = self.notices.get(pod.uid)
         news = _news(reason, message)
         if notice is None:
             shown = _news(*pod.condition[1:]) if pod.condition[0] == "False" else None
-            notice = self.notices[pod.uid] = _Notice(pod, news, shown, due=self._state.now + after_s)
+            notice = self.notices[pod.uid] = _Notice(pod, news, shown, due=self._state.now + first_after_s)
         notice.pod, notice.news = pod, news
         if nominated is not None:
-            notice.nominated, notice.due, notice.failures = nominated, self._state.now + after_s, 0
+            notice.nominated, notice.due, notice.failures = nominated, 0.0, 0
         self._file(notice)
 
     def clear_nomination(self, pod: Pod) -> None:
@@ -126,16 +128,6 @@ class StatusReporter:
         notice = self.notices.get(pod.uid)
         reason, message = (notice.news.reason, notice.news.message) if notice is not None else pod.condition[1:]
         self.tell(pod, reason or UNSCHEDULABLE, message, nominated="")
-
-    def withdraw_nomination(self, pod: Pod) -> None:
-        """The pod is nominated nowhere any more, and the API server was not told that it was: nor is it, unless that
-        is on its way."""
-        notice, out = self.notices.get(pod.uid), self._out.get(pod.uid)
-        if out is not None and out.nominated:
-            self.clear_nomination(pod)
-        elif notice is not None and notice.nominated:
-            notice.nominated, notice.due = None, 0.0
-            self._file(notice)
 
     def placing(self, uid: str) -> None:
         """The pod goes into a plan: what it was to be told waits, lest it change the version its Binding names."""

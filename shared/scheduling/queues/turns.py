@@ -50,9 +50,11 @@ class Turns:
         self.parked: dict[str, dict[str, float]] = {}
         """By queue: units that no node takes, in the order in which reclaim looks at them; since when."""
         self._parked_in: dict[str, str] = {}
-        self._parked_once: set[str] = set()
-        self.fresh = False
-        """A unit was parked for the first time in a queue that reclaims; whoever looks at those sets it back."""
+        self.fresh: dict[str, dict[str, None]] = {}
+        """Of the queues that reclaim, those of them that were not looked at since they were parked, the oldest first;
+        whoever looks at them takes them out."""
+        self.held_anew = False
+        """A limit holds back a unit of such a queue, that was free to go before; whoever looks at it sets it back."""
         self._aside: dict[str, dict[str, Entry]] = {}
         """Units that wait, and neither in the tree nor parked, with those of their pods that do: on their way to a
         node, backing off, or members of a group that must not be tried yet."""
@@ -102,7 +104,6 @@ class Turns:
         self.remove(name)
         self.take_up(name)
         self._wanted.pop(name, None)
-        self._parked_once.discard(name)
 
     def waited_s(self, name: str, now: float) -> float:
         """For how long the unit could have gone, but for what others borrowed: somebody found it so now."""
@@ -173,9 +174,8 @@ class Turns:
         name = self._parked_in[key] = self.queue_of(pod)
         self.parked.setdefault(name, {})[key] = now
         self.moves += 1
-        if key not in self._parked_once and self.reclaims(pod):
-            self._parked_once.add(key)
-            self.fresh = True
+        if self.reclaims(pod):
+            self.fresh.setdefault(name, {})[key] = None
 
     def unpark(self, key: str) -> None:
         """The unit is tried again, or gone; an unknown one is fine."""
@@ -185,6 +185,13 @@ class Turns:
             del self.parked[name][key]
             if not self.parked[name]:
                 del self.parked[name]
+            self.looked_at(name, key)
+
+    def looked_at(self, name: str, key: str) -> None:
+        """The parked unit of the queue is not fresh any more; an unknown one is fine."""
+        fresh = self.fresh.get(name)
+        if fresh is not None and fresh.pop(key, "") is None and not fresh:
+            del self.fresh[name]
 
     # --- all that wait ------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from bench.in_process.counts import python, read
 from bench.in_process.meters import OpcodeMeter
 from services.coordinator.binding.plans import EVICTING_PLANS
-from services.coordinator.core.instructions import Instruction, PatchCondition
+from services.coordinator.core.instructions import Instruction
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.preemption.search import Preemptor, Tried
 from services.coordinator.preemption.tries import MOST
@@ -186,17 +186,6 @@ def test_the_victims_of_a_burst_are_all_asked_within_a_second_though_none_of_the
     assert len(scene.evicted) == count
 
 
-def test_a_lone_preemptor_whose_victim_is_soon_gone_is_written_by_its_binding_alone() -> None:
-    """Beside the victim's own requests: no nomination, and no word of why it waited."""
-    scene, count = full_scene(25), 200
-    add_burst(scene, count, 1)
-    scene.run(batch=100, until_s=20)
-    assert len(scene.bindings) == len(scene.evicted) == count
-    assert sum(len(plan.evictions) for plan in scene.plans) == count
-    assert sum(len(plan.placements) for plan in scene.plans) == count
-    assert scene.of(PatchCondition) == []
-
-
 def test_one_more_of_a_burst_is_one_more_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found on a node is believed until something changes there."""
     scene, count, tried = full_scene(25), 40, 0
@@ -213,7 +202,7 @@ def test_one_more_of_a_burst_is_one_more_dry_run(monkeypatch: pytest.MonkeyPatch
         scene.add_pod(pod)
     scene.run(batch=100, until_s=20)
     assert len(scene.evicted) == count
-    assert tried <= 25 + 1.3 * count  # once more for each node that is full of those who leave
+    assert tried <= 25 + 1.2 * count  # once more for each node that is full of those who leave
 
 
 def test_members_of_a_burst_that_may_evict_nobody_are_passed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:

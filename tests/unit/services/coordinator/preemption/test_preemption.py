@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.instructions import EmitEvent, PatchCondition
+from services.coordinator.core.instructions import EmitEvent, PatchCondition, SendPlan
 from services.coordinator.core.state import CoreSettings
-from services.coordinator.preemption.nominations import TOLD_AFTER_S
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.constraints import Requirement
@@ -16,15 +15,14 @@ from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places
 
 
-def full(nodes: int = 2, *, settings: CoreSettings | None = None, scheduler: str = "conclave") -> Scene:
-    """Every node of 4 CPU holds one pod of 3, of priority 0, and of that scheduler."""
+def full(nodes: int = 2, *, settings: CoreSettings | None = None) -> Scene:
+    """Every node of 4 CPU holds one pod of 3, of priority 0."""
     scene = Scene(settings=settings)
     for number in range(nodes):
         scene.add_node(make_node(f"n{number}").node())
     scene.begin()
     for number in range(nodes):
-        pod = make_pod(f"low{number}").cpu("3").set(labels={"app": "low"}).on(f"n{number}").pod()
-        scene.add_pod(replace(pod, scheduler_name=scheduler))
+        scene.add_pod(make_pod(f"low{number}").cpu("3").set(labels={"app": "low"}).on(f"n{number}").pod())
     scene.run()
     return scene
 
@@ -33,62 +31,26 @@ def high(name: str = "high", priority: int = 100) -> PodBuilder:
     return make_pod(name).cpu("3").priority(priority)
 
 
-def test_a_pod_of_higher_priority_is_bound_where_its_victim_left_and_told_nothing_if_that_is_soon() -> None:
+def test_a_pod_of_higher_priority_is_nominated_then_its_victim_evicted_then_it_is_bound_there() -> None:
     scene = full()
     scene.add_pod(high().pod())
     scene.run(until_s=15)
     assert len(scene.evicted) == 1
     node = "n" + scene.evicted[0][-1]
     assert scene.bindings == [("uid-high", node)]
-    assert not scene.of(PatchCondition)
+    nomination = next(p for p in scene.of(PatchCondition) if p.nominated)
+    assert nomination.nominated == node
+    assert nomination.message == "0/2 nodes are available: 2 Insufficient cpu."
+    order = [i for i in scene.trace if i is nomination or (isinstance(i, SendPlan) and i.plan.evictions)]
+    assert order[0] is nomination
     (event,) = [e for e in scene.of(EmitEvent) if e.reason == "Preempted"]
     assert (event.uid, event.note) == (scene.evicted[0], f"Preempted by pod uid-high on node {node}")
     assert not check_overcommit(scene)
     assert not check_places(scene)
 
 
-def test_a_pod_whose_victim_takes_long_is_told_once_where_it_is_to_go_and_why_it_waits() -> None:
+def test_nobody_is_evicted_while_the_nomination_is_not_stored() -> None:
     scene = full()
-    scene.keep_victims = True
-    scene.add_pod(high().pod())
-    scene.run(until_s=0.9 * TOLD_AFTER_S)
-    (victim,) = scene.evicted
-    assert not scene.of(PatchCondition)
-    scene.run(until_s=30)
-    (told,) = scene.of(PatchCondition)
-    assert told.nominated == scene.pods[victim].node_name == scene.pods["uid-high"].nominated_node
-    assert told.message == "0/2 nodes are available: 2 Insufficient cpu."
-    assert scene.evicted == [victim]
-    scene.delete_pod(victim)
-    scene.run(until_s=5)
-    assert scene.bindings == [("uid-high", told.nominated)]
-
-
-def test_a_nomination_that_is_over_before_it_was_told_is_never_told() -> None:
-    scene = full(1)
-    scene.budget_forbids = {"uid-low0"}
-    scene.add_pod(high().pod())
-    scene.run(until_s=30)
-    assert scene.plans
-    assert not scene.evicted
-    assert scene.of(PatchCondition)
-    assert not any(patch.nominated for patch in scene.of(PatchCondition))
-
-
-def test_a_nomination_that_the_api_server_would_not_take_costs_nobody_else() -> None:
-    scene = full()
-    scene.keep_victims, scene.lost_patches = True, 100
-    scene.add_pod(high().pod())
-    scene.run(until_s=60)
-    (victim,) = scene.evicted
-    scene.delete_pod(victim)
-    scene.run(until_s=5)
-    assert [uid for uid, _ in scene.bindings] == ["uid-high"]
-    assert len(scene.evicted) == 1
-
-
-def test_beside_another_scheduler_nobody_is_evicted_while_the_nomination_is_not_stored() -> None:
-    scene = full(scheduler="another")
     scene.lost_patches = 1
     scene.add_pod(high().pod())
     scene.run()

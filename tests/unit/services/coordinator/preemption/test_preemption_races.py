@@ -31,7 +31,7 @@ def until_stored(scene: Scene) -> Event:
 
 
 def test_a_preemptor_that_found_room_before_its_nomination_was_stored_evicts_nobody() -> None:
-    scene = full(scheduler="another")
+    scene = full()
     scene.add_pod(high().pod())
     stored = until_stored(scene)
     scene.add_node(make_node("n2").node())
@@ -43,7 +43,7 @@ def test_a_preemptor_that_found_room_before_its_nomination_was_stored_evicts_nob
 
 
 def test_a_node_that_came_while_the_nomination_was_being_stored_spares_the_victim() -> None:
-    scene = full(scheduler="another")
+    scene = full()
     scene.add_pod(high().pod())
     stored = until_stored(scene)
     scene.add_node(make_node("n2").node())
@@ -88,7 +88,7 @@ def test_a_victim_of_which_nobody_ever_knows_is_asked_some_times_before_another_
 
 
 def test_victims_in_the_binders_line_are_waited_for_however_long_it_is() -> None:
-    """Thousands take longer than a plan may: nobody is asked in their place, tried meanwhile, or told twice."""
+    """Thousands take longer than a plan may: nobody is asked in their place, tried meanwhile, or told anything."""
     scene = full(6)
     scene.waiting_evictions = 5 * MOST_UNKNOWN
     for number in range(2):
@@ -99,7 +99,7 @@ def test_victims_in_the_binders_line_are_waited_for_however_long_it_is() -> None
     assert len(asked) == len(scene.evicted) == 2
     assert len(scene.bindings) == 2
     patches = [patch for patch in scene.of(PatchCondition) if patch.name.startswith("high")]
-    assert len(patches) <= 2
+    assert len(patches) == 2
 
 
 def gone_elsewhere(*, asked: bool) -> Scene:
@@ -218,15 +218,12 @@ def test_the_search_goes_on_until_somebody_can_go_without_violating_a_budget() -
 
 def test_an_older_nomination_withdrawn_keeps_what_the_pod_was_told() -> None:
     scene = full(1)
-    scene.keep_victims = True
     scene.add_pod(high("low-preemptor", 50).pod())
-    scene.run(until_s=2)
-    assert [p.nominated for p in scene.of(PatchCondition)] == ["n0"]
+    until_stored(scene)
     scene.add_pod(high("top", 1000).pod())
     scene.run(until_s=15)
-    said = [p for p in scene.of(PatchCondition) if p.uid == "uid-low-preemptor"]
-    assert all(p.message for p in said)
-    assert [p.nominated for p in said if p.nominated is not None] == ["n0", ""]
+    said = [p.message for p in scene.of(PatchCondition) if p.uid == "uid-low-preemptor"]
+    assert all(said)
 
 
 def test_a_pod_that_preemption_did_not_help_is_woken_when_it_would() -> None:

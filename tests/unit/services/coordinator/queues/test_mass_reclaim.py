@@ -15,11 +15,14 @@ from bench.in_process.meters import OpcodeMeter
 from services.coordinator.core.instructions import Instruction, PatchCondition
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.core.validate import validate
-from services.coordinator.preemption.nominations import TOLD_AFTER_S
+from services.coordinator.queues.leaving import GIVE_UP_S
 from services.coordinator.queues.reclaiming import EVERY_S, Reclaimer
 from services.coordinator.queues.rooms import NodeRoom
+from services.coordinator.status.reporter import FIRST_AFTER_S
 from shared.model.pod import Pod
 from shared.model.queue import QUEUE_LABEL, Queue
+from shared.scheduling.queues.reclaim.search import Work
+from shared.scheduling.queues.turns import Turns
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import bound, cpus, put, used
 from tests.unit.services.coordinator.scene import Scene
@@ -96,9 +99,11 @@ def test_all_of_a_burst_are_served_in_one_look_each_at_the_cost_of_one(limited: 
     scene, count = lent(limited=limited), 120
     for pod in owners(count):
         scene.add_pod(pod)
-    scene.run(batch=100, until_s=0.9 * TOLD_AFTER_S)
+    scene.run(batch=100, until_s=0.9 * FIRST_AFTER_S)
     assert len(scene.bindings) == len(set(scene.evicted)) == len(scene.evicted) == count
-    assert scene.of(PatchCondition) == []  # nobody was told of a room that came so soon
+    told = scene.of(PatchCondition)
+    assert len(told) == (0 if limited else count)  # but for its nomination nobody is told of room that comes so soon
+    assert all(one.nominated for one in told)
     assert validate(scene.core) == []
 
 
@@ -120,6 +125,71 @@ def test_nodes_where_all_are_leaving_for_others_are_not_tried_again(monkeypatch:
         scene.run(batch=100, until_s=EVERY_S)
     assert len(scene.evicted) == count
     assert tried <= 1.2 * count + NODES
+
+
+def test_who_comes_while_hundreds_wait_for_their_victims_is_helped_within_a_second() -> None:
+    """Those for whom room is made already, and who wait for 30 s, do not stand before him."""
+    scene, count = lent(50), 400
+    scene.keep_victims = True
+    for pod in owners(count)[:300]:
+        scene.add_pod(pod)
+    scene.run(batch=100, until_s=5 * EVERY_S)
+    assert len(scene.evicted) == 300
+    for pod in owners(count)[300:]:
+        scene.add_pod(pod)
+    scene.run(batch=100, until_s=EVERY_S)
+    assert len(scene.evicted) == len(set(scene.evicted)) == count
+
+
+def test_nobody_is_asked_for_who_is_gone_while_the_request_stood_in_line() -> None:
+    scene, count = lent(), 100
+    scene.hold_plans = True
+    for pod in owners(count):
+        scene.add_pod(pod)
+    scene.run(batch=3, until_s=0.5)
+    sent = {eviction.uid for plan in scene.held_plans for eviction in plan.evictions}
+    assert 0 < len(sent) < count
+    for pod in owners(count):
+        scene.delete_pod(pod.uid)
+    scene.hold_plans = False
+    scene.inbox.extend(map(scene.bind, scene.held_plans))
+    scene.run(batch=3, until_s=20)
+    assert set(scene.evicted) == sent
+
+
+def test_where_nothing_can_be_taken_back_those_that_come_make_no_look_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, looks = lent(), 0
+    put(scene, Queue(BORROWER, min_run_s=3600))
+    scene.run(batch=100, until_s=3)
+    over_queues = Reclaimer._over_queues
+
+    def counted(reclaimer: Reclaimer, turns: Turns) -> Work[None]:
+        nonlocal looks
+        looks += 1
+        return over_queues(reclaimer, turns)
+
+    monkeypatch.setattr(Reclaimer, "_over_queues", counted)
+    for pod in owners(100):
+        scene.add_pod(pod)
+        scene.run(batch=100, until_s=0.05)
+    assert scene.evicted == []
+    assert 4 <= looks <= 8
+
+
+def test_room_of_one_who_does_not_go_is_awaited_no_longer_than_it_is_hoped_for() -> None:
+    scene = lent(2)
+    scene.keep_victims = True
+    first, second = owners(2)
+    scene.add_pod(first)
+    scene.run(batch=100, until_s=GIVE_UP_S + 2)
+    (stays,) = scene.evicted
+    scene.delete_pod(first.uid)
+    scene.run(batch=100, until_s=2)
+    scene.keep_victims = False
+    scene.add_pod(second)
+    scene.run(batch=100, until_s=5)
+    assert [uid for uid, _ in scene.bindings] == [second.uid]
+    assert stays in scene.pods
 
 
 def crowd(rng: Random, nodes: int) -> list[Pod]:
