@@ -25,6 +25,7 @@ def validate(core: Core) -> list[str]:
         *core.state.cluster.validate(),
         *core.state.queue.validate(),
         *core.state.queues.validate(),
+        *core.queues.validate(),
         *_places(core),
         *_plans(core),
         *_ownership(core),

@@ -79,6 +79,8 @@ class Nominations:
         self.given_up = 0
         """Counts what ended while somebody was still to leave for it, and victims that stay while nobody waits for
         them: those cost something again where others look for victims."""
+        self.wanted: set[str] = set()
+        """Victims that are to leave for a limit (``queues/leaving.py``), nominated or not."""
         self._requests = Requests(state, ledger)
         self._promises = Promises(state)
 
@@ -262,7 +264,7 @@ class Nominations:
                 return self._request(known, eviction.uid)
             self._spare(known, eviction.uid)
         charge = self._state.queues.charges.get(eviction.uid)
-        if eviction.reason in OF_QUEUES and charge is not None and charge.leaving:
+        if eviction.reason in OF_QUEUES and eviction.uid in self.wanted and charge is not None and charge.leaving:
             return eviction
         self._became(eviction.uid, REFUSED)  # asked for anew by those whose nominations are not stored yet
         return None

@@ -19,7 +19,7 @@ from operator import attrgetter
 
 from services.coordinator.core.state import State
 from services.coordinator.preemption.nominations import Nominations
-from services.coordinator.status.reporter import StatusReporter
+from services.coordinator.status.reporter import FIRST_AFTER_S, StatusReporter
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
 from shared.scheduling.cycle.dry_run import DryRun
@@ -357,10 +357,15 @@ class Preemptor:
 
     def _give_up(self, pod: Pod, message: str, preemption: str) -> None:
         """Preemption does not help: an older nomination ends."""
-        self._tell(pod, message, preemption, nominated="" if pod.nominated_node else None)
+        turns = self._state.queue.turns
+        after_s = FIRST_AFTER_S if turns is not None and turns.reclaims(pod) else 0.0
+        self._tell(pod, message, preemption, nominated="" if pod.nominated_node else None, first_after_s=after_s)
 
-    def _tell(self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None) -> None:
-        self._reporter.tell(pod, UNSCHEDULABLE, f"{message} preemption: {preemption}", nominated=nominated)
+    def _tell(
+        self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None, first_after_s: float = 0.0
+    ) -> None:  # fmt: skip
+        text = f"{message} preemption: {preemption}"
+        self._reporter.tell(pod, UNSCHEDULABLE, text, nominated=nominated, first_after_s=first_after_s)
 
     def forget_tries(self, node: str) -> None:
         """Whom pods may evict there changed, or who leaves there already, though the node did not."""

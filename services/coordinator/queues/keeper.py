@@ -9,6 +9,8 @@ and nothing here costs anything. Usage is what the accounts say, so a new leader
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from services.coordinator.core.state import State
@@ -16,7 +18,7 @@ from services.coordinator.queues.past_use import PastUse
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.status.groups import GroupReporter
-from services.coordinator.status.reporter import StatusReporter
+from services.coordinator.status.reporter import FIRST_AFTER_S, StatusReporter
 from shared.model.queue import Queue, QueueStatus
 from shared.scheduling.places import Place
 from shared.scheduling.queues.nodes import Blocked, Waiting
@@ -104,6 +106,10 @@ class QueueKeeper:
             times.append(self._history_at + HISTORY_S)
         return min((at for at in times if at is not None), default=None)
 
+    def validate(self) -> Iterator[str]:
+        """What is broken in what is kept here; nothing while all is well."""
+        yield from self._reclaimer.lent.broken()
+
     # --- from one order to the other ----------------------------------------------------------------------------
 
     def _begin(self) -> None:
@@ -172,9 +178,12 @@ class QueueKeeper:
         pods = state.queue.hold_back(unit.key, state.now)
         if not pods:
             return
-        text = blocked.text()
+        text, turns = blocked.text(), state.queue.turns
+        reclaims = turns is not None and turns.reclaims(pods[0])
+        if turns is not None and reclaims:
+            turns.held_anew = True
         if unit.key in state.queue.groups:
             self._groups.unplaced(unit.key, pods, text, reason=NOT_READY)
             return
         for pod in pods:
-            self._reporter.tell(pod, NOT_READY, text)
+            self._reporter.tell(pod, NOT_READY, text, first_after_s=FIRST_AFTER_S if reclaims else 0.0)

@@ -21,7 +21,6 @@ from itertools import islice
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State
 from services.coordinator.preemption.evictions import REFUSED, UNKNOWN, PastEviction
-from services.coordinator.preemption.making import Making
 from services.coordinator.preemption.nominations import MOST_UNKNOWN, Nominations
 from shared.scheduling.queues.nodes import Charge
 from shared.scheduling.queues.reclaim.victims import may_leave
@@ -71,7 +70,7 @@ class Leaving:
         """Attempts with victims that were not asked yet."""
         self._unmarked: dict[str, None] = {}
         """Victims that do not count as leaving yet."""
-        self._asked: dict[str, Making] = {}
+        self._asked: dict[str, None] = {}
         """Victims of nominations that count as leaving."""
 
     @property
@@ -92,15 +91,16 @@ class Leaving:
         self.attempts[name, unit] = _Attempt(waited_for, before.unasked | uids, len(waited_for), state.now)
         self._unasked[name, unit] = None
         self._unmarked |= uids
+        self._nominations.wanted |= uids.keys()
         self._mark()
         state.stats.reclaimed += len(uids)
         state.log("quota_reclaimed", queue=name, unit=unit, victims=len(uids))
 
-    def nominate(self, uids: Iterable[str], making: Making) -> None:
+    def nominate(self, uids: Iterable[str]) -> None:
         """These leave for a nomination."""
         for uid in uids:
             self._state.queues.leave(uid)
-            self._asked[uid] = making
+            self._asked[uid] = None
 
     def step(self) -> None:
         """Ask as many to leave as a turn may; not for a unit that is gone, or went."""
@@ -172,6 +172,7 @@ class Leaving:
         for number, uid in enumerate(list(attempt.victims), 1):
             if uid not in tree.charges:
                 del attempt.victims[uid]
+                self._nominations.wanted.discard(uid)
                 attempt.unasked.pop(uid, None)
             elif not self._leaves(uid):
                 stay[uid] = None
@@ -195,6 +196,7 @@ class Leaving:
         for uid in let_stay:
             self._unmarked.pop(uid, None)
             tree.leave(uid, leaving=False)
+            self._nominations.wanted.discard(uid)
             del attempt.victims[uid], attempt.unknown[uid]
             attempt.unasked.pop(uid, None)
         attempt.stay = len(stay.keys() - let_stay.keys())
@@ -214,11 +216,11 @@ class Leaving:
 
     def _follow_nominations(self) -> int:
         """Victims of nominations that were given up, and who did not leave, may be asked again."""
-        made, some = self._nominations.made, list(islice(self._asked, FOLLOWED_PER_LOOK))
+        some = list(islice(self._asked, FOLLOWED_PER_LOOK))
         for uid in some:
-            making = self._asked.pop(uid)
-            if any(made.get(one) is making for one in making.pods) or self._leaves(uid):
-                self._asked[uid] = making  # behind those that were looked at longer ago
+            del self._asked[uid]
+            if uid in self._nominations.leaving or uid in self._nominations.wanted or self._leaves(uid):
+                self._asked[uid] = None  # behind those that were looked at longer ago
                 continue
             self._state.queues.leave(uid, leaving=False)
             if self._state.evicted.outcome(uid) == REFUSED:

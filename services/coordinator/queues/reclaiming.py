@@ -4,25 +4,28 @@
     a unit that no node takes --the node, or nodes, where the fewest must go--> nominated, as in any preemption
     a limit below what is used --> evictions in proportion
 
-A look makes one attempt per queue, beside those whose victims still leave (``leaving.py``), and follows those. It, and
-the search for a group beside it, are made in parts over turns, each as large as the turn's work allows; what was chosen
-over more than one is asked once more of the moment.
+A look serves the units of one queue after the other, beside those whose victims still leave (``leaving.py``), and
+follows those; it goes on with a queue while it finds room there, so a burst costs what its units do, however many wait.
+It, and the search for a group beside it, are made in parts over turns, each as large as the turn's work allows; what
+was chosen over more than one is asked once more of the moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import heapq
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State
 from services.coordinator.preemption.nominations import Nominations
+from services.coordinator.queues.finding import Chosen, Finder
 from services.coordinator.queues.leaving import Leaving
 from services.coordinator.queues.lent import Lent
 from services.coordinator.queues.rooms import GroupRoom, NodeRoom
 from shared.model.pod import Pod
+from shared.model.queue import Order
 from shared.scheduling.cycle.feasibility import failure_message
 from shared.scheduling.groups.preemption import places_to_empty
 from shared.scheduling.places import Place
@@ -36,24 +39,25 @@ from shared.scheduling.queues.turns import Turns
 from shared.wire.messages import EvictionReason
 
 EVERY_S, AGAIN_S = 1.0, 0.1
-"""How often queues are looked at, and how soon again where room was made for some units: the next may be many."""
-
-NODES_TRIED = 16
-"""Nodes on which one attempt is tried; the next goes on behind them."""
+"""How often queues are looked at, and how soon again where room was made for some units: the next may be many; or where
+one came to wait."""
 
 QUEUES_PER_LOOK = 16
 
 HEADS_PER_QUEUE = 16
-"""Units of one queue that its limits hold back, for which somebody is looked for at a time."""
+"""Units of one queue that its limits hold back, for which somebody is looked for in vain at a time."""
 
 SHAPES_LOOKED_AT = 256
 """Kinds of units of one queue among which they are."""
 
 UNITS_TRIED = 4
-"""Units of one queue that no node takes, for which room is looked for at a time."""
+"""Units of one queue that no node takes, for which room is looked for in vain at a time."""
 
 UNITS_LOOKED_AT = 64
 """Those among which they are."""
+
+UNITS_SERVED = 256
+"""Units of one queue for which room is made before others are looked at."""
 
 PODS_WEIGHED = 20_000
 """Pods weighed as victims after which a look ends; the next goes on with the next queue."""
@@ -73,13 +77,6 @@ class _Task:
     steps: Work[None]
 
 
-class _Chosen(NamedTuple):
-    """Who is to leave, and the room that was asked; None: nodes were not."""
-
-    room: NodeRoom | GroupRoom | None
-    victims: Sequence[Charge]
-
-
 class Reclaimer:
     """One term's."""
 
@@ -89,19 +86,22 @@ class Reclaimer:
         self._leaving = Leaving(state, ledger, nominations)
         self._looked_at = 0.0
         self._next = 0
-        self._again = False
-        """The look under way has made room for somebody."""
+        self._again = self._in_vain = False
+        """The look under way, or the last, has made room for somebody; has looked for it and made none."""
         self._look: _Task | None = None
         self._search: _Task | None = None
-        self._lent = Lent(state)
-        self._tried: dict[str, int] = {}
-        """By unit: how many of its nodes were tried without success, where there are more than are tried at once."""
+        self.lent = Lent(state)
+        self._finder = Finder(state, nominations, self._leaving, self.lent)
 
     def wake_at(self) -> float | None:
         """When queues are to be looked at again."""
+        if self._state.paused is not None:
+            return None
         if self._search is not None or self._look is not None or self._leaving.busy:
             return self._state.now
-        queues = self._state.queues.queues.values()
+        turns, queues = self._state.queue.turns, self._state.queues.queues.values()
+        if turns is not None and self._may_look_early(turns):
+            return self._looked_at + AGAIN_S
         busy = self._leaving.attempts or any(queue.reclaim or queue.preempts_within for queue in queues)
         return self._looked_at + EVERY_S if busy else None
 
@@ -111,7 +111,7 @@ class Reclaimer:
         state = self._state
         if state.paused is not None:
             return
-        if self._look is None and state.now >= self._looked_at + EVERY_S:
+        if self._look is None and state.now >= self._looked_at + (AGAIN_S if self._may_look_early(turns) else EVERY_S):
             self._look = _Task(state.queues.structure, self._over_queues(turns))
         left = state.work * NODES_PER_WORK
         if self._look is not None:
@@ -121,6 +121,11 @@ class Reclaimer:
             left = self._go_on(self._search, left)
         self._leaving.step()
         state.work = max(0, left // NODES_PER_WORK)
+
+    def _may_look_early(self, turns: Turns) -> bool:
+        """Whether somebody came to wait since the last look, and that one was not in vain: where nothing can be taken
+        back, thousands that come make no look more."""
+        return bool(turns.fresh or turns.held_anew) and not self._in_vain
 
     def _go_on(self, task: _Task, left: int) -> int:
         """At least one part of it; returns what is left of the work."""
@@ -136,16 +141,16 @@ class Reclaimer:
             else:
                 self._look = None
                 self._looked_at = self._state.now - (EVERY_S - AGAIN_S if self._again else 0.0)
+                self._in_vain = self._in_vain and not self._again
         return left
 
     # --- a look -------------------------------------------------------------------------------------------------
 
     def _over_queues(self, turns: Turns) -> Work[None]:
-        self._again = False
-        self._lent.begin()
-        self._tried = {key: tried for key, tried in self._tried.items() if self._stands(key)}
+        self._again = self._in_vain = turns.held_anew = False
+        self.lent.begin()
         yield from self._leaving.follow()
-        queues, stock = self._state.queues.queues, self._stock()
+        queues, stock = self._state.queues.queues, self._finder.stock()
         names = sorted(name for name, queue in queues.items() if queue.reclaim or queue.preempts_within)
         for _ in range(min(len(names), QUEUES_PER_LOOK)):
             self._next = (self._next + 1) % len(names)
@@ -153,13 +158,6 @@ class Reclaimer:
             yield from self._look_at(names[self._next], turns, stock)
             if stock.weighed >= PODS_WEIGHED:
                 break
-
-    def _stands(self, key: str) -> bool:
-        """Whether the unit waits still."""
-        return key in self._state.queue.entries or key in self._state.queue.groups
-
-    def _stock(self, among: Iterable[str] | None = None) -> Stock:
-        return Stock(self._state.queues, self._state.now, among=among, but=self._leaving.refused)
 
     @property
     def _version(self) -> Hashable:
@@ -177,17 +175,31 @@ class Reclaimer:
             if lowered.victims:
                 self._leaving.evict(name, "", lowered.victims)
                 return
-        line = tree.structure.nodes[name].own
-        heads = [head[1] for shape in islice(line.held, SHAPES_LOOKED_AT) if (head := shape.head()) is not None]
-        for unit in sorted(heads, key=line.order_key)[:HEADS_PER_QUEUE]:
-            yield LOOKED
-            blocked = tree.blocked(line, unit.amounts) if tree.units.get(unit.key) is unit else None
-            if blocked is None or blocked.problem:
-                continue
-            if (yield from self._lift(name, unit, blocked, turns, stock)):
-                return
+        yield from self._look_at_held(name, turns, stock)
         if queue.reclaim:
             yield from self._look_at_parked(name, turns, stock)
+
+    def _look_at_held(self, name: str, turns: Turns, stock: Stock) -> Work[None]:
+        """Units that limits hold back, the first of each kind, and the next of it where that one was helped."""
+        tree = self._state.queues
+        line = tree.structure.nodes[name].own
+        heads = [head for shape in islice(line.held, SHAPES_LOOKED_AT) if (head := shape.head()) is not None]
+        heapq.heapify(heads)
+        in_vain = served = 0
+        while heads and in_vain < HEADS_PER_QUEUE and served < UNITS_SERVED:
+            _, unit = heapq.heappop(heads)
+            yield LOOKED
+            kinds = line.shapes.values() if line.order is Order.FIFO else (unit.shape,)
+            blocked = tree.blocked(line, unit.amounts) if tree.units.get(unit.key) is unit else None
+            if blocked is None or blocked.problem or not (yield from self._lift(name, unit, blocked, turns, stock)):
+                in_vain += 1
+                self._in_vain = True
+                continue
+            served += 1
+            self._again = True
+            behind = [head for shape in kinds if shape is not None and (head := shape.head()) is not None]
+            if behind:
+                heapq.heappush(heads, min(behind))
 
     def _lift(self, name: str, unit: Waiting, blocked: Blocked, turns: Turns, stock: Stock) -> Work[bool]:
         """Look for those that have to leave so that the limit lets the unit go, and a node, or nodes, take it then."""
@@ -195,12 +207,12 @@ class Reclaimer:
         places = self._places(unit.key)
         if places is None:
             found = yield from search(tree, unit, self._state.now, waited_s=waited_s, blocked=blocked, stock=stock)
-            chosen = _Chosen(None, found.victims)
+            chosen = Chosen(None, found.victims)
         elif isinstance(places, Pod):
-            chosen = yield from self._on_a_node(places, unit, blocked, waited_s, stock)
+            chosen = yield from self._finder.on_a_node(places, unit, blocked, waited_s, stock)
         else:
             chosen = yield from self._over_nodes(unit.key, places, unit, blocked, waited_s, stock)
-        room, victims = chosen
+        room, victims, _ = chosen
         if not victims or not self._leaving.may_leave(victims):
             return False
         if began != self._version and not self._is_held_back(unit, chosen):
@@ -221,10 +233,10 @@ class Reclaimer:
             return entry.pod if entry is not None and state.constraints.fits_nowhere(entry.pod) else None
         return [entry.pod for entry in group.in_order()]
 
-    def _is_held_back(self, unit: Waiting, chosen: _Chosen) -> bool:
+    def _is_held_back(self, unit: Waiting, chosen: Chosen) -> bool:
         """Whether a limit still does, and lets the unit go once the victims have left; and, where nodes were asked,
         they take it then."""
-        tree, state, (room, victims) = self._state.queues, self._state, chosen
+        tree, state, (room, victims, _) = self._state.queues, self._state, chosen
         blocked = tree.blocked(unit.line, unit.amounts) if tree.units.get(unit.key) is unit else None
         if blocked is None or blocked.problem:
             return False
@@ -241,36 +253,56 @@ class Reclaimer:
     # --- no node takes units ------------------------------------------------------------------------------------
 
     def _look_at_parked(self, name: str, turns: Turns, stock: Stock) -> Work[None]:
-        """Some units of the queue that no node takes: what was borrowed may be in their way. The next look goes on with
-        those behind them."""
-        state, parked = self._state, turns.parked.get(name, {})
-        tried = 0
-        for key in list(islice(parked, UNITS_LOOKED_AT)):
-            if tried >= UNITS_TRIED or stock.weighed >= PODS_WEIGHED:
+        """Some units of the queue that no node takes: what was borrowed may be in their way. Those that came since the
+        last look first, else thousands for which room is made already would stand before them; then the others, with
+        which the next look goes on."""
+        yield from self._look_at_some(name, turns, stock, turns.fresh)
+        yield from self._look_at_some(name, turns, stock, turns.parked)
+
+    def _look_at_some(
+        self, name: str, turns: Turns, stock: Stock, among: Mapping[str, Mapping[str, object]]
+    ) -> Work[None]:
+        """Those ``among`` the parked ones, in order, until some were asked about in vain."""
+        looked, in_vain, served = set[str](), 0, 0
+        while len(looked) < UNITS_LOOKED_AT + 2 * served:
+            some = [key for key in islice(among.get(name, ()), UNITS_LOOKED_AT) if key not in looked]
+            if not some:
                 return
-            yield LOOKED
-            is_group = key in state.queue.groups
-            if is_group and self._search is not None:
-                continue  # one at a time
-            if (since := parked.pop(key, None)) is None:
-                continue  # it was roused meanwhile
-            parked[key] = since
-            waits = self._waits(key, turns)
-            if waits is None:
-                continue
-            tried += 1
-            pods, unit = waits
-            blocked = state.queues.blocked(unit.line, unit.amounts)
-            if blocked is not None:
-                if not blocked.problem and not by_own_pods(unit, blocked):
-                    state.queue.rouse(pods[0].uid, state.now)  # it is held back, and looked at as such
-                continue
-            waited_s = max(state.now - since, turns.waited_s(key, state.now))
-            if is_group:
-                seeking = self._make_room_for_a_group(key, pods, unit, waited_s, turns)
-                self._search = _Task(state.queues.structure, seeking)
-            else:
-                yield from self._make_room_on_a_node(pods[0], unit, waited_s, turns, stock)
+            for key in some:
+                if in_vain >= UNITS_TRIED or served >= UNITS_SERVED or stock.weighed >= PODS_WEIGHED:
+                    return
+                looked.add(key)
+                turns.looked_at(name, key)
+                yield LOOKED
+                found = yield from self._look_at_one(name, key, turns, stock)
+                in_vain += found is False
+                served += found is True
+                self._in_vain = self._in_vain or found is False
+
+    def _look_at_one(self, name: str, key: str, turns: Turns, stock: Stock) -> Work[bool | None]:
+        """Whether room is made for it now; None: it was not asked."""
+        state, parked = self._state, turns.parked.get(name, {})
+        is_group = key in state.queue.groups
+        if is_group and self._search is not None:
+            return None  # one at a time
+        if (since := parked.pop(key, None)) is None:
+            return None  # it was roused meanwhile
+        parked[key] = since
+        waits = self._waits(key, turns)
+        if waits is None:
+            return None
+        pods, unit = waits
+        blocked = state.queues.blocked(unit.line, unit.amounts)
+        if blocked is not None:
+            if not blocked.problem and not by_own_pods(unit, blocked):
+                state.queue.rouse(pods[0].uid, state.now)  # it is held back, and looked at as such
+            return False
+        waited_s = max(state.now - since, turns.waited_s(key, state.now))
+        if is_group:
+            seeking = self._make_room_for_a_group(key, pods, unit, waited_s, turns)
+            self._search = _Task(state.queues.structure, seeking)
+            return False
+        return (yield from self._make_room_on_a_node(pods[0], unit, waited_s, turns, stock))
 
     def _waits(self, key: str, turns: Turns) -> tuple[list[Pod], Waiting] | None:
         """The pods of a parked unit, and the unit as if it stood in its queue's line; None: it is not parked, never
@@ -287,70 +319,18 @@ class Reclaimer:
             return None
         return None if pods[0].never_preempts else (pods, state.queues.stand_in(turns.waiting(unit)))
 
-    def _make_room_on_a_node(self, pod: Pod, unit: Waiting, waited_s: float, turns: Turns, stock: Stock) -> Work[None]:
-        """For a lone pod: where the fewest must go."""
+    def _make_room_on_a_node(self, pod: Pod, unit: Waiting, waited_s: float, turns: Turns, stock: Stock) -> Work[bool]:
+        """For a lone pod: where the fewest must go. Whether room is made."""
         began = self._version
-        room, victims = yield from self._on_a_node(pod, unit, None, waited_s, stock)
-        if room is not None and self._conclude(unit.key, room, victims, began, turns):
-            self._again = True
-
-    def _on_a_node(
-        self, pod: Pod, unit: Waiting, blocked: Blocked | None, waited_s: float, stock: Stock
-    ) -> Work[_Chosen]:
-        """The node on which the fewest must go, and who."""
-        state, best = self._state, _Chosen(None, ())
-        if pod.never_preempts:
-            return best
-        nodes = yield from self._lent.nodes(pod, unit, stock)
-        first = self._tried.pop(unit.key, 0)
-        first = first if first < len(nodes) else 0
-        prefiltered = state.constraints.prefiltered(pod)
-        for number, node in enumerate(nodes[first : first + NODES_TRIED]):
-            if node not in state.cache.table.row_of:
-                continue
-            room, there = NodeRoom(state, pod, prefiltered, node), self._stock(state.cluster.index.uids_on(node))
-            victims = yield from self._who(unit, room, blocked, waited_s, there, stock, tried=number > 0)
-            stock.weighed += there.weighed
-            if victims and (best.room is None or len(victims) < len(best.victims)):
-                best = _Chosen(room, victims)
-                if len(victims) == 1:
-                    break
-        if best.room is None and len(nodes) > NODES_TRIED:
-            self._tried[unit.key] = first + NODES_TRIED
-        return best
-
-    def _who(
-        self,
-        unit: Waiting,
-        room: NodeRoom | GroupRoom,
-        blocked: Blocked | None,
-        waited_s: float,
-        there: Stock,
-        stock: Stock,
-        *,
-        tried: bool = False,
-    ) -> Work[Sequence[Charge]]:
-        """Who must go for that room; under a limit rather those who free some of it too, else others beside them, else
-        (not where one was ``tried`` before) in the order in which they are owed. ``there``: those that stand where it
-        may be made, ``stock``: all."""
-        tree, now = self._state.queues, self._state.now
-        if blocked is None:
-            found = yield from search(tree, unit, now, waited_s=waited_s, room=room, stock=there)
-            return found.victims
-        both = yield from search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=there)
-        if both.victims:
-            return both.victims
-        for_room = yield from search(tree, unit, now, waited_s=waited_s, room=room, stock=there)
-        if not for_room.victims and not for_room.fits:
-            return ()
-        gone = for_room.victims
-        beside = yield from search(tree, unit, now, waited_s=waited_s, blocked=blocked, stock=stock, gone=gone)
-        if beside.victims or beside.fits:
-            return (*gone, *beside.victims)
-        if tried:
-            return ()
-        mixed = yield from search(tree, unit, now, waited_s=waited_s, room=room, blocked=blocked, stock=stock)
-        return mixed.victims
+        chosen = yield from self._finder.on_a_node(pod, unit, None, waited_s, stock)
+        if isinstance(chosen.room, NodeRoom) and chosen.awaited:
+            made = self._take_what_leaves(unit.key, chosen.room, turns)
+        else:
+            made = chosen.room is not None and self._conclude(unit.key, chosen.room, chosen.victims, began, turns)
+        if not made:
+            return False
+        self._again = True
+        return True
 
     # --- no nodes take a group ----------------------------------------------------------------------------------
 
@@ -359,15 +339,15 @@ class Reclaimer:
     ) -> Work[None]:
         """For members that go together."""
         began = self._version
-        room, victims = yield from self._over_nodes(key, pods, unit, None, waited_s, self._stock())
+        room, victims, _ = yield from self._over_nodes(key, pods, unit, None, waited_s, self._finder.stock())
         if room is not None and victims:
             self._conclude(key, room, victims, began, turns)
 
     def _over_nodes(
         self, key: str, pods: list[Pod], unit: Waiting, blocked: Blocked | None, waited_s: float, stock: Stock
-    ) -> Work[_Chosen]:
+    ) -> Work[Chosen]:
         """Who must go for a group, over all nodes, or over those of one topology domain after the other."""
-        state, none = self._state, _Chosen(None, ())
+        state, none = self._state, Chosen(None, ())
         group = state.groups.as_it_stands(key)
         if group is None:
             return none
@@ -382,13 +362,13 @@ class Reclaimer:
                 found = yield from search(
                     state.queues, unit, state.now, waited_s=waited_s, blocked=blocked, stock=stock
                 )
-                return _Chosen(room, found.victims)
+                return Chosen(room, found.victims)
             if group.never_preempts or all(pod.never_preempts for pod in pods):
                 continue  # a limit may be lifted for it, nodes are not emptied
-            there = self._stock(room.helpful())
-            victims = yield from self._who(unit, room, blocked, waited_s, there, stock)
+            there = self._finder.stock(room.helpful())
+            victims = yield from self._finder.who(unit, room, blocked, waited_s, there, stock)
             if victims:
-                return _Chosen(room, victims)
+                return Chosen(room, victims)
         return none
 
     # --- who leaves ---------------------------------------------------------------------------------------------
@@ -416,8 +396,24 @@ class Reclaimer:
             room.nodes, leaving, frozenset(), failure_message(state.constraints.diagnosis(pods[0])),
             group=key if isinstance(room, GroupRoom) else "", reason=EvictionReason.RECLAIM,
         )  # fmt: skip
-        self._leaving.nominate([pod.uid for pod in leaving], making)
+        self._leaving.nominate(making.victims)
         turns.expect(state.cluster.nominated_to, state.queue.entries)
         state.stats.reclaimed += len(leaving)
         state.log("quota_reclaimed", queue=unit.line.name, unit=unit.key, victims=len(leaving))
+        return True
+
+    def _take_what_leaves(self, key: str, room: NodeRoom, turns: Turns) -> bool:
+        """The pod is nominated where others make room that nobody else is to have, if that stands still."""
+        state, waits = self._state, self._waits(key, turns)
+        if waits is None:
+            return False
+        pods, unit = waits
+        now = room.anew(pods, unit)
+        awaited = now.awaited(self._finder.leaves_for(unit)) if now is not None else []
+        if now is None or not awaited or state.queues.blocked(unit.line, unit.amounts) is not None:
+            return False
+        message = failure_message(state.constraints.diagnosis(pods[0]))
+        making = self._nominations.make(now.nodes, awaited, frozenset(), message, reason=EvictionReason.RECLAIM)
+        self._leaving.nominate(making.victims)
+        turns.expect(state.cluster.nominated_to, state.queue.entries)
         return True

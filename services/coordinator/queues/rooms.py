@@ -6,7 +6,8 @@ that are leaving already, for whomever, count as gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from shared.scheduling.groups.trial import Standing, Trial
 from shared.scheduling.queues.nodes import Charge, Waiting
 from shared.scheduling.queues.outlook import Outlook
 from shared.scheduling.state.node_table import BoolArray
+
+BY_UID = attrgetter("uid")
 
 DRY_RUN = 50
 """Work of one dry run, in nodes looked at."""
@@ -55,6 +58,27 @@ class NodeRoom:
             return False
         self._gone = left
         return True
+
+    def awaited(self, leaves: Callable[[Pod], bool]) -> list[Pod]:
+        """Of the pods that leave (``leaves``), those whose room the unit needs: nobody else has to go then. Empty where
+        it fits without any of them, or not with all."""
+        state = self._state
+        leaving = [pod for pod in state.cluster.index.pods_on(self._node) if leaves(pod)]
+        if not leaving:
+            return []
+        leaving.sort(key=BY_UID)
+        self.work += DRY_RUN
+        run, needed = DryRun(state.cluster, state.feasibility, self._prefiltered, self._row), list[Pod]()
+        for pod in leaving:
+            run.remove(pod)
+        if not run.takes_beside_nominated():
+            return []
+        for pod in leaving:
+            run.add(pod)
+            if not run.takes_beside_nominated():
+                run.remove(pod)
+                needed.append(pod)
+        return needed
 
     def _takes(self, gone: set[str]) -> bool:
         state, leaving = self._state, self._state.queues.decided.leaving

@@ -34,6 +34,9 @@ from shared.wire.messages import Placement
 MAX_NOTE_CHARS = 1024
 """The API server's bound on an event's note; a condition's message is cut alike."""
 
+FIRST_AFTER_S = 1.0
+"""So long whoever may take back what his queue lent is not told that he waits: most are helped by then."""
+
 NOMINATIONS_MORE = 8
 """Nominations that may be out beyond ``notices_in_flight``: they wait for nobody."""
 
@@ -105,13 +108,16 @@ class StatusReporter:
 
     # --- what is told -------------------------------------------------------------------------------------------
 
-    def tell(self, pod: Pod, reason: str, message: str, *, nominated: str | None = None) -> None:
-        """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this."""
+    def tell(
+        self, pod: Pod, reason: str, message: str, *, nominated: str | None = None, first_after_s: float = 0.0
+    ) -> None:  # fmt: skip
+        """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this.
+        ``first_after_s``: the first that is told of the pod at all is written so much later, as what it is then."""
         notice = self.notices.get(pod.uid)
         news = _news(reason, message)
         if notice is None:
             shown = _news(*pod.condition[1:]) if pod.condition[0] == "False" else None
-            notice = self.notices[pod.uid] = _Notice(pod, news, shown)
+            notice = self.notices[pod.uid] = _Notice(pod, news, shown, due=self._state.now + first_after_s)
         notice.pod, notice.news = pod, news
         if nominated is not None:
             notice.nominated, notice.due, notice.failures = nominated, 0.0, 0

@@ -18,7 +18,7 @@ others; and within a line only older or more important units go before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shared.model.queue import Queue, Strategy
 from shared.scheduling.queues.checks import broken
@@ -55,6 +55,8 @@ class QueueTree(Ordering):
         self.due: dict[str, None] = {}
         """Those of them that go next, before all others: nobody leaves for them any more."""
         self.decided = Decided()
+        self.changed: dict[str, None] | None = None
+        """Pods that began or ceased to count, or count otherwise, where somebody follows that, who takes them out."""
         self.notices = Notices()
         self.strategy = strategy
         self._namespaces: dict[str, dict[str, None]] = {}
@@ -106,6 +108,8 @@ class QueueTree(Ordering):
                 self._count_line(charge, charge.line, -1)
                 charge.line = self._line(charge.label, namespace)
                 self._count_line(charge, charge.line, +1)
+                if self.changed is not None:
+                    self.changed[key] = None
 
     @property
     def structure(self) -> Structure:
@@ -254,6 +258,8 @@ class QueueTree(Ordering):
         """The pod is being evicted: it counts until it has gone; False: it stays after all. Unknown ones are fine."""
         if (pod := self.charges.get(uid)) is not None:
             self.decided.leave(pod, leaving=leaving)
+            if self.changed is not None:
+                self.changed[uid] = None
 
     def expect(self, uid: str, pod: Charge | None) -> None:
         """Room is made for the pod, that it has not taken yet; None: not any more."""
@@ -280,8 +286,10 @@ class QueueTree(Ordering):
                 node.pending -= 1
         return unit
 
-    def _admit(self, pods: Iterable[Charge], changed: dict[Line, None]) -> None:
+    def _admit(self, pods: Sequence[Charge], changed: dict[Line, None]) -> None:
         """The pods count; ``changed``: the lines that are to be settled."""
+        if self.changed is not None:
+            self.changed.update(dict.fromkeys(pod.uid for pod in pods))
         for pod in pods:
             line, known = self._line(pod.label, pod.namespace), self.charges.get(pod.uid)
             if known is not None:
@@ -308,6 +316,8 @@ class QueueTree(Ordering):
     def _discharge(self, uid: str, changed: dict[Line, None]) -> None:
         """The pod counts no longer; ``changed``: the lines that are to be settled."""
         pod = self.charges.pop(uid, None)
+        if self.changed is not None:
+            self.changed[uid] = None
         if pod is not None and pod.line is not None:
             if not pod.label:
                 self._forget_namespace(pod.namespace, uid)

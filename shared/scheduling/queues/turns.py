@@ -50,6 +50,11 @@ class Turns:
         self.parked: dict[str, dict[str, float]] = {}
         """By queue: units that no node takes, in the order in which reclaim looks at them; since when."""
         self._parked_in: dict[str, str] = {}
+        self.fresh: dict[str, dict[str, None]] = {}
+        """Of the queues that reclaim, those of them that were not looked at since they were parked, the oldest first;
+        whoever looks at them takes them out."""
+        self.held_anew = False
+        """A limit holds back a unit of such a queue, that was free to go before; whoever looks at it sets it back."""
         self._aside: dict[str, dict[str, Entry]] = {}
         """Units that wait, and neither in the tree nor parked, with those of their pods that do: on their way to a
         node, backing off, or members of a group that must not be tried yet."""
@@ -158,12 +163,19 @@ class Turns:
         """The queue that the pod waits in; "" is none."""
         return self.tree.line_name(self.label(pod), pod.namespace)
 
+    def reclaims(self, pod: Pod) -> bool:
+        """Whether what the pod's queue has lent is taken back for it."""
+        queue = self.tree.queues.get(self.queue_of(pod))
+        return queue is not None and queue.reclaim
+
     def park(self, key: str, pod: Pod, now: float) -> None:
         """No node takes the unit, of which this is a pod."""
         self.unpark(key)
         name = self._parked_in[key] = self.queue_of(pod)
         self.parked.setdefault(name, {})[key] = now
         self.moves += 1
+        if self.reclaims(pod):
+            self.fresh.setdefault(name, {})[key] = None
 
     def unpark(self, key: str) -> None:
         """The unit is tried again, or gone; an unknown one is fine."""
@@ -173,6 +185,13 @@ class Turns:
             del self.parked[name][key]
             if not self.parked[name]:
                 del self.parked[name]
+            self.looked_at(name, key)
+
+    def looked_at(self, name: str, key: str) -> None:
+        """The parked unit of the queue is not fresh any more; an unknown one is fine."""
+        fresh = self.fresh.get(name)
+        if fresh is not None and fresh.pop(key, "") is None and not fresh:
+            del self.fresh[name]
 
     # --- all that wait ------------------------------------------------------------------------------------------
 

@@ -128,6 +128,17 @@ def full_scene(nodes: int) -> Scene:
     return scene
 
 
+def add_burst(scene: Scene, count: int, members: int) -> None:
+    """So many preemptors, lone or in gangs of so many."""
+    for number, pod in enumerate(preemptors(count)):
+        key = group_key(Source.NATIVE, "default", f"gang-{number // members}") if members > 1 else ""
+        if key and number % members == 0:
+            name = f"gang-{number // members}"
+            group = PodGroup(key, Source.NATIVE, "default", name, gang=True, min_count=members)
+            scene.inbox.append(ObjectChanged("podgroups", f"default/{name}", group))
+        scene.add_pod(replace(pod, group=key))
+
+
 def opcodes_each(count: int, members: int, monkeypatch: pytest.MonkeyPatch) -> float:
     """Of the coordinator's core, for each of a burst onto 25 nodes, lone or in gangs of so many, from its coming until
     it is bound."""
@@ -142,13 +153,7 @@ def opcodes_each(count: int, members: int, monkeypatch: pytest.MonkeyPatch) -> f
             meter.leave()
 
     monkeypatch.setattr(scene.core, "handle", counted)
-    for number, pod in enumerate(preemptors(count)):
-        key = group_key(Source.NATIVE, "default", f"gang-{number // members}") if members > 1 else ""
-        if key and number % members == 0:
-            name = f"gang-{number // members}"
-            group = PodGroup(key, Source.NATIVE, "default", name, gang=True, min_count=members)
-            scene.inbox.append(ObjectChanged("podgroups", f"default/{name}", group))
-        scene.add_pod(replace(pod, group=key))
+    add_burst(scene, count, members)
     meter.counting = True
     gc.disable()  # its callbacks would be counted, wherever a collection falls
     try:
@@ -167,6 +172,18 @@ def test_a_further_preemptor_costs_the_same_however_many_wait_and_are_nominated(
     assert many <= 1.2 * few, (few, many)
     if python() == read()["python"]:
         assert max(few, many) <= most, (few, many)
+
+
+@pytest.mark.parametrize("members", [1, 4])
+def test_the_victims_of_a_burst_are_all_asked_within_a_second_though_none_of_them_is_gone(members: int) -> None:
+    """A grace of 30 s makes nobody wait for anybody but his own victim."""
+    scene, count = full_scene(25), 200
+    scene.keep_victims = True
+    add_burst(scene, count, members)
+    scene.run(batch=100, until_s=1.0)
+    assert len(scene.evicted) == len(set(scene.evicted)) == count
+    scene.run(batch=100, until_s=29.0)
+    assert len(scene.evicted) == count
 
 
 def test_one_more_of_a_burst_is_one_more_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.queues import leaving, reclaiming
+from services.coordinator.queues import finding, leaving
 from shared.model.pod_group import Topology
 from shared.model.queue import Queue
 from shared.scheduling.queues.notices import Notices
@@ -108,7 +108,7 @@ def test_a_node_that_is_cordoned_amid_the_search_for_a_gang_costs_nobody_there(m
             yield 10**9  # no more of it this turn
         return found
 
-    monkeypatch.setattr(reclaiming, "search", interrupted)
+    monkeypatch.setattr(finding, "search", interrupted)
     gang(scene, "g", 4, label="a")
     scene.run(batch=100, until_s=30)
     assert scene.nodes["n0"].unschedulable
@@ -136,7 +136,7 @@ def test_a_rack_whose_nodes_change_amid_the_search_for_a_gang_is_asked_about_ane
             yield 10**9  # no more of it this turn
         return found
 
-    monkeypatch.setattr(reclaiming, "search", interrupted)
+    monkeypatch.setattr(finding, "search", interrupted)
     gang(scene, "g", 4, label="a", topology=Topology("rack"))
     scene.run(batch=100, until_s=30)
     found = [node for uid, node in scene.bindings if uid.startswith("uid-g-")]

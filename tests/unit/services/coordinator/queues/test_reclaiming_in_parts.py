@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from services.coordinator.core.events import Event, Tick
 from services.coordinator.core.instructions import Instruction, SendPlan
 from services.coordinator.preemption.nominations import MOST_UNKNOWN
-from services.coordinator.queues import leaving, reclaiming
+from services.coordinator.queues import finding, leaving
 from shared.model.queue import Queue
 from shared.scheduling.queues.reclaim import victims
 from shared.scheduling.queues.reclaim.victims import Stock
@@ -33,7 +33,7 @@ def stocks(monkeypatch: pytest.MonkeyPatch) -> list[Stock]:
             super().__init__(*args, **more)  # type: ignore[arg-type]
             made.append(self)
 
-    monkeypatch.setattr(reclaiming, "Stock", Seen)
+    monkeypatch.setattr(finding, "Stock", Seen)
     monkeypatch.setattr(victims, "WEIGHED", 10**9)
     monkeypatch.setattr(victims, "PART", 2)
     return made
