@@ -28,7 +28,7 @@ SCENES_OF = {
     "bench.quality": {"openb", *BURSTS}, "bench.scenes": {*COUNTED},
 }  # fmt: skip
 """What ``--scene`` or ``--scenes`` of a bench takes."""
-CALL = re.compile(r"(?:python3? -m |`)(bench(?:\.[a-z_0-9]+)+)(.*?)(?=`|\n\n|\bpython3? -m |\Z)", re.DOTALL)
+CALL = re.compile(r"(python3? -m |`)(bench(?:\.[a-z_0-9]+)+)(.*?)(?=`|\n\n|\bpython3? -m |\Z)", re.DOTALL)
 FILE = re.compile(r"(?<![\w/])bench/[a-z_0-9/]+\.py\b")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 SCENE = re.compile(r"--scenes? ([a-z][a-z0-9,-]*)")
@@ -49,8 +49,8 @@ def told(page: Path) -> str:
     return text
 
 
-def written(text: str) -> Iterator[tuple[str, str]]:
-    """(module, what follows) of every bench that a text names."""
+def written(text: str) -> Iterator[tuple[str, str, str]]:
+    """(what precedes, module, what follows) of every bench that a text names."""
     yield from CALL.findall(re.sub(r"[ \t]*\n[ \t]*(?=\S)", " ", re.sub(r"\n\s*\n", "\n\n\n", text)))
 
 
@@ -84,7 +84,9 @@ def body_of(module: str, function: str) -> str:
 def wrong(text: str) -> list[str]:
     """What benches of the text are not there, or have no such option or scene."""
     found = [f"there is no {file}" for file in FILE.findall(text) if not (ROOT / file).is_file()]
-    for module, words in written(text):
+    for before, module, words in written(text):
+        if before == "`" and words in ("", ".NAME") and ROOT.joinpath(*module.split("."), "__init__.py").is_file():
+            continue  # a package is named, and not run
         if not files_of(module):
             found.append(f"there is no {module}")
             continue
@@ -120,6 +122,7 @@ def test_the_page_gives_every_scene_the_opcodes_that_are_recorded() -> None:
     ("text", "told_of_it"),
     [
         ("`python -m bench.no_such --nodes 1`", "there is no bench.no_such"),
+        ("`python -m bench.parts`, a package", "there is no bench.parts"),
         ("See bench/no_such.py.", "there is no bench/no_such.py"),
         ("`python -m bench.drain --nodes 1\n  --no-such`", "bench.drain has no --no-such"),
         ("    python -m bench.drain [--no-such]\n    python -m bench.arrival\n\nText", "bench.drain has no --no-such"),
@@ -134,8 +137,14 @@ def test_ablation_a_bench_option_or_scene_that_is_gone_is_found(text: str, told_
     assert wrong(text) == [told_of_it]
 
 
+def test_a_package_may_be_named_where_it_is_not_run() -> None:
+    assert (
+        wrong("Benches are in `bench.parts`, called `bench.parts.NAME`, such as `python -m bench.parts.kernel`.") == []
+    )
+
+
 def test_benches_are_found_at_all() -> None:
-    assert len([module for page in PAGES for module, _ in written(told(page))]) > 150
+    assert len([module for page in PAGES for _, module, _ in written(told(page))]) > 150
     for name in ("CHANGELOG.md", "Makefile", "bench/arrival.py"):
         assert list(written(told(ROOT / name)))
     assert options_of("bench.drain") >= {"--scene", "--nodes", "--single"}
