@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -199,10 +199,17 @@ def played(scene: str, agents: int, ablation: Ablation | None, options: argparse
     """One scene with the ablation, or as it is."""
     settings, _ = settings_of(ablation.settings if ablation is not None else ())
     play: Callable[..., Figures] = burst if scene in SCENES else full
+    _warmed(play, scene, agents)
     with ExitStack() as patched:
         for owner, name, instead in ablation.patches if ablation is not None else ():
             patched.enter_context(patch.object(owner, name, instead))
         return {name: round(value, 3) for name, value in play(scene, agents, settings, options).items()}
+
+
+@cache
+def _warmed(play: Callable[..., Figures], scene: str, agents: int) -> None:
+    """Played in small once: imports and caches of the process are there then, and the first figures like all."""
+    play(scene, agents, CoreSettings(), argparse.Namespace(nodes=12, pods=12))
 
 
 def measured(chosen: Sequence[Ablation], options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -42,7 +43,7 @@ from bench.stand.contest import (
     whole_number,
 )
 from bench.stand.figures import quantile, spread, table
-from bench.stand.writes import of_pods, per_pod, write_column
+from bench.stand.writes import changed_by_the_bench, of_pods, per_pod, write_column
 
 WARM_S = 5.0
 BOUND_S = 120.0
@@ -57,6 +58,7 @@ async def run(options: argparse.Namespace) -> list[Figures]:
     """Every round with everybody."""
     found: list[Figures] = []
     everybody, running = contestants(options, limit=None), list[str]()
+    fresh = itertools.count()
     async with opened(options) as stand:
         async for contestant, turn in turns(options, stand, everybody):
             if not running:
@@ -64,7 +66,7 @@ async def run(options: argparse.Namespace) -> list[Figures]:
                 await stand.cluster.add_pods(standing(options.running, stand.count))
             with busy(options.busy):
                 if options.scene == STATUS:
-                    one = turn | await change(stand, contestant, options, running)
+                    one = turn | await change(stand, contestant, options, running, fresh)
                 else:
                     one = turn | await arrive(stand, contestant, options)
             one |= {"scene": options.scene, "running": len(running)}
@@ -99,11 +101,14 @@ async def arrive(stand: Stand, contestant: Contestant, options: argparse.Namespa
     }  # fmt: skip
 
 
-async def change(stand: Stand, contestant: Contestant, options: argparse.Namespace, running: Sequence[str]) -> Figures:
-    """One contestant while the status of pods that run changes."""
+async def change(
+    stand: Stand, contestant: Contestant, options: argparse.Namespace, running: Sequence[str], fresh: Iterator[int]
+) -> Figures:
+    """One contestant while the status of pods that run changes. ``fresh``: numbers that no change has had."""
     cluster = stand.cluster
 
-    async def one(number: int) -> None:
+    async def one(_: int) -> None:
+        number = next(fresh)  # what a pod has already would be no change
         name = running[number % len(running)]
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         await cluster.ask("PATCH", f"{PODS}/{name}/status", {"status": {"hostIP": address}})
@@ -116,11 +121,12 @@ async def change(stand: Stand, contestant: Contestant, options: argparse.Namespa
         await steadily(options.rate, options.seconds, one)
         cpu, ended = turn.scheduler.usage.cpu_by_name(), turn.server_cpu_s()
         rss = turn.scheduler.usage.rss()
-    changes = round(options.rate * options.seconds)
-    written = per_pod(writes, await stand.writes.so_far(), changes)
+    changes, after = round(options.rate * options.seconds), await stand.writes.so_far()
+    others = per_pod(writes + changed_by_the_bench(changes), after, changes)
     return {
         "pods": changes, "bound": changes, "ms": times_ms({}), "ms_from_post": times_ms({}),
-        "rss_mb": round(sum(rss.values()), 1), "writes_per_pod": written, "writes_of_pods_per_pod": of_pods(written),
+        "rss_mb": round(sum(rss.values()), 1), "writes_per_pod": per_pod(writes, after, changes),
+        "writes_of_pods_per_pod": of_pods(others),
         **_costs(turn, cpu, sum(ended.values()) - sum(server.values()), changes, options.seconds),
     }  # fmt: skip
 

@@ -4,7 +4,8 @@
 
 The scenes are those of the table in small (``scenes.py``), the same on every machine of one minor version of Python.
 ``tests/unit/bench/test_scenes.py`` compares them with ``counts.json``; who makes one cheaper, or dearer for a reason,
-runs ``--record`` in the same commit. Exits 1 where one is off by more than the tolerance.
+runs ``--record`` in the same commit, which writes the opcodes on the page too. Exits 1 where one is off by more than
+the tolerance.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from bench.in_process.counts import python
 from bench.scenes.counts import COUNTED, RECORDED, Counts, counted, problems, read, written
+from bench.scenes.page import PAGE, rewritten
 from bench.scenes.world import STAGES
 from bench.stand.figures import table
 
@@ -35,7 +37,7 @@ def main() -> None:
         prog="python -m bench.scenes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--scene", type=scenes, default=list(COUNTED), help="some by comma; all")
-    parser.add_argument("--record", action="store_true", help=f"write {RECORDED.name}: these are the counts now")
+    parser.add_argument("--record", action="store_true", help=f"write {RECORDED.name} and the page: they are so now")
     parser.add_argument("--json", metavar="FILE", type=Path, help="the counts, also as JSON")
     options = parser.parse_args()
     found: Counts = {name: counted(name) for name in options.scene}
@@ -48,7 +50,9 @@ def main() -> None:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     recorded = read()
     if options.record:
-        RECORDED.write_text(written(recorded["counts"] | found), encoding="utf-8")
+        counts = recorded["counts"] | found
+        RECORDED.write_text(written(counts), encoding="utf-8")
+        PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), counts), encoding="utf-8")
     elif python() != recorded["python"]:
         print(f"recorded by Python {recorded['python']}, this is {python()}: not compared", file=sys.stderr)
     elif told := problems(found, recorded["counts"]):

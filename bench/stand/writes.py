@@ -22,6 +22,8 @@ FLUSHED_S = 0.5
 """The twin flushes its audit file every 0.2 s."""
 OWN = frozenset({"create Pod", "delete Pod", "POST pods", "DELETE pods"})
 """What the benches themselves do to pods."""
+STATUS_CHANGES = ("patch Pod", "PATCH pods/status")
+"""What a change of a pod's status is in the audit file and in the metrics; schedulers make such, too."""
 _REQUEST = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _WRITING = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
@@ -95,6 +97,11 @@ def requests_in(text: str) -> Counter[str]:
 def per_pod(before: Counter[str], after: Counter[str], pods: int) -> dict[str, float]:
     """Writes between two looks, each over ``pods``; without what the bench itself did to pods."""
     return {name: round(count / max(1, pods), 4) for name, count in sorted((after - before).items()) if name not in OWN}
+
+
+def changed_by_the_bench(changes: int) -> Counter[str]:
+    """To be added to the first look: so many changes of pods' status were the bench's own."""
+    return Counter(dict.fromkeys(STATUS_CHANGES, changes))
 
 
 def write_column(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -75,7 +75,7 @@ def test_each_scene_of_a_drain_binds_all_and_leaves_nothing_behind(tmp_path):
         assert told or one["writes_of_pods_per_pod"] == 1.0
 
 
-def test_changes_of_status_cost_cpu_and_no_write(tmp_path):
+def test_every_change_of_status_is_one_and_nobody_but_the_bench_writes_a_pod(tmp_path):
     out = tmp_path / "out.json"
     bench(
         "arrival", "--scene", "status", "--nodes", "5", "--running", "20", "--rate", "20", "--seconds", "2",
@@ -84,6 +84,8 @@ def test_changes_of_status_cost_cpu_and_no_write(tmp_path):
     [one] = json.loads(out.read_text())["runs"]
     assert (one["scene"], one["pods"]) == ("status", 40)
     assert one["cores"] > 0
+    assert one["writes_per_pod"]["patch Pod"] == 1.0
+    assert one["writes_of_pods_per_pod"] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from bench.in_process.counts import python
 from bench.scenes import __main__ as command
 from bench.scenes import counts
 from bench.scenes.counts import COUNTED, SLACK, TOLERANCE, counted, problems, read
+from bench.scenes.page import named, rewritten
 from bench.scenes.world import COORDINATOR, STAGES
 from services.coordinator.core.core import Core
 
@@ -70,7 +71,9 @@ def test_a_stage_that_is_new_or_gone_and_a_scene_that_is_not_recorded_are_found(
 def test_the_command_prints_compares_and_records(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record, out = tmp_path / "counts.json", tmp_path / "out.json"
+    record, out, page = tmp_path / "counts.json", tmp_path / "out.json", tmp_path / "page.md"
+    page.write_text("| changes | `status` 1 |\n")
+    monkeypatch.setattr(command, "PAGE", page)
     record.write_text(json.dumps({"python": python(), "counts": {"status": {COORDINATOR: 1.0}, "gone": {}}}))
     monkeypatch.setattr(counts, "RECORDED", record)
     monkeypatch.setattr(command, "RECORDED", record)
@@ -78,11 +81,29 @@ def test_the_command_prints_compares_and_records(
     with pytest.raises(SystemExit, match=r"status: .* opcodes of the coordinator for one, recorded are 1"):
         command.main()
     assert "opcodes of one" in capsys.readouterr().out
+    assert page.read_text() == "| changes | `status` 1 |\n"
     monkeypatch.setattr(sys, "argv", ["scenes", "--scene", "status", "--record"])
     command.main()
     assert json.loads(record.read_text())["counts"] == json.loads(out.read_text())
+    assert page.read_text() == f"| changes | `status` {sum(json.loads(out.read_text())['status'].values()):,.0f} |\n"
     monkeypatch.setattr(sys, "argv", ["scenes", "--scene", "status"])
     command.main()
+
+
+def test_tables_of_the_page_get_the_figures_of_the_scenes_that_they_name_and_nothing_else_changes() -> None:
+    page = (
+        "`like` 7 in the text stays\n"
+        "| a `like` row | `like` 7 | `like` 8 of agents | `gone` 9 | `--single` 10 |\n"
+        "| two | `gangs-3` 1,000; `policy-ee` 11 of agents, 7 |\n"
+    )
+    counts = {"like": {"binder": 1_000.4, "agents": 234_567.2}, "gangs-3": {"binder": 99.6}, "policy-ee": {"binder": 5}}
+    assert rewritten(page, counts) == (
+        "`like` 7 in the text stays\n"
+        "| a `like` row | `like` 235,568 | `like` 234,567 of agents | `gone` 9 | `--single` 10 |\n"
+        "| two | `gangs-3` 100; `policy-ee` 0 of agents, 7 |\n"
+    )
+    assert rewritten(rewritten(page, counts), counts) == rewritten(page, counts)
+    assert named(page) == {"like", "gone", "gangs-3", "policy-ee"}
 
 
 def test_an_unknown_scene_is_one_clear_line(

@@ -13,7 +13,16 @@ from bench.arrival import times_ms
 from bench.drain.run import further, report
 from bench.stand.contest import CONCLAVE, KUBE, LIMIT, Poster, add_arguments, contestants, numbers, pods
 from bench.stand.figures import spread, table
-from bench.stand.writes import AuditWrites, MetricsWrites, of_pods, per_pod, requests_in, write_column
+from bench.stand.writes import (
+    STATUS_CHANGES,
+    AuditWrites,
+    MetricsWrites,
+    changed_by_the_bench,
+    of_pods,
+    per_pod,
+    requests_in,
+    write_column,
+)
 
 BENCH = Path(__file__).parents[3] / "bench"
 METRICS = """
@@ -82,6 +91,13 @@ def test_writes_per_pod_leave_out_what_the_bench_did_and_a_second_write_of_a_pod
     assert found == {"bind Pod": 1.0, "create Event": 0.5, "patch Pod": 0.1}
     assert of_pods(found) == 1.1
     assert of_pods({"POST pods/binding": 1.0, "POST events": 3.0}) == 1.0
+
+
+@pytest.mark.parametrize("name", STATUS_CHANGES)
+def test_changes_of_status_that_the_bench_made_are_taken_off_and_one_more_is_seen(name):
+    before, made = Counter({name: 3}), changed_by_the_bench(20)
+    assert per_pod(before + made, Counter({name: 23}), 20) == {}
+    assert of_pods(per_pod(before + made, Counter({name: 24}), 20)) == 0.05
 
 
 def test_a_further_pod_costs_what_a_start_with_one_pod_did_not():
