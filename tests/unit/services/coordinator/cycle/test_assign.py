@@ -70,6 +70,22 @@ def test_a_list_that_was_cut_and_rises_keeps_no_node_back() -> None:
     assert [choice.node for choice in seats.choices()] == ["a"]
 
 
+def test_a_node_is_worth_to_the_next_unit_what_the_agent_said_of_that() -> None:
+    state = state_with("a", "b")
+    said = answers(state, ("a", 90, True), ("b", 80, True), ("a", 60, False), ("b", 70, True))
+    found = Candidates(state, make_pod("p").pod().pod_class, NO_NORMS, [said])
+    worth = []
+    for _ in range(4):
+        at = found.ranked(np.arange(2))[0]
+        worth.append((found.head(at).name, found.head(at).answer.score, bool(found.accept[at])))
+        found.take(at)
+    assert worth[:3] == [("a", 90, True), ("b", 80, True), ("b", 70, True)]
+    assert worth[3] == ("b", 70, True)  # nobody said what comes after
+    for at in (1, 1, 1, 0):
+        found.take(at, -1)
+    assert (found.own.tolist(), found.accept.tolist()) == ([90, 80], [True, True])
+
+
 def test_an_accepted_node_goes_before_a_rejected_one_with_a_higher_score() -> None:
     state = state_with("a", "b")
     nodes, _, _ = place(state, units(2), answers(state, ("a", 90, False)), answers(state, ("b", 10, True)))
