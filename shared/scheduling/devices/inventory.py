@@ -168,6 +168,17 @@ class Inventory:
         newest = max((one.generation for one in slices), default=0)
         return tuple(one for one in slices if one.generation == newest)
 
+    @property
+    def empty(self) -> bool:
+        """Whether no driver publishes anything."""
+        return not self._slices
+
+    def spread(self) -> list[Pool]:
+        """The pools of which several nodes may see something, as who sees all of each."""
+        entries = [(id_, self._pools[id_].by_name) for id_ in sorted(self._spread)]
+        made = (build(id_, tuple(slices.values()), slices.values()) for id_, slices in entries)
+        return [pool for pool in made if pool is not None]
+
     def published(self, pool: PoolId) -> dict[str, Device]:
         """The devices of a pool by name."""
         return {device.name: device for one in self.current(pool) for device in one.devices}
