@@ -9,8 +9,8 @@ with it, and looks at nothing but the file. What is counted:
 - ``misplaced``: pods bound against a selector, affinity, taint or host port, against required affinity or
   anti-affinity to other pods, a DoNotSchedule spread, or what their volumes allow;
 - ``devices_twice``: devices that several claims have for themselves at the end; ``claims_leaked``: claims that the mesh
-  wrote and whose devices, consumers or finalizer are left though no pod that they are reserved for is there, for
-  longer than whoever frees them may take;
+  wrote and whose devices, consumers or finalizer are left though no pod that they are reserved for is bound, for
+  longer than whoever frees them may take, or waits for its devices' driver;
 - of the pods left unbound at the end: ``schedulable_but_unbound`` where some node fits, ``pods_unschedulable`` where
   none does and the pod says so; ``lost``: every pod that is neither bound, nor deleted, nor shown unschedulable because
   no node fits. Gated, finished and terminating pods wait for nobody and are none of these;
@@ -278,7 +278,7 @@ class Audit:
         report.overcommitted_nodes = len(self._overcommitted)
         report.gpu_violations, report.misplaced = len(self._gpu), len(self._misplaced)
         twice = list(self._devices.twice())
-        leaked = list(self._devices.leaked(self._uses, self._now_s - ELIGIBILITY_GRACE_S))
+        leaked = list(self._devices.leaked(self._uses, self._awaits, self._now_s - ELIGIBILITY_GRACE_S))
         report.devices_twice, report.claims_leaked = len(twice), len(leaked)
         for what, found in (("device twice", twice), ("claim leaked", leaked)):
             for one in found:
@@ -297,10 +297,15 @@ class Audit:
         report.units = self._units.report()
         return report
 
-    def _uses(self, uid: str) -> bool:
+    def _awaits(self, uid: str) -> bool:
         """Whether the pod is there and has not ended, or did so only just."""
         record = self._pods.get(uid)
         return record is not None and record.ended_s >= self._now_s - ELIGIBILITY_GRACE_S
+
+    def _uses(self, uid: str) -> bool:
+        """Whether it is bound, too, or has ended only just."""
+        record = self._pods.get(uid)
+        return record is not None and self._awaits(uid) and (bool(record.node) or record.ended_s < FOREVER)
 
     def _admits(self, uid: str, node: str) -> bool:
         """Whether the node takes one more such pod as things are. Whether it has devices for one is not judged."""

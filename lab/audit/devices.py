@@ -63,10 +63,13 @@ class Devices:
             if len(holders) > 1:
                 yield f"{'/'.join(device)} is given to {', '.join(sorted(holders))}"
 
-    def leaked(self, uses: Callable[[str], bool], before_s: float = FOREVER) -> Iterator[str]:
+    def leaked(
+        self, uses: Callable[[str], bool], awaits: Callable[[str], bool], before_s: float = FOREVER
+    ) -> Iterator[str]:
         """Claims that the mesh wrote, and that have devices, consumers or its finalizer, though none of those for whom
-        they are reserved is there. ``uses``: whether a pod, by its uid, uses what it claims; ``before_s``: what changed
-        later is on its way."""
+        they are reserved uses it. ``uses``: whether a pod, by its uid, runs with what it claims; ``awaits``: whether it
+        is there, which is enough where the devices have binding conditions; ``before_s``: what changed later is on its
+        way."""
         for key, claim in self._claims.items():
             if self._changed_s[key] > before_s:
                 continue
@@ -78,8 +81,8 @@ class Devices:
             left = [what for what, there in kept.items() if there]
             if not left or MARK not in (meta.get("annotations") or {}):
                 continue
-            users = status.get("reservedFor") or ()
-            if not any(user.get("apiGroup") or user.get("resource") != "pods" or uses(user["uid"]) for user in users):
+            users, holds = status.get("reservedFor") or (), awaits if _awaits_driver(claim) else uses
+            if not any(user.get("apiGroup") or user.get("resource") != "pods" or holds(user["uid"]) for user in users):
                 yield f"{key} has {' and '.join(left)}, and no pod that uses it"
 
 
@@ -96,11 +99,21 @@ def claims_of(pod: Json) -> Iterator[str]:
         yield f"{namespace}/{name}" if name else ""
 
 
+def _given(claim: Json | None) -> list[Json]:
+    """What the claim was given, device by device."""
+    devices = (((claim or {}).get("status") or {}).get("allocation") or {}).get("devices") or {}
+    return list(devices.get("results") or ())
+
+
+def _awaits_driver(claim: Json) -> bool:
+    """Whether its driver has to say first that a device is ready: until then its pod is not bound."""
+    return any(one.get("bindingConditions") for one in _given(claim))
+
+
 def _alone(claim: Json | None) -> list[tuple[str, str, str]]:
     """The devices that the claim has for itself."""
-    given = (((claim or {}).get("status") or {}).get("allocation") or {}).get("devices") or {}
     return [
         (one["driver"], one["pool"], one["device"])
-        for one in given.get("results") or ()
+        for one in _given(claim)
         if not one.get("shareID") and not one.get("adminAccess")
     ]

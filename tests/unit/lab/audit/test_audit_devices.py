@@ -88,7 +88,7 @@ def left(uses: bool = False, **claims: Json) -> list[str]:
     devices = Devices()
     for name, one in claims.items():
         devices.change(f"default/{name}", one)
-    return list(devices.leaked(lambda _: uses))
+    return list(devices.leaked(lambda _: uses, lambda _: True))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,24 @@ def test_what_is_used_is_free_or_was_never_ours_is_not_leaked() -> None:
     group = written()
     group["status"]["reservedFor"][0] |= {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
     assert left(c=group) == []
+
+
+def test_a_claim_that_waits_for_its_driver_is_not_leaked_while_its_pod_waits() -> None:
+    waits = written(bindingConditions=["Attached"])
+    assert left(c=waits) == []
+    devices = Devices()
+    devices.change("default/c", waits)
+    assert len(list(devices.leaked(lambda _: False, lambda _: False))) == 1
+
+
+def test_a_claim_that_is_reserved_for_a_pod_that_nobody_binds_is_leaked() -> None:
+    """A binder died after its write, and whoever came after it forgot the pod."""
+    history = History().node().pod()
+    uid = history.objects["Pod", "p1"]["metadata"]["uid"]
+    history.claim("c", **written(uid))
+    assert history.report().claims_leaked == 0
+    assert history.wait(3).node("n2").report().claims_leaked == 1
+    assert history.bind().report().claims_leaked == 0
 
 
 def test_a_device_of_two_claims_is_named_with_both() -> None:
