@@ -274,6 +274,19 @@ def test_a_device_that_cannot_be_attached_is_given_back_and_another_is_chosen() 
     assert [one.status for one in scene.world.binder.core.state.take_conditions_awaited()] == ["failure"]
 
 
+def test_a_wait_for_conditions_that_ends_because_the_node_is_cordoned_is_counted_as_an_error() -> None:
+    scene = Scene(nodes=1, devices=0)
+    add_devices(scene.kube, "n0", 1, AWAITED)
+    add_claiming(scene.kube, "a")
+    scene.go(5.0)
+    assert devices_of(scene.claim("a-gpu"))
+    assert scene.world.binder.core.state.conditions_awaited == []
+    scene.kube.change_node("n0", unschedulable=True)
+    scene.go(5.0)
+    assert [one.status for one in scene.world.binder.core.state.take_conditions_awaited()] == ["error"]
+    assert leaked(scene.kube) == []
+
+
 def test_a_claim_that_keeps_its_only_pod_from_every_node_is_freed() -> None:
     scene = Scene(nodes=2, devices=1)
     uid = add_claiming(scene.kube, "a")

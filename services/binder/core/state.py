@@ -93,7 +93,8 @@ class CoreSettings:
 
 
 class ConditionsAwaited(NamedTuple):
-    """A unit's wait for the binding conditions of one device: success, failure or timeout."""
+    """A unit's wait for the binding conditions of one device: success, failure (one that must not hold
+    does), timeout, or error: given up for another reason."""
 
     driver: str
     status: str

@@ -136,7 +136,8 @@ class Claims:
             return Answer(ready=False, vain=lacks)
         vain = self._in_vain(binding, pod)
         if vain:
-            self._conditions_ended(binding, pod, "failure")
+            failed = any(not usable(claim, devices.wall) for claim in devices.claims(pod))
+            self._conditions_ended(binding, pod, "failure" if failed else "error")
             return Answer(ready=False, vain=vain)
         waits = [claim for claim in devices.claims(pod) if not self._carried(binding, claim)]
         for claim in waits:
@@ -156,9 +157,9 @@ class Claims:
         return WAITS
 
     def _conditions_ended(self, binding: InFlightBinding, pod: Pod, status: str) -> None:
-        """The unit waits no more for the binding conditions of devices that it has: once an attempt."""
+        """The unit waits no more for the binding conditions of devices that were written for it: once an attempt."""
         claims = () if binding.conditions_told else self._state.devices.claims(pod)
-        given = [one.allocation for one in claims if one.allocation is not None]
+        given = [one.allocation for one in claims if one.allocation is not None and one.key in binding.claimed]
         for result in (result for allocation in given for result in allocation.results if result.bound_on):
             binding.conditions_told = True
             ended = ConditionsAwaited(result.driver, status, self._state.now - binding.arrived)
@@ -402,6 +403,8 @@ class Claims:
         waits_for = list(self.waits_for.get(uid, ()))
         self.leave(uid)
         self._refused.pop(uid, None)
+        if outcome is not Outcome.BOUND and (pod := self._state.pending.get(uid)) is not None:
+            self._conditions_ended(binding, pod, "error")
         if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
             orders = (self._writing[key] for key in waits_for if key in self._writing)
             if any(uid in (one for _, one in order.consumers) for order in orders):

@@ -29,7 +29,8 @@ DISTINCT_SHARE, DISTINCT_SLACK, MOST_DISTINCT = 2, 16, 1024
 best nodes may all lie in one domain that is full after the first unit."""
 
 MOST_AHEAD = 256
-"""Units of a guided class for which an agent looks ahead; the others are dealt by what it said of those."""
+"""Units of a guided class for which an agent looks ahead at most, and never for more than it would be asked of a plain
+one (``OfferedClass.asked``); the others are dealt by what it said of those."""
 
 
 class _Asked(NamedTuple):
@@ -98,7 +99,7 @@ class Asking:
         if told is None:
             return None
         rescored = scored_here(self._policy, self._state.settings.profile.scores)  # then nobody need look ahead
-        numbers = [unit.number for unit in offered.units[: 1 if rescored else MOST_AHEAD]]
+        numbers = [unit.number for unit in offered.units[: 1 if rescored else min(MOST_AHEAD, offered.asked)]]
         return UnitGroup(offered.known.id, numbers, guidance.norms, told, counted)
 
 

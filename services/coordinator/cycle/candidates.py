@@ -82,11 +82,16 @@ class Candidates:
         heads: dict[int, list[tuple[AgentAnswers, int]]] = {}
         for found in lists:
             for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
-                if row_of.get(name) == answer.slot:
-                    heads.setdefault(answer.slot, []).append((found, place))
+                if row_of.get(name) != answer.slot:
+                    continue
+                said = heads.setdefault(answer.slot, [])
+                if not said or said[0][0] is found:  # of two that answer for a node, as it changes hands, the first
+                    said.append((found, place))
         self._heads = list(heads.values())
         """Of each node what was said of it: to the first unit of the class that it gets, to the next, and so on."""
-        self._by_place = by_place
+        self._ranks = _ranks(lists) if by_place else None
+        """By agent's list of each place: the node's rank among those that the list names; two policies' scores do not
+        compare."""
         self.rows: IntArray = np.fromiter(heads, np.int64, len(heads))
         self._added = self._points(added)
         firsts = [one[0] for one in self._heads]
@@ -124,7 +129,7 @@ class Candidates:
         return said[min(int(self.taken[at]), len(said) - 1)]
 
     def _worth(self, found: AgentAnswers, place: int) -> int:
-        return -SCORE_SCALE * place if self._by_place else found.answers[place].score
+        return found.answers[place].score if self._ranks is None else -SCORE_SCALE * self._ranks[id(found)][place]
 
     def refresh(self) -> None:
         """Score anew what changed since it was judged."""
@@ -161,6 +166,18 @@ class Candidates:
             there = self.rows < len(added)
             found[there] = added[self.rows[there]]
         return found
+
+
+def _ranks(lists: Sequence[AgentAnswers]) -> dict[int, list[int]]:
+    """A node that is named again takes no rank from those after it: who looks ahead is worth no less for that."""
+    found: dict[int, list[int]] = {}
+    for one in lists:
+        seen: set[int] = set()
+        ranks = found[id(one)] = []
+        for answer in one.answers:
+            ranks.append(len(seen))
+            seen.add(answer.slot)
+    return found
 
 
 def _ends(lists: Sequence[AgentAnswers]) -> list[Answer]:

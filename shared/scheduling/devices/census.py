@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from weakref import WeakKeyDictionary
 
-import numpy as np
 from msgspec import Struct
 
 from shared.scheduling.devices.fullness import PLAIN
@@ -22,7 +23,6 @@ from shared.scheduling.devices.pools import Pool, PoolDevice, offered_now
 from shared.scheduling.devices.shares import free_parts
 from shared.scheduling.devices.taints import barred
 from shared.scheduling.devices.usage import PoolId, Usage
-from shared.scheduling.state.node_table import IntArray
 
 STATES = ("free", "allocated", "tainted", "blocked")
 
@@ -73,63 +73,47 @@ def _state(one: PoolDevice, usage: Usage, left: Mapping[tuple[str, str], int]) -
 
 
 class Census:
-    """Of all nodes. Nodes of one group have equal devices in equal use: each group is counted once, and kept."""
+    """Of all nodes. A pool is counted once, however many nodes see it, and anew when it or its use changed."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._epoch = 0
-        self._known: dict[int, tuple[DeviceCounts, ...]] = {}
-        """By group: of each pool that its nodes reach."""
+        self._known: WeakKeyDictionary[Pool, tuple[int, DeviceCounts]] = WeakKeyDictionary()
+        """As of which stamp of its use; until the inventory forgets the pool."""
 
     def on(self, node: Named) -> list[tuple[PoolId, DeviceCounts]]:
         """What one node reaches, by driver and pool."""
-        pools = self._inventory.of(node).pools
-        return [(pool.id, counts_of(pool, self._inventory.usage)) for pool in pools]
+        return [(pool.id, self._counts(pool)) for pool in self._inventory.of(node).pools]
 
     def drivers(self, nodes: Sequence[Named]) -> dict[str, DeviceCounts]:
         """Of the whole cluster, by driver. What several nodes reach counts once."""
         if self._inventory.empty:
             return {}
         spread = {pool.id: pool for pool in self._inventory.spread()}
-        times: Counter[tuple[int, tuple[str, ...]]] = Counter()
-        for node, group in zip(nodes, self._groups(nodes).tolist(), strict=True):
-            pools = self._inventory.of(node).pools
-            if pools:  # of a pool that is counted by itself no driver is named
-                times[group, tuple("" if pool.id in spread else pool.id[0] for pool in pools)] += 1
-        found: dict[str, list[tuple[DeviceCounts, int]]] = {}
-        for (group, names), count in times.items():
-            for driver, counts in zip(names, self._known[group], strict=True):
-                if driver:
-                    found.setdefault(driver, []).append((counts, count))
-        for (driver, _), pool in spread.items():
-            found.setdefault(driver, []).append((counts_of(pool, self._inventory.usage), 1))
-        return {driver: summed(each) for driver, each in sorted(found.items())}
+        own = (pool for node in nodes for pool in self._inventory.of(node).pools if pool.id not in spread)
+        found: dict[str, Counter[DeviceCounts]] = {}
+        for pool in chain(own, spread.values()):
+            found.setdefault(pool.id[0], Counter())[self._counts(pool)] += 1
+        return {driver: summed(list(times.items())) for driver, times in sorted(found.items())}
 
     def shares(self, nodes: Sequence[Named]) -> dict[str, list[float | None]]:
         """By driver of each node how much of what it reaches is in use; None: it reaches nothing of it."""
         if self._inventory.empty:
             return {}
         found: dict[str, list[float | None]] = {}
-        kept: dict[int, dict[str, float]] = {}
-        for place, group in enumerate(self._groups(nodes).tolist()):
-            shares = kept.get(group)
-            if shares is None:
-                each: dict[str, list[tuple[DeviceCounts, int]]] = {}
-                for pool, counts in zip(self._inventory.of(nodes[place]).pools, self._known[group], strict=True):
-                    each.setdefault(pool.id[0], []).append((counts, 1))
-                totals = {driver: summed(counts) for driver, counts in each.items()}
-                shares = kept[group] = {driver: one.share for driver, one in totals.items() if one.devices}
-            for driver, share in shares.items():
-                found.setdefault(driver, [None] * len(nodes))[place] = round(share, 3)
+        for place, node in enumerate(nodes):
+            sums: dict[str, tuple[int, float]] = {}
+            for pool in self._inventory.of(node).pools:
+                counts = self._counts(pool)
+                if counts.devices:
+                    whole, used = sums.get(pool.id[0], (0, 0.0))
+                    sums[pool.id[0]] = whole + counts.whole, used + counts.used
+            for driver, (whole, used) in sums.items():
+                found.setdefault(driver, [None] * len(nodes))[place] = round(used / whole, 3) if whole else 0.0
         return dict(sorted(found.items()))
 
-    def _groups(self, nodes: Sequence[Named]) -> IntArray:
-        """The group of each node, all of them counted."""
-        groups = self._inventory.groups(nodes)
-        there, firsts = np.unique(groups, return_index=True)
-        if self._epoch != self._inventory.epoch or len(self._known) > 2 * len(there):
-            self._epoch, self._known = self._inventory.epoch, {}
-        for group, first in zip(there.tolist(), firsts.tolist(), strict=True):
-            if group not in self._known:
-                self._known[group] = tuple(counts for _, counts in self.on(nodes[first]))
-        return groups
+    def _counts(self, pool: Pool) -> DeviceCounts:
+        usage = self._inventory.usage
+        known, stamp = self._known.get(pool), usage.stamps[pool.id]
+        if known is None or known[0] != stamp:
+            known = self._known[pool] = stamp, counts_of(pool, usage)
+        return known[1]

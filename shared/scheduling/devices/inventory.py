@@ -175,9 +175,15 @@ class Inventory:
 
     def spread(self) -> list[Pool]:
         """The pools of which several nodes may see something, as who sees all of each."""
-        entries = [(id_, self._pools[id_].by_name) for id_ in sorted(self._spread)]
-        made = (build(id_, tuple(slices.values()), slices.values()) for id_, slices in entries)
+        made = (self._view(id_, tuple(self._pools[id_].by_name.values())) for id_ in sorted(self._spread))
         return [pool for pool in made if pool is not None]
+
+    def _view(self, id_: PoolId, slices: tuple[DeviceSlice, ...]) -> Pool | None:
+        """The pool as who has to look at these slices sees it, the same one while they are."""
+        entry, names = self._pools[id_], tuple(one.name for one in slices)
+        if names not in entry.views:
+            entry.views[names] = build(id_, slices, entry.by_name.values())
+        return entry.views[names]
 
     def published(self, pool: PoolId) -> dict[str, Device]:
         """The devices of a pool by name."""
@@ -222,10 +228,7 @@ class Inventory:
             if not slices or id_ in seen:
                 continue
             entry.nodes.add(node.name)
-            names = tuple(one.name for one in slices)
-            if names not in entry.views:
-                entry.views[names] = build(id_, slices, entry.by_name.values())
-            pool = entry.views[names]
+            pool = self._view(id_, slices)
             if pool is not None and (pool.devices or not pool.usable):
                 seen[id_] = pool
         pools = in_order(seen.values())

@@ -9,8 +9,11 @@ from msgspec.structs import replace
 
 from shared.model.devices import Allocation, DeviceClaim, DeviceTaint, Reach, Result
 from shared.model.node import Node
+from shared.scheduling.devices import census as census_module
 from shared.scheduling.devices.census import STATES, Census, DeviceCounts, counts_of
 from shared.scheduling.devices.dynamic_resources import Devices
+from shared.scheduling.devices.pools import Pool
+from shared.scheduling.devices.usage import Usage
 from tests.unit.shared.scheduling.devices.builders import DRIVER, NODE, allocated, cluster, device, local
 from tests.unit.shared.scheduling.devices.test_shares import partitionable, shared, sharing
 
@@ -53,6 +56,38 @@ def test_devices_with_admin_access_stay_free() -> None:
 
 def nodes_of(count: int) -> list[Node]:
     return [Node(f"n{number}", labels={}, allocatable={}) for number in range(count)]
+
+
+def test_a_pool_that_all_nodes_reach_is_counted_once_until_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However different the nodes' own devices are, and whoever asks: sums, shares, or a list of nodes."""
+    counted: list[str] = []
+
+    def counting(pool: Pool, usage: Usage) -> DeviceCounts:
+        counted.append(pool.id[1])
+        return counts_of(pool, usage)
+
+    monkeypatch.setattr(census_module, "counts_of", counting)
+    nodes, everywhere = nodes_of(20), replace(Reach(""), all_nodes=True)
+    devices = cluster(local(device("a"), device("b"), pool="net", driver="nic.example.com", reach=everywhere))
+    for number in range(20):  # each is a group of its own
+        devices.inventory.put_slice(local(*(device(f"d{n}") for n in range(number + 1)), node=f"n{number}"))
+    census = Census(devices.inventory)
+
+    def ask() -> list[str]:
+        counted.clear()
+        census.drivers(nodes)
+        census.shares(nodes)
+        for node in nodes:
+            census.on(node)
+        return sorted(counted)
+
+    assert ask() == sorted(["net", *(f"n{number}" for number in range(20))])
+    assert ask() == []
+    given = Allocation((Result("r", "nic.example.com", "net", "a"),))
+    devices.inventory.put_claim(DeviceClaim("default", "c", "uid-c", allocation=given))
+    assert ask() == ["net"]
+    devices.inventory.put_slice(local(device("a"), node="n3"))
+    assert ask() == ["n3"]
 
 
 def test_a_pool_that_cannot_be_used_has_no_device() -> None:
