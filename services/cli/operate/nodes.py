@@ -67,14 +67,14 @@ def pods_text(node: Json) -> str:
 
 def gpus(node: Json) -> tuple[float, float] | None:
     """(requested, there) in devices; None: the node has no GPU. Shares of devices count where the node offers them, and
-    devices that claims are given where the driver's name says that they are GPUs."""
+    devices that claims are given where the driver's name says that they are GPUs, those that are partitioned once."""
     has, asked = _part(node, "allocatable"), _part(node, "requested")
     if has.get(GPU_MILLI):
         return asked.get(GPU_MILLI, 0) / MILLI_PER_DEVICE, has[GPU_MILLI] / MILLI_PER_DEVICE
     names = [name for name, amount in has.items() if name.endswith("/gpu") and amount]
     pools = [pool for pool in node.get("devices") or () if "gpu" in str(pool.get("driver"))]
-    there = sum(has[name] for name in names) + sum(pool.get("devices", 0) for pool in pools)
-    used = sum(asked.get(name, 0) for name in names) + sum(pool.get("allocated", 0) for pool in pools)
+    there = sum(has[name] for name in names) + sum(pool.get("whole", 0) for pool in pools)
+    used = sum(asked.get(name, 0) for name in names) + sum(pool.get("used", 0) for pool in pools)
     return (used, there) if there else None
 
 

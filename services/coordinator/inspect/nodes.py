@@ -93,7 +93,8 @@ class NodeUsed(Struct, frozen=True, kw_only=True):
 
 class PoolShown(Struct, frozen=True, kw_only=True):
     """What a node reaches of a driver's pool, each device in one state: free; allocated, at least in part; tainted
-    against who does not tolerate it; blocked by other partitions. ``share``: how much is in use, 0 to 1."""
+    against who does not tolerate it; blocked by other partitions. ``whole``: those that are no partition of another,
+    ``used`` of them in use, of one that is shared or partitioned that part; ``share``: how much that is, 0 to 1."""
 
     driver: str
     pool: str
@@ -102,6 +103,8 @@ class PoolShown(Struct, frozen=True, kw_only=True):
     allocated: int
     tainted: int
     blocked: int
+    whole: int
+    used: float
     share: float
 
 
@@ -231,6 +234,8 @@ def node_shown(core: Core, name: str, now: float, *, labels: Sequence[str] | Non
                 allocated=one.allocated,
                 tainted=one.tainted,
                 blocked=one.blocked,
+                whole=one.whole,
+                used=round(one.used, 4),
                 share=round(one.share, 4),
             )
             for (driver, pool), one in core.state.devices.census.on(node)
