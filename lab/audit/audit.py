@@ -8,6 +8,9 @@ with it, and looks at nothing but the file. What is counted:
 - ``gpu_violations``: pods whose devices are missing, wrong or over-used (no device over 1000);
 - ``misplaced``: pods bound against a selector, affinity, taint or host port, against required affinity or
   anti-affinity to other pods, a DoNotSchedule spread, or what their volumes allow;
+- ``devices_twice``: devices that several claims have for themselves at the end; ``claims_leaked``: claims that the mesh
+  wrote and whose devices, consumers or finalizer are left though no pod that they are reserved for is bound, for
+  longer than whoever frees them may take, or waits for its devices' driver;
 - of the pods left unbound at the end: ``schedulable_but_unbound`` where some node fits, ``pods_unschedulable`` where
   none does and the pod says so; ``lost``: every pod that is neither bound, nor deleted, nor shown unschedulable because
   no node fits. Gated, finished and terminating pods wait for nobody and are none of these;
@@ -28,7 +31,7 @@ from typing import Any
 from lab.audit.devices import KIND as CLAIM_KIND
 from lab.audit.devices import Devices
 from lab.audit.gangs import BINDING_S
-from lab.audit.ledger import NodeBook
+from lab.audit.ledger import ELIGIBILITY_GRACE_S, NodeBook
 from lab.audit.log import Entry
 from lab.audit.relations import FOREVER, Landing, Relations, stander
 from lab.audit.rules import Json, PodFacts, beyond_us, node_facts, pod_facts
@@ -47,7 +50,7 @@ FOREIGN_SCHEDULER = "default-scheduler"
 
 @dataclass(slots=True)
 class AuditReport:
-    """What the file shows. ``ok``: nothing was bound twice, over-committed, misplaced or lost."""
+    """What the file shows. ``ok``: nothing was bound twice, over-committed, misplaced, leaked or lost."""
 
     pods_submitted: int = 0
     pods_bound: int = 0
@@ -59,6 +62,8 @@ class AuditReport:
     overcommitted_nodes: int = 0
     gpu_violations: int = 0
     misplaced: int = 0
+    devices_twice: int = 0
+    claims_leaked: int = 0
     schedulable_but_unbound: int = 0
     lost: int = 0
     units: UnitReport = field(default_factory=UnitReport)
@@ -69,8 +74,11 @@ class AuditReport:
     @property
     def ok(self) -> bool:
         """Whether every invariant held."""
-        wrong = (self.double_bound, self.overcommitted_nodes, self.gpu_violations, self.misplaced, self.lost)
-        return not (any(wrong) or self.schedulable_but_unbound or self.units.wrong)
+        wrong = (
+            self.double_bound, self.overcommitted_nodes, self.gpu_violations, self.misplaced, self.devices_twice,
+            self.claims_leaked, self.schedulable_but_unbound, self.lost,
+        )  # fmt: skip
+        return not (any(wrong) or self.units.wrong)
 
     def to_json(self) -> dict[str, Any]:
         """The figures by name, those of gangs, queues and evictions among them, with ``ok``."""
@@ -92,6 +100,7 @@ class _PodRecord:
     terminating: bool = False
     gated: bool = False
     deleted: bool = False
+    ended_s: float = FOREVER
     shown_unschedulable: bool = False
     told_drained: int = 0
     """Nodes that the condition says are drained from scheduling."""
@@ -123,11 +132,13 @@ class Audit:
         self._report = AuditReport()
         self._units = Units(self._nodes, self._note, scheduler_name)
         self._landing = Landing(self._relations, self._landed_wrong, BINDING_S)
+        self._now_s = 0.0
         self._bound_at: dict[str, tuple[str, int]] = {}
         """Node and resource version of the Bindings of gangs' members, by uid."""
 
     def feed(self, entry: Entry) -> None:
         """Take one accepted change into account."""
+        self._now_s = entry.time_s
         self._landing.passed(entry.time_s)
         if entry.kind == "Node":
             facts = None if entry.gone else node_facts(entry.object)
@@ -140,7 +151,7 @@ class Audit:
             key = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
             self._storage.change(entry.kind, key, None if entry.gone else entry.object, entry.time_s)
         elif entry.kind == CLAIM_KIND:
-            self._devices.change(f"{entry.namespace}/{entry.name}", None if entry.gone else entry.object)
+            self._devices.change(f"{entry.namespace}/{entry.name}", None if entry.gone else entry.object, entry.time_s)
         self._units.feed(entry)
 
     def _book(self, node: str) -> NodeBook:
@@ -171,6 +182,8 @@ class Audit:
         record.told_drained = sum(int(count) for message in refusals for count in _DRAINED.findall(message))
         node = spec.get("nodeName") or ""
         record.deleted = entry.gone
+        if (entry.gone or record.phase in FINISHED) and record.ended_s == FOREVER:
+            record.ended_s = entry.time_s
         self._pending.pop(uid, None)
         if entry.gone:
             self._leave(entry, record)
@@ -264,6 +277,12 @@ class Audit:
         report.pods_finished = sum(1 for r in self._pods.values() if r.phase in FINISHED and not r.deleted)
         report.overcommitted_nodes = len(self._overcommitted)
         report.gpu_violations, report.misplaced = len(self._gpu), len(self._misplaced)
+        twice = list(self._devices.twice())
+        leaked = list(self._devices.leaked(self._uses, self._awaits, self._now_s - ELIGIBILITY_GRACE_S))
+        report.devices_twice, report.claims_leaked = len(twice), len(leaked)
+        for what, found in (("device twice", twice), ("claim leaked", leaked)):
+            for one in found:
+                self._note(f"{what}: {one}")
         report.pods_unschedulable = report.schedulable_but_unbound = report.lost = 0
         report.pods_held_by_drains = 0
         left = {
@@ -277,6 +296,16 @@ class Audit:
             self._left_unbound(record, waiting.nodes(uid, self._admits))
         report.units = self._units.report()
         return report
+
+    def _awaits(self, uid: str) -> bool:
+        """Whether the pod is there and has not ended, or did so only just."""
+        record = self._pods.get(uid)
+        return record is not None and record.ended_s >= self._now_s - ELIGIBILITY_GRACE_S
+
+    def _uses(self, uid: str) -> bool:
+        """Whether it is bound, too, or has ended only just."""
+        record = self._pods.get(uid)
+        return record is not None and self._awaits(uid) and (bool(record.node) or record.ended_s < FOREVER)
 
     def _admits(self, uid: str, node: str) -> bool:
         """Whether the node takes one more such pod as things are. Whether it has devices for one is not judged."""

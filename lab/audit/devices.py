@@ -1,16 +1,21 @@
 """The audit's rules for devices by claim: what a pod claims is given to it, for itself, within its node's reach.
 
 Claims as the API server had them when a Binding arrived. It shares no code with the scheduler, and does not judge which
-devices a claim ought to have got: only that it has some that no other claim has, shared devices and admin access aside.
+devices a claim ought to have got: only that it has some that no other claim has, shared devices and admin access aside,
+and that what the mesh wrote into a claim does not outlive the pods that it is for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from lab.audit.relations import FOREVER
 from lab.audit.rules import Json, NodeFacts, selector_holds
 
 KIND = "ResourceClaim"
+MARK = "conclave.io/cause-id"
+"""The annotation of a claim that the mesh wrote. ADR 0010: the words are repeated here, not imported."""
+PROTECTION = "resource.kubernetes.io/delete-protection"
 
 
 class Devices:
@@ -19,9 +24,11 @@ class Devices:
     def __init__(self) -> None:
         self._claims: dict[str, Json] = {}
         self._holders: dict[tuple[str, str, str], set[str]] = {}
+        self._changed_s: dict[str, float] = {}
 
-    def change(self, key: str, claim: Json | None) -> None:
+    def change(self, key: str, claim: Json | None, time_s: float = 0.0) -> None:
         """A claim came, changed or (None) went."""
+        self._changed_s[key] = time_s
         for device in _alone(self._claims.get(key)):
             self._holders[device].discard(key)
         self._claims.pop(key, None)
@@ -50,6 +57,34 @@ class Devices:
                     return f"device {'/'.join(device)} of its claim {key} is that of {min(others)} too"
         return ""
 
+    def twice(self) -> Iterator[str]:
+        """Devices that several claims have for themselves now, and those."""
+        for device, holders in self._holders.items():
+            if len(holders) > 1:
+                yield f"{'/'.join(device)} is given to {', '.join(sorted(holders))}"
+
+    def leaked(
+        self, uses: Callable[[str], bool], awaits: Callable[[str], bool], before_s: float = FOREVER
+    ) -> Iterator[str]:
+        """Claims that the mesh wrote, and that have devices, consumers or its finalizer, though none of those for whom
+        they are reserved uses it. ``uses``: whether a pod, by its uid, runs with what it claims; ``awaits``: whether it
+        is there, which is enough where the devices have binding conditions; ``before_s``: what changed later is on its
+        way."""
+        for key, claim in self._claims.items():
+            if self._changed_s[key] > before_s:
+                continue
+            meta, status = claim.get("metadata") or {}, claim.get("status") or {}
+            kept = {
+                "devices": bool(status.get("allocation")), "consumers": bool(status.get("reservedFor")),
+                "a finalizer": PROTECTION in (meta.get("finalizers") or ()),
+            }  # fmt: skip
+            left = [what for what, there in kept.items() if there]
+            if not left or MARK not in (meta.get("annotations") or {}):
+                continue
+            users, holds = status.get("reservedFor") or (), awaits if _awaits_driver(claim) else uses
+            if not any(user.get("apiGroup") or user.get("resource") != "pods" or holds(user["uid"]) for user in users):
+                yield f"{key} has {' and '.join(left)}, and no pod that uses it"
+
 
 def claims_of(pod: Json) -> Iterator[str]:
     """Its claims, "" for one that was not made; those that it turned out not to need are left out."""
@@ -64,11 +99,21 @@ def claims_of(pod: Json) -> Iterator[str]:
         yield f"{namespace}/{name}" if name else ""
 
 
+def _given(claim: Json | None) -> list[Json]:
+    """What the claim was given, device by device."""
+    devices = (((claim or {}).get("status") or {}).get("allocation") or {}).get("devices") or {}
+    return list(devices.get("results") or ())
+
+
+def _awaits_driver(claim: Json) -> bool:
+    """Whether its driver has to say first that a device is ready: until then its pod is not bound."""
+    return any(one.get("bindingConditions") for one in _given(claim))
+
+
 def _alone(claim: Json | None) -> list[tuple[str, str, str]]:
     """The devices that the claim has for itself."""
-    given = (((claim or {}).get("status") or {}).get("allocation") or {}).get("devices") or {}
     return [
         (one["driver"], one["pool"], one["device"])
-        for one in given.get("results") or ()
+        for one in _given(claim)
         if not one.get("shareID") and not one.get("adminAccess")
     ]

@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client import Histogram
 
 from services.binder.core.state import Stats
+from services.binder.metrics import DeviceMetrics
 from services.binder.shell import Shell
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
@@ -28,12 +29,14 @@ COORDINATOR = frozenset({"coordinator"})
 class Admin:
     """Routes and figures of this process; ``shell`` is there while it leads."""
 
-    def __init__(self, service_id: str, shard: str) -> None:
+    def __init__(self, service_id: str, shard: str, profile: str = "conclave") -> None:
         self.service_id = service_id
+        self.profile = profile
         self.shard = shard
         self.leadership: Leadership | None = None
         self.shell: Shell | None = None
         self.bind_seconds: Histogram | None = None
+        self.device_metrics: DeviceMetrics | None = None
 
     def routes(self) -> tuple[PeerRoute | FiguresRoute, ...]:
         """``POST /v1/plans``, for coordinators only; ``GET /v1/status``."""
@@ -60,6 +63,7 @@ class Admin:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("binder", self.stats)
         self.bind_seconds = metrics.histogram("bind_duration_seconds", "One Binding call, by result", ["result"])
+        self.device_metrics = DeviceMetrics(metrics, profile=self.profile)
         metrics.leader("binder", lambda: term_of(self.leadership) > 0)
         metrics.gauge_of("units_in_transit", "Units between plan and Binding", lambda: float(self._in_transit()))
         for field in dataclasses.fields(Stats):

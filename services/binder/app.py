@@ -41,7 +41,7 @@ async def main(service: Service, settings: BinderSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     async with opened(service, settings, "binder") as runtime:
-        admin = Admin(runtime.id, settings.shard)
+        admin = Admin(runtime.id, settings.shard, settings.scheduler_name)
         admin.register(runtime.metrics)
         plugins_of(settings.plugins).follow(runtime.health.note)
         await runtime.listen(admin.routes())
@@ -151,6 +151,7 @@ async def _lead(
         bind_ms=metrics.quantiles("bind_ms"),
         commit_ms=metrics.quantiles("commit_ms"),
         bind_seconds=admin.bind_seconds,
+        device_metrics=admin.device_metrics,
         hops=runtime.hops,
     )
 

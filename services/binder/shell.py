@@ -33,6 +33,7 @@ from services.binder.core.instructions import (
 )
 from services.binder.io.api_calls import ApiCalls
 from services.binder.io.store_calls import StoreCalls
+from services.binder.metrics import DeviceMetrics
 from shared.errors import LeadershipLost, StoreError, StoreFenced
 from shared.ports import Clock, KubeApi, Store
 from shared.runtime.http.refusals import Refused
@@ -53,9 +54,11 @@ class Shell(LeaderShell[Event, Instruction]):
         self, core: BinderCore, *, store: Store, api: KubeApi, keys: Keys, shard: str, leadership: Validity,
         clock: Clock, failpoints: Failpoints, bind_timeout_s: float = 5.0, bind_ms: Quantiles | None = None,
         commit_ms: Quantiles | None = None, bind_seconds: Histogram | None = None, hops: Hops | None = None,
+        device_metrics: DeviceMetrics | None = None,
     ) -> None:  # fmt: skip
         super().__init__(core.handle_all, tick=Tick(), clock=clock, leadership=leadership, most_events=EVENTS_PER_TURN)
         self.core = core
+        self._device_metrics = device_metrics
         self._log = log.bind(term=core.state.term)
         self.store_calls = StoreCalls(
             store,
@@ -136,8 +139,12 @@ class Shell(LeaderShell[Event, Instruction]):
             await self._idle.wait()
 
     def turned(self, turn: Turn) -> None:  # noqa: ARG002
-        """Ask for the core's next deadline."""
+        """Ask for the core's next deadline, and take over what ended."""
         self.wake_at(self.core.wake_at)
+        if self.core.state.conditions_awaited:
+            ended = self.core.state.take_conditions_awaited()
+            if self._device_metrics is not None:
+                self._device_metrics.observe(ended)
         if not self.intents_listed.is_set() and self.core.takeover.intents_known:
             self.intents_listed.set()
         if self.draining and not self.core.busy:

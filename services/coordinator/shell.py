@@ -143,10 +143,11 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.end(LeadershipLost(instruction.reason))
 
     async def _send_plan(self, instruction: SendPlan) -> None:
-        """With the failpoints of what is in it: a gang, or the victims of a preemption."""
+        """With the failpoints of what is in it: a gang, or the victims of a preemption; each is a ``plan`` too."""
         assert self.peers is not None
         plan = instruction.plan
-        steps = [name for name, there in (("gang_plan", plan.gangs), ("victims_plan", plan.evictions)) if there]
+        steps = ["plan"]
+        steps += [name for name, there in (("gang_plan", plan.gangs), ("victims_plan", plan.evictions)) if there]
         for step in steps:
             self._failpoints.reach(f"before_{step}")
         await self.peers.plan(instruction)

@@ -40,7 +40,7 @@ async def main(service: Service, settings: SingleSettings) -> None:
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     async with opened(service, settings, "single") as runtime:
         deciding = coordinator.admin_of(runtime, access)
-        binding = BinderAdmin(runtime.id, settings.shard)
+        binding = BinderAdmin(runtime.id, settings.shard, settings.scheduler_name)
         binding.register(runtime.metrics)
         plugins_of(settings.plugins).follow(runtime.health.note)
         await runtime.listen(routes(deciding, binding))

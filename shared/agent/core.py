@@ -230,12 +230,15 @@ class AgentCore:
         answers: list[Answer],
         refusals: list[Refusal],
     ) -> Sequence[Slot]:
-        """The best different nodes among those allowed, for the first unit; the coordinator deals them to all."""
+        """The best different nodes among those allowed, and, where it is asked about several units, what they are worth
+        once units before stand there; the coordinator deals them to all."""
         rows = self.replica.rows_of(unpack(guidance.allowed))
         added = np.zeros(self.replica.table.rows)
         for value, slots_of_level in guidance.levels:
             added[self.replica.rows_of(unpack(slots_of_level))] = value
-        slots = lane.ranker.guided(known.pod_class, guidance.distinct, rows, added, norms=group.norms, seen=known.seen)
+        slots = lane.ranker.guided(
+            known.pod_class, guidance.distinct, rows, added, norms=group.norms, seen=known.seen, units=len(group.units)
+        )
         if not slots:
             refusals.append(self._refusal(group.class_id, known.pod_class))
             return slots

@@ -54,6 +54,8 @@ class Ahead:
         copies = np.concatenate((deep, np.tile(np.array(wide, np.int64), len(others))))
         table = self._table.with_copies(rows, copies, self._pod_class)
         takes = self._feasibility.of_copies(table, self._pod_class)
+        if self._pod_class.claimed[0]:
+            takes &= table.claim_fits(self._pod_class.claimed)
         found = np.flatnonzero(takes)
         worth: list[Worth | None] = [None] * len(rows)
         if len(found):

@@ -110,28 +110,51 @@ class Ranker:
             return self._one_by_one(pod_class, wanted, norms, seen)
         ranking = self._ranking(pod_class, norms, seen, units=wanted)
         try:
-            return self._looking_ahead(ranking, pod_class, wanted, seen)
+            return self._looking_ahead(ranking, pod_class, self._best(ranking, wanted), wanted, seen)
         except _Rebased:
             return self._one_by_one(pod_class, wanted, norms, seen)
         except _Fell:
             self._fall(ranking, seen, self.feasibility.of(pod_class).mask)
-            return self._looking_ahead(ranking, pod_class, wanted, seen)
+            return self._looking_ahead(ranking, pod_class, self._best(ranking, wanted), wanted, seen)
 
     def guided(
         self, pod_class: PodClass, wanted: int, allowed: IntArray, added: NDArray[np.float64], *, norms: Norms,
-        seen: PodClass | None = None,
+        seen: PodClass | None = None, units: int = 1,
     ) -> list[Slot]:  # fmt: skip
-        """Up to ``wanted`` different rows of ``allowed``, best first, by the policy's score plus ``added [rows]``."""
-        ranking = self._ranking(pod_class, norms, pod_class if seen is None else seen)
+        """Up to ``wanted`` different rows of ``allowed``, best first, by the policy's score plus ``added [rows]``.
+
+        For several ``units``, where the policy can look ahead, a row stands there again for each further unit that the
+        greedy gives it, with what it is worth by then. More than the rows decides who gets what, so what is known of
+        rows beyond that is named as well.
+        """
+        seen = pod_class if seen is None else seen
+        ranking = self._ranking(pod_class, norms, seen, units=units)
+        best = self._guided_best(ranking, wanted, allowed, added)
+        if units == 1 or not rows_apart(self.guard.policy):
+            return best
+        try:
+            return self._looking_ahead(ranking, pod_class, best[:units], units, seen, added) + best[units:]
+        except _Rebased:
+            return best
+        except _Fell:
+            self._fall(ranking, seen, self.feasibility.of(pod_class).mask)
+            best = self._guided_best(ranking, wanted, allowed, added)
+            return self._looking_ahead(ranking, pod_class, best[:units], units, seen, added) + best[units:]
+
+    def _guided_best(self, ranking: Ranking, wanted: int, allowed: IntArray, added: NDArray[np.float64]) -> list[Slot]:
         score = np.full(len(ranking.score), INFEASIBLE)
         score[allowed] = ranking.score[allowed] + added[allowed]
         return self._best(replace(ranking, score=score), wanted)
 
     # --- many units of one class ----------------------------------------------------------------------------------
 
-    def _looking_ahead(self, ranking: Ranking, pod_class: PodClass, wanted: int, seen: PodClass) -> list[Slot]:
-        """The greedy where what a row is given changes that row's verdict alone: only rows that lead now come into
-        question. ``_Fell``: the policy failed on the way."""
+    def _looking_ahead(
+        self, ranking: Ranking, pod_class: PodClass, leading: list[Slot], wanted: int, seen: PodClass,
+        added: NDArray[np.float64] | None = None,
+    ) -> list[Slot]:  # fmt: skip
+        """The greedy where what a row is given changes that row's verdict alone: only rows that are ``leading`` now
+        come into question. ``added [rows]``: of guided units, to what the policy says; then what is known of further
+        slots follows those ``wanted``, the best first. ``_Fell``: the policy failed on the way."""
 
         def judge(table: NodeTable, rows: IntArray) -> Verdicts:
             observation = Observation(table, seen, rows, ranking.norms)
@@ -144,7 +167,7 @@ class Ranker:
                 raise _Fell
             return self.guard.fall_back(observation, self._rng)
 
-        leading, generation = self._best(ranking, wanted), self.table.generation
+        generation = self.table.generation
         ahead = Ahead(self.table, self.feasibility, pod_class, (slot.row for slot in leading), judge)
         heap = [(not slot.accept, -slot.score, 0, float(place), slot.row) for place, slot in enumerate(leading)]
         taken: list[Slot] = []
@@ -152,6 +175,7 @@ class Ranker:
             rejected, minus, units, _, row = heap[0]
             taken.append(Slot(row, -minus, not rejected, int(generation[row])))
             if len(taken) == wanted:
+                heapq.heappop(heap)
                 break
             units += 1
             worth = ahead.worth(row, units)
@@ -159,8 +183,10 @@ class Ranker:
                 heapq.heappop(heap)
             else:  # of equals the row that was given fewer, then any
                 score, accept = worth
+                score += 0.0 if added is None else float(added[row])
                 heapq.heapreplace(heap, (not accept, -score, units, self._rng.random(), row))
-        return taken
+        further = sorted(heap) if added is not None else ()
+        return taken + [Slot(row, -minus, not rejected, int(generation[row])) for rejected, minus, _, _, row in further]
 
     def _one_by_one(self, pod_class: PodClass, wanted: int, norms: Norms, seen: PodClass) -> list[Slot]:
         """The greedy where what a row is given may change every verdict: counted on the table while it lasts."""

@@ -133,7 +133,8 @@ class RowGuidance(Struct, frozen=True, array_like=True, gc=False):
 class UnitGroup(Struct, frozen=True, array_like=True, gc=False):
     """Units of one class that are to be placed, in queue order; ``norms`` are the class's cluster-wide maxima.
 
-    With ``guidance`` the answer names different nodes for the first unit, and the coordinator deals them to all.
+    With ``guidance`` the answer names different nodes for the first unit, and the coordinator deals them to all; where
+    several units are named, a node again for each further unit that it is expected to get.
     ``counted``: so many of the best nodes are counted as given a unit each while the groups after this one are judged.
     """
 

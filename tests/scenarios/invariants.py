@@ -210,6 +210,14 @@ def placed_against_a_rule(entries: Sequence[Entry]) -> list[str]:
     return found or [f"misplaced: {report.misplaced} pods"] * bool(report.misplaced)
 
 
+def devices_lost(entries: Sequence[Entry]) -> list[str]:
+    """The independent audit finds no device in two claims, and no claim that outlives the pods that it is for."""
+    report = audit(entries, OURS)
+    found = [example for example in report.examples if example.startswith(("device twice", "claim leaked"))]
+    lost = report.devices_twice + report.claims_leaked
+    return found or [f"devices: {report.devices_twice} twice, {report.claims_leaked} claims leaked"] * bool(lost)
+
+
 def broken_for_units(entries: Sequence[Entry]) -> list[str]:
     """The independent audit finds no gang in part or scattered, no queue above its maximum, no group that left in part,
     and nobody evicted for nobody."""
@@ -298,6 +306,7 @@ ALWAYS: tuple[Checker, ...] = (
     bound_to_missing_node,
     bound_to_closed_node,
     placed_against_a_rule,
+    devices_lost,
     unjust_evictions,
     broken_for_units,
 )

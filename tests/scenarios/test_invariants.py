@@ -16,6 +16,7 @@ from tests.scenarios.invariants import (
     bound_to_missing_node,
     bound_twice,
     bound_while_gated,
+    devices_lost,
     evictions_above,
     latencies_s,
     overcommitted,
@@ -76,6 +77,14 @@ class History:
     def delete(self, name: str) -> History:
         return self._add("delete", "Pod", self._pods.pop(name))
 
+    def claim(self, name: str, pod: str) -> History:
+        """A claim that the mesh gave the one device there is, for this pod."""
+        given = {"results": [{"driver": "x", "pool": "p", "device": "d"}]}
+        users = [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"}]
+        meta = {"name": name, "uid": f"uid-{name}", "annotations": {"conclave.io/cause-id": "1-2"}}
+        status = {"allocation": {"devices": given}, "reservedFor": users}
+        return self._add("create", "ResourceClaim", {"metadata": meta, "status": status})
+
     def evict(self, name: str) -> History:
         return self.condition(name, "DisruptionTarget", "True").delete(name)
 
@@ -120,6 +129,14 @@ BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
         bound_to_closed_node,
         History()
         .node("n").pod("a").node("n", "patch", taints=[{"key": "k", "effect": "NoExecute"}]).wait(10).bind("a", "n"),
+    ),
+    "a device of two claims": (
+        devices_lost,
+        History().node("n").pod("a").pod("b").claim("c", "a").claim("d", "b").node("n", "update"),
+    ),
+    "a claim that outlives its pod": (
+        devices_lost,
+        History().node("n").pod("a").claim("c", "a").delete("a").wait(10).node("n", "update"),
     ),
     "shared node": (lambda entries: sharing_a_node(entries, app="x"), two_on_a_node({"app": "x"})),
     "skew": (

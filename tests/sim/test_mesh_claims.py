@@ -248,9 +248,13 @@ def test_a_binding_waits_until_the_driver_says_that_the_device_is_attached_and_h
     scene.kube.add_pod(make_pod("plain").cpu("1"))
     scene.go(5.0)
     assert scene.world.node_of("plain") == "n0"
+    assert scene.world.binder.core.state.conditions_awaited == []
     say(scene, "a-gpu", "Attached")
     scene.go(5.0)
     assert scene.world.node_of("a") == "n0"
+    [ended] = scene.world.binder.core.state.take_conditions_awaited()
+    assert (ended.driver, ended.status) == (DRIVER, "success")
+    assert 10.0 < ended.waited_s < 30.0
 
 
 def test_a_device_that_cannot_be_attached_is_given_back_and_another_is_chosen() -> None:
@@ -266,6 +270,20 @@ def test_a_device_that_cannot_be_attached_is_given_back_and_another_is_chosen() 
     say(scene, "a-gpu", "Broken")
     scene.go(30.0)
     assert scene.world.node_of("a") == "n1"
+    assert leaked(scene.kube) == []
+    assert [one.status for one in scene.world.binder.core.state.take_conditions_awaited()] == ["failure"]
+
+
+def test_a_wait_for_conditions_that_ends_because_the_node_is_cordoned_is_counted_as_an_error() -> None:
+    scene = Scene(nodes=1, devices=0)
+    add_devices(scene.kube, "n0", 1, AWAITED)
+    add_claiming(scene.kube, "a")
+    scene.go(5.0)
+    assert devices_of(scene.claim("a-gpu"))
+    assert scene.world.binder.core.state.conditions_awaited == []
+    scene.kube.change_node("n0", unschedulable=True)
+    scene.go(5.0)
+    assert [one.status for one in scene.world.binder.core.state.take_conditions_awaited()] == ["error"]
     assert leaked(scene.kube) == []
 
 

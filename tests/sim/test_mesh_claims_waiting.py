@@ -11,6 +11,7 @@ from tests.fake_kube import copy
 from tests.sim.claims import (
     DRIVER,
     TAINT_RULES,
+    add_claim,
     add_claiming,
     add_devices,
     check_claims,
@@ -153,3 +154,61 @@ def test_a_device_taint_rule_keeps_pods_from_devices_while_it_is_there() -> None
     scene.kube.drop_object(TAINT_RULES, "r")
     scene.go(10.0)
     assert scene.world.node_of("a") == "n0"
+
+
+def full(pods: int) -> tuple[Scene, list[str]]:
+    """Two devices, more pods than that, and those that wait for one."""
+    scene = Scene(nodes=2, devices=1)
+    names = [f"p{number}" for number in range(pods)]
+    for name in names:
+        add_claiming(scene.kube, name)
+    scene.go()
+    waiting = [name for name in names if not scene.world.node_of(name)]
+    assert len(waiting) == pods - 2
+    assert all("cannot allocate all claims" in scene.told(name) for name in waiting)
+    return scene, waiting
+
+
+def test_changes_that_help_no_pod_that_waits_for_devices_wake_and_tell_none() -> None:
+    scene, waiting = full(8)
+    stats = scene.world.coordinator.core.state.stats
+    before = stats.woken, stats.events, stats.conditions
+    for number in range(20):
+        broken = {"taints": [{"key": "broken", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]}
+        add_devices(scene.kube, "spare", 1 + number % 3, broken, allNodes=True)
+        changed = copy(scene.claim(f"{waiting[number % 6]}-gpu"))
+        changed["metadata"]["annotations"] = {"touched": str(number)}
+        scene.kube.put_object(DEVICE_CLAIMS, changed)
+        scene.go(2.0)
+    assert (stats.woken, stats.events, stats.conditions) == before
+
+
+def test_pods_that_lose_one_device_after_the_other_to_somebody_else_are_told_no_more_than_once_for_each() -> None:
+    """Each device that comes wakes all of them, and none gets it: a word to every one each time would be a storm."""
+    scene, waiting = full(5)
+    world = scene.world
+    stats = world.coordinator.core.state.stats
+    theirs = scene.kube.add_pod(make_pod("theirs").on("n0"))
+    events, conditions, woken, losses = stats.events, stats.conditions, stats.woken, 12
+    for number in range(losses):
+        name = f"spare{number}"
+        add_devices(scene.kube, name, 1, allNodes=True)
+        while not any(isinstance(effect, WriteClaim) for effect in world.binder.effects):
+            step(scene)
+        given = {"request": "r", "driver": DRIVER, "pool": name, "device": "d0"}
+        add_claim(scene.kube, f"of-{name}")
+        taken = copy(scene.claim(f"of-{name}"))
+        taken["status"] = {
+            "allocation": {"devices": {"results": [given]}},
+            "reservedFor": [{"resource": "pods", "name": "theirs", "uid": theirs}],
+        }
+        scene.kube.put_object(DEVICE_CLAIMS, taken)
+        end = world.now + 40.0
+        while world.now < end:
+            control_claims(scene.kube)
+            scene.drain()
+            scene.advance(world.now + 0.5)
+    assert stats.woken >= woken + losses
+    assert not any(map(world.node_of, waiting))
+    assert stats.events - events <= losses
+    assert stats.conditions - conditions <= losses

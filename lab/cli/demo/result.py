@@ -112,7 +112,10 @@ def costs(usage: Mapping[str, list[ProcessUsage]], pods_bound: int) -> tuple[dic
 def problems(report: AuditReport, failovers: list[dict[str, Any]]) -> list[str]:
     """What keeps the run from being a success, in words; empty: it was one."""
     found = []
-    for name in ("double_bound", "overcommitted_nodes", "gpu_violations", "misplaced", "schedulable_but_unbound"):
+    for name in (
+        "double_bound", "overcommitted_nodes", "gpu_violations", "misplaced", "devices_twice", "claims_leaked",
+        "schedulable_but_unbound",
+    ):  # fmt: skip
         count = getattr(report, name)
         if count:
             found.append(f"{name} is {count}, must be 0")

@@ -146,6 +146,8 @@ class InFlightBinding:
     """Claims that it leaves if it is not bound: they were written for it, or may have been."""
     unanswered: set[str] = field(default_factory=set)
     """Claims of which a write for it got no answer."""
+    conditions_told: bool = False
+    """Whether it was counted what came of waiting for its devices' binding conditions."""
     given_back: bool = False
     """Whether it has left, or is leaving, what an earlier leader may have written for it."""
 

@@ -79,6 +79,9 @@ class CoreSettings:
     """An account that no watch event confirmed for so long is looked up."""
     volumes_again_s: float = 5.0
     """A unit that waits for its volumes is looked at again after so long, whatever the watch says."""
+    claims_again_s: float = 5.0
+    """A unit whose claims are still being written or given back for an attempt before is looked at again once that is
+    over, and after so long whatever was heard."""
     volumes_tell_s: float = 2.0
     """A unit that waits for its volumes longer than that says so on its pod."""
     volumes_wait_s: float = 600.0
@@ -87,6 +90,15 @@ class CoreSettings:
     """True: every invariant is checked after each event, and the term ends where one is broken: for tests and bugs."""
     profile: Profile = DEFAULT
     """Which filters judge; does not change during a term."""
+
+
+class ConditionsAwaited(NamedTuple):
+    """A unit's wait for the binding conditions of one device: success, failure (one that must not hold
+    does), timeout, or error: given up for another reason."""
+
+    driver: str
+    status: str
+    waited_s: float
 
 
 @dataclass(slots=True)
@@ -236,6 +248,8 @@ class State:
     """Gangs with news of a member, in order: each is looked at before the turn ends."""
     paused: dict[str, float] = field(default_factory=dict)
     await_volumes: set[str] = field(default_factory=set)
+    conditions_awaited: list[ConditionsAwaited] = field(default_factory=list)
+    """Ended since it was taken last."""
     leavers: Leavers = field(default_factory=Leavers)
     epoch: float = 0.0
     """Seconds since 1970 at which the core's clock stood at 0."""
@@ -323,6 +337,11 @@ class State:
     def log(self, event: str, *, level: str = "info", **facts: str | int | float) -> None:
         """A line for the operator."""
         self.out.append(Log(event, tuple(facts.items()), level))
+
+    def take_conditions_awaited(self) -> list[ConditionsAwaited]:
+        """Those that ended since this was last asked."""
+        ended, self.conditions_awaited = self.conditions_awaited, []
+        return ended
 
     def pause(self, binding: InFlightBinding, *, at_least_s: float = 0.0) -> None:
         """Let a failed request of the unit wait, longer each time."""

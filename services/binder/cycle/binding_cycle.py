@@ -71,10 +71,14 @@ class BindingCycle:
 
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
         if pod.asks is not None:
-            keys = [f"{pod.namespace}/{one.claim}" for one in pod.asks.claims]
-            if not self._takeover.devices_known or self.claims.unsettled(binding.uid, keys):
-                self._state.paused[binding.uid] = self._state.now + self._state.settings.await_pod_s
-                return  # what an attempt before this one leaves is not to be judged by, nor half a list
+            # what an attempt before this one leaves is not to be judged by, nor half a list
+            settings, keys = self._state.settings, [f"{pod.namespace}/{one.claim}" for one in pod.asks.claims]
+            if not self._takeover.devices_known:
+                self._state.paused[binding.uid] = self._state.now + settings.await_pod_s
+                return
+            if self.claims.unsettled(binding.uid, keys):
+                self._state.paused[binding.uid] = self._state.now + settings.claims_again_s
+                return
         self._state.paused.pop(binding.uid, None)
         verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from services.binder.core.events import ClaimFreed, ClaimUnwritten, ClaimWritten
 from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.instructions import FreeClaim, WriteClaim
-from services.binder.core.state import NEVER, State
+from services.binder.core.state import NEVER, ConditionsAwaited, State
 from shared.backoff import backoff_s
 from shared.model.devices import DeviceClaim
 from shared.model.pod import Pod
@@ -92,6 +92,8 @@ class Claims:
         self.waits_for: dict[str, set[str]] = {}
         self._refused: dict[str, str] = {}
         """Units of which a claim was refused: why."""
+        self._settling: dict[str, dict[str, None]] = {}
+        """By claim, or by unit that leaves some: units that are looked at again once that is settled."""
         self._bound: set[str] = set()
         """Units that were bound while a claim was being written for them."""
 
@@ -105,11 +107,22 @@ class Claims:
         return bool(self.leaving) and any(key in self._freeing or key in self._next_free for key in keys)
 
     def unsettled(self, uid: str, keys: Collection[str]) -> bool:
-        """Whether one of these is being given back, or written for an attempt of the pod that has ended."""
-        writing = (self._writing[key] for key in keys if key in self._writing) if self._writing else ()
-        if uid in self.leaving or self.freeing(keys):
-            return True
-        return any(uid in (one for _, one in order.consumers) for order in writing)
+        """Whether one of these is being given back, or written for an attempt of the pod that has ended: then the unit
+        is looked at again once it is not."""
+        found = [key for key in keys if self.freeing((key,)) or self._writes_for(key, uid)]
+        for what in (*found, uid) if uid in self.leaving else found:
+            self._settling.setdefault(what, {})[uid] = None
+        return bool(found) or uid in self.leaving
+
+    def _writes_for(self, key: str, uid: str) -> bool:
+        order = self._writing.get(key)
+        return order is not None and any(uid == one for _, one in order.consumers)
+
+    def _settled(self, what: str) -> None:
+        """Nothing is under way for a claim, or of what a unit leaves, that was: who waited for that is looked at."""
+        for uid in self._settling.pop(what, ()):
+            if uid in self._state.paused:
+                self._state.paused[uid] = self._state.now
 
     # --- before the Binding -----------------------------------------------------------------------------------------
 
@@ -123,6 +136,8 @@ class Claims:
             return Answer(ready=False, vain=lacks)
         vain = self._in_vain(binding, pod)
         if vain:
+            failed = any(not usable(claim, devices.wall) for claim in devices.claims(pod))
+            self._conditions_ended(binding, pod, "failure" if failed else "error")
             return Answer(ready=False, vain=vain)
         waits = [claim for claim in devices.claims(pod) if not self._carried(binding, claim)]
         for claim in waits:
@@ -132,12 +147,23 @@ class Claims:
             self._write(binding, claim)
         self._fill()
         if not waits:
+            self._conditions_ended(binding, pod, "success")
             return READY
         ends = min((_ends(state, binding, claim) for claim in waits), default=NEVER)
         if state.now >= ends:
+            self._conditions_ended(binding, pod, "timeout")
             return Answer(ready=False, vain=_not_in_time(waits[0]), refused=True)
         state.paused[uid] = min(ends, state.now + state.settings.volumes_again_s)
         return WAITS
+
+    def _conditions_ended(self, binding: InFlightBinding, pod: Pod, status: str) -> None:
+        """The unit waits no more for the binding conditions of devices that were written for it: once an attempt."""
+        claims = () if binding.conditions_told else self._state.devices.claims(pod)
+        given = [one.allocation for one in claims if one.allocation is not None and one.key in binding.claimed]
+        for result in (result for allocation in given for result in allocation.results if result.bound_on):
+            binding.conditions_told = True
+            ended = ConditionsAwaited(result.driver, status, self._state.now - binding.arrived)
+            self._state.conditions_awaited.append(ended)
 
     def _in_vain(self, binding: InFlightBinding, pod: Pod) -> str:
         """Why the pod cannot have its claims on the unit's node any more; "" while it can."""
@@ -254,6 +280,7 @@ class Claims:
             if uid in claim.reserved_for or not order.consumers:
                 self._state.in_flight[uid].claimed.add(claim.key)
         self._wake(claim.key)
+        self._settled(claim.key)
         self._free_next(claim.key)
         self._fill()
 
@@ -275,6 +302,7 @@ class Claims:
             self._observe(claim)
         self._note_unwritten(order, event)
         self._leave_behind(order)
+        self._settled(key)
         self._free_next(key)
         self._fill()
         waiting = list(self._waiting.get(key, ()))
@@ -340,6 +368,7 @@ class Claims:
         if event.claim is not None:
             self._observe(event.claim)
         self._wake(key)
+        self._settled(key)
         self._free_next(key)
         self._fill()
 
@@ -351,6 +380,7 @@ class Claims:
         left.discard(key)
         if not left:
             del self.leaving[uid]
+            self._settled(uid)
             self._left(uid)
 
     def _observe(self, claim: DeviceClaim) -> None:
@@ -373,6 +403,8 @@ class Claims:
         waits_for = list(self.waits_for.get(uid, ()))
         self.leave(uid)
         self._refused.pop(uid, None)
+        if outcome is not Outcome.BOUND and (pod := self._state.pending.get(uid)) is not None:
+            self._conditions_ended(binding, pod, "error")
         if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
             orders = (self._writing[key] for key in waits_for if key in self._writing)
             if any(uid in (one for _, one in order.consumers) for order in orders):

@@ -66,12 +66,31 @@ def pods_text(node: Json) -> str:
 
 
 def gpus(node: Json) -> tuple[float, float] | None:
-    """(requested, there) in devices; None: the node has no GPU. Shares of devices count where the node offers them."""
+    """(requested, there) in devices; None: the node has no GPU. Shares of devices count where the node offers them, and
+    devices that claims are given where the driver's name says that they are GPUs, those that are partitioned once."""
     has, asked = _part(node, "allocatable"), _part(node, "requested")
     if has.get(GPU_MILLI):
         return asked.get(GPU_MILLI, 0) / MILLI_PER_DEVICE, has[GPU_MILLI] / MILLI_PER_DEVICE
     names = [name for name, amount in has.items() if name.endswith("/gpu") and amount]
-    return (sum(asked.get(name, 0) for name in names), sum(has[name] for name in names)) if names else None
+    pools = [pool for pool in node.get("devices") or () if "gpu" in str(pool.get("driver"))]
+    there = sum(has[name] for name in names) + sum(pool.get("whole", 0) for pool in pools)
+    used = sum(asked.get(name, 0) for name in names) + sum(pool.get("used", 0) for pool in pools)
+    return (used, there) if there else None
+
+
+def devices_text(pool: Json) -> str:
+    """How many of a pool's devices are allocated, and what else is the matter with some."""
+    other = [f"{pool[state]} {state}" for state in ("tainted", "blocked") if pool.get(state)]
+    return ", ".join([f"{pool.get('allocated', 0)} of {pool.get('devices', 0)} allocated", *other])
+
+
+def _devices(node: Json) -> list[tuple[str, str]]:
+    """(driver and pool, how many of what) of every pool that the node reaches; of one named after it the driver."""
+    return [
+        (printable(str(pool.get("driver")) + ("" if pool.get("pool") == node.get("name") else f"/{pool.get('pool')}")),
+         devices_text(pool))
+        for pool in node.get("devices") or ()
+    ]  # fmt: skip
 
 
 def _gpus_requested(node: Json) -> float | None:
@@ -147,6 +166,7 @@ NODES = Kind(
         _used("cpu_millis", cpu),
         _used("memory_bytes", size),
         text("OTHER-RESOURCES", lambda node: ", ".join(" ".join(pair) for pair in other_resources(node)), wide=True),
+        text("DEVICES", lambda node: "; ".join(" ".join(pair) for pair in _devices(node)), wide=True),
         text("TAINTS", lambda node: ", ".join(str(taint) for taint in node.get("taints") or ()), wide=True),
         text("DRAINED", lambda node: drained_text(node.get("drained")), wide=True),
     ),
@@ -161,6 +181,7 @@ PODS_ON_NODE = Kind(
         text("POD", "name"),
         number("PRIORITY", lambda pod: pod.get("priority", 0)),
         text("PLACED-BY-US", "ours"),
+        text("DEVICES", lambda pod: ", ".join(map(str, pod.get("devices") or ())) or None, where_any=True),
     ),
 )
 
@@ -185,6 +206,7 @@ def node_head(node: Json) -> list[str]:
         f"  pods       {count} of {has.get('pods', '?')}",
     ]
     lines += [f"  {name:<10} {told} requested" for name, told in other_resources(node)]
+    lines += [f"  devices    {name}: {told}" for name, told in _devices(node)]
     lines += used_lines(used)
     if node.get("taints"):
         lines.append(f"  taints     {', '.join(printable(str(taint)) for taint in node['taints'])}")

@@ -40,8 +40,9 @@ class Takeover:
 
     @property
     def inherits(self) -> bool:
-        """Whether there are inherited intents whose end must still be watched."""
-        return bool(self._intents) and (bool(self.held) or not self._state.started)
+        """Whether there are inherited intents whose end must still be watched, or it is not known yet."""
+        unknown = "intents" in self._missing
+        return unknown or (bool(self._intents) and (bool(self.held) or not self._state.started))
 
     @property
     def missing(self) -> list[str]:
@@ -100,6 +101,8 @@ class Takeover:
                 self.held[uid] = early[0]
                 state.cluster.assume(early[0], node, state.now)
                 state.groups.send_away(uid)
+        for uid in self.unwatched():  # the binder resolved it while lists were waited for
+            self._ask_at[uid] = state.now
         # creation times are whole seconds: within one, pods stand as they were told, by a mirror as they came
         waiting, self._early = self._early, {}
         for pod, seen in sorted(waiting.values(), key=lambda item: item[0].created):
@@ -118,6 +121,10 @@ class Takeover:
             if uid in self.held:
                 self._ask_at[uid] = self._state.now
         self.ask()
+
+    def unwatched(self) -> set[str]:
+        """Pods that are held, though no open intent names them and nobody asks about them."""
+        return self.held.keys() - self._ask_at.keys() - {uid for one in self._intents.values() for uid, _ in one.pods}
 
     def ask(self) -> None:
         """Ask the API server about pods whose intent is gone, and again where it did not answer."""

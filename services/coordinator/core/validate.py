@@ -86,6 +86,8 @@ def _plans(core: Core) -> Iterator[str]:
     for uid in held:
         if uid not in accounts:
             yield f"assumed: {uid} is held for an inherited intent and counted nowhere"
+    for uid in core.takeover.unwatched() if held else ():
+        yield f"assumed: {uid} is held for an inherited intent that is gone, and nobody asks about it"
     for uid, placed in ledger.placed.items():
         plan = ledger.plans.get(placed.plan_id)
         if plan is None and not placed.answered and placed.plan_id not in core.outcomes.unfinished:

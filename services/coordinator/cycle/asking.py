@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.state import State
+from services.coordinator.cycle.candidates import scored_here
 from services.coordinator.cycle.classes import OfferedClass
 from shared.scheduling.cycle.scoring import norms_of
 from shared.scheduling.state.slot_sets import guidance_of
@@ -26,6 +27,10 @@ from shared.wire.messages import MAX_EXTRA, UnitGroup
 DISTINCT_SHARE, DISTINCT_SLACK, MOST_DISTINCT = 2, 16, 1024
 """How many different nodes each agent is asked for of a guided class: so many times the units, and some more, since the
 best nodes may all lie in one domain that is full after the first unit."""
+
+MOST_AHEAD = 256
+"""Units of a guided class for which an agent looks ahead at most, and never for more than it would be asked of a plain
+one (``OfferedClass.asked``); the others are dealt by what it said of those."""
 
 
 class _Asked(NamedTuple):
@@ -38,14 +43,16 @@ class _Asked(NamedTuple):
 
 class Asking:
     """One cycle's questions. ``agents``: how many own nodes, of whom the ``idle`` are asked; ``compared``: classes by
-    which policies are compared; ``together``: there are members of pod groups."""
+    which policies are compared; ``together``: there are members of pod groups; ``policy``: the one that
+    decides, by its name."""
 
     def __init__(
         self, state: State, classes: dict[int, OfferedClass], agents: int, idle: Sequence[AgentView],
-        compared: Collection[int], *, together: bool,
+        compared: Collection[int], *, together: bool, policy: str,
     ) -> None:  # fmt: skip
         self._state = state
         self._idle = idle
+        self._policy = policy
         self._asked: list[_Asked] = []
         self.extra = state.settings.extra_candidates
         """Next-best nodes that an agent names beside one per unit: the more, the more classes compete for them."""
@@ -91,7 +98,9 @@ class Asking:
         told = guidance_of(view.owned_slots(), guidance.mask, guidance.scores, min(MOST_DISTINCT, wanted))
         if told is None:
             return None
-        return UnitGroup(offered.known.id, [offered.units[0].number], guidance.norms, told, counted)
+        rescored = scored_here(self._policy, self._state.settings.profile.scores)  # then nobody need look ahead
+        numbers = [unit.number for unit in offered.units[: 1 if rescored else min(MOST_AHEAD, offered.asked)]]
+        return UnitGroup(offered.known.id, numbers, guidance.norms, told, counted)
 
 
 def dealt(units: int, before: int, place: int, agents: int) -> int:

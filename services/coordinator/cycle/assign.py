@@ -237,7 +237,7 @@ class RejudgedSeats:
                 state.stats.misfits += 1
             elif not (raced and conflicts.avoids(uid, head.name)):
                 _assume(state, unit, head.answer, head.name)
-                candidates.taken[at] += 1
+                candidates.take(at)
                 others = [candidates.head(other) for other in ranked[place + 1 :][: _looked_at(state)]]
                 wanted = 0 if state.cluster.index.anti_affinity else state.settings.extra_candidates
                 self._choices.append(_judged_choice(state, unit, head, others, wanted))
@@ -323,11 +323,11 @@ class GuidedSeats:
         state, candidates = self._state, self._candidates
         head = candidates.head(chosen)
         _assume(state, unit, head.answer, head.name)
-        candidates.taken[chosen] += 1
         wanted = 0 if alone else state.settings.extra_candidates
         self._choices.append(
             _judged_choice(state, unit, head, [candidates.head(at) for at in others[: _looked_at(state)]], wanted)
         )
+        candidates.take(chosen)
         self._chosen.append(chosen)
 
     # --- confined to some nodes, and nothing else ---------------------------------------------------------------
@@ -352,21 +352,21 @@ class GuidedSeats:
             return False
         best = [heapq.heappop(line) for _ in range(min(len(line), MAX_CONSIDERED))]
         self._choose(unit, best[0].at, [place.at for place in best[1:]])
-        for place in (best[0]._replace(taken=best[0].taken + 1, tie=state.rng.random()), *best[1:]):
+        for place in (self._in_line(best[0].at), *best[1:]):
             heapq.heappush(line, place)
         return True
 
     def _line_up(self) -> list[_InLine]:
-        candidates, mask, rng = self._candidates, self._offered.mask, self._state.rng
-        judged = zip(candidates.accept.tolist(), candidates.own.tolist(), candidates.taken.tolist(), strict=True)
+        candidates, mask = self._candidates, self._offered.mask
         allowed = [True] * len(candidates) if mask is None else mask[candidates.rows].tolist()
-        line = [
-            _InLine(not accept, -own, taken, rng.random(), at)
-            for at, (accept, own, taken) in enumerate(judged)
-            if allowed[at]
-        ]
+        line = [self._in_line(at) for at in range(len(candidates)) if allowed[at]]
         heapq.heapify(line)
         return line
+
+    def _in_line(self, at: int) -> _InLine:
+        candidates = self._candidates
+        accept, own, taken = bool(candidates.accept[at]), int(candidates.own[at]), int(candidates.taken[at])
+        return _InLine(not accept, -own, taken, self._state.rng.random(), at)
 
     def _ranked(self, unit: Unit, guidance: Guidance, only: str) -> list[int]:
         """The places of nodes that the unit may have, best first."""
@@ -395,7 +395,7 @@ class GuidedSeats:
         """Everything since the mark is as if it had not been; what was assumed is the caller's to forget."""
         count = mark[0]
         for at in self._chosen[count:]:
-            self._candidates.taken[at] -= 1
+            self._candidates.take(at, -1)
         del self._choices[count:], self._chosen[count:]
         self._line = None
 

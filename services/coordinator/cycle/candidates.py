@@ -2,7 +2,8 @@
 
 An answer was given before the units of its cycle were placed, or on the agent's guess where they would be. A node that
 changed since is scored anew as the agent would, by policies whose verdict rests on the row alone and on nothing that
-only agents have (``RESCORED``); by any other its answer stands.
+only agents have (``RESCORED``). By any other its answer stands, until the node gets a unit of the class: what it is
+worth to the next one the agent has said as well, where it looked ahead.
 """
 
 from __future__ import annotations
@@ -45,11 +46,15 @@ def head_of(found: AgentAnswers, place: int) -> Head:
     return Head(answer, name, found.policy, Considered(name, answer.score / SCORE_SCALE, answer.accept))
 
 
-def asked_here(name: str, scores: tuple[Score, ...]) -> Policy | None:
-    """The policy of that name, where it can be asked here: not with scores of the user's own (``scores``), which agents
+def scored_here(name: str, scores: tuple[Score, ...]) -> bool:
+    """Whether the policy of that name can be asked here: not with scores of the user's own (``scores``), which agents
     guard in time, and may have left out."""
-    make = RESCORED.get(name) if not scores else None
-    return make() if make is not None else None
+    return name in RESCORED and not scores
+
+
+def asked_here(name: str, scores: tuple[Score, ...]) -> Policy | None:
+    """The policy of that name, where it can be asked here."""
+    return RESCORED[name]() if scored_here(name, scores) else None
 
 
 def rescorer(lists: Sequence[AgentAnswers], scores: tuple[Score, ...]) -> Policy | None:
@@ -74,20 +79,24 @@ class Candidates:
         self._norms = norms
         row_of = state.cache.table.row_of
         by_place = len({found.policy for found in lists}) > 1
-        heads: dict[int, tuple[AgentAnswers, int]] = {}
-        own: list[int] = []
-        accept: list[bool] = []
+        heads: dict[int, list[tuple[AgentAnswers, int]]] = {}
         for found in lists:
             for place, (answer, name) in enumerate(zip(found.answers, found.names, strict=True)):
-                row = answer.slot
-                if row_of.get(name) == row and row not in heads:
-                    heads[row] = found, place
-                    own.append(-SCORE_SCALE * place if by_place else answer.score)
-                    accept.append(answer.accept)
+                if row_of.get(name) != answer.slot:
+                    continue
+                said = heads.setdefault(answer.slot, [])
+                if not said or said[0][0] is found:  # of two that answer for a node, as it changes hands, the first
+                    said.append((found, place))
         self._heads = list(heads.values())
+        """Of each node what was said of it: to the first unit of the class that it gets, to the next, and so on."""
+        self._ranks = _ranks(lists) if by_place else None
+        """By agent's list of each place: the node's rank among those that the list names; two policies' scores do not
+        compare."""
         self.rows: IntArray = np.fromiter(heads, np.int64, len(heads))
-        self.own: IntArray = np.array(own, np.int64) - SCORE_SCALE * self._points(added)
-        self.accept: BoolArray = np.array(accept, np.bool_)
+        self._added = self._points(added)
+        firsts = [one[0] for one in self._heads]
+        self.own: IntArray = np.array([self._worth(*one) for one in firsts], np.int64) - SCORE_SCALE * self._added
+        self.accept: BoolArray = np.array([found.answers[place].accept for found, place in firsts], np.bool_)
         self.taken: IntArray = np.zeros(len(heads), np.int64)
         self.floor = max(((end.accept, end.score) for end in _ends(lists)), default=None)
         self._generation: IntArray = np.full(len(heads), NEVER)
@@ -98,13 +107,29 @@ class Candidates:
         return len(self._heads)
 
     def head(self, at: int) -> Head:
-        """The answer about a node."""
-        return head_of(*self._heads[at])
+        """The answer about a node, as it stands now."""
+        return head_of(*self._said(at))
 
     def name(self, at: int) -> str:
         """A node's name."""
-        found, place = self._heads[at]
+        found, place = self._heads[at][0]
         return found.names[place]
+
+    def take(self, at: int, units: int = 1) -> None:
+        """A node gets so many more units of the class; fewer where that is negative."""
+        self.taken[at] += units
+        if self.policy is None and len(self._heads[at]) > 1:
+            found, place = self._said(at)
+            self.own[at] = self._worth(found, place) - SCORE_SCALE * self._added[at]
+            self.accept[at] = found.answers[place].accept
+
+    def _said(self, at: int) -> tuple[AgentAnswers, int]:
+        """The answer to the unit that is next on the node: the last one where the agent did not look so far."""
+        said = self._heads[at]
+        return said[min(int(self.taken[at]), len(said) - 1)]
+
+    def _worth(self, found: AgentAnswers, place: int) -> int:
+        return found.answers[place].score if self._ranks is None else -SCORE_SCALE * self._ranks[id(found)][place]
 
     def refresh(self) -> None:
         """Score anew what changed since it was judged."""
@@ -141,6 +166,18 @@ class Candidates:
             there = self.rows < len(added)
             found[there] = added[self.rows[there]]
         return found
+
+
+def _ranks(lists: Sequence[AgentAnswers]) -> dict[int, list[int]]:
+    """A node that is named again takes no rank from those after it: who looks ahead is worth no less for that."""
+    found: dict[int, list[int]] = {}
+    for one in lists:
+        seen: set[int] = set()
+        ranks = found[id(one)] = []
+        for answer in one.answers:
+            ranks.append(len(seen))
+            seen.add(answer.slot)
+    return found
 
 
 def _ends(lists: Sequence[AgentAnswers]) -> list[Answer]:

@@ -168,7 +168,7 @@ class Cycle:
             more = bool(self.open) or state.queue.has_active() or len(classes) > 1
             self._dispatcher.deal(classes, agents, names, more=more, policy=self._policy)
         compared = [number for number in self._variants.sampling.compared if number in classes]
-        asking = Asking(state, classes, len(agents), idle, compared, together=bool(taken.together))
+        asking = Asking(state, classes, len(agents), idle, compared, together=bool(taken.together), policy=self._policy)
         first_offer = state.messages + 1
         cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
         asked: dict[str, int] = {}

@@ -3,7 +3,7 @@
 A dashboard or alert made for kube-scheduler (1.36) works on ``scheduler_*`` here; the mesh's own figures are called
 ``conclave_*``. Gauges and counters are read from the core when scraped and cost nothing in between; only the histograms
 are fed after each turn. ``profile`` is the scheduler's name. Labels are from closed sets: places, results, rules and
-events of ours, never text from the cluster.
+events of ours, never text from the cluster but the names of its DRA drivers, which are few.
 
 What has another meaning here is not counted: nothing is said about extension points, plugins' run times,
 goroutines or permits, since there are none.
@@ -21,7 +21,9 @@ from prometheus_client.registry import Collector
 from services.coordinator.core.core import Core
 from services.coordinator.core.counters import Stats
 from services.coordinator.inspect.group_metrics import GroupMetrics
+from services.coordinator.inspect.nodes import device_counts
 from shared.runtime.observe.metrics import Metrics
+from shared.scheduling.devices.census import STATES
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
 from shared.scheduling.reasons import INCOMPLETE, QUOTA
 
@@ -153,6 +155,7 @@ class _CoreCollector(Collector):
         )  # fmt: skip
         yield from self._queue(core)
         yield from self._cache(core)
+        yield from self._devices(core)
         for name, value in stats.as_dict().items():
             text = name.replace("_", " ").capitalize()
             yield CounterMetricFamily(f"conclave_coordinator_{name}", f"{text}, in this term", value=value)
@@ -197,3 +200,25 @@ class _CoreCollector(Collector):
         size.add_metric(["pods"], len(cache.accounts) if cache is not None else 0)
         size.add_metric(["assumed_pods"], len(core.ledger.placed) if core is not None else 0)
         yield size
+
+    def _devices(self, core: Core | None) -> Iterable[Metric]:
+        devices = GaugeMetricFamily(
+            "conclave_devices", "Devices that DRA drivers publish, each in one state", labels=["driver", "state"]
+        )
+        claims = GaugeMetricFamily(
+            "conclave_device_claims", "ResourceClaims, by whether they have devices", labels=["state"]
+        )
+        known = core.state.devices if core is not None else None
+        for driver, counts in device_counts(core).items() if core is not None else ():
+            for state in STATES:
+                devices.add_metric([driver, state], getattr(counts, state))
+        shown = known.accounts.shown.values() if known is not None else ()
+        given = sum(claim.allocation is not None for claim in shown)
+        claims.add_metric(["allocated"], given)
+        claims.add_metric(["pending"], len(shown) - given)
+        yield devices
+        yield claims
+        yield GaugeMetricFamily(
+            "conclave_pods_awaiting_claims", "Pods that are on no node until a claim of theirs is there, or is another",
+            value=len(core.state.awaited_claims) if core is not None else 0,
+        )  # fmt: skip

@@ -22,6 +22,7 @@ from shared.agent.counters import PRESSURES
 from shared.model.constraints import Taint
 from shared.model.node import Condition, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from shared.scheduling.devices.census import DeviceCounts
 from shared.scheduling.state.node_table import ABSENT, CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
 from shared.wire.records import Drained
 
@@ -90,6 +91,23 @@ class NodeUsed(Struct, frozen=True, kw_only=True):
     missing: list[str] = []
 
 
+class PoolShown(Struct, frozen=True, kw_only=True):
+    """What a node reaches of a driver's pool, each device in one state: free; allocated, at least in part; tainted
+    against who does not tolerate it; blocked by other partitions. ``whole``: those that are no partition of another,
+    ``used`` of them in use, of one that is shared or partitioned that part; ``share``: how much that is, 0 to 1."""
+
+    driver: str
+    pool: str
+    devices: int
+    free: int
+    allocated: int
+    tainted: int
+    blocked: int
+    whole: int
+    used: float
+    share: float
+
+
 class NodeShown(Struct, frozen=True, kw_only=True):
     """One node. ``agent`` "": nobody decides for it. ``schedulable``: neither cordoned, drained nor being deleted.
     ``conditions``: those that are not as they should be. ``labels``: those that were asked for."""
@@ -112,22 +130,25 @@ class NodeShown(Struct, frozen=True, kw_only=True):
     region: str = ""
     pool: str = ""
     labels: dict[str, str] = {}
+    devices: list[PoolShown] = []
 
 
 class PodOnNode(Struct, frozen=True, kw_only=True):
-    """A pod that is counted on the node. ``ours``: this scheduler placed it, or is about to."""
+    """A pod that is counted on the node. ``ours``: this scheduler placed it, or is about to. ``devices``: what its
+    claims were given, ``driver/pool/device``."""
 
     namespace: str
     name: str
     uid: str
     priority: int
     ours: bool
+    devices: list[str] = []
 
 
 class NodeMap(Struct, frozen=True, kw_only=True):
     """Columns over all nodes in order of their names. ``cpu`` and ``memory``: requested share, 0 to 1. ``shares``: of
-    other resources that some node has, null where it has none. ``group``: the place in ``groups``, where nodes are
-    grouped; ``group_keys``: what they may be grouped by."""
+    other resources that some node has, and of devices by driver, null where it has none. ``group``: the place in
+    ``groups``, where nodes are grouped; ``group_keys``: what they may be grouped by."""
 
     names: list[str]
     cpu: list[float]
@@ -204,6 +225,21 @@ def node_shown(core: Core, name: str, now: float, *, labels: Sequence[str] | Non
         region=node.labels.get(REGION, ""),
         pool=pool_of(node.labels),
         labels=shown,
+        devices=[
+            PoolShown(
+                driver=driver,
+                pool=pool,
+                devices=one.devices,
+                free=one.free,
+                allocated=one.allocated,
+                tainted=one.tainted,
+                blocked=one.blocked,
+                whole=one.whole,
+                used=round(one.used, 4),
+                share=round(one.share, 4),
+            )
+            for (driver, pool), one in core.state.devices.census.on(node)
+        ],
     )
 
 
@@ -211,6 +247,11 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
     """The pods that are counted on a node, greatest priority first, ``limit`` at most."""
     state = core.state
     pods = sorted(state.cluster.index.pods_on(name), key=lambda pod: (-pod.priority, pod.namespace, pod.name))
+    given: dict[str, list[str]] = {}
+    for claim in state.devices.accounts.shown.values() if pods else ():
+        if claim.allocation is not None:
+            for uid in claim.reserved_for:
+                given.setdefault(uid, []).extend("/".join(result.id) for result in claim.allocation.results)
     return [
         PodOnNode(
             namespace=pod.namespace,
@@ -218,6 +259,7 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
             uid=pod.uid,
             priority=pod.priority,
             ours=pod.scheduler_name == state.scheduler_name,
+            devices=given.get(pod.uid, []),
         )
         for pod in pods[:limit]
     ]
@@ -247,7 +289,7 @@ def node_map(core: Core, group_by: str = "") -> NodeMap:
         cpu=_shares(table.requested[CPU_COLUMN, rows], table.allocatable[CPU_COLUMN, rows]),
         memory=_shares(table.requested[MEMORY_COLUMN, rows], table.allocatable[MEMORY_COLUMN, rows]),
         flags=flags[rows].tolist(),
-        shares=_other_shares(table, rows),
+        shares=_other_shares(table, rows) | _device_shares(core, names),
         group=group,
         groups=groups,
         group_keys=group_keys(table),
@@ -297,7 +339,8 @@ def grouped(table: NodeTable, rows: IntArray, by: str) -> tuple[list[int], list[
 
 
 def resource_totals(core: Core) -> list[ResourceTotal]:
-    """CPU and memory first, the others by name: those that a node offers or a pod on a node asks for."""
+    """CPU and memory first, the others by name: those that a node offers or a pod on a node asks for; then devices by
+    driver, of which those that somebody has at least a part of count as requested."""
     table = core.state.cache.table
     rows = table.present[: table.rows]
     allocatable = table.allocatable[:, : table.rows][:, rows]
@@ -319,7 +362,25 @@ def resource_totals(core: Core) -> list[ResourceTotal]:
         )  # fmt: skip
         if len(found) == MOST_RESOURCES:
             break
-    return found
+    return [*found, *_device_totals(core)][:MOST_RESOURCES]
+
+
+def device_counts(core: Core) -> dict[str, DeviceCounts]:
+    """All devices, by driver."""
+    devices = core.state.devices
+    return devices.census.drivers(devices.nodes()[0])
+
+
+def _device_totals(core: Core) -> list[ResourceTotal]:
+    devices = core.state.devices
+    shares = devices.census.shares(devices.nodes()[0])
+    return [
+        ResourceTotal(
+            name=driver, allocatable=one.devices, requested=one.allocated, share=round(one.share, 4),
+            nodes=sum(share is not None for share in shares.get(driver, ())),
+        )
+        for driver, one in device_counts(core).items() if one.devices
+    ]  # fmt: skip
 
 
 def resource_shares(core: Core) -> dict[str, float]:
@@ -346,6 +407,17 @@ def _other_shares(table: NodeTable, rows: IntArray) -> dict[str, list[float | No
         shares = _shares(table.requested[column, rows], has)
         found[name] = [share if there else None for share, there in zip(shares, has.tolist(), strict=True)]
     return found
+
+
+def _device_shares(core: Core, names: Sequence[str]) -> dict[str, list[float | None]]:
+    """Of each node of the map, by driver."""
+    devices = core.state.devices
+    nodes, _ = devices.nodes()
+    place_of = {node.name: place for place, node in enumerate(nodes)}
+    shares = devices.census.shares(nodes)
+    return {
+        driver: [of_node[place_of[name]] for name in names] for driver, of_node in list(shares.items())[:MOST_COLUMNS]
+    }
 
 
 def _shares(requested: IntArray, allocatable: IntArray) -> list[float]:

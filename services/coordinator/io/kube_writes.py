@@ -57,6 +57,7 @@ class KubeWrites:
         self, api: KubeApi, post: Callable[[Event], None], *, controller: str, instance: str, clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], None], may_act: Callable[[], bool],
         call_later: Callable[[float, Callable[[], None]], Cancellable] | None = None,
+        reached: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._api = api
         self._post = post
@@ -66,6 +67,7 @@ class KubeWrites:
         self._start = start
         self._may_act = may_act
         self._call_later = call_later
+        self._reached = reached
         self._lookups = asyncio.Semaphore(LOOKUPS_IN_FLIGHT)
         self._events_out = 0
         self._timer: Cancellable | None = None
@@ -127,7 +129,9 @@ class KubeWrites:
         """Not answered. ``LeadershipLost``: not done."""
         name, version = ClaimName(work.namespace, work.name, work.uid), work.resource_version
         try:
-            await deallocate_claim(self._api, name, work.consumer, resource_version=version, may_act=self._may_act)
+            await deallocate_claim(
+                self._api, name, work.consumer, resource_version=version, may_act=self._may_act, reached=self._reached
+            )
         except KubeError as error:
             log.info("claim_not_freed", claim=f"{work.namespace}/{work.name}", pod_uid=work.consumer, error=error)
 

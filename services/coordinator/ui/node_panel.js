@@ -71,20 +71,32 @@ function parts(node, again) {
       ["Not measured", [...new Set([...(node.used?.masked ?? []), ...(node.used?.missing ?? [])])].join("; ")],
     ]),
     plainTable("Resources", ["Resource", "Share", { title: "Requested", number: true }, { title: "Allocatable", number: true }], rows),
+    deviceTable(node),
     may("operator") ? h("div", {}, h("button", { type: "button", class: node.drained ? "primary" : "danger", onclick: async () => { if (await askDrain(node.name, Boolean(node.drained))) again(); } }, node.drained ? "Resume …" : "Drain …")) : null,
     podTable(Array.isArray(node.pods) ? node.pods : [], running),
     labels(node.labels),
   ];
 }
 
+function deviceTable(node) {
+  const pools = node.devices ?? [];
+  if (!pools.length) return null;
+  const states = ["Free", "Allocated", "Tainted", "Blocked"];
+  return plainTable("Devices", ["Driver", "Pool", "In use", ...states.map((title) => ({ title, number: true }))], pools.map((pool) => [
+    pool.driver, pool.pool === node.name ? "its own" : pool.pool, meter(pool.share, percent(pool.share)),
+    ...states.map((title) => count(pool[title.toLowerCase()]))]));
+}
+
 function podTable(pods, running) {
   if (!running) return h("p", { class: "soft" }, "No pods here.");
   const few = pods.length < running ? `, ${count(pods.length)} of highest priority shown` : "";
   const ours = pods.filter((pod) => pod.ours).length;
+  const claiming = pods.some((pod) => pod.devices?.length);
   return h("section", { "aria-label": "Pods here" }, h("h3", {}, `${plural(running, "pod")} here${few}; ${count(ours)} by Conclave`),
-    plainTable("Pods here", ["Pod", { title: "Priority", number: true }, "Placed by"], pods.map((pod) => [
+    plainTable("Pods here", ["Pod", { title: "Priority", number: true }, "Placed by", ...(claiming ? ["Devices"] : [])], pods.map((pod) => [
       h("a", { href: `#/pods/${segment(pod.namespace)}/${segment(pod.name)}` }, `${pod.namespace}/${pod.name}`),
-      pod.priority, h("span", { class: "soft" }, pod.ours ? "Conclave" : "another scheduler")])));
+      pod.priority, h("span", { class: "soft" }, pod.ours ? "Conclave" : "another scheduler"),
+      ...(claiming ? [(pod.devices ?? []).map((device) => h("div", { class: "mono" }, device))] : [])])));
 }
 
 function labels(found) {

@@ -23,6 +23,17 @@ export function isExtended(name) {
   return !PLAIN.has(name) && !name.startsWith("hugepages-");
 }
 
+/** The node with the devices that claims are given among its resources, by driver. */
+export function withDevices(node) {
+  const allocatable = { ...node.allocatable };
+  const requested = { ...node.requested };
+  for (const { driver, devices, allocated } of node.devices ?? []) {
+    allocatable[driver] = (allocatable[driver] ?? 0) + devices;
+    requested[driver] = (requested[driver] ?? 0) + allocated;
+  }
+  return { ...node, allocatable, requested };
+}
+
 /** requested / allocatable; null where nothing is offered. */
 export function share(node, name) {
   const offered = node.allocatable?.[name] ?? 0;

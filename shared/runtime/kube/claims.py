@@ -102,8 +102,9 @@ async def free_claim(
 
 
 async def deallocate_claim(
-    api: KubeApi, claim: ClaimName, consumer: str, *, resource_version: str, may_act: Callable[[], bool]
-) -> bool:
+    api: KubeApi, claim: ClaimName, consumer: str, *, resource_version: str, may_act: Callable[[], bool],
+    reached: Callable[[str], None] = lambda _: None,
+) -> bool:  # fmt: skip
     """Take away what the claim has, on the ground of what it was at ``resource_version``: nobody used it, but at most
     ``consumer``. False: it has changed since, or is gone, and nothing was done; who judged it judges it again.
 
@@ -113,7 +114,7 @@ async def deallocate_claim(
         return False
     _check(may_act)
     try:
-        await _freed(api, claim, found, consumer, deallocate=True, unreserved=True)
+        await _freed(api, claim, found, consumer, deallocate=True, reached=reached, unreserved=True)
     except KubeRejected as error:
         if error.status in (404, 409):
             return False

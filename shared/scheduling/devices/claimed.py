@@ -20,6 +20,7 @@ from shared.model.gpu_shares import GpuShares
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.devices.accounts import ClaimAccounts
+from shared.scheduling.devices.census import Census
 from shared.scheduling.devices.claims import pod_claims
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
@@ -53,6 +54,7 @@ class ClaimedDevices:
         self.inventory = Inventory(release)
         self.accounts = ClaimAccounts(self.inventory)
         self.devices = Devices(self.inventory, Selectors(release), fullest_first=True)
+        self.census = Census(self.inventory)
         self.wall = 0.0
         self.version = 0
         numbers = count(1)

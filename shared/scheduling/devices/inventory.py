@@ -168,6 +168,23 @@ class Inventory:
         newest = max((one.generation for one in slices), default=0)
         return tuple(one for one in slices if one.generation == newest)
 
+    @property
+    def empty(self) -> bool:
+        """Whether no driver publishes anything."""
+        return not self._slices
+
+    def spread(self) -> list[Pool]:
+        """The pools of which several nodes may see something, as who sees all of each."""
+        made = (self._view(id_, tuple(self._pools[id_].by_name.values())) for id_ in sorted(self._spread))
+        return [pool for pool in made if pool is not None]
+
+    def _view(self, id_: PoolId, slices: tuple[DeviceSlice, ...]) -> Pool | None:
+        """The pool as who has to look at these slices sees it, the same one while they are."""
+        entry, names = self._pools[id_], tuple(one.name for one in slices)
+        if names not in entry.views:
+            entry.views[names] = build(id_, slices, entry.by_name.values())
+        return entry.views[names]
+
     def published(self, pool: PoolId) -> dict[str, Device]:
         """The devices of a pool by name."""
         return {device.name: device for one in self.current(pool) for device in one.devices}
@@ -211,10 +228,7 @@ class Inventory:
             if not slices or id_ in seen:
                 continue
             entry.nodes.add(node.name)
-            names = tuple(one.name for one in slices)
-            if names not in entry.views:
-                entry.views[names] = build(id_, slices, entry.by_name.values())
-            pool = entry.views[names]
+            pool = self._view(id_, slices)
             if pool is not None and (pool.devices or not pool.usable):
                 seen[id_] = pool
         pools = in_order(seen.values())

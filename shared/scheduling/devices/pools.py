@@ -40,7 +40,7 @@ class PoolDevice(Struct, frozen=True, gc=False):
         return self.device.reach if self.slice.per_device else self.slice.reach
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Pool:
     """What one node sees of a pool. ``devices`` in the order in which they are tried; ``others``: devices of slices
     that do not reach the node, and share its counters. ``waits``: some device has binding conditions."""

@@ -26,12 +26,12 @@ def free_shares(pools: Sequence[Pool], usage: Usage, shares: GpuShares) -> list[
     for pool in pools:
         share = shares.driver(pool.id[0])
         if share.milli and pool.usable:
-            for part in _free_parts(pool, usage, share):
+            for part in free_parts(pool, usage, share):
                 found += _pieces(part, share.milli)
     return found
 
 
-def _free_parts(pool: Pool, usage: Usage, share: DriverShare) -> list[float]:
+def free_parts(pool: Pool, usage: Usage, share: DriverShare) -> list[float]:
     """0 to 1, of each device that is no partition of another."""
     sets = left_of_sets(pool, usage)
     parts: list[float] = []

@@ -225,6 +225,12 @@ class NodeTable:
             self.claimed_free[row] = free
             self._touch(row)
 
+    def claim_fits(self, claimed: tuple[int, int]) -> BoolArray:
+        """``[rows]``: whether claims leave (devices, thousandths of each) free. No filter: which of them a claim may
+        have is not known here, and nothing at all of nodes whose devices nobody tells."""
+        wanted = claimed[0] * claimed[1]
+        return np.array([not free or bool(pick_devices(free, wanted)) for free in self.claimed_free[: self.rows]])
+
     def pick_devices(self, row: int, milli: int) -> tuple[int, ...]:
         """The devices a request of ``milli`` thousandths gets on the row (best fit: whole devices stay whole)."""
         return pick_devices(self.device_free[row], milli)

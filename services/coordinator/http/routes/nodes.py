@@ -17,6 +17,7 @@ from services.coordinator.inspect.nodes import (
     NodeShown,
     NodeUsed,
     PodOnNode,
+    PoolShown,
     node_map,
     node_page,
     node_shown,
@@ -90,6 +91,7 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
     region: str
     pool: str
     labels: dict[str, str]
+    devices: list[PoolShown]
 
 
 class NodeChanged(NodeShown, frozen=True, kw_only=True):

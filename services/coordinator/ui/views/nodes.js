@@ -8,7 +8,7 @@ import { Listing } from "../listing.js";
 import { learn, nodeLink } from "../names.js";
 import { nodeState, stateWords } from "../node_panel.js";
 import { Reading, together } from "../reading.js";
-import { inResourceOrder, isExtended, resourceWord, share } from "../resources.js";
+import { inResourceOrder, isExtended, resourceWord, share, withDevices } from "../resources.js";
 import { meter, sheet } from "../table.js";
 
 const STATES = [["ready", "ready"], ["not_ready", "not ready"], ["pressure", "under pressure"], ["cordoned", "cordoned"], ["drained", "drained"], ["unowned", "without an agent"]];
@@ -59,7 +59,8 @@ export function nodesView() {
   const reading = new Reading(() => getAll(path()), {
     // each five hundred nodes are a page: the more there are, the seldomer they are read
     everyMs: (data) => Math.max(5000, (data?.items.length ?? 0) * 4),
-    show({ items, more }) {
+    show({ items: found, more }) {
+      const items = found.map(withDevices);
       learn(items.map((node) => node.name));
       for (const [name, of] of [["zone", (node) => node.zone], ["pool", (node) => node.pool], ["agent", (node) => node.agent]])
         list.offer(name, [...new Set(items.map(of).filter(Boolean))].sort().slice(0, 500).map((value) => [value, value]));

@@ -50,6 +50,12 @@ class History:
         pod["status"] = {"phase": "Pending"}
         return self._write("create", "Pod", pod)
 
+    def claim(self, name: str, metadata: Json, status: Json) -> History:
+        """A ResourceClaim as it is now."""
+        verb = "create" if ("ResourceClaim", name) not in self.objects else "update"
+        meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", **metadata}
+        return self._write(verb, "ResourceClaim", {"metadata": meta, "status": status})
+
     def bind(self, name: str = "p1", node: str = "n1", devices: str | None = None) -> History:
         pod = json.loads(json.dumps(self.objects["Pod", name]))
         pod["spec"]["nodeName"] = node

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from lab.audit.devices import Devices
+from lab.audit.devices import MARK, PROTECTION, Devices
 from lab.audit.rules import node_facts
+from tests.unit.lab.audit.audit_history import History
 
 Json = dict[str, Any]
 NODE = node_facts({"metadata": {"name": "n1"}})
@@ -70,3 +71,81 @@ def test_a_claim_of_a_template_is_the_one_that_the_pods_status_names() -> None:
     statuses = [{"name": "g", "resourceClaimName": "made"}]
     assert devices.refusal({**pod, "status": {"resourceClaimStatuses": statuses}}, NODE) == ""
     assert devices.refusal({**pod, "status": {"resourceClaimStatuses": [{"name": "g"}]}}, NODE) == ""
+
+
+# --- at the end -------------------------------------------------------------------------------------------------------
+
+
+def written(user: str = "u", *, finalizer: bool = True, by_us: bool = True, **given: Any) -> Json:
+    """A claim as the mesh leaves it."""
+    meta: Json = {"annotations": {MARK: "1-2"} if by_us else {}, "finalizers": [PROTECTION] if finalizer else []}
+    found = claim(**given)
+    found["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": user}] if user else []
+    return {"metadata": meta, **found}
+
+
+def left(uses: bool = False, **claims: Json) -> list[str]:
+    devices = Devices()
+    for name, one in claims.items():
+        devices.change(f"default/{name}", one)
+    return list(devices.leaked(lambda _: uses, lambda _: True))
+
+
+@pytest.mark.parametrize(
+    ("one", "what"),
+    [
+        (written(), "devices and consumers and a finalizer"),
+        (written(user=""), "devices and a finalizer"),
+        (written(user="", finalizer=False), "devices"),
+        ({"metadata": written()["metadata"]}, "a finalizer"),
+    ],
+)
+def test_what_the_mesh_wrote_must_not_outlive_its_pods(one: Json, what: str) -> None:
+    assert left(c=one) == [f"default/c has {what}, and no pod that uses it"]
+
+
+def test_what_is_used_is_free_or_was_never_ours_is_not_leaked() -> None:
+    assert left(uses=True, c=written()) == []
+    assert left(c=written(by_us=False)) == []
+    assert left(c={"metadata": {"annotations": {MARK: "1-2"}}, "status": {}}) == []
+    group = written()
+    group["status"]["reservedFor"][0] |= {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
+    assert left(c=group) == []
+
+
+def test_a_claim_that_waits_for_its_driver_is_not_leaked_while_its_pod_waits() -> None:
+    waits = written(bindingConditions=["Attached"])
+    assert left(c=waits) == []
+    devices = Devices()
+    devices.change("default/c", waits)
+    assert len(list(devices.leaked(lambda _: False, lambda _: False))) == 1
+
+
+def test_a_claim_that_is_reserved_for_a_pod_that_nobody_binds_is_leaked() -> None:
+    """A binder died after its write, and whoever came after it forgot the pod."""
+    history = History().node().pod()
+    uid = history.objects["Pod", "p1"]["metadata"]["uid"]
+    history.claim("c", **written(uid))
+    assert history.report().claims_leaked == 0
+    assert history.wait(3).node("n2").report().claims_leaked == 1
+    assert history.bind().report().claims_leaked == 0
+
+
+def test_a_device_of_two_claims_is_named_with_both() -> None:
+    devices = Devices()
+    devices.change("default/c", claim())
+    devices.change("default/b", claim(user="v"))
+    devices.change("default/a", claim("d1"))
+    assert list(devices.twice()) == ["x/n1/d0 is given to default/b, default/c"]
+
+
+def test_a_claim_is_leaked_once_its_pod_is_gone_for_longer_than_freeing_it_may_take() -> None:
+    history = History().node().pod()
+    uid = history.objects["Pod", "p1"]["metadata"]["uid"]
+    history.claim("c", **written(uid)).bind()
+    assert history.wait(60).node("n2").report().claims_leaked == 0
+    history.gone("Pod", "p1")
+    assert history.node("n3").report().claims_leaked == 0
+    report = history.wait(3).node("n4").report()
+    assert (report.claims_leaked, report.ok) == (1, False)
+    assert "default/c has devices" in report.examples[-1]

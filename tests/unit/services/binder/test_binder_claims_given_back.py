@@ -9,6 +9,7 @@ from services.binder.core.events import ClaimUnwritten, IntentsListed, Tick
 from services.binder.core.instructions import Bind, Commit, FreeClaim, ListIntents, ReadPod, WriteClaim
 from services.binder.core.state import CoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
+from services.binder.cycle.claims import Claims
 from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed, ObjectUnreadable, PositionLost
@@ -145,6 +146,37 @@ def test_a_pod_is_planned_anew_while_its_claim_is_given_back_and_is_bound_after_
     assert world.node_of("p") == "n1"
     assert [one.split("/")[1] for one in devices_of(claim_of(world))] == ["n1"]
     assert not world.intents()
+
+
+def planned_while_its_claim_is_given_back() -> tuple[World, Binder]:
+    """The claim is free and everything done that follows from that, and no time has passed."""
+    world = claiming_world()
+    binder = written(world)
+    world.kube.change_node("n0", unschedulable=True)
+    world.watch(binder)
+    world.send(binder, world.plan(("p", "n1")))
+    began = world.now
+    while binder.effects:
+        world.run(binder)
+        world.watch(binder)
+        world.tell(binder, Tick())
+    assert world.now == began
+    return world, binder
+
+
+def test_a_plan_that_waits_for_a_claim_goes_on_when_the_claim_is_free_not_some_time_after() -> None:
+    world, _ = planned_while_its_claim_is_given_back()
+    assert world.node_of("p") == "n1"
+
+
+def test_ablation_who_is_not_told_that_a_claim_is_settled_looks_again_only_by_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Claims, "_settled", lambda *_: None)
+    world, binder = planned_while_its_claim_is_given_back()
+    assert not world.node_of("p")
+    later(world, binder)
+    assert world.node_of("p") == "n1"
 
 
 def test_who_inherits_an_intent_gives_back_each_claim_of_it_though_another_is_gone() -> None:

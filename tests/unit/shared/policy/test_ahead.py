@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.model.constraints import NO_NORMS, PodClass, gpu_milli_of
 from shared.policy.heuristics import KubeDefault
@@ -185,3 +187,71 @@ def test_devices_are_counted_one_by_one() -> None:
     assert gpu_milli_of(pod_class) == 400
     slots = ranker_of(cache, KubeDefault()).slots(pod_class, 9, extra=0, norms=NO_NORMS)
     assert len(slots) == 4  # two on each device: the sum alone would take five
+
+
+# --- guided units: the caller deals ----------------------------------------------------------------------------------
+
+
+def dealt(slots: list[Slot], units: int) -> list[tuple[int, bool, float]]:
+    """Row, verdict and score of each unit, by what was said of rows: the best of what is next on each."""
+    said: dict[int, list[Slot]] = {}
+    for slot in slots:
+        said.setdefault(slot.row, []).append(slot)
+    found = []
+    while len(found) < units and said:
+        row = max(said, key=lambda row: (said[row][0].accept, said[row][0].score))
+        best = said[row].pop(0)
+        found.append((row, best.accept, best.score))
+        if not said[row]:
+            del said[row]
+    return found
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=40)
+@given(st.lists(nodes, min_size=2, max_size=7), pods, st.integers(2, 12), st.data())
+def test_guided_units_are_dealt_by_what_was_said_as_if_each_was_asked_about(
+    name: str, shapes, shape, count: int, data
+) -> None:
+    cache = cluster_of(shapes)
+    pod_class, table = class_of(*shape), cache.table
+    ranker = ranker_of(cache, policy_named(name))
+    norms = norms_of(ranker.feasibility, pod_class)
+    feasible = np.flatnonzero(ranker.feasibility.of(pod_class).mask)
+    allowed = feasible[[data.draw(st.booleans()) for _ in feasible]]
+    added = np.array([float(data.draw(st.integers(0, 3))) for _ in range(table.rows)])
+    slots = ranker.guided(pod_class, 99, allowed, added, norms=norms, units=count)
+    firsts = list(dict.fromkeys(slot.row for slot in slots))
+    assert sorted(firsts) == sorted(allowed.tolist())
+    for number, (row, accept, score) in enumerate(dealt(slots, count)):
+        fresh = ranker_of(cache, policy_named(name))
+        left = np.intersect1d(allowed, np.flatnonzero(fresh.feasibility.of(pod_class).mask))
+        best = fresh.guided(pod_class, 1, left, added, norms=norms)[0]
+        assert (accept, score) == (best.accept, best.score)
+        cache.assume(f"u{number}", table.names[row], pod_class, now=0.0)
+
+
+def test_a_row_without_a_device_left_for_a_claim_is_not_named_again() -> None:
+    cache = cluster_of([("16", "64Gi", 0, "x", False, "110")] * 2)
+    for row, free in ((0, [1000]), (1, [1000, 500])):
+        cache.table.set_claimed(row, free)
+    pod_class = replace(class_of("700m", "300Mi", 0, 0, ""), claimed=(1, 500))
+    slots = ranker_of(cache, make_policy("frag")).guided(
+        pod_class, 9, np.arange(2), np.zeros(2), norms=NO_NORMS, units=9
+    )
+    assert Counter(slot.row for slot in slots) == {0: 2, 1: 3}
+
+
+def test_a_policy_that_fails_while_looking_ahead_has_guided_units_decided_by_the_fallback() -> None:
+    class FailsAhead(KubeDefault):
+        def decide(self, observation: Observation, rng) -> Verdicts:
+            if observation.table is not table:
+                raise RuntimeError("out of order")
+            return Verdicts(np.full(len(observation.rows), 1e9))
+
+    cache = cluster_of([("16", "64Gi", 0, "x", False, "110")] * 3)
+    table, pod_class = cache.table, class_of("100m", "300Mi", 0, 0, "")
+    failing, rows, added = ranker_of(cache, FailsAhead()), np.arange(3), np.zeros(3)
+    expected = ranker_of(cache, KubeDefault()).guided(pod_class, 9, rows, added, norms=NO_NORMS, units=6)
+    found = failing.guided(pod_class, 9, rows, added, norms=NO_NORMS, units=6)
+    assert [slot.score for slot in found] == [slot.score for slot in expected]

@@ -72,6 +72,27 @@ def test_gpus_are_counted_in_devices_whatever_their_resource_is_called() -> None
     assert "amd.com/gpu 4 of 4, example.com/fpga 0 of 2" in NODES.lines([amd], wide=True)[1]
 
 
+def test_devices_that_claims_are_given_are_told_by_driver_and_pool_and_count_as_gpus_by_their_name() -> None:
+    def pool(**fields: Any) -> dict[str, Any]:
+        states = {"free": 5, "allocated": 2, "tainted": 1, "blocked": 0}
+        parts = {"devices": 8, "whole": 8, "used": 2.0, "share": 0.25}
+        return {"driver": "gpu.example.com", "pool": "n0", **parts, **states, **fields}
+
+    node = NODE | {"name": "n0", "allocatable": {"cpu_millis": 1000}, "requested": {}}
+    node |= {"devices": [pool(), pool(driver="nic.example.com", pool="rack", blocked=3)]}
+    assert NODES.lines([node])[1].split()[-1] == "2/8"
+    partitioned = node | {"devices": [pool(devices=10, whole=1, used=0.5)]}
+    assert NODES.lines([partitioned])[1].split()[-1] == "0.5/1"
+    told = "gpu.example.com 2 of 8 allocated, 1 tainted; nic.example.com/rack 2 of 8 allocated, 1 tainted, 3 blocked"
+    assert told in NODES.lines([node], wide=True)[1]
+    pods = [
+        {"namespace": "d", "name": "p", "uid": "u", "priority": 5, "ours": True, "devices": ["gpu.example.com/n0/d1"]}
+    ]
+    lines = node_lines(node | {"pods": pods, "pod_count": 1})
+    assert "  devices    gpu.example.com: 2 of 8 allocated, 1 tainted" in lines
+    assert lines[-1].split()[-1] == "gpu.example.com/n0/d1"
+
+
 def test_a_node_that_is_not_ready_or_under_pressure_says_so() -> None:
     bad = NODE | {"ready": False, "cordoned": True, "pressure": ["memory", "disk"], "schedulable": False}
     assert "NotReady,SchedulingDisabled,MemoryPressure,DiskPressure" in NODES.lines([bad])[1]

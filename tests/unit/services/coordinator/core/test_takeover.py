@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.coordinator.core.events import IntentGone, IntentRecord, PodFetched
+from services.coordinator.core.events import IntentGone, IntentRecord, IntentsListed, PodFetched
 from services.coordinator.core.instructions import FetchPod, SendOffer, SendPlan
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
@@ -46,6 +46,38 @@ def test_a_withdrawn_intent_gives_the_pod_back_to_the_queue() -> None:
     assert len(scene.bindings) == 1, "one of the two, by whoever came first"
     assert not scene.core.inherits_intents
     assert not check_places(scene)
+
+
+def test_an_intent_that_goes_before_the_start_gives_its_pod_back_too() -> None:
+    """The binder goes on while the new leader still lists: nobody may wait for the end of what has ended."""
+    scene = Scene()
+    scene.add_node(make_node("n0").node())
+    scene.add_pod(make_pod("promised").cpu("3").pod())
+    scene.deliver(IntentsListed((IntentRecord("/intents/uid-promised", (("uid-promised", "n0"),)),)))
+    scene.deliver(IntentGone("/intents/uid-promised"))
+    assert not scene.of(FetchPod)
+    scene.begin()
+    scene.run(until_s=20)
+    assert len(scene.of(FetchPod)) == 1
+    assert scene.bindings == [("uid-promised", "n0")]
+    assert not check_places(scene)
+
+
+def test_a_pod_that_is_held_for_an_intent_that_is_gone_is_seen_red() -> None:
+    scene = inheriting()
+    assert scene.core.validate() == []
+    scene.core.takeover._intents.clear()
+    assert any("uid-promised is held for an inherited intent that is gone" in one for one in scene.core.validate())
+
+
+def test_intents_are_watched_until_it_is_known_that_there_are_none() -> None:
+    """The watch may bring the next view before the core has taken in the first."""
+    scene = Scene()
+    scene.add_node(make_node("n0").node())
+    assert scene.core.inherits_intents
+    scene.begin()
+    scene.run()
+    assert not scene.core.inherits_intents
 
 
 def test_a_pod_of_an_intent_that_was_deleted_frees_its_room() -> None:

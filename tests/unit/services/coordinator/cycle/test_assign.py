@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import CoreSettings, State
 from services.coordinator.cycle import cycle as rounds
 from services.coordinator.cycle.assign import PlainSeats, RejudgedSeats
@@ -23,6 +24,11 @@ from tests.unit.services.coordinator.core.test_core import (
     test_where_every_round_is_slow_nobody_is_called_silent_for_it as slow_rounds,
 )
 from tests.unit.services.coordinator.scene import Scene
+
+SPREAD = {
+    "maxSkew": 8, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "web"}},
+}  # fmt: skip
 
 
 def state_with(*nodes: str, seed: int = 0) -> State:
@@ -68,6 +74,62 @@ def test_a_list_that_was_cut_and_rises_keeps_no_node_back() -> None:
     seats = RejudgedSeats(state, ConflictTracker(state), wanted[0].pod.pod_class, found)
     assert seats.take(wanted[0])
     assert [choice.node for choice in seats.choices()] == ["a"]
+
+
+def test_a_node_is_worth_to_the_next_unit_what_the_agent_said_of_that() -> None:
+    state = state_with("a", "b")
+    said = answers(state, ("a", 90, True), ("b", 80, True), ("a", 60, False), ("b", 70, True))
+    found = Candidates(state, make_pod("p").pod().pod_class, NO_NORMS, [said])
+    worth = []
+    for _ in range(4):
+        at = found.ranked(np.arange(2))[0]
+        worth.append((found.head(at).name, found.head(at).answer.score, bool(found.accept[at])))
+        found.take(at)
+    assert worth[:3] == [("a", 90, True), ("b", 80, True), ("b", 70, True)]
+    assert worth[3] == ("b", 70, True)  # nobody said what comes after
+    for at in (1, 1, 1, 0):
+        found.take(at, -1)
+    assert (found.own.tolist(), found.accept.tolist()) == ([90, 80], [True, True])
+
+
+def test_of_two_agents_that_answer_for_a_node_as_it_changes_hands_the_first_is_heard() -> None:
+    """The other one's answer is about a first unit as well: it is not what the node is worth to the next."""
+    state = state_with("a", "b")
+    before, after = answers(state, ("a", 90, True), ("a", 50, True)), answers(state, ("a", 80, True), ("b", 70, True))
+    found = Candidates(state, make_pod("p").pod().pod_class, NO_NORMS, [before, after])
+    taken = []
+    for _ in range(2):
+        at = found.ranked(np.arange(2))[0]
+        taken.append(found.name(at))
+        found.take(at)
+    assert taken == ["a", "b"]
+
+
+def test_of_two_policies_who_names_nodes_again_is_worth_no_less_for_it() -> None:
+    state = state_with("a", "b", "c", "d")
+    ahead = answers(state, ("a", 9, True), ("a", 8, True), ("a", 7, True), ("b", 6, True))
+    plain = answers(state, ("c", 1, True), ("d", 1, True))
+    ahead.policy, plain.policy = "frag@1", "kube-default@1"
+    found = Candidates(state, make_pod("p").pod().pod_class, NO_NORMS, [ahead, plain])
+    worth = {found.name(at): int(found.own[at]) for at in range(4)}
+    assert worth["a"] == worth["c"] > worth["b"] == worth["d"]
+
+
+@pytest.mark.parametrize(("agents", "most"), [(1, 40), (4, 2 * 40 // 4 + 1)])
+def test_agents_look_ahead_for_so_many_units_as_they_may_be_dealt(agents: int, most: int) -> None:
+    scene = Scene(agents=agents, policy="frag")
+    for number in range(8):
+        scene.add_node(make_node(f"n{number}").label(**{"kubernetes.io/hostname": f"n{number}"}).node())
+    for number in range(40):
+        pod = make_pod(f"p{number}").cpu("100m").set(labels={"app": "web"})
+        pod.json["spec"]["topologySpreadConstraints"] = [SPREAD]
+        scene.add_pod(pod.pod())
+    scene.begin()
+    scene.run(until_s=0.25)
+    asked = [group for sent in scene.of(SendOffer) for group in sent.offer.groups if group.guidance is not None]
+    assert max(len(group.units) for group in asked) == most
+    scene.run()
+    assert len(scene.bindings) == 40
 
 
 def test_an_accepted_node_goes_before_a_rejected_one_with_a_higher_score() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from services.coordinator.core.decisions import PastDecision, Recent
 from services.coordinator.core.events import ControlSeen, IntentRecord, NodeSample, NodesMeasured, PointerSeen
@@ -22,11 +23,12 @@ from services.coordinator.inspect.nodes import (
 from services.coordinator.inspect.overview import decisions, overview, queue_counts, queue_page, units
 from services.coordinator.inspect.throughput import LATENCY_WINDOW_S, Quantiles, Throughput
 from shared.kube.label_selectors import parse_label_selector
-from shared.model.cluster_events import NodeDeleted, PodDeleted
+from shared.model.cluster_events import NodeDeleted, ObjectChanged, PodDeleted
 from shared.scheduling.places import Place
 from shared.wire.records import Drained, PolicyPointer, PolicyRef
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
+from tests.unit.shared.scheduling.devices.builders import DRIVER, allocated, device, local
 
 DRAIN = Drained(node="n1", by="operator:anna", reason="disk", since="2026-11-22T02:00:00.000Z")
 
@@ -338,3 +340,31 @@ def test_a_slow_reader_loses_the_oldest_decisions_and_is_told_how_many() -> None
     taken, dropped = feed.take()
     assert [decision.uid for decision in taken] == ["p7", "p8", "p9"]
     assert dropped == 7
+
+
+# --- devices that claims are given ----------------------------------------------------------------------------------
+
+
+def test_a_node_its_pods_the_map_and_the_totals_tell_of_devices_by_driver() -> None:
+    scene = begun("n0", "n1", "n2")
+    for node, names in (("n0", ("d0", "d1")), ("n1", ("d0",))):
+        scene.inbox.append(ObjectChanged("resourceslices", node, local(*map(device, names), node=node)))
+    given = replace(allocated("d1", name="c"), reserved_for=("uid-p",))
+    scene.inbox.append(ObjectChanged("resourceclaims", given.key, given))
+    pod = make_pod("p").on("n0")
+    pod.json["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": "c"}]
+    scene.add_pod(pod.pod())
+    scene.run()
+    node = node_shown(scene.core, "n0", scene.now)
+    assert node is not None
+    [pool] = node.devices
+    assert (pool.driver, pool.pool, pool.devices, pool.free, pool.allocated, pool.share) == (DRIVER, "n0", 2, 1, 1, 0.5)
+    [on_it] = pods_on(scene.core, "n0")
+    assert on_it.devices == [f"{DRIVER}/n0/d1"]
+    assert node_map(scene.core).shares[DRIVER] == [0.5, 0.0, None]
+    total = overview(scene.core, Throughput(), scene.now).resources[-1]
+    assert (total.name, total.allocatable, total.requested, total.nodes) == (DRIVER, 3, 1, 2)
+    assert total.share == pytest.approx(1 / 3, abs=1e-4)
+    bare = node_shown(scene.core, "n2", scene.now)
+    assert bare is not None
+    assert bare.devices == []

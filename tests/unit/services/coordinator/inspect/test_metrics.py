@@ -9,11 +9,15 @@ from msgspec.structs import replace
 
 from services.coordinator.core.events import PlanAnswered
 from services.coordinator.inspect.metrics import EVENT_LABELS, SchedulerMetrics
+from shared.model.cluster_events import ObjectChanged
+from shared.model.devices import DeviceTaint
 from shared.runtime.observe.metrics import Metrics
+from shared.scheduling.devices.census import STATES
 from shared.scheduling.places import ClusterEvent, OwnEvent
 from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
+from tests.unit.shared.scheduling.devices.builders import DRIVER, allocated, ask, claim, device, local
 
 
 def shown(scene: Scene | None) -> dict[str, float]:
@@ -62,6 +66,23 @@ def test_attempts_count_by_result_and_bound_pods_by_how_many_they_took() -> None
     assert series[name] == 2
     assert series['scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"}'] == 2
     assert series['scheduler_pod_scheduling_attempts_bucket{le="1.0"}'] == 2
+
+
+def test_devices_are_told_by_driver_and_state_and_claims_by_whether_they_have_any() -> None:
+    scene = Scene()
+    scene.add_node(make_node("n0").node())
+    scene.begin()
+    barred = device("d2", taints=(DeviceTaint("broken", "", "NoExecute"),))
+    scene.inbox.append(ObjectChanged("resourceslices", "n0", local(device("d0"), device("d1"), barred, node="n0")))
+    for one in (allocated("d1"), claim(ask())):
+        scene.inbox.append(ObjectChanged("resourceclaims", one.key, one))
+    scene.run()
+    series = shown(scene)
+    states = {s: series[f'conclave_devices{{driver="{DRIVER}",state="{s}"}}'] for s in STATES}
+    assert states == {"free": 1, "allocated": 1, "tainted": 1, "blocked": 0}
+    assert series['conclave_device_claims{state="allocated"}'] == series['conclave_device_claims{state="pending"}'] == 1
+    standby = shown(None)
+    assert standby['conclave_device_claims{state="pending"}'] == standby["conclave_pods_awaiting_claims"] == 0
 
 
 def test_a_pod_that_waited_is_bound_at_its_second_attempt_and_its_wait_counts() -> None:

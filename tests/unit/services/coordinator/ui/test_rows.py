@@ -102,3 +102,20 @@ def test_only_a_refusal_of_the_moment_is_asked_again(status: int, again: bool) -
         return passes(new ApiError(status, "code", "words"));
     """
     assert run(script, status=status) is again
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+
+def test_devices_that_claims_are_given_are_among_a_nodes_resources_by_driver() -> None:
+    script = """
+        const { withDevices, share, inResourceOrder, isExtended } = await ui('resources.js');
+        const found = withDevices(node);
+        const names = inResourceOrder(Object.keys(found.allocatable).filter(isExtended));
+        return [names, names.map((name) => share(found, name)), node];
+    """
+    pools = [{"driver": "gpu.x", "devices": 8, "allocated": 2}, {"driver": "gpu.x", "devices": 2, "allocated": 2}]
+    node = {"allocatable": {"cpu_millis": 1, "x/fpga": 2}, "requested": {"x/fpga": 1}, "devices": pools}
+    assert run(script, node=node) == [["gpu.x", "x/fpga"], [0.4, 0.5], node]
+    plain = {"allocatable": {"cpu_millis": 1}, "requested": {}}
+    assert run(script, node=plain)[:2] == [[], []]
