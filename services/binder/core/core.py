@@ -216,6 +216,8 @@ class BinderCore:
                     drop_object(self.state.cluster, event.kind, event.key)
                 else:
                     put_object(self.state.cluster, event.kind, event.key, event.item)
+                if event.kind == "deviceclasses":
+                    self.state.classes_changed()
                 if event.kind == "resourceclaims":
                     self.cycle.claims.shown(event.key, event.item if isinstance(event.item, DeviceClaim) else None)
                 if event.kind in ("persistentvolumeclaims", "persistentvolumes") and self.state.await_volumes:
@@ -339,7 +341,7 @@ class BinderCore:
         if known is not None and newer(known.resource_version, pod.resource_version):
             return
         if pod.scheduler_name == state.settings.scheduler_name:
-            state.pending[pod.uid] = pod
+            state.see_pending(pod)
         if binding is None:
             return
         if binding.stage is Stage.AWAITED:

@@ -26,12 +26,13 @@ from services.binder.core.reconcile import Reconciler
 from services.binder.core.state import State
 from services.binder.core.takeover import Takeover
 from services.binder.cycle.batch import NO_LENDERS
-from services.binder.cycle.check import borrow, choose, hold, may_bind, outdated, still_fits
-from services.binder.cycle.claims import Claims
+from services.binder.cycle.check import borrow, choose, hold, may_be_of_class, may_bind, outdated, still_fits
+from services.binder.cycle.claims import Claims, claim_keys
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.line import Line
 from services.binder.cycle.validate import problems
 from services.binder.cycle.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
+from shared.model.devices import ExtendedClaim
 from shared.model.pod import Pod
 from shared.model.versions import newer
 from shared.scheduling.story import FACT_CHARS
@@ -70,11 +71,9 @@ class BindingCycle:
         return None if pod is None or newer(binding.rv, pod.resource_version) else pod
 
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
-        if pod.asks is not None:
-            keys = [f"{pod.namespace}/{one.claim}" for one in pod.asks.claims]
-            if not self._takeover.devices_known or self.claims.unsettled(binding.uid, keys):
-                self._state.paused[binding.uid] = self._state.now + self._state.settings.await_pod_s
-                return  # what an attempt before this one leaves is not to be judged by, nor half a list
+        if (pod.asks is not None or pod.extended) and self._waits_for_devices(binding, pod):
+            self._state.paused[binding.uid] = self._state.now + self._state.settings.await_pod_s
+            return
         self._state.paused.pop(binding.uid, None)
         verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:
@@ -89,6 +88,14 @@ class BindingCycle:
         else:
             lenders = lenders_of((binding,)) if binding.loan is not None else NO_LENDERS
             self._committer.put(binding.uid, binding.intent(self._state.term, self._state.shard), lenders)
+
+    def _waits_for_devices(self, binding: InFlightBinding, pod: Pod) -> bool:
+        """Whether it is too early to judge: what an attempt before this one leaves is not to be judged by, nor half a
+        list. Where no device class is listed, and the node offers what the pod requests, none is waited for."""
+        if self.claims.unsettled(binding.uid, claim_keys(pod)):
+            return True
+        by_devices = pod.asks is not None or may_be_of_class(self._state, binding, pod)
+        return by_devices and not self._takeover.devices_known
 
     def _awaits_room(self, binding: InFlightBinding, full: tuple[str, ...]) -> bool:
         """Whether a full candidate may be shown without somebody in a moment: the unit is looked at again then."""
@@ -149,7 +156,16 @@ class BindingCycle:
             if gang is not None:
                 step = "gang_next" if gang.bound else "gang_first"
                 gang.probe = uid
-            state.emit(Bind(binding.attempts, binding.request(), binding.cause_id, step))
+            tells, told = self._to_tell(binding)
+            state.emit(Bind(binding.attempts, binding.request(), binding.cause_id, step, tells, told))
+
+    def _to_tell(self, binding: InFlightBinding) -> tuple[bool, ExtendedClaim | None]:
+        """Whether the pod's status says anything else of the claim for its extended resources than it is to say."""
+        pod = self._state.pending.get(binding.uid)
+        if pod is None or not pod.extended:
+            return False, None
+        wanted = self._state.devices.extended_claim(pod, binding.node)
+        return wanted != pod.extended_claim, wanted
 
     def _at_once(self, key: str, most: int) -> int:
         gang = self._state.gangs.get(key)
@@ -274,7 +290,7 @@ class BindingCycle:
         binding.asking, binding.failures = False, 0
         state.paused.pop(uid, None)
         if pod is not None and not pod.node_name:
-            state.pending[uid] = pod
+            pod = state.see_pending(pod)
         if binding.stage is Stage.AWAITED:
             if pod is None:
                 self.settle(binding, Outcome.GONE, reason="the pod is gone")

@@ -17,7 +17,7 @@ from services.binder.core.state import State
 from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.resources import MILLI_PER_DEVICE
+from shared.model.resources import MILLI_PER_DEVICE, is_extended
 from shared.scheduling.cycle.conflicts import check_placement, within
 from shared.scheduling.cycle.prefilter import Prepare
 from shared.scheduling.devices import rule as devices
@@ -87,6 +87,18 @@ def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
         if rule is not None and verdict is not None:
             return Rejection(rule.name, *verdict)
     return None
+
+
+def may_be_of_class(state: State, binding: InFlightBinding, pod: Pod) -> bool:
+    """Whether a candidate offers none of an extended resource of the pod: a device class stands for it, as far as who
+    sent the plan knows."""
+    placement = binding.placement
+    names = [name for name, _ in pod.pod_class.requests if is_extended(name)]
+    for candidate in (placement.node, *placement.alternatives) if placement is not None else (binding.node,):
+        node = _node(state, candidate)
+        if node is not None and any(not node.allocatable.get(name) for name in names):
+            return True
+    return False
 
 
 def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:

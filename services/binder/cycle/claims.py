@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from services.binder.core.events import ClaimFreed, ClaimUnwritten, ClaimWritten
 from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.instructions import FreeClaim, WriteClaim
@@ -33,6 +35,7 @@ from shared.model.devices import DeviceClaim
 from shared.model.pod import Pod
 from shared.model.versions import newer
 from shared.scheduling.devices.claims import BINDING_TIMEOUT_S, unbound_devices, usable
+from shared.scheduling.devices.extended import claim_name
 from shared.scheduling.matching.selectors import node_matches
 from shared.wire.messages import Outcome
 
@@ -142,7 +145,12 @@ class Claims:
     def _in_vain(self, binding: InFlightBinding, pod: Pod) -> str:
         """Why the pod cannot have its claims on the unit's node any more; "" while it can."""
         state, devices, node = self._state, self._state.devices, binding.node
-        lost = any(claim.allocation is None for claim in devices.claims(pod))  # what was assumed is another's by now
+        claims, needs = devices.claims(pod), devices.extended_claim(pod, node)
+        if needs is not None and not any(one.made and one.name == needs.name for one in binding.claims):
+            return f"{node}: it is to give devices by claim {needs.name}, which the intent does not name"[:512]
+        # what was assumed is another's by now, or the claim that we made is gone
+        lost = any(claim.allocation is None for claim in claims)
+        lost |= needs is not None and all(claim.name != needs.name for claim in claims)
         if lost and (why := devices.assume(pod, node, state.now)):
             return f"{node}: {why}"[:512]
         labels = state.labels(node)
@@ -162,16 +170,22 @@ class Claims:
 
     def _carried(self, binding: InFlightBinding, claim: DeviceClaim) -> bool:
         """Whether the API server shows the claim as it must be, its devices ready, and whoever wrote before is late."""
-        key, shown = claim.key, self._state.devices.accounts.shown[claim.key]
+        key, shown = claim.key, self._state.devices.accounts.shown.get(claim.key)
         if not self.in_order or key in self._writing or key in self._unseen or self.freeing((key,)):
             return False
-        if shown.allocation is None or binding.uid not in shown.reserved_for or key not in binding.claimed:
+        if (
+            shown is None
+            or shown.allocation is None
+            or binding.uid not in shown.reserved_for
+            or key not in binding.claimed
+        ):
             return False
         return not unbound_devices(shown)
 
     def _write(self, binding: InFlightBinding, claim: DeviceClaim) -> None:
         """Send what the claim lacks, unless something is under way for it."""
-        state, key, shown = self._state, claim.key, self._state.devices.accounts.shown[claim.key]
+        state, key = self._state, claim.key
+        shown = state.devices.accounts.shown.get(key) or replace(claim, allocation=None, reserved_for=())
         if key in self._writing or self.freeing((key,)):
             return
         allocation = claim.allocation if shown.allocation is None else None
@@ -190,6 +204,7 @@ class Claims:
         order = WriteClaim(
             shown.namespace, shown.name, shown.uid, shown.resource_version, shown.protected,
             f"{binding.cause_id}-{state.term:x}", allocation, tuple(consumers),
+            made=shown.for_extended and shown.owner == binding.uid, requests=() if shown.uid else shown.requests,
         )  # fmt: skip
         self._writing[key] = order
         binding.to_free.add(key)
@@ -264,7 +279,7 @@ class Claims:
         if order is None:
             return
         claim = event.claim
-        if claim is not None and claim.uid == order.uid and _is_done(order, claim):
+        if claim is not None and _is_that(order, claim) and _is_done(order, claim):
             self.written(ClaimWritten(claim))
             return
         del self._writing[key]
@@ -309,7 +324,9 @@ class Claims:
             if uid in self._bound:
                 self._bound.discard(uid)
             elif uid not in self._state.in_flight:
-                self._order(FreeClaim(order.namespace, order.name, order.uid, uid, order.allocation is not None))
+                claim_uid = "" if order.made else order.uid
+                deallocate = order.allocation is not None
+                self._order(FreeClaim(order.namespace, order.name, claim_uid, uid, deallocate, order.made))
 
     def freed(self, event: ClaimFreed) -> None:
         """A claim was given back, or not yet."""
@@ -332,7 +349,7 @@ class Claims:
         if not event.done:
             state.log(
                 "claim_left_as_it_is", level="error", claim=key, pod_uid=freeing.order.consumer, status=event.status,
-                remedy="let the binder patch resourceclaims and resourceclaims/status, then free the claim",
+                remedy="let the binder patch and delete resourceclaims and patch their status, then free the claim",
             )  # fmt: skip
         del self._freeing[key]
         self._over(key, freeing.order.consumer)
@@ -358,10 +375,11 @@ class Claims:
         a claim that the watch has shown gone since, or does not know, nothing is learned."""
         devices = self._state.devices
         shown = devices.accounts.shown.get(claim.key)
-        if shown is None or shown.uid != claim.uid:
+        made = shown is None and claim.key in devices.accounts.imagined
+        if not made and (shown is None or shown.uid != claim.uid):
             devices.settle(claim.key)
             return
-        if newer(claim.resource_version, shown.resource_version):
+        if shown is None or newer(claim.resource_version, shown.resource_version):
             self._unseen[claim.key] = claim.resource_version
         devices.written(claim)
 
@@ -394,7 +412,7 @@ class Claims:
         untold = binding.inherited and not binding.given_back  # nobody tells what an earlier leader wrote
         for claim in binding.claims:
             if untold or f"{binding.namespace}/{claim.name}" in written:
-                self._order(FreeClaim(binding.namespace, claim.name, claim.uid, uid, claim.fresh))
+                self._order(FreeClaim(binding.namespace, claim.name, claim.uid, uid, claim.fresh, claim.made))
         binding.given_back = True
         binding.claimed.clear()
         binding.to_free.clear()
@@ -457,6 +475,20 @@ class Claims:
             yield "claims-leaving: who leaves claims is not who is given back"
 
 
+def claim_keys(pod: Pod) -> list[str]:
+    """The claims of a pod, that for its extended resources among them, whether they are there or not."""
+    keys = [f"{pod.namespace}/{one.claim}" for one in pod.asks.claims] if pod.asks is not None else []
+    return [*keys, f"{pod.namespace}/{claim_name(pod.name, pod.uid)}"] if pod.extended else keys
+
+
+def _is_that(order: WriteClaim, claim: DeviceClaim) -> bool:
+    """Whether a claim that was read after a write is the one that was to be written; one that was to be made, by whose
+    it is."""
+    if order.made:
+        return claim.for_extended and all(claim.owner == uid for _, uid in order.consumers)
+    return claim.uid == order.uid
+
+
 def _is_done(order: WriteClaim, claim: DeviceClaim) -> bool:
     """Whether a claim that was read after a write without an answer is as it was to be."""
     if not order.consumers:
@@ -467,10 +499,12 @@ def _is_done(order: WriteClaim, claim: DeviceClaim) -> bool:
 
 def _shows(order: WriteClaim, claim: DeviceClaim | None, uid: str) -> bool:
     """Whether the claim, as it was read after the write, may have something of it, or of a write before it."""
-    if claim is None or claim.uid != order.uid:
+    if claim is None or not _is_that(order, claim):
         return False
-    return uid in claim.reserved_for or (
-        order.allocation is not None and (claim.protected or claim.allocation is not None)
+    return (
+        order.made
+        or uid in claim.reserved_for
+        or (order.allocation is not None and (claim.protected or claim.allocation is not None))
     )
 
 

@@ -383,7 +383,10 @@ class Requeuer:
     def _leaves_room(pod: Pod, free: Room, taken: dict[str, int]) -> bool:
         if free(PODS) - taken.get(PODS, 0) < 1:
             return False
-        return all(free(name) - taken.get(name, 0) >= amount for name, amount in pod.pod_class.requests)
+        by_class = pod.pod_class.by_class
+        return all(
+            free(name) - taken.get(name, 0) >= amount or name in by_class for name, amount in pod.pod_class.requests
+        )
 
     def _look_for_victims(self, group: ParkedGroup, row: int) -> None:
         if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:

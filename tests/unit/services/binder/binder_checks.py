@@ -10,7 +10,7 @@ import msgspec
 
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
-from shared.model.resources import Resources
+from shared.model.resources import IMPLICIT_DEVICE_CLASS, Resources
 from shared.wire.messages import PlacementResult
 from shared.wire.records import Intent, IntentPod, gang_part
 from tests.fake_kube import Bound, FakeKube
@@ -50,7 +50,11 @@ def check_i1(
 
 
 def check_i2(kube: FakeKube, intents: Mapping[str, Intent | None]) -> list[str]:
-    """On every node, bound pods plus live intents of pending pods stay within allocatable."""
+    """On every node, bound pods plus live intents of pending pods stay within allocatable, but for what a device class
+    stands for on a node that offers none of it."""
+    classes = kube.objects.get("deviceclasses", {})
+    by_class = {one["spec"].get("extendedResourceName") for one in classes.values()}
+    by_class |= {IMPLICIT_DEVICE_CLASS + name for name in classes}
     used: dict[str, Resources] = {}
     wanted = named(intents)
     for pod_json in kube.pods.values():
@@ -66,6 +70,7 @@ def check_i2(kube: FakeKube, intents: Mapping[str, Intent | None]) -> list[str]:
         if name not in kube.nodes:
             continue
         node_model = node_from_api(msgspec.convert(kube.nodes[name], api.Node))
+        amounts = Resources({k: n for k, n in amounts.items() if k not in by_class or node_model.allocatable.get(k)})
         if not amounts.fits_into(node_model.allocatable):
             violations.append(f"I2: {name} holds {dict(amounts)} of {node_model.allocatable}")
     return violations

@@ -262,7 +262,7 @@ class World:
         """The effect on the world, and what the binder hears of it: by the binder's own shell, over fakes in memory."""
         self.api.faults = {verb: [fault] for verb in ("bind", "get", "patch")}
         if isinstance(effect, WriteClaim | FreeClaim):
-            self.api.faults = {"patch": ["ok"] * self.fault_at + [fault]}
+            self.api.faults = {"write": ["ok"] * self.fault_at + [fault]}
         self.store.fault = "ok" if isinstance(effect, ListIntents) else fault  # it is made until it is answered
         match effect:
             case Commit():

@@ -1,0 +1,194 @@
+"""Pods whose extended resources a class stands for go through the whole mesh: where, by which claim, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.kube.convert_devices import EXTENDED_CLAIM
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS
+from shared.model.pod_group import PodGroup, Source, group_key
+from shared.scheduling.devices.extended import claim_name
+from tests.builders import make_node
+from tests.sim.claims import (
+    FINALIZER,
+    IMPLICIT,
+    RESOURCE,
+    add_class,
+    add_devices,
+    add_requesting,
+    by_plugin,
+    devices_of,
+    leaked,
+    made_for,
+)
+from tests.sim.test_mesh_claims import Scene
+
+
+class ClassScene(Scene):
+    """Nodes with devices of a class that stands for ``RESOURCE``; ``plugins``: further nodes with a device plugin's."""
+
+    def __init__(self, *, nodes: int = 2, devices: int = 2, plugins: int = 0, agents: int = 2) -> None:
+        super().__init__(nodes=nodes, devices=devices, agents=agents)
+        add_class(self.kube, resource=RESOURCE)
+        for number in range(plugins):
+            self.kube.add_node(make_node(f"plugin{number}").allocatable(cpu="4", **{RESOURCE: "1"}))
+
+    def on(self, name: str) -> str:
+        return self.world.node_of(name)
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+@pytest.mark.parametrize("resource", [RESOURCE, IMPLICIT])
+def test_a_pod_gets_a_claim_of_its_own_made_as_kube_scheduler_makes_it(resource: str, agents: int) -> None:
+    scene = ClassScene(agents=agents)
+    uid = add_requesting(scene.kube, "a", count=2, resource=resource)
+    scene.go()
+    [claim] = made_for(scene.kube, "a")
+    node, meta = scene.on("a"), claim["metadata"]
+    assert [one.split("/")[1] for one in devices_of(claim)] == [node, node]
+    assert meta["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": True}]
+    assert (meta["annotations"][EXTENDED_CLAIM], meta["finalizers"]) == ("true", [FINALIZER])
+    assert meta["name"].startswith("a-extended-resources-")
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
+    assert claim["spec"] == {"devices": {"requests": [{"name": "container-0-request-1", "exactly": exactly}]}}
+    assert claim["status"]["reservedFor"] == [{"resource": "pods", "name": "a", "uid": uid}]
+    assert scene.kube.pods["default/a"]["status"]["extendedResourceClaimStatus"] == {
+        "resourceClaimName": meta["name"],
+        "requestMappings": [{"containerName": "c", "resourceName": resource, "requestName": "container-0-request-1"}],
+    }
+    assert leaked(scene.kube) == []
+
+
+def test_no_more_are_bound_than_there_are_devices_and_the_next_is_when_one_is_free() -> None:
+    scene = ClassScene(nodes=2, devices=2)
+    names = [f"p{number}" for number in range(6)]
+    for name in names:
+        add_requesting(scene.kube, name)
+    scene.go()
+    bound = [name for name in names if scene.on(name)]
+    waiting = [name for name in names if name not in bound]
+    assert len(bound) == 4
+    assert scene.told(waiting[0]).startswith("0/2 nodes are available: 2 cannot allocate all claims.")
+    scene.kube.remove_pod(bound[0])
+    scene.go()
+    assert sum(bool(scene.on(name)) for name in waiting) == 1
+    assert leaked(scene.kube) == []
+
+
+def test_nodes_with_a_device_plugin_give_their_own_and_the_others_devices() -> None:
+    scene = ClassScene(nodes=1, devices=2, plugins=2)
+    names = [f"p{number}" for number in range(6)]
+    for name in names:
+        add_requesting(scene.kube, name)
+    scene.go()
+    nodes = sorted(scene.on(name) for name in names)
+    assert nodes == ["", "", "n0", "n0", "plugin0", "plugin1"]
+    for name in names:
+        assert len(made_for(scene.kube, name)) == (scene.on(name) == "n0")
+    assert leaked(scene.kube) == []
+    waiting = next(name for name in names if not scene.on(name))
+    told = scene.told(waiting)
+    assert "2 Insufficient example.com/gpu" in told
+    assert "1 cannot allocate all claims" in told
+
+
+def test_a_pod_waits_until_a_class_stands_for_what_it_requests() -> None:
+    scene = Scene()
+    add_requesting(scene.kube, "a")
+    scene.go(5.0)
+    assert scene.told("a").startswith("0/2 nodes are available: 2 Insufficient example.com/gpu.")
+    add_class(scene.kube, resource=RESOURCE)
+    scene.go(5.0)
+    assert scene.world.node_of("a")
+
+
+def test_a_pod_that_waits_is_judged_by_amounts_once_no_class_stands_for_what_it_requests() -> None:
+    scene = ClassScene(devices=0)
+    add_requesting(scene.kube, "a")
+    scene.go(5.0)
+    assert "2 cannot allocate all claims" in scene.told("a")
+    add_class(scene.kube)
+    scene.go(5.0)
+    assert scene.told("a").startswith("0/2 nodes are available: 2 Insufficient example.com/gpu.")
+    scene.kube.add_node(make_node("plugin").allocatable(cpu="4", **{RESOURCE: "1"}))
+    scene.go(5.0)
+    assert scene.on("a") == "plugin"
+    assert made_for(scene.kube, "a") == []
+
+
+def test_a_gang_is_bound_whole_on_devices_and_a_device_plugins_or_not_at_all() -> None:
+    scene = ClassScene(nodes=1, devices=1, plugins=1)
+    key = group_key(Source.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    for number in range(3):
+        add_requesting(scene.kube, f"p{number}", group="g")
+    scene.go(10.0)
+    assert not any(scene.on(f"p{n}") for n in range(3))
+    assert not any(made_for(scene.kube, f"p{n}") for n in range(3))
+    add_devices(scene.kube, "n0", 2)
+    scene.go(60.0)
+    assert sorted(scene.on(f"p{n}") for n in range(3)) == ["n0", "n0", "plugin0"]
+    assert leaked(scene.kube) == []
+
+
+def left(scene: ClassScene, name: str, *, count: int, node: str = "") -> dict[str, Any]:
+    """A claim that an attempt has left for the pod, asking for ``count``; ``node``: it was given a device there."""
+    meta = scene.kube.pods[f"default/{name}"]["metadata"]
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    status: dict[str, Any] = {}
+    if node:
+        result = {"request": "container-0-request-1", "driver": "gpu.example.com", "pool": node, "device": "d0"}
+        fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+        status["allocation"] = {
+            "devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+        }  # fmt: skip
+    claim = {
+        "metadata": {
+            "name": claim_name(name, meta["uid"]), "namespace": "default", "annotations": {EXTENDED_CLAIM: "true"},
+            "finalizers": [FINALIZER],
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": meta["uid"], "controller": True}
+            ],
+        },
+        "spec": {"devices": {"requests": [{"name": "container-0-request-1", "exactly": exactly}]}},
+        "status": status,
+    }  # fmt: skip
+    scene.kube.put_object(DEVICE_CLAIMS, claim)
+    return claim
+
+
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_a_claim_that_an_attempt_has_left_is_used_where_it_asks_for_what_is_needed(node: str) -> None:
+    scene = ClassScene()
+    add_requesting(scene.kube, "a")
+    uid = left(scene, "a", count=1, node=node)["metadata"]["uid"]
+    scene.go()
+    [claim] = made_for(scene.kube, "a")
+    assert claim["metadata"]["uid"] == uid
+    assert scene.on("a") == (node or devices_of(claim)[0].split("/")[1])
+    assert leaked(scene.kube) == []
+
+
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_one_that_asks_for_something_else_is_deleted_and_the_pod_placed_with_another(node: str) -> None:
+    scene = ClassScene()
+    add_requesting(scene.kube, "a")
+    before = left(scene, "a", count=2, node=node)["metadata"]["uid"]
+    scene.go(30.0)
+    [claim] = made_for(scene.kube, "a")
+    assert claim["metadata"]["uid"] != before
+    assert scene.on("a")
+    assert leaked(scene.kube) == []
+
+
+def test_one_that_was_left_on_a_node_that_is_full_is_deleted_and_the_pod_goes_elsewhere() -> None:
+    scene = ClassScene(plugins=1)
+    scene.kube.change_node("n1", unschedulable=True)
+    add_requesting(scene.kube, "a")
+    left(scene, "a", count=1, node="n1")
+    scene.go(30.0)
+    assert scene.on("a") in ("n0", "plugin0")
+    assert by_plugin(scene.kube, "plugin0") == 1
+    assert leaked(scene.kube) == []
