@@ -34,10 +34,11 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 
 
 def is_extended(resource: str) -> bool:
-    """Whether Kubernetes counts the name as an extended resource, or it names a device class."""
+    """Whether a device class may stand for the resource: it names one, or is what Kubernetes counts as an extended
+    resource; but for thousandths of GPUs, which the mesh itself hands out."""
     if resource.startswith(IMPLICIT_DEVICE_CLASS):
         return True
-    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+    return resource != GPU_MILLI and "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
 @lru_cache(maxsize=16384)

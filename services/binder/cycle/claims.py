@@ -146,6 +146,8 @@ class Claims:
         """Why the pod cannot have its claims on the unit's node any more; "" while it can."""
         state, devices, node = self._state, self._state.devices, binding.node
         claims, needs = devices.claims(pod), devices.extended_claim(pod, node)
+        if needs is None and any(one.made for one in binding.claims):
+            return f"{node}: no device class stands for its extended resources any more"
         if needs is not None and not any(one.made and one.name == needs.name for one in binding.claims):
             return f"{node}: it is to give devices by claim {needs.name}, which the intent does not name"[:512]
         # what was assumed is another's by now, or the claim that we made is gone

@@ -256,6 +256,37 @@ def test_a_plan_is_not_judged_before_the_classes_are_listed_unless_the_node_offe
     bound_and_clean(world)
 
 
+def test_a_pod_is_not_bound_where_no_class_stands_for_its_resource_any_more_and_its_claim_goes() -> None:
+    world = requesting_world()
+    binder, request = planned(world, "n0")
+    until(world, binder, WriteClaim)
+    world.run(binder, WriteClaim)
+    add_class(world.kube)
+    world.settle(binder)
+    [result] = binder.answers[request].results
+    assert result.outcome == Outcome.CONFLICT
+    assert "no device class stands for its extended resources any more" in result.reason
+    assert made_for(world.kube, "p") == []
+    assert not world.intents()
+
+
+def test_a_node_that_gets_a_device_plugin_while_its_pod_is_on_its_way_gives_its_own_at_the_next_attempt() -> None:
+    world = requesting_world()
+    binder, request = planned(world, "n0")
+    until(world, binder, WriteClaim)
+    world.run(binder, WriteClaim)
+    node = copy(world.kube.nodes["n0"])
+    node["status"]["allocatable"][RESOURCE] = "1"
+    world.kube._store_node(node)
+    world.settle(binder)
+    [result] = binder.answers[request].results
+    assert result.outcome == Outcome.CONFLICT
+    assert made_for(world.kube, "p") == []
+    world.send(binder, world.plan(("p", "n0")))
+    world.settle(binder)
+    assert (world.node_of("p"), told(world), made_for(world.kube, "p")) == ("n0", "", [])
+
+
 def test_a_gang_whose_minimum_a_made_claim_breaks_leaves_no_claim() -> None:
     world = requesting_world()
     add_requesting(world.kube, "q")
