@@ -7,6 +7,7 @@ import sys
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
@@ -82,7 +83,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
             asks = device_pod_from_api(pod)
         except ObjectError as error:
             pod_class, invalid = PodClass(), str(error)
-    return Pod(
+    found = Pod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace or ""),
         name=meta.name,
@@ -112,9 +113,8 @@ def pod_from_api(pod: api.Pod) -> Pod:
         group=group_of(pod, owner),
         ends=owner[1] not in KEPT_RUNNING,
         asks=asks,
-        extended=extended,
-        extended_claim=extended_claim(status) if extended else None,
     )
+    return replace(found, extended=extended, extended_claim=extended_claim(status)) if extended else found
 
 
 def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:

@@ -38,7 +38,12 @@ def is_extended(resource: str) -> bool:
     resource; but for thousandths of GPUs, which the mesh itself hands out."""
     if resource.startswith(IMPLICIT_DEVICE_CLASS):
         return True
-    return resource != GPU_MILLI and "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+    return (
+        resource != GPU_MILLI
+        and "/" in resource
+        and "kubernetes.io/" not in resource
+        and not resource.startswith("requests.")
+    )
 
 
 @lru_cache(maxsize=16384)

@@ -341,7 +341,7 @@ class BinderCore:
         if known is not None and newer(known.resource_version, pod.resource_version):
             return
         if pod.scheduler_name == state.settings.scheduler_name:
-            state.see_pending(pod)
+            state.pending[pod.uid] = state.devices.described(pod) if pod.extended else pod
         if binding is None:
             return
         if binding.stage is Stage.AWAITED:

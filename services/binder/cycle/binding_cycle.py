@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from services.binder.core.events import BindingAccepted, BindingRefused, BindingUnknown, PodMarked
 from services.binder.core.gangs import LET_GO, GangStage
 from services.binder.core.in_flight import InFlightBinding, Stage
@@ -32,7 +34,6 @@ from services.binder.cycle.commit import Committer
 from services.binder.cycle.line import Line
 from services.binder.cycle.validate import problems
 from services.binder.cycle.volumes import NOT_IN_TIME, in_vain, unbound_claims, waiting_text, writes_for
-from shared.model.devices import ExtendedClaim
 from shared.model.pod import Pod
 from shared.model.versions import newer
 from shared.scheduling.story import FACT_CHARS
@@ -71,7 +72,8 @@ class BindingCycle:
         return None if pod is None or newer(binding.rv, pod.resource_version) else pod
 
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
-        if (pod.asks is not None or pod.extended) and self._waits_for_devices(binding, pod):
+        binding.extended = bool(pod.extended)
+        if (pod.asks is not None or binding.extended) and self._waits_for_devices(binding, pod):
             self._state.paused[binding.uid] = self._state.now + self._state.settings.await_pod_s
             return
         self._state.paused.pop(binding.uid, None)
@@ -156,16 +158,16 @@ class BindingCycle:
             if gang is not None:
                 step = "gang_next" if gang.bound else "gang_first"
                 gang.probe = uid
-            tells, told = self._to_tell(binding)
-            state.emit(Bind(binding.attempts, binding.request(), binding.cause_id, step, tells, told))
+            bind = Bind(binding.attempts, binding.request(), binding.cause_id, step)
+            state.emit(self._telling(binding, bind) if binding.extended else bind)
 
-    def _to_tell(self, binding: InFlightBinding) -> tuple[bool, ExtendedClaim | None]:
-        """Whether the pod's status says anything else of the claim for its extended resources than it is to say."""
+    def _telling(self, binding: InFlightBinding, bind: Bind) -> Bind:
+        """With what the pod's status is to say first of the claim for its extended resources, where it does not yet."""
         pod = self._state.pending.get(binding.uid)
-        if pod is None or not pod.extended:
-            return False, None
-        wanted = self._state.devices.extended_claim(pod, binding.node)
-        return wanted != pod.extended_claim, wanted
+        wanted = self._state.devices.extended_claim(pod, binding.node) if pod is not None else None
+        if pod is None or wanted == pod.extended_claim:
+            return bind
+        return replace(bind, tells=True, extended=wanted)
 
     def _at_once(self, key: str, most: int) -> int:
         gang = self._state.gangs.get(key)

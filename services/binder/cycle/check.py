@@ -209,6 +209,7 @@ def hold(state: State, binding: InFlightBinding, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
     state.cache.assume(pod.uid, binding.node, pod.pod_class, state.now, devices=binding.devices)
     state.hold_volumes(pod, binding.node)
+    binding.extended = bool(pod.extended)
     if pod.asks is not None:
         state.hold_claims(binding, pod, binding.node)
     binding.pod_class = pod.pod_class
