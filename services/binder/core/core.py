@@ -185,7 +185,7 @@ class BinderCore:
                 {
                     *state.in_flight,
                     *state.heirs,
-                    *self.cycle.claims.leaving,
+                    *self.cycle.claims.returns.leaving,
                     *(key for gang in state.gangs.values() for key in gang.keys),
                 }
             ),
@@ -303,7 +303,7 @@ class BinderCore:
         if self.loans.look_at <= now:
             self.loans.step()
         if agenda.claims <= now:
-            self.cycle.claims.step()
+            self.cycle.claims.returns.step()
         if self.lookups.again_at is not None:
             self.lookups.step()
         if self.evictions.waiting:

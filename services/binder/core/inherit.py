@@ -124,7 +124,7 @@ class Inheritance:
             return True
         if part is not None:
             return part[0] in state.gangs or self._committer.waits(key)
-        carried = key in state.in_flight or key in state.heirs or key in self._cycle.claims.leaving
+        carried = key in state.in_flight or key in state.heirs or key in self._cycle.claims.returns.leaving
         return carried or self._committer.waits(key)
 
     def _lone(self, key: str, stored: StoredIntent) -> None:

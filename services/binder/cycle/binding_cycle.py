@@ -476,7 +476,7 @@ class BindingCycle:
         if binding.gang:
             state.gangs[binding.gang].left(binding, outcome, reason)
             state.touch(binding.gang)
-        elif uid not in self.claims.leaving:
+        elif uid not in self.claims.returns.leaving:
             self._committer.clear(uid, state.now)
         if binding.inherited:
             self._takeover.settled(uid)
@@ -498,5 +498,5 @@ class BindingCycle:
 
     def validate(self) -> Iterator[str]:
         """Units that nothing will move on, or that are not accounted where they are to go."""
-        yield from problems(self._state, self._committer, self.line, self.claims.leaving)
+        yield from problems(self._state, self._committer, self.line, self.claims.returns.leaving)
         yield from self.claims.validate()

@@ -13,7 +13,7 @@ import pytest
 from services.binder.core.events import Event
 from services.binder.core.in_flight import Stage
 from services.binder.core.instructions import Bind, FreeClaim, WriteClaim
-from services.binder.cycle.claims import Claims
+from services.binder.cycle.claim_returns import ClaimReturns
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed, PositionLost
 from shared.wire.messages import Outcome
@@ -177,7 +177,7 @@ def test_what_never_bound_is_deleted_whatever_answer_is_missing(fault: str, faul
 
 
 def test_ablation_who_deletes_nothing_leaves_a_claim_with_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Claims, "_order", lambda *_: None)
+    monkeypatch.setattr(ClaimReturns, "order", lambda *_: None)
     world = requesting_world()
     binder, _ = planned(world, "n0")
     until(world, binder, WriteClaim)
