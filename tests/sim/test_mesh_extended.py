@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from services.binder.core.instructions import WriteClaim
+from services.coordinator.inspect.explain import explain
 from shared.kube.convert_devices import EXTENDED_CLAIM
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.pod_group import PodGroup, Source, group_key
@@ -15,6 +17,7 @@ from tests.sim.claims import (
     FINALIZER,
     IMPLICIT,
     RESOURCE,
+    add_claiming,
     add_class,
     add_devices,
     add_requesting,
@@ -29,8 +32,10 @@ from tests.sim.test_mesh_claims import Scene
 class ClassScene(Scene):
     """Nodes with devices of a class that stands for ``RESOURCE``; ``plugins``: further nodes with a device plugin's."""
 
-    def __init__(self, *, nodes: int = 2, devices: int = 2, plugins: int = 0, agents: int = 2) -> None:
-        super().__init__(nodes=nodes, devices=devices, agents=agents)
+    def __init__(
+        self, *, nodes: int = 2, devices: int = 2, plugins: int = 0, agents: int = 2, shards: tuple[str, ...] = ()
+    ) -> None:  # fmt: skip
+        super().__init__(nodes=nodes, devices=devices, agents=agents, shards=shards)
         add_class(self.kube, resource=RESOURCE)
         for number in range(plugins):
             self.kube.add_node(make_node(f"plugin{number}").allocatable(cpu="4", **{RESOURCE: "1"}))
@@ -191,4 +196,83 @@ def test_one_that_was_left_on_a_node_that_is_full_is_deleted_and_the_pod_goes_el
     scene.go(30.0)
     assert scene.on("a") in ("n0", "plugin0")
     assert by_plugin(scene.kube, "plugin0") == 1
+    assert leaked(scene.kube) == []
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+def test_binders_of_several_shards_place_them_and_a_gang_that_spans_both(agents: int) -> None:
+    scene = ClassScene(nodes=4, devices=1, agents=agents, shards=("0", "1"))
+    key = group_key(Source.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=3))
+    names = [f"p{number}" for number in range(3)]
+    for name in names:
+        add_requesting(scene.kube, name, group="g")
+    add_requesting(scene.kube, "lone")
+    scene.go(60.0)
+    assert len({scene.on(name) for name in (*names, "lone")} - {""}) == 4
+    assert leaked(scene.kube) == []
+
+
+def test_a_pod_may_claim_by_name_and_request_what_a_class_stands_for() -> None:
+    scene = ClassScene(nodes=1, devices=2, plugins=1)
+    add_devices(scene.kube, "plugin0", 1)
+    for name in ("both", "second"):
+        uid = add_claiming(scene.kube, name)
+        pod = scene.kube._copy(f"default/{name}")
+        pod["spec"]["containers"][0]["resources"]["requests"][RESOURCE] = "1"
+        scene.kube._store_pod(pod)
+        assert pod["metadata"]["uid"] == uid
+        scene.go()
+    assert sorted(scene.on(name) for name in ("both", "second")) == ["n0", "plugin0"]
+    for name in ("both", "second"):
+        made = made_for(scene.kube, name)
+        assert len(made) == (scene.on(name) == "n0")  # none that asks for nothing, as kube-scheduler 1.36 makes
+        assert devices_of(scene.claim(f"{name}-gpu"))
+    assert leaked(scene.kube) == []
+
+
+def test_init_containers_use_what_those_after_them_hold() -> None:
+    scene = ClassScene(nodes=1, devices=3)
+    add_requesting(scene.kube, "a", count=1)
+    pod = scene.kube._copy("default/a")
+    amounts = {"requests": {RESOURCE: "2"}}
+    pod["spec"]["initContainers"] = [{"name": "first", "resources": amounts}]
+    scene.kube._store_pod(pod)
+    for _ in range(40):
+        scene.drain()
+        scene.advance(scene.world.now + 0.25)
+    [claim] = made_for(scene.kube, "a")
+    asked = {one["name"]: one["exactly"]["count"] for one in claim["spec"]["devices"]["requests"]}
+    assert asked == {"container-0-request-0": 1, "container-1-request-1": 1}
+    told = scene.kube.pods["default/a"]["status"]["extendedResourceClaimStatus"]["requestMappings"]
+    assert sorted((one["containerName"], one["requestName"]) for one in told) == [
+        ("c", "container-1-request-1"), ("first", "container-0-request-0"), ("first", "container-1-request-1"),
+    ]  # fmt: skip
+    assert scene.on("a") == "n0"
+
+
+def test_explain_says_which_device_is_refused_by_what() -> None:
+    scene = ClassScene(nodes=2, devices=1, plugins=1)
+    for name in "abcd":
+        add_requesting(scene.kube, name)
+    scene.go(10.0)
+    waiting = next(name for name in "abcd" if not scene.on(name))
+    core = scene.world.coordinator.core
+    pod = core.state.queue.entries[scene.world.uid(waiting)].pod
+    [asked] = explain(core, pod, {}, scene.world.now)["devices"]
+    assert (asked["request"], asked["class"], asked["free"]) == ("container-0-request-1", "gpu", 0)
+    assert [(one["reason"], one["devices"]) for one in asked["refused"]] == [("in use", 2)]
+
+
+def test_a_standby_that_takes_over_amid_a_binding_counts_the_claim_that_is_to_be_made() -> None:
+    scene = ClassScene(nodes=1, devices=1)
+    add_requesting(scene.kube, "a")
+    add_requesting(scene.kube, "b")
+    for _ in range(200):
+        if any(isinstance(effect, WriteClaim) for effect in scene.world.binder.effects):
+            break
+        scene.step()
+    scene.kill_coordinator()
+    scene.go(30.0)
+    assert sorted(scene.on(name) for name in "ab") == ["", "n0"]
     assert leaked(scene.kube) == []
