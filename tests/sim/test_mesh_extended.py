@@ -276,3 +276,18 @@ def test_a_standby_that_takes_over_amid_a_binding_counts_the_claim_that_is_to_be
     scene.go(30.0)
     assert sorted(scene.on(name) for name in "ab") == ["", "n0"]
     assert leaked(scene.kube) == []
+
+
+def test_a_pod_takes_what_a_device_plugin_gave_a_lesser_one_where_no_devices_are_left() -> None:
+    scene = ClassScene(nodes=1, devices=0, plugins=1)
+    add_requesting(scene.kube, "low")
+    scene.go()
+    assert scene.on("low") == "plugin0"
+    add_requesting(scene.kube, "high")
+    pod = scene.kube._copy("default/high")
+    pod["spec"]["priority"] = 100
+    scene.kube._store_pod(pod)
+    scene.go(60.0)
+    assert scene.on("high") == "plugin0"
+    assert "default/low" not in scene.kube.pods or not scene.on("low")
+    assert made_for(scene.kube, "high") == []

@@ -21,6 +21,7 @@ from services.binder.core.instructions import (
     Answer,
     Bind,
     Commit,
+    Evict,
     FreeClaim,
     Instruction,
     ListIntents,
@@ -60,6 +61,11 @@ KINDS = {kind.name: kind for kind in DEVICE_KINDS}
 SENT = (Bind, Commit, MarkPod, WriteClaim, FreeClaim)
 """What a process that is gone may have sent."""
 SHARDS = ("0", "1", "2")
+
+
+async def granted() -> bool:
+    """The plan's terms hold."""
+    return True
 
 
 @dataclass(frozen=True)
@@ -283,6 +289,8 @@ class World:
                 call = self.api_calls.write_claim(effect)
             case FreeClaim():
                 call = self.api_calls.free_claim(effect)
+            case Evict():
+                call = self.api_calls.evict(effect, self.settings.scheduler_name, granted)
             case _:
                 raise AssertionError(effect)
         at_once(call)
