@@ -172,9 +172,10 @@ class Inheritance:
             self._cycle.queue(binding)
             return
         outcome, said = judged
-        if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
+        settled = outcome in (Outcome.BOUND, Outcome.ELSEWHERE)
+        if settled and not any(claim.made for claim in binding.claims):
             self._cycle.settle(binding, outcome, node=said)
-        elif outcome is Outcome.GONE:
+        elif settled or outcome is Outcome.GONE:  # which claim it tells of; whether it is gone
             self._cycle.read(binding)
         else:
             self._cycle.withdraw(binding, said)

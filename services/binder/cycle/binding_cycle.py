@@ -426,6 +426,8 @@ class BindingCycle:
 
     def bound_or_gone(self, binding: InFlightBinding, pod: Pod) -> None:
         """The API server shows the pod on a node, or finished."""
+        if pod.node_name and binding.claims:
+            self.claims.unused_by(binding, pod)
         if not pod.node_name:
             self.settle(binding, Outcome.GONE, reason="the pod is finished")
         elif pod.node_name == binding.node and (binding.attempts or binding.inherited):

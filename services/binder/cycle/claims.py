@@ -334,6 +334,14 @@ class Claims:
             return
         self._give_back(binding)
 
+    def unused_by(self, binding: InFlightBinding, pod: Pod) -> None:
+        """The pod is on a node, by whomever: a claim that was made for it, and that its status does not tell of, serves
+        nobody."""
+        told = pod.extended_claim.name if pod.extended_claim is not None else ""
+        for claim in binding.claims:
+            if claim.made and claim.name != told:
+                self.returns.order(FreeClaim(binding.namespace, claim.name, "", binding.uid, claim.fresh, made=True))
+
     def left_by(self, units: Collection[InFlightBinding]) -> bool:
         """Whether nothing is left of what was written for units that are about to end; what is, is given back."""
         for binding in units:

@@ -287,6 +287,26 @@ def test_a_node_that_gets_a_device_plugin_while_its_pod_is_on_its_way_gives_its_
     assert (world.node_of("p"), told(world), made_for(world.kube, "p")) == ("n0", "", [])
 
 
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("node", ["n0", "plugin"])
+def test_a_pod_that_somebody_else_binds_leaves_the_claim_that_was_made_for_it(node: str, *, dies: bool) -> None:
+    world = requesting_world()
+    binder, request = planned(world, "n0")
+    until(world, binder, WriteClaim)
+    world.run(binder, WriteClaim)
+    world.kube.bind_elsewhere("p", node)
+    if dies:
+        binder = killed(world, binder)
+    world.settle(binder)
+    world.pass_time(binder, 30.0)
+    world.settle(binder)
+    if not dies:
+        [result] = binder.answers[request].results
+        assert result.node == node
+    assert made_for(world.kube, "p") == []
+    assert not world.intents()
+
+
 def test_a_gang_whose_minimum_a_made_claim_breaks_leaves_no_claim() -> None:
     world = requesting_world()
     add_requesting(world.kube, "q")
