@@ -94,7 +94,7 @@ class BindingCycle:
     def _waits_for_devices(self, binding: InFlightBinding, pod: Pod) -> bool:
         """Whether it is too early to judge: what an attempt before this one leaves is not to be judged by, nor half a
         list. Where no device class is listed, and the node offers what the pod requests, none is waited for."""
-        if self.claims.unsettled(binding.uid, claim_keys(pod)):
+        if self.claims.busy and self.claims.unsettled(binding.uid, claim_keys(pod)):
             return True
         by_devices = pod.asks is not None or may_be_of_class(self._state, binding, pod)
         return by_devices and not self._takeover.devices_known
