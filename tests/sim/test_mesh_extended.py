@@ -14,6 +14,7 @@ from shared.model.pod_group import PodGroup, Source, group_key
 from shared.scheduling.devices.extended import claim_name
 from tests.builders import make_node
 from tests.sim.claims import (
+    CLASSES,
     FINALIZER,
     IMPLICIT,
     RESOURCE,
@@ -291,3 +292,32 @@ def test_a_pod_takes_what_a_device_plugin_gave_a_lesser_one_where_no_devices_are
     assert scene.on("high") == "plugin0"
     assert "default/low" not in scene.kube.pods or not scene.on("low")
     assert made_for(scene.kube, "high") == []
+
+
+def test_a_gang_waits_until_a_class_stands_for_what_its_members_request() -> None:
+    scene = Scene(nodes=2, devices=1)
+    key = group_key(Source.PLUGINS, "default", "g")
+    scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2))
+    for number in range(2):
+        add_requesting(scene.kube, f"p{number}", group="g")
+    scene.go(10.0)
+    assert not any(scene.world.node_of(f"p{n}") for n in range(2))
+    add_class(scene.kube, resource=RESOURCE)
+    scene.go(60.0)
+    assert sorted(scene.world.node_of(f"p{n}") for n in range(2)) == ["n0", "n1"]
+    assert leaked(scene.kube) == []
+
+
+def test_a_class_that_takes_the_resource_over_from_another_serves_who_comes_then() -> None:
+    scene = ClassScene(nodes=1, devices=2)
+    add_requesting(scene.kube, "a")
+    scene.go()
+    spec = {"selectors": [{"cel": {"expression": "true"}}], "extendedResourceName": RESOURCE}
+    newer = {"metadata": {"name": "newer", "creationTimestamp": "2030-01-01T00:00:00Z"}, "spec": spec}
+    scene.kube.put_object(CLASSES, newer)
+    add_requesting(scene.kube, "b")
+    scene.go()
+    [claim] = made_for(scene.kube, "b")
+    assert claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "newer"
+    assert made_for(scene.kube, "a")[0]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "gpu"
+    assert leaked(scene.kube) == []

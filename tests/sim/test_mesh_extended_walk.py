@@ -30,12 +30,23 @@ class ExtendedWalk(ClaimWalk):
 
     def __init__(self, seed: int, settings: CoreSettings | None = None) -> None:
         super().__init__(seed, settings)
+        self.mapped = True
         add_class(self.kube, resource=RESOURCE)
         for name in PLUGINS:
             self.kube.add_node(make_node(name).allocatable(cpu="4", **{RESOURCE: "2"}))
 
     def actions(self) -> list[tuple[float, Callable[[], None]]]:
-        return [*super().actions(), (2.5, self.create_requesting)]
+        return [*super().actions(), (2.5, self.create_requesting), (0.3, self.remap)]
+
+    def remap(self) -> None:
+        """The class stands for the resource no more, or again."""
+        self.mapped = not self.mapped
+        add_class(self.kube, resource=RESOURCE if self.mapped else "")
+
+    def rest(self) -> None:
+        if not self.mapped:
+            self.remap()
+        super().rest()
 
     def create_requesting(self) -> None:
         name = f"p{len(self.names)}"
