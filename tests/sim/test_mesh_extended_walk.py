@@ -115,7 +115,7 @@ def test_ablation_who_does_not_tell_the_pods_status_leaves_the_kubelet_without_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(BindingCycle, "_telling", lambda _self, _binding, bind: bind)
-    assert found_without().startswith("D2")
+    assert "D2" in found_without()
 
 
 def test_ablation_who_does_not_look_again_takes_a_device_that_another_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,8 +64,8 @@ def by_claim(pod: Pod, named_by: list[IntentPod] | None) -> set[str]:
 
 
 def check_i2(kube: FakeKube, intents: Mapping[str, Intent | None]) -> list[str]:
-    """On every node, bound pods plus live intents of pending pods stay within allocatable, but for what a claim made for
-    the pod serves on a node that offers none of it."""
+    """On every node, bound pods plus live intents of pending pods stay within allocatable, but for what a claim made
+    for the pod serves on a node that offers none of it."""
     used: dict[str, Resources] = {}
     wanted = named(intents)
     for pod_json in kube.pods.values():

@@ -58,7 +58,7 @@ from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 KINDS = {kind.name: kind for kind in DEVICE_KINDS}
-SENT = (Bind, Commit, MarkPod, WriteClaim, FreeClaim)
+SENT = (Bind, Commit, MarkPod, WriteClaim)
 """What a process that is gone may have sent."""
 SHARDS = ("0", "1", "2")
 
@@ -166,8 +166,13 @@ class World:
         self.tell(binder, Listed("pods"))
 
     def crash(self, binder: Binder) -> None:
-        """The process is gone; what it has sent may still arrive (``late``)."""
+        """The process is gone; what it has sent may still arrive (``late``). A claim is given back by a read and a write;
+        who is gone reads no more, so the write of that read alone is on its way."""
         self.late += [effect for effect in binder.effects if isinstance(effect, SENT)]
+        self.fault_at = 0
+        for effect in binder.effects:
+            if isinstance(effect, FreeClaim):
+                self.carry_out(effect, fault="late", shard=binder.shard)
         binder.effects.clear()
         binder.stopped = "killed"
 
