@@ -166,8 +166,8 @@ class World:
         self.tell(binder, Listed("pods"))
 
     def crash(self, binder: Binder) -> None:
-        """The process is gone; what it has sent may still arrive (``late``). A claim is given back by a read and a write;
-        who is gone reads no more, so the write of that read alone is on its way."""
+        """The process is gone; what it has sent may arrive (``late``). A claim is given back by a read and a write:
+        who is gone reads no more, and only the write is on its way."""
         self.late += [effect for effect in binder.effects if isinstance(effect, SENT)]
         self.fault_at = 0
         for effect in binder.effects:
