@@ -57,6 +57,8 @@ class FakeKube:
     refuse_with: dict[str, int] = field(default_factory=dict)
     patch_answers: list[KubeError] = field(default_factory=list)
     """What the next status patches are answered, instead of being made."""
+    drops_extended: bool = False
+    """Whether pods' extendedResourceClaimStatus is left out, as where the gate DRAExtendedResource is off."""
     check_tests: bool = True
     """False leaves the ``test`` operations of JSON patches out: only ablation tests do that."""
     objects: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
@@ -205,6 +207,8 @@ class FakeKube:
             if wanted not in (None, pod["metadata"][field_name]):
                 raise KubeRejected(f"{field_name} in precondition", status=409, reason="Conflict")
         if "extendedResourceClaimStatus" in patch["status"]:
+            if self.drops_extended:
+                return pod
             pod["status"].pop("extendedResourceClaimStatus", None)
             if (told := patch["status"]["extendedResourceClaimStatus"]) is not None:
                 pod["status"]["extendedResourceClaimStatus"] = copy(told)

@@ -12,7 +12,7 @@ from shared.kube.convert_devices import EXTENDED_CLAIM
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.scheduling.devices.extended import claim_name
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.sim.claims import (
     CLASSES,
     FINALIZER,
@@ -305,6 +305,29 @@ def test_a_gang_waits_until_a_class_stands_for_what_its_members_request() -> Non
     add_class(scene.kube, resource=RESOURCE)
     scene.go(60.0)
     assert sorted(scene.world.node_of(f"p{n}") for n in range(2)) == ["n0", "n1"]
+    assert leaked(scene.kube) == []
+
+
+@pytest.mark.parametrize("gang", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_pods_that_lack_nothing_but_cpu_on_nodes_with_devices_are_roused_when_it_is_free(
+    count: int, *, gang: bool
+) -> None:
+    scene = ClassScene(nodes=2, devices=2)
+    for number in range(2):
+        scene.kube.add_pod(make_pod(f"plain{number}").cpu("4").on(f"n{number}"))
+    names = [f"p{number}" for number in range(2)]
+    if gang:
+        key = group_key(Source.PLUGINS, "default", "g")
+        scene.world.tell_group(PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2))
+    for name in names:
+        add_requesting(scene.kube, name, cpu="3", count=count, group="g" if gang else "")
+    scene.go(10.0)
+    assert not any(scene.on(name) for name in names)
+    for number in range(2):
+        scene.kube.remove_pod(f"plain{number}")
+    scene.go(10.0)
+    assert sorted(scene.on(name) for name in names) == ["n0", "n1"]
     assert leaked(scene.kube) == []
 
 

@@ -108,11 +108,13 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     """
     placement = binding.placement
     candidates = (placement.node, *placement.alternatives) if placement is not None else (binding.node,)
-    binding.conflicts, binding.reason, full = 0, "", list[str]()
+    binding.conflicts, binding.reason, full, outcome = 0, "", list[str](), Outcome.CONFLICT
     for node in candidates:
         rejection = check_node(state, pod, node)
         if rejection is None and pod.asks is not None and (lacks := state.hold_claims(binding, pod, node)):
             rejection = Rejection(DYNAMIC_RESOURCES, Code.UNRESOLVABLE, (lacks,))
+            if pod.extended and state.devices.name_taken(pod):
+                outcome = Outcome.REFUSED  # nor elsewhere, until somebody has done what it says
         if rejection is None:
             account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
             state.hold_volumes(pod, node)
@@ -124,7 +126,7 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
             full.append(node)
         binding.conflicts += 1
         binding.reason = binding.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
-    return Verdict(Outcome.CONFLICT, candidates[0], binding.reason, tuple(full))
+    return Verdict(outcome, candidates[0], binding.reason, tuple(full))
 
 
 def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:

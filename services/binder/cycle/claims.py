@@ -73,6 +73,8 @@ class Claims:
         """Units of which a claim was refused: why."""
         self._bound: set[str] = set()
         """Units that were bound while a claim was being written for them."""
+        self._went: set[str] = set()
+        """Claims that the watch showed gone while they were being written."""
 
     @property
     def busy(self) -> bool:
@@ -98,7 +100,7 @@ class Claims:
             return Answer(ready=False, vain=lacks)
         vain = self._in_vain(binding, pod)
         if vain:
-            return Answer(ready=False, vain=vain)
+            return Answer(ready=False, vain=vain, refused=devices.name_taken(pod))
         waits = [claim for claim in devices.claims(pod) if not self._carried(binding, claim)]
         for claim in waits:
             self._waiting.setdefault(claim.key, {})[uid] = None
@@ -122,6 +124,8 @@ class Claims:
             return f"{node}: no device class stands for its extended resources any more"
         if needs is not None and not any(one.made and one.name == needs.name for one in binding.claims):
             return f"{node}: it is to give devices by claim {needs.name}, which the intent does not name"[:512]
+        if why := devices.unfit(pod, node):  # one that an attempt before this has left, or another's
+            return f"{node}: {why}"[:512]
         # what was assumed is another's by now, or the claim that we made is gone
         lost = any(claim.allocation is None for claim in claims)
         lost |= needs is not None and all(claim.name != needs.name for claim in claims)
@@ -130,7 +134,8 @@ class Claims:
         labels = state.labels(node)
         for claim in devices.claims(pod):
             allocation = claim.allocation
-            assert allocation is not None
+            if allocation is None:
+                return f"claim {claim.key} is not allocated"
             if allocation.terms is not None and not node_matches(node, labels, allocation.terms):
                 return f"claim {claim.key} got allocated elsewhere in the meantime"
             if not usable(claim, devices.wall):
@@ -214,6 +219,8 @@ class Claims:
         ours = self._unseen.get(key)
         if ours is not None and (not version or not newer(ours, version)):
             del self._unseen[key]
+        if not version and key in self._writing:
+            self._went.add(key)
         self._wake(key)
 
     def listed(self) -> None:
@@ -232,6 +239,7 @@ class Claims:
             return
         self._room.under_way -= 1
         self._observe(claim)
+        self._went.discard(claim.key)
         self._leave_behind(order)
         for uid in self._waiting.get(claim.key, ()):
             if uid in claim.reserved_for or not order.consumers:
@@ -256,6 +264,7 @@ class Claims:
             state.devices.settle(key)
         if claim is not None and event.known:
             self._observe(claim)
+        self._went.discard(key)
         self._note_unwritten(order, event)
         self._leave_behind(order)
         self.returns.begin(key)
@@ -311,7 +320,7 @@ class Claims:
         a claim that the watch has shown gone since, or does not know, nothing is learned."""
         devices = self._state.devices
         shown = devices.accounts.shown.get(claim.key)
-        made = shown is None and claim.key in devices.accounts.imagined
+        made = shown is None and claim.key in devices.accounts.imagined and claim.key not in self._went
         if not made and (shown is None or shown.uid != claim.uid):
             devices.settle(claim.key)
             return

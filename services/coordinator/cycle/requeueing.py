@@ -371,7 +371,7 @@ class Requeuer:
             self._look_for_victims(group, row)
             return 3
         counted = not (group.relational or pod.pod_class.host_ports)
-        count = places_left(pod, free, taken) if counted else 1
+        count = places_left(state, pod, row, free, taken) if counted else 1
         count = min(count, len(group.members))
         taken[PODS] = taken.get(PODS, 0) + count
         for name, amount in pod.pod_class.requests:

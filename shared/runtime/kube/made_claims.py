@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared.errors import KubeRejected, LeadershipLost
-from shared.kube.convert_asks import extended_claim_json
+from shared.kube.convert_asks import extended_claim, extended_claim_json
 from shared.kube.convert_devices import EXTENDED_CLAIM, PROTECTION, claim_from_api, request_json
 from shared.kube.device_objects import ResourceClaim
 from shared.kube.resources import PODS
@@ -25,6 +25,11 @@ from shared.model.devices import ExtendedClaim, Request
 from shared.model.pod import CAUSE_ANNOTATION
 from shared.ports import BindRequest, KubeApi
 from shared.runtime.kube.claims import ClaimName, Consumer
+
+DROPPED = (
+    "the API server does not keep status.extendedResourceClaimStatus of pods; "
+    "set --feature-gates=DRAExtendedResource=true on it and on the kubelets, or request devices by a claim"
+)
 
 TRIES = 5
 """Of deleting a claim that somebody else writes at the same time."""
@@ -101,7 +106,8 @@ async def delete_claim(
 
 async def tell_claim(api: KubeApi, request: BindRequest, claim: ExtendedClaim | None) -> str:
     """Say in the pod's status which claim serves its extended resources (None: none does); the resourceVersion of the
-    pod by that. ``KubeRejected``: 409 where the pod is not at the one that ``request`` names any more."""
+    pod by that. ``KubeRejected``: 409 where the pod is not at the one that ``request`` names any more, 422 where the
+    API server has left it out: the pod would be bound without its devices."""
     told = extended_claim_json(claim) if claim is not None else None
     pod = await api.patched(
         PODS, namespace=request.namespace, name=request.name, subresource="status", wait_when_busy=False,
@@ -110,6 +116,8 @@ async def tell_claim(api: KubeApi, request: BindRequest, claim: ExtendedClaim | 
             "status": {"extendedResourceClaimStatus": told},
         },
     )  # fmt: skip
+    if extended_claim(pod.status) != claim:
+        raise KubeRejected(DROPPED, status=422, reason="Invalid")
     version: str = pod.metadata.resource_version
     return version
 
@@ -126,6 +134,17 @@ async def _deleted(api: KubeApi, found: ResourceClaim, may_act: Callable[[], boo
     meta = found.metadata
     namespace, name = meta.namespace or "", meta.name
     try:
+        if found.status.allocation is not None and any(one != PROTECTION for one in meta.finalizers or ()):
+            _check(may_act)  # somebody else keeps it longer: it is not to keep its devices
+            users = [{"$patch": "delete", "uid": one.uid} for one in found.status.reserved_for or ()]
+            found = await api.patched(
+                DEVICE_CLAIMS.resource, namespace=namespace, name=name, subresource="status", wait_when_busy=False,
+                patch={
+                    "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+                    "status": {"reservedFor": users, "allocation": None},
+                },
+            )  # fmt: skip
+            meta = found.metadata
         if PROTECTION in (meta.finalizers or ()):
             _check(may_act)
             patch: dict[str, Any] = {

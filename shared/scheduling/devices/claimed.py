@@ -291,6 +291,18 @@ class ClaimedDevices:
         assert found.special is not None
         return ExtendedClaim(found.special.name, mapped)
 
+    def unfit(self, pod: Pod, node_name: str) -> str:
+        """Why the claim that is there is not what the pod's extended resources need on the node; "" where it is."""
+        found = self.prepare(pod) if pod.extended else None
+        node = self._node(node_name)
+        return found.unfit(node) if isinstance(found, PodDevices) and node is not None else ""
+
+    def name_taken(self, pod: Pod) -> bool:
+        """Whether the claim for the pod's extended resources cannot be made: another one has its name."""
+        if not pod.pod_class.by_class or pod.uid in self.inventory.left_over:
+            return False
+        return f"{pod.namespace}/{extended.claim_name(pod.name, pod.uid)}" in self.inventory.claims
+
     # --- what is assumed ------------------------------------------------------------------------------------------
 
     def assume(self, pod: Pod, node_name: str, now: float) -> str:
@@ -304,6 +316,8 @@ class ClaimedDevices:
         node = self._node(node_name)
         if node is None:
             return "node does not exist"
+        if why := found.unfit(node):
+            return why
         self.version += 1
         given = {claim.key: allocation for claim, allocation in found.allocations(node, self.new_share)}
         special = found.special_on(node)

@@ -373,6 +373,18 @@ class PodDevices:
             return None if variant.stale else self.special
         return variant.claims[-1] if variant.claims and variant.claims[-1].for_extended else None
 
+    def unfit(self, node: Offering) -> str:
+        """Why the claim that is there is not the one that the pod's extended resources need on the node: it asks for
+        something else, it is going, or it only has the name and is not the pod's; "" where it is, or none is there."""
+        if self.left_over and self.special is not None:
+            if self.special.deleting:
+                return f"claim {self.special.key} is being deleted"
+            return STALE if self._variant(node).stale else ""
+        special = self.special_on(node) if self.special is not None else None
+        if special is None or special.key not in self.of.inventory.claims:
+            return ""
+        return f"claim {special.key} was not made for pod {self.pod.name}; delete it"
+
     def _by_plugins_alone(self, node: Offering) -> bool:
         """Whether it claims nothing on the node."""
         return self.special is not None and not self.claims and not self.delegated(node)

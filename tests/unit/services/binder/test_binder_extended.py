@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from services.binder.core.events import Event
+from services.binder.core.events import BindingRefused, Event
 from services.binder.core.in_flight import Stage
-from services.binder.core.instructions import Bind, FreeClaim, WriteClaim
+from services.binder.core.instructions import Bind, Commit, FreeClaim, WriteClaim
 from services.binder.cycle.claim_returns import ClaimReturns
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed, PositionLost
+from shared.scheduling.devices.extended import claim_name
 from shared.wire.messages import Outcome
 from tests.builders import make_node
 from tests.fake_kube import at_once, copy
@@ -117,6 +118,7 @@ def test_a_write_that_is_lost_or_late_ends_with_one_claim(fault: str, fault_at: 
         world.run(binder, WriteClaim, fault=fault)
     world.settle(binder)
     bound_and_clean(world)
+    assert bool(world.api.delayed) == (fault == "late")
     for write in world.api.delayed:
         with pytest.raises(Exception, match=r"precondition|immutable|not found|already exists"):
             write()
@@ -165,6 +167,7 @@ def test_what_never_bound_is_deleted_whatever_answer_is_missing(fault: str, faul
         assert result.outcome == Outcome.CONFLICT
     assert made_for(world.kube, "p") == []
     assert not world.intents()
+    assert bool(world.api.delayed) == (fault == "late")
     for write in world.api.delayed:
         with pytest.raises(Exception, match=r"precondition|not found"):
             write()
@@ -214,17 +217,177 @@ def test_a_pod_that_was_told_of_a_claim_and_goes_to_a_device_plugin_is_told_that
     bound_and_clean(world, "plugin")
 
 
-def test_a_claim_that_somebody_else_has_by_that_name_refuses_the_pod_with_the_remedy() -> None:
-    world = requesting_world()
-    binder, request = planned(world, "n0")
-    order = until(world, binder, WriteClaim)
-    theirs = {"metadata": {"name": order.name, "namespace": "default"}, "spec": {"devices": {}}, "status": {}}
+def put_theirs(world: World) -> str:
+    """A claim of somebody else's, allocated for somebody else, by the name of that for ``p``; its key."""
+    name = claim_name("p", world.uid("p"))
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "d0"}
+    theirs = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
     world.kube.put_object(DEVICE_CLAIMS, theirs)
+    return f"default/{name}"
+
+
+@pytest.mark.parametrize("when", ["planned", "committed", "being written"])
+@pytest.mark.parametrize("allocated", [False, True])
+def test_a_claim_that_somebody_else_has_by_that_name_refuses_the_pod_with_the_remedy(
+    when: str, *, allocated: bool
+) -> None:
+    world = requesting_world()
+
+    def put() -> str:
+        key = put_theirs(world)
+        if not allocated:
+            world.kube.put_object(DEVICE_CLAIMS, {**world.kube.objects["resourceclaims"][key], "status": {}})
+        return key
+
+    key = put() if when == "planned" else ""
+    binder, request = planned(world, "n0")
+    if when == "committed":
+        until(world, binder, Commit)
+        key = put()
+        world.watch(binder)
+    elif when == "being written":
+        until(world, binder, WriteClaim)
+        key = put()
     world.settle(binder)
     [result] = binder.answers[request].results
-    assert result.outcome != Outcome.BOUND
-    assert DEVICE_CLAIMS.name in world.kube.objects
-    assert f"default/{order.name}" in world.kube.objects["resourceclaims"]
+    assert (result.outcome, world.node_of("p"), told(world)) == (Outcome.REFUSED, "", "")
+    assert "was not made for pod" in result.reason
+    assert "delete it" in result.reason
+    assert bool(world.kube.objects["resourceclaims"][key]["status"]) == allocated  # nothing was done to it
+    assert not world.intents()
+    world.kube.drop_object(DEVICE_CLAIMS, key)
+    world.watch(binder)
+    world.send(binder, world.plan(("p", "n0")))
+    world.settle(binder)
+    bound_and_clean(world)
+
+
+def test_a_pod_whose_claims_name_is_taken_goes_to_a_device_plugin() -> None:
+    world = requesting_world()
+    put_theirs(world)
+    binder, _ = planned(world, "n0", "plugin")
+    world.settle(binder)
+    assert (world.node_of("p"), told(world)) == ("plugin", "")
+
+
+def held_back(world: World, binder: Binder) -> None:
+    """The Binding that is next is refused for now: its unit waits, committed."""
+    bind = until(world, binder, Bind)
+    binder.effects.remove(bind)
+    world.tell(binder, BindingRefused(world.uid("p"), bind.attempt, 429, "too many requests", 0.1))
+
+
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("node", ["n0", "plugin", "n1"])
+def test_a_claim_that_comes_late_ends_the_attempt_that_needs_another_and_no_term(node: str, first: int) -> None:
+    """``first``: how many devices it asks for, where the pod needs one."""
+    world = requesting_world()
+    binder, _ = planned(world, "n0")
+    until(world, binder, WriteClaim)
+    world.run(binder, WriteClaim, fault="late")
+    world.kube.change_node("n0", unschedulable=True)
+    world.settle(binder)
+    assert made_for(world.kube, "p") == []
+    world.kube.change_node("n0", unschedulable=False)
+    world.watch(binder)
+    request = world.send(binder, world.plan(("p", node)))
+    if node == "plugin":
+        held_back(world, binder)
+    else:
+        until(world, binder, Commit)
+        world.run(binder, Commit)
+    [late] = world.api.delayed
+    late()
+    [claim] = made_for(world.kube, "p")
+    if first != 1:
+        claim = copy(claim)
+        claim["spec"]["devices"]["requests"][0]["exactly"]["count"] = first
+        world.kube.put_object(DEVICE_CLAIMS, claim)
+    world.watch(binder)
+    world.pass_time(binder, 1.0)
+    world.settle(binder)
+    assert not binder.stopped
+    if (node, first) in (("n0", 1), ("n1", 1)):
+        bound_and_clean(world, node)
+        return
+    [result] = binder.answers[request].results
+    assert (result.outcome, world.node_of("p")) == (Outcome.CONFLICT, "")
+    for key in list(world.kube.objects["resourceclaims"]):  # as the coordinator does where no node takes the pod
+        world.kube.drop_object(DEVICE_CLAIMS, key)
+    world.watch(binder)
+    world.send(binder, world.plan(("p", "n0")))
+    world.settle(binder)
+    bound_and_clean(world)
+
+
+def test_a_pod_is_not_bound_with_a_claim_that_somebody_deletes_before_the_binding() -> None:
+    world = requesting_world()
+    binder, request = planned(world, "n0")
+    held_back(world, binder)
+    [claim] = made_for(world.kube, "p")
+    world.kube.delete_claim(f"default/{claim['metadata']['name']}", claim["metadata"]["uid"], "")
+    world.watch(binder)
+    world.pass_time(binder, 1.0)
+    world.settle(binder)
+    [result] = binder.answers[request].results
+    assert (result.outcome, world.node_of("p")) == (Outcome.CONFLICT, "")
+    assert "is being deleted" in result.reason
+    assert made_for(world.kube, "p") == []
+    world.send(binder, world.plan(("p", "n0")))
+    world.settle(binder)
+    bound_and_clean(world)
+
+
+def test_a_claim_that_goes_before_the_answer_about_it_comes_is_made_again() -> None:
+    world = requesting_world()
+    binder, _ = planned(world, "n0")
+    order = until(world, binder, WriteClaim)
+    binder.effects.remove(order)
+    answer = world.carry_out(order)
+    assert answer is not None
+    world.watch(binder)
+    world.kube.drop_object(DEVICE_CLAIMS, order.key)
+    world.watch(binder)
+    world.pass_time(binder, 1.0)
+    world.tell(binder, answer)
+    world.settle(binder)
+    bound_and_clean(world)
+
+
+def test_an_api_server_that_does_not_keep_what_the_pod_is_told_has_no_such_pod_bound() -> None:
+    world = requesting_world()
+    world.kube.drops_extended = True  # the gate DRAExtendedResource is off
+    binder, request = planned(world, "n0")
+    world.settle(binder)
+    [result] = binder.answers[request].results
+    assert (result.outcome, world.node_of("p")) == (Outcome.REFUSED, "")
+    assert "--feature-gates=DRAExtendedResource=true" in result.reason
+    assert made_for(world.kube, "p") == []
+    assert not world.intents()
+    world.send(binder, world.plan(("p", "plugin")))  # what a device plugin gives needs no claim
+    world.settle(binder)
+    bound_and_clean(world, "plugin")
+
+
+def test_a_claim_that_somebody_elses_finalizer_keeps_is_left_without_devices() -> None:
+    world = requesting_world()
+    binder, _ = planned(world, "n0")
+    until(world, binder, WriteClaim)
+    world.run(binder, WriteClaim)
+    claim = copy(made_for(world.kube, "p")[0])
+    claim["metadata"]["finalizers"].append("example.com/theirs")
+    world.kube.put_object(DEVICE_CLAIMS, claim)
+    world.kube.change_node("n0", unschedulable=True)
+    world.settle(binder)
+    [claim] = made_for(world.kube, "p")
+    assert claim["metadata"]["finalizers"] == ["example.com/theirs"]
+    assert (devices_of(claim), claim["status"].get("reservedFor", [])) == ([], [])
+    assert not binder.core.state.devices.inventory.usage.exclusive
+    assert not world.intents()
 
 
 def test_a_claim_that_goes_while_the_pod_is_on_its_way_is_made_again() -> None:
