@@ -94,6 +94,17 @@ async def test_beside_a_kube_scheduler_no_device_of_ours_is_anothers_and_what_is
         await scene.until(lambda: sum(bool(scene.node_of(name)) for name in names) >= NODES * DEVICES // 2)
         ours = {name for name in names if name.startswith("ours") and scene.node_of(name)}
         assert ours
+        holders: dict[str, list[tuple[int, str]]] = {}
+        for claim in await claims(scene):
+            meta = claim["metadata"]
+            owner = meta["ownerReferences"][0]["name"]
+            if owner in ours or owner.startswith("theirs"):
+                for device in given(claim):
+                    holders.setdefault(device, []).append((int(meta["resourceVersion"]), owner))
+        assert sum(owner in ours for held in holders.values() for _, owner in held) == len(ours)
+        for device, held in holders.items():
+            first, *later = sorted(held)  # a kube-scheduler does not look again, and may come after us
+            assert not ours.intersection(owner for _, owner in later), (device, first, later)
         for name in names:
             await scene.delete(name, grace_s=0)
         async with asyncio.timeout(PATIENCE_S):

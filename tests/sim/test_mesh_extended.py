@@ -331,6 +331,33 @@ def test_pods_that_lack_nothing_but_cpu_on_nodes_with_devices_are_roused_when_it
     assert leaked(scene.kube) == []
 
 
+def test_a_pod_is_told_how_to_have_what_the_api_server_does_not_keep_and_waits_for_it() -> None:
+    scene = ClassScene()
+    scene.kube.drops_extended = True
+    add_requesting(scene.kube, "a")
+    scene.go(10.0)
+    assert scene.on("a") == ""
+    assert "--feature-gates=DRAExtendedResource=true" in scene.told("a")
+    scene.kube.drops_extended = False
+    scene.go(60.0)
+    assert scene.on("a")
+    assert leaked(scene.kube) == []
+
+
+def test_a_pod_is_told_whose_claim_has_the_name_of_its_own_and_waits_until_that_is_gone() -> None:
+    scene = ClassScene()
+    key = f"default/{claim_name('a', add_requesting(scene.kube, 'a'))}"
+    meta = {"name": key.removeprefix("default/"), "namespace": "default"}
+    scene.kube.put_object(DEVICE_CLAIMS, {"metadata": meta, "spec": {"devices": {"requests": []}}, "status": {}})
+    scene.go(10.0)
+    assert scene.on("a") == ""
+    assert f"claim {key} was not made for pod a; delete it" in scene.told("a")
+    scene.kube.drop_object(DEVICE_CLAIMS, key)
+    scene.go(60.0)
+    assert scene.on("a")
+    assert leaked(scene.kube) == []
+
+
 def test_a_class_that_takes_the_resource_over_from_another_serves_who_comes_then() -> None:
     scene = ClassScene(nodes=1, devices=2)
     add_requesting(scene.kube, "a")

@@ -166,10 +166,14 @@ class World:
         self.tell(binder, Listed("pods"))
 
     def crash(self, binder: Binder) -> None:
-        """The process is gone; what it has sent may arrive (``late``). A claim is given back by a read and a write:
-        who is gone reads no more, and only the write is on its way."""
+        """The process is gone; what it has sent may arrive (``late``).
+
+        Of what gives a claim back, that is the write at ``fault_at``, and none after it: each names the version that a
+        read before it gave, and between a read and its write the leadership is asked for. Carried out whole in the term
+        of the next leader, with ``AlwaysValid``, it would read what that one has written and free it, which nobody can
+        whose ``is_valid`` has turned False by the clock (``test_who_may_not_lead_any_more_writes_no_claim...``).
+        """
         self.late += [effect for effect in binder.effects if isinstance(effect, SENT)]
-        self.fault_at = 0
         for effect in binder.effects:
             if isinstance(effect, FreeClaim):
                 self.carry_out(effect, fault="late", shard=binder.shard)

@@ -14,6 +14,7 @@ from services.binder.core.events import BindingRefused, Event
 from services.binder.core.in_flight import Stage
 from services.binder.core.instructions import Bind, Commit, FreeClaim, WriteClaim
 from services.binder.cycle.claim_returns import ClaimReturns
+from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed, PositionLost
 from shared.scheduling.devices.extended import claim_name
@@ -33,7 +34,7 @@ from tests.sim.claims import (
     made_for,
 )
 from tests.unit.services.binder.binder_checks import check_all
-from tests.unit.services.binder.binder_world import Binder, World, make_world
+from tests.unit.services.binder.binder_world import AlwaysValid, Binder, World, make_world
 from tests.unit.services.binder.test_binder_claims import until
 
 
@@ -371,6 +372,47 @@ def test_an_api_server_that_does_not_keep_what_the_pod_is_told_has_no_such_pod_b
     world.send(binder, world.plan(("p", "plugin")))  # what a device plugin gives needs no claim
     world.settle(binder)
     bound_and_clean(world, "plugin")
+
+
+@pytest.mark.parametrize("kind", [WriteClaim, FreeClaim, Bind])
+def test_who_may_not_lead_any_more_makes_no_claim_deletes_none_and_tells_no_pod(
+    kind: type[WriteClaim | FreeClaim | Bind], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = requesting_world()
+    binder, _ = planned(world, "n0")
+    if kind is FreeClaim:
+        until(world, binder, WriteClaim)
+        world.run(binder, WriteClaim)
+        world.kube.change_node("n0", unschedulable=True)
+    until(world, binder, kind)
+    before = copy(made_for(world.kube, "p"))
+    monkeypatch.setattr(AlwaysValid, "is_valid", lambda *_: False)
+    with pytest.raises(LeadershipLost, match="the lease may have ended"):
+        world.run(binder, kind)
+    assert (made_for(world.kube, "p"), told(world), world.node_of("p")) == (before, "", "")
+
+
+@pytest.mark.parametrize("fault_at", [0, 1, 2])
+def test_what_a_paused_leader_has_read_it_deletes_no_more_once_its_successor_has_gone_on(fault_at: int) -> None:
+    world = requesting_world()
+    binder, _ = planned(world, "n0")
+    until(world, binder, WriteClaim)
+    world.run(binder, WriteClaim)
+    world.kube.change_node("n0", unschedulable=True)
+    order = until(world, binder, FreeClaim)
+    world.fault_at = fault_at
+    world.carry_out(order, fault="late")  # it has read, and was valid then
+    world.kube.change_node("n0", unschedulable=False)
+    binder = killed(world, binder)
+    world.settle(binder)
+    if not world.node_of("p"):
+        world.send(binder, world.plan(("p", "n0")))
+        world.settle(binder)
+    for write in world.api.delayed:
+        with pytest.raises(Exception, match=r"precondition|not found"):
+            write()
+    assert len(world.api.delayed) == (fault_at < 2)  # there are two writes
+    bound_and_clean(world)
 
 
 def test_a_claim_that_somebody_elses_finalizer_keeps_is_left_without_devices() -> None:
