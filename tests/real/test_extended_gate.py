@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.real.conftest import RunningPlane, mesh_of, missing, plane_of
+from tests.real.conftest import RunningPlane, mesh_of, plane_of
+from tests.real.plane import missing
 from tests.real.scene import PATIENCE_S, Scene
 from tests.real.test_claims import API, claims
 from tests.real.test_extended import devices, requesting
