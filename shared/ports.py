@@ -292,9 +292,10 @@ class KubeApi(Protocol):
         namespace: str,
         name: str,
         uid: str = "",
+        resource_version: str = "",
         timeout_s: float = 5.0,
     ) -> None:
-        """DELETE with a uid precondition where ``uid`` is given."""
+        """DELETE with preconditions: ``uid`` and ``resource_version``, where they are given."""
         ...
 
     async def close(self) -> None:

@@ -24,9 +24,13 @@ from shared.kube.scheduling_kinds import DEVICE_CLAIMS, SchedulingKind
 from shared.ports import BindRequest
 from tests.builders import NodeBuilder, PodBuilder
 from twin.kinds.devices.claim_status import keep_device_status, validate_claim_status
+from twin.kinds.pod.claim_statuses import check_claim_statuses
 from twin.patches.json_patch import json_patch
 from twin.patches.strategic_patch import strategic_patch
 from twin.registry.status import ApiError
+
+WRITES = frozenset({"create", "patch", "delete"})
+"""What ``AsyncKube.faults`` means by "write"; such a one that is late is kept in ``delayed``."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class FakeKube:
     refuse_with: dict[str, int] = field(default_factory=dict)
     patch_answers: list[KubeError] = field(default_factory=list)
     """What the next status patches are answered, instead of being made."""
+    drops_extended: bool = False
+    """Whether pods' extendedResourceClaimStatus is left out, as where the gate DRAExtendedResource is off."""
     check_tests: bool = True
     """False leaves the ``test`` operations of JSON patches out: only ablation tests do that."""
     objects: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
@@ -200,10 +206,42 @@ class FakeKube:
             wanted = patch.get("metadata", {}).get(field_name)
             if wanted not in (None, pod["metadata"][field_name]):
                 raise KubeRejected(f"{field_name} in precondition", status=409, reason="Conflict")
+        if "extendedResourceClaimStatus" in patch["status"]:
+            if self.drops_extended:
+                return pod
+            pod["status"].pop("extendedResourceClaimStatus", None)
+            if (told := patch["status"]["extendedResourceClaimStatus"]) is not None:
+                pod["status"]["extendedResourceClaimStatus"] = copy(told)
+            if wrong := check_claim_statuses(pod["status"], pod["spec"]):
+                raise KubeRejected(str(wrong[0]), status=422, reason="Invalid")
+            return pod
         conditions = {c["type"]: c for c in pod["status"].get("conditions", ())}
         conditions.update({c["type"]: dict(c) for c in patch["status"]["conditions"]})
         pod["status"]["conditions"] = list(conditions.values())
         return pod
+
+    def create_claim(self, body: Mapping[str, Any]) -> None:
+        """POST resourceclaims."""
+        key = self.key_of(body)
+        if key in self.objects.get(DEVICE_CLAIMS.name, {}):
+            raise KubeRejected(f"resourceclaims {key!r} already exists", status=409, reason="AlreadyExists")
+        self.put_object(DEVICE_CLAIMS, {"status": {}, **copy(body)})
+
+    def delete_claim(self, key: str, uid: str, resource_version: str) -> None:
+        """DELETE resourceclaims/NAME, by its preconditions; one with a finalizer goes on until that is gone."""
+        claim = self.objects.get(DEVICE_CLAIMS.name, {}).get(key)
+        if claim is None:
+            raise KubeRejected(f"resourceclaims {key!r} not found", status=404, reason="NotFound")
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        for name, value in wanted.items():
+            if self.check_preconditions and value not in ("", claim["metadata"][name]):
+                raise KubeRejected(f"{name} in precondition", status=409, reason="Conflict")
+        if claim["metadata"].get("finalizers"):
+            claim = copy(claim)
+            claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            self.put_object(DEVICE_CLAIMS, claim)
+        else:
+            self.drop_object(DEVICE_CLAIMS, key)
 
     def delete_pod(self, namespace: str, name: str, uid: str = "") -> None:
         """DELETE, or an eviction that no budget forbids, of a pod that ends at once. ``uid``: the precondition."""
@@ -329,13 +367,13 @@ class AsyncKube:
         self, resource: Resource[Any], *, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "",
         timeout_s: float = 5.0, wait_when_busy: bool = True,
     ) -> Any:  # fmt: skip
-        assert resource is DEVICE_CLAIMS.resource, "claims are all that is written here and read at once"
 
         def act() -> Any:
+            if resource is PODS:
+                self.server.patch_status(namespace, name, patch)
+                return self.server.pods[f"{namespace}/{name}"]
             return self.server.patch_claim(f"{namespace}/{name}", patch, subresource)
 
-        if self.faults.get("patch", [])[:1] == ["late"]:
-            self.delayed.append(act)
         return msgspec.convert(await self._call("patch", act), resource.type)
 
     async def bind(self, request: BindRequest, *, timeout_s: float = 5.0) -> None:
@@ -358,14 +396,24 @@ class AsyncKube:
         self, resource: Resource[Any], *, namespace: str, body: Mapping[str, Any], timeout_s: float = 5.0,
         wait_when_busy: bool = True,
     ) -> None:  # fmt: skip
-        assert resource is EVENTS, "Events are all that is created here; FakeKube.add_pod and add_node make the rest"
-        await self._call("create", lambda: self._record(body))
+        if resource is DEVICE_CLAIMS.resource:
+            await self._call("create", lambda: self.server.create_claim(body))
+        else:
+            assert resource is EVENTS, "FakeKube.add_pod and add_node make the rest"
+            await self._call("create", lambda: self._record(body))
 
     async def delete(
-        self, resource: Resource[Any], *, namespace: str, name: str, uid: str = "", timeout_s: float = 5.0
-    ) -> None:
-        assert resource is PODS, "pods are all that is deleted here; FakeKube.remove_node takes a node away"
-        await self._call("delete", lambda: self.server.delete_pod(namespace, name, uid))
+        self, resource: Resource[Any], *, namespace: str, name: str, uid: str = "", resource_version: str = "",
+        timeout_s: float = 5.0,
+    ) -> None:  # fmt: skip
+        def act() -> None:
+            if resource is DEVICE_CLAIMS.resource:
+                self.server.delete_claim(f"{namespace}/{name}", uid, resource_version)
+            else:
+                assert resource is PODS, "FakeKube.remove_node takes a node away"
+                self.server.delete_pod(namespace, name, uid)
+
+        await self._call("delete", act)
 
     async def close(self) -> None:
         return None
@@ -388,8 +436,11 @@ class AsyncKube:
             self.reached[verb].set()
         if verb in self.gates:
             await self.gates[verb].wait()
-        faults = self.faults.get(verb)
+        write = verb in WRITES and "write" in self.faults
+        faults = self.faults["write" if write else verb] if write or verb in self.faults else None
         fault = faults.pop(0) if faults else "ok"
+        if fault == "late" and write:
+            self.delayed.append(act)
         if fault in ("drop_request", "late"):
             raise KubeUnknown("the connection was cut")
         result = act()

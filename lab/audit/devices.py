@@ -87,7 +87,8 @@ class Devices:
 
 
 def claims_of(pod: Json) -> Iterator[str]:
-    """Its claims, "" for one that was not made; those that it turned out not to need are left out."""
+    """Its claims, "" for one that was not made, that for its extended resources last; those that it turned out not to
+    need are left out."""
     namespace = pod["metadata"].get("namespace") or ""
     told = {one["name"]: one for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
     for one in (pod.get("spec") or {}).get("resourceClaims") or ():
@@ -97,6 +98,9 @@ def claims_of(pod: Json) -> Iterator[str]:
             if name is None:
                 continue
         yield f"{namespace}/{name}" if name else ""
+    made = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    if made is not None:
+        yield f"{namespace}/{made.get('resourceClaimName')}"
 
 
 def _given(claim: Json | None) -> list[Json]:

@@ -79,6 +79,8 @@ class NodeBook:
         offered = self.facts.allocatable if self.facts else {}
         unseen = self._unseen(time_s)
         for name in [*pod.requests, "pods"]:
+            if name in pod.by_claim and not offered.get(name):
+                continue
             if self.used[name] - unseen.get(name, 0) > offered.get(name, 0):
                 yield "overcommitted", f"{name}: {self.used[name]} used of {offered.get(name, 0)}"
         yield from self._add_devices(uid, pod, annotations)

@@ -161,12 +161,14 @@ def node_facts(node: Json) -> NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What of a pod's spec decides where it may go. ``broken`` names a quantity that is none: it fits nowhere."""
+    """What of a pod's spec decides where it may go. ``broken`` names a quantity that is none: it fits nowhere.
+    ``by_claim``: resources that a claim serves, as its status tells, where the node offers none."""
 
     requests: Amounts
     spec: Json
     ports: tuple[tuple[str, str, int], ...]
     broken: str = ""
+    by_claim: frozenset[str] = frozenset()
 
     @property
     def gpu_milli(self) -> int:
@@ -181,7 +183,9 @@ def pod_facts(pod: Json) -> PodFacts:
         requests, broken = pod_requests(spec, status_on_node(pod)), ""
     except ValueError as error:
         requests, broken = {}, str(error)
-    return PodFacts(requests, spec, tuple(_host_ports(spec)), broken)
+    made = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    by_claim = frozenset(one.get("resourceName", "") for one in made.get("requestMappings") or ())
+    return PodFacts(requests, spec, tuple(_host_ports(spec)), broken, by_claim)
 
 
 def status_on_node(pod: Json) -> Json:
@@ -222,14 +226,8 @@ def features_needed(spec: Json) -> list[str]:
 def beyond_us(spec: Json) -> str:
     """What of the spec decides where the pod may run and is not Conclave's to decide; empty when there is nothing."""
     group = spec.get("schedulingGroup")
-    if group is not None and not (isinstance(group, dict) and set(group) == {"podGroupName"}):
-        return "schedulingGroup"
-    asked = [
-        name
-        for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-        for name in (container.get("resources") or {}).get("requests") or ()
-    ]
-    return next((name for name in asked if name.startswith("deviceclass.resource.kubernetes.io/")), "")
+    ours = group is None or (isinstance(group, dict) and set(group) == {"podGroupName"})
+    return "" if ours else "schedulingGroup"
 
 
 def taint_in_the_way(spec: Json, node: NodeFacts, *, cordon: bool = True) -> str:

@@ -7,10 +7,11 @@ import sys
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
-from shared.kube.convert_asks import device_pod_from_api
+from shared.kube.convert_asks import device_pod_from_api, extended_asks, extended_claim
 from shared.kube.convert_demands import (
     declared_features,
     foreign_share,
@@ -18,7 +19,6 @@ from shared.kube.convert_demands import (
     latency_target,
     needed_features,
     node_latency,
-    unsupported_fields,
 )
 from shared.kube.convert_relations import images_of, relations_of
 from shared.kube.convert_requests import amount_of, check_gpu, effective_requests, resize_infeasible, score_requests
@@ -33,6 +33,7 @@ from shared.model.constraints import (
     Taint,
     Toleration,
 )
+from shared.model.devices import ContainerAsk
 from shared.model.node import CONDITIONS, HELD_TAINT, MESSAGE_CHARS, UNKNOWN_LATENCY, Condition, Node
 from shared.model.pod import (
     DEVICES_ANNOTATION,
@@ -59,7 +60,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
     What many pods have alike they share: of 100,000 that a mirror keeps, strings and labels of their own are 50 MB."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     template, annotations, labels = _template_of(pod), meta.annotations or {}, meta.labels or {}
-    pod_class, images, unsupported, invalid = template
+    pod_class, images, extended, invalid = template
     relations: Relations | None = None
     devices: tuple[int, ...] = ()
     if not invalid:
@@ -82,7 +83,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
             asks = device_pod_from_api(pod)
         except ObjectError as error:
             pod_class, invalid = PodClass(), str(error)
-    return Pod(
+    found = Pod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace or ""),
         name=meta.name,
@@ -108,11 +109,12 @@ def pod_from_api(pod: api.Pod) -> Pod:
         preempted=preempted,
         preemptible=annotations.get(PREEMPTIBLE_ANNOTATION) != "false",
         workload=sys.intern(workload),
-        unsupported=(unsupported or foreign_share(annotations)) if pending else "",
+        unsupported=foreign_share(annotations) if pending else "",
         group=group_of(pod, owner),
         ends=owner[1] not in KEPT_RUNNING,
         asks=asks,
     )
+    return replace(found, extended=extended, extended_claim=extended_claim(status)) if extended else found
 
 
 def owner_of(meta: api.ObjectMeta) -> tuple[str, str, str]:
@@ -172,11 +174,11 @@ MOST_TEMPLATES = 4096
 
 
 class _Template(NamedTuple):
-    """What copies of a pod share. ``invalid``: why the class is empty."""
+    """What copies of a pod share. ``extended``: as of the pod; ``invalid``: why the class is empty."""
 
     pod_class: PodClass
     images: tuple[str, ...]
-    unsupported: str
+    extended: tuple[ContainerAsk, ...]
     invalid: str
 
 
@@ -202,11 +204,13 @@ def _template_of(pod: api.Pod) -> _Template:
     found = _templates.get(read)
     if found is None:
         pod_class, invalid = PodClass(), ""
+        extended: tuple[ContainerAsk, ...] = ()
         try:
             pod_class = _one_of(pod_class_of(pod))
+            extended = extended_asks(spec)
         except ObjectError as error:
             invalid = str(error)
-        found = _Template(pod_class, images_of(spec), unsupported_fields(spec), invalid)
+        found = _Template(pod_class, images_of(spec), extended, invalid)
         if len(_templates) >= MOST_TEMPLATES:
             del _templates[next(iter(_templates))]
         _templates[read] = found

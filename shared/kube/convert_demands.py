@@ -1,5 +1,5 @@
-"""What a pod asks of nodes beyond resources and selectors, and what nodes say of it: features, latency, and what of a
-spec we cannot honour. Pure; a bad value is refused by name (``ObjectError``).
+"""What a pod asks of nodes beyond resources and selectors, and what nodes say of it: features, latency, and what of
+its annotations we cannot honour. Pure; a bad value is refused by name (``ObjectError``).
 
 Features: kube-scheduler 1.36 plugin NodeDeclaredFeatures (``component-helpers/nodedeclaredfeatures``). Latency to the
 users comes from annotations, all in milliseconds: a node says how far it is (``conclave.io/latency-ms``), a pod what it
@@ -10,7 +10,7 @@ would like and what it bears (``latencySoftConstraint``, ``latencyHardConstraint
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
@@ -33,32 +33,6 @@ def needed_features(spec: api.PodSpec) -> tuple[str, ...]:
 def declared_features(status: api.NodeStatus) -> tuple[str, ...]:
     """What the node declares of all that some pod may need, sorted."""
     return tuple(sorted(DECIDING_FEATURES.intersection(status.declared_features or ())))
-
-
-IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
-"""A request by this prefix is a claim to a device of that class (KEP-5004), whatever nodes offer."""
-
-
-def _claims_devices(spec: api.PodSpec) -> bool:
-    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-    return any(
-        name.startswith(IMPLICIT_DEVICE_CLASS)
-        for container in containers
-        if container.resources is not None
-        for name in container.resources.requests or ()
-    )
-
-
-UNSUPPORTED: tuple[tuple[str, Callable[[api.PodSpec], bool]], ...] = (
-    ("a request for deviceclass.resource.kubernetes.io (dynamic resource allocation)", _claims_devices),
-)
-"""What decides where a pod may run and is not honoured here: a pod that has it is left pending and told so. Take a line
-away when its rule comes; docs/scheduling-fields.md lists every other field of the spec."""
-
-
-def unsupported_fields(spec: api.PodSpec) -> str:
-    """What of the spec we cannot honour, for people; "" where we can honour all of it."""
-    return ", ".join(what for what, is_there in UNSUPPORTED if is_there(spec))
 
 
 FOREIGN_SHARES = ("gpu-fraction", "gpu-memory")

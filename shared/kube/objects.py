@@ -274,6 +274,17 @@ class PodResourceClaimStatus(Json, frozen=True):
     resource_claim_name: str | None = None
 
 
+class ContainerExtendedResourceRequest(Json, frozen=True):
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(Json, frozen=True):
+    request_mappings: list[ContainerExtendedResourceRequest] | None = None
+    resource_claim_name: str = ""
+
+
 class ContainerStatus(Json, frozen=True):
     name: str = ""
     resources: ResourceRequirements | None = None
@@ -290,6 +301,7 @@ class PodStatus(Json, frozen=True):
     allocated_resources: Quantities | None = None
     start_time: str | None = None
     resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
 class Pod(Json, frozen=True):

@@ -74,6 +74,8 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     where nobody asks. The mesh carries it beside the class, so that pods of many owners still share one.
     ``features``: what a node must declare to run the pod (``features.py``), sorted.
     ``labels``: the pod's labels under ``CLASS_LABEL_PREFIX``, sorted; no other label, or each pod had its own class.
+    ``by_class``: resources among ``requests`` that a device class stands for: a node that offers none of one gives its
+    devices instead, and that amount is not looked at there.
     ``claimed``: (devices, thousandths of each) that its claims come to as GPUs, for policies; (0, 0) for none.
     """
 
@@ -93,6 +95,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     latency_target: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     claimed: tuple[int, int] = (0, 0)
+    by_class: tuple[str, ...] = ()
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -278,6 +278,21 @@ class ContainerAsk(Struct, frozen=True, gc=False):
     name: str
     requests: tuple[tuple[str, int], ...] = ()
     ends: bool = False
+
+
+class Mapped(NamedTuple):
+    """Which request of a claim serves which container's resource."""
+
+    container: str
+    resource: str
+    request: str
+
+
+class ExtendedClaim(Struct, frozen=True, gc=False):
+    """What a pod's status tells of the claim that was made for its extended resources."""
+
+    name: str
+    mapped: tuple[Mapped, ...] = ()
 
 
 class DevicePod(Struct, frozen=True, gc=False):

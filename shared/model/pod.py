@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from shared.model.constraints import PodClass
-from shared.model.devices import DevicePod
+from shared.model.devices import ContainerAsk, DevicePod, ExtendedClaim
 from shared.model.relations import Relations
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -43,6 +43,8 @@ class Pod(Struct, frozen=True, gc=False):
     ``unsupported``: what of a pending pod's spec decides where it may run and is not honoured here; it must wait.
     ``group``: key of the pod group it is a member of; "": it is a scheduling unit of its own. ``ends`` False: it does
     not end by itself, since a controller keeps it running. ``asks``: the devices that it claims; None: none.
+    ``extended``: its containers, where one requests an extended resource, which a device class may stand for;
+    ``extended_claim``: what its status tells of the claim that was made for those.
     ``claimed``: what its claims ask, for the rules; equal where they ask alike (``ClaimedDevices.alike``).
     """
 
@@ -76,6 +78,8 @@ class Pod(Struct, frozen=True, gc=False):
     ends: bool = True
     asks: DevicePod | None = None
     claimed: tuple[int | str, ...] = ()
+    extended: tuple[ContainerAsk, ...] = ()
+    extended_claim: ExtendedClaim | None = None
 
     @property
     def key(self) -> str:

@@ -18,6 +18,9 @@ PODS = "pods"
 GPU_MILLI = "conclave.io/gpu-milli"
 """Thousandths of a GPU device: below 1000 a share of one device, above it whole devices (multiples of 1000)."""
 
+IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
+"""A request by this prefix is one for devices of that class (KEP-5004)."""
+
 MILLI_PER_DEVICE = 1000
 MAX_INT64 = 2**63 - 1
 
@@ -28,6 +31,19 @@ _QUANTITY = re.compile(
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _UNITS = tuple(reversed(_BINARY.items()))
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+
+def is_extended(resource: str) -> bool:
+    """Whether a device class may stand for the resource: it names one, or is what Kubernetes counts as an extended
+    resource; but for thousandths of GPUs, which the mesh itself hands out."""
+    if resource.startswith(IMPLICIT_DEVICE_CLASS):
+        return True
+    return (
+        resource != GPU_MILLI
+        and "/" in resource
+        and "kubernetes.io/" not in resource
+        and not resource.startswith("requests.")
+    )
 
 
 @lru_cache(maxsize=16384)

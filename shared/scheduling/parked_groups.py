@@ -268,7 +268,8 @@ class Waiting:
         self._needs[:, number] = 0
         self._needs[0, number] = 1
         for name, amount in pod.pod_class.requests:
-            self._needs[self._columns[name], number] = amount
+            if name not in pod.pod_class.by_class:  # which nodes that have none of it may give
+                self._needs[self._columns[name], number] = amount
         self._priority[number] = pod.priority
         self._arrival[number] = np.iinfo(np.int64).max
         self._alive[number] = True

@@ -28,9 +28,15 @@ DRIVER = "gpu.example.com"
 BY_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
 
 
+RESOURCE = "example.com/gpu"
+
+
 async def add_devices(cluster: World) -> None:
-    """Nodes with devices, a class for them, and a template that asks for one."""
-    spec: Json = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+    """Nodes with devices, a class for them that stands for a resource, and a template that asks for one."""
+    spec: Json = {
+        "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}],
+        "extendedResourceName": RESOURCE,
+    }
     await cluster.create(f"{API}/deviceclasses", "DeviceClass", "gpu", api="resource.k8s.io/v1", spec=spec)
     for number in range(NODES):
         node = f"n{number}"
@@ -76,6 +82,38 @@ async def test_a_binder_killed_at_a_step_is_succeeded_and_each_pod_has_devices_o
         await cluster.until(lambda c: c.bound(*names), within_s=60, what="all are bound")
         assert doomed.codes == [-signal.SIGKILL]
         await each_has_its_own(cluster, names)
+
+
+MADE = (
+    "before_claim_create@3", "after_claim_create@3", "after_claim_status@3", "before_pod_status@3",
+    "after_pod_status@3", "after_bind@3",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("place", MADE)
+async def test_a_binder_killed_at_a_step_leaves_each_pod_one_claim_for_its_extended_resources(
+    tmp_path: Path, place: str
+) -> None:
+    async with world(tmp_path, agents=2, coordinators=1, binders=1, flags={"binder": ["--validate"]}) as cluster:
+        mesh = cluster.mesh
+        await add_devices(cluster)
+        doomed = await mesh.add("binder", 1, {VARIABLE: f"{place}=kill"})
+        doomed.wanted = False
+        mesh.kill("binder-0")
+        await mesh.services["binder-0"].ended.wait()
+        names = await cluster.add_pods((f"p{n}" for n in range(NODES * DEVICES)), **requesting(1))
+        await cluster.until(lambda c: c.bound(*names), within_s=60, what="all are bound")
+        assert doomed.codes == [-signal.SIGKILL]
+        await each_has_its_own(cluster, names)
+        made = (await cluster.call("GET", CLAIMS))["items"]
+        told = [cluster.pods[name]["status"]["extendedResourceClaimStatus"]["resourceClaimName"] for name in names]
+        assert sorted(told) == sorted(claim["metadata"]["name"] for claim in made)
+
+
+def requesting(count: int) -> Json:
+    amounts = {"cpu": "10m", RESOURCE: str(count)}
+    container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": {RESOURCE: str(count)}}}
+    return {"containers": [container]}
 
 
 async def test_a_coordinator_killed_in_a_burst_is_succeeded_and_each_pod_has_devices_of_its_own(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ SELDOM = {
     f"{verb} resource.k8s.io/{resource}"
     for verb, resource in (
         ("get", "resourceclaims"), ("patch", "resourceclaims"), ("patch", "resourceclaims/status"),
-        ("patch", "resourceclaims/binding"), ("watch", "devicetaintrules"),
+        ("patch", "resourceclaims/binding"), ("create", "resourceclaims"), ("delete", "resourceclaims"),
+        ("watch", "devicetaintrules"),
     )
 }  # fmt: skip
 """Claims of devices are written in ``tests/real/test_claims.py``, where a real API server asks for ``binding`` too;

@@ -129,14 +129,16 @@ def overcommitted(entries: Sequence[Entry]) -> list[str]:
         if node not in before.nodes:
             continue  # ``bound_to_missing_node`` says so
         used: Amounts = {"pods": 1}
-        mine = pod_facts(entry.object).requests
+        facts = pod_facts(entry.object)
+        mine = facts.requests
         others = [pod for pod in before.standing(node) if pod["metadata"]["uid"] != entry.uid]
         for requests in [mine, *(pod_facts(pod).requests for pod in others)]:
             for name, value in requests.items():
                 used[name] = used.get(name, 0) + value
         used["pods"] += len(others)
         offered = node_facts(before.nodes[node]).allocatable
-        short = [name for name in [*mine, "pods"] if used[name] > offered.get(name, 0)]
+        counted = [name for name in mine if offered.get(name) or name not in facts.by_claim]
+        short = [name for name in [*counted, "pods"] if used[name] > offered.get(name, 0)]
         found += [
             f"over-committed: {entry.name} on {node}: {name} {used[name]} of {offered.get(name, 0)}" for name in short
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from shared.kube.convert_devices import EXTENDED_CLAIM
 from shared.kube.pod_groups import GROUP_LABEL
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, DEVICE_KINDS
 from tests.builders import make_pod
@@ -19,8 +20,16 @@ CLASSES, SLICES, CLAIMS, TAINT_RULES = DEVICE_KINDS
 Json = dict[str, Any]
 
 
-def add_class(kube: FakeKube, name: str = CLASS) -> None:
-    spec = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+RESOURCE = "example.com/gpu"
+"""An extended resource that a class stands for, where ``add_class`` is told so."""
+
+IMPLICIT = f"deviceclass.resource.kubernetes.io/{CLASS}"
+
+
+def add_class(kube: FakeKube, name: str = CLASS, *, resource: str = "") -> None:
+    spec: Json = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+    if resource:
+        spec["extendedResourceName"] = resource
     kube.put_object(CLASSES, {"metadata": {"name": name}, "spec": spec})
 
 
@@ -66,6 +75,29 @@ def add_claiming(
     return kube.add_pod(pod)
 
 
+def add_requesting(
+    kube: FakeKube, name: str, *, cpu: str = "100m", count: int = 1, resource: str = RESOURCE, group: str = "",
+    scheduler: str = "conclave",
+) -> str:  # fmt: skip
+    """A pod whose container requests so many of an extended resource."""
+    pod = make_pod(name).cpu(cpu).request(**{resource: str(count)})
+    pod.json["spec"]["schedulerName"] = scheduler
+    if group:
+        pod.set(labels={GROUP_LABEL: group})
+    return kube.add_pod(pod)
+
+
+def made_for(kube: FakeKube, name: str) -> list[Json]:
+    """The claims that a scheduler made for a pod's extended resources."""
+    uid = kube.pods[f"default/{name}"]["metadata"]["uid"]
+    return [
+        claim
+        for claim in kube.objects.get("resourceclaims", {}).values()
+        if EXTENDED_CLAIM in claim["metadata"].get("annotations", {})
+        and claim["metadata"]["ownerReferences"][0]["uid"] == uid
+    ]
+
+
 def control_claims(kube: FakeKube) -> None:
     """What the claim controller does about everything that there is."""
     for pod in list(kube.pods.values()):
@@ -104,14 +136,30 @@ def _control_claim(kube: FakeKube, key: str, claim: Json, uids: set[str]) -> Non
 
 
 def devices_of(claim: Json) -> list[str]:
-    found = (claim["status"].get("allocation") or {}).get("devices", {}).get("results", ())
-    return [f"{one['driver']}/{one['pool']}/{one['device']}" for one in found]
+    return [f"{one['driver']}/{one['pool']}/{one['device']}" for one in devices_results(claim)]
+
+
+def devices_results(claim: Json) -> list[Json]:
+    found: list[Json] = (claim["status"].get("allocation") or {}).get("devices", {}).get("results", [])
+    return found
 
 
 def claims_of(pod: Json) -> list[str]:
     told = {one["name"]: one["resourceClaimName"] for one in pod["status"].get("resourceClaimStatuses", ())}
-    names = (one.get("resourceClaimName") or told.get(one["name"]) for one in pod["spec"].get("resourceClaims", ()))
+    names = [one.get("resourceClaimName") or told.get(one["name"]) for one in pod["spec"].get("resourceClaims", ())]
+    names.append(pod["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName"))
     return [f"default/{name}" for name in names if name]
+
+
+def requested(pod: Json) -> tuple[str, int]:
+    """Which extended resource that a class stands for the pod's only container requests, and how many."""
+    requests = pod["spec"]["containers"][0]["resources"].get("requests", {})
+    return next(((name, int(requests[name])) for name in (RESOURCE, IMPLICIT) if name in requests), (RESOURCE, 0))
+
+
+def by_plugin(kube: FakeKube, node: str, resource: str = RESOURCE) -> int:
+    """How many of a resource a device plugin offers on a node."""
+    return int(kube.nodes.get(node, {}).get("status", {}).get("allocatable", {}).get(resource, 0))
 
 
 def check_claims(kube: FakeKube, *, local: bool = True, others: bool = False) -> list[str]:
@@ -124,10 +172,18 @@ def check_claims(kube: FakeKube, *, local: bool = True, others: bool = False) ->
     found = [f"D1: {device} is given to {count} claims" for device, count in times.items() if count > 1]
     for pod in kube.pods.values():
         node = pod["spec"].get("nodeName")
-        if not node or pod["status"].get("phase") in ENDED or not pod["spec"].get("resourceClaims"):
+        resource, count = requested(pod)
+        delegated = bool(count) and not by_plugin(kube, node, resource)
+        if not node or pod["status"].get("phase") in ENDED:
+            continue
+        if not delegated and "extendedResourceClaimStatus" in pod["status"]:
+            found.append(f"D5: {pod['metadata']['name']} tells of a claim, and {node} has a device plugin")
+        if not delegated and not pod["spec"].get("resourceClaims"):
             continue
         if not claims_of(pod):
             found.append(f"D2: {pod['metadata']['name']} is bound, and its claims are not made")
+        if delegated:
+            found += _wrongly_mapped(pod, claims, resource, count)
         for key in claims_of(pod):
             claim = claims.get(key, {"status": {}})
             devices, users = devices_of(claim), [one["uid"] for one in claim["status"].get("reservedFor", ())]
@@ -138,12 +194,28 @@ def check_claims(kube: FakeKube, *, local: bool = True, others: bool = False) ->
     return found
 
 
+def _wrongly_mapped(pod: Json, claims: Json, resource: str, count: int) -> list[str]:
+    """D6: the pod's only container is served by a request of the claim that its status names, and got so many."""
+    name, told = pod["metadata"]["name"], pod["status"].get("extendedResourceClaimStatus", {})
+    claim = claims.get(f"default/{told.get('resourceClaimName')}", {"status": {}, "metadata": {}})
+    mapped = [(one["resourceName"], one["requestName"]) for one in told.get("requestMappings", ())]
+    requests = {result["request"] for result in devices_results(claim)}
+    owners = [one["uid"] for one in claim["metadata"].get("ownerReferences", ())]
+    if len(devices_of(claim)) != count or mapped != [(resource, one) for one in requests]:
+        return [f"D6: {name} asks for {count}, its claim has {devices_of(claim)} for {mapped}"]
+    return [] if owners == [pod["metadata"]["uid"]] else [f"D6: the claim of {name} is {owners}'s"]
+
+
 def leaked(kube: FakeKube) -> list[str]:
-    """D3, at rest: what is given to a claim is used by a pod that runs."""
+    """D3, at rest: what is given to a claim is used by a pod that runs. D7: a pod has one claim that was made for its
+    extended resources, and that is the one its status tells of."""
+    told = {key for pod in kube.pods.values() if pod["spec"].get("nodeName") for key in claims_of(pod)}
     running = {pod["metadata"]["uid"] for pod in kube.pods.values() if pod["spec"].get("nodeName")}
     found = []
     for key, claim in kube.objects.get("resourceclaims", {}).items():
         users = {one["uid"] for one in claim["status"].get("reservedFor", ())}
         if claim["status"].get("allocation") and not users & running:
             found.append(f"D3: {key} keeps {devices_of(claim)} for {users or 'nobody'}")
+        if EXTENDED_CLAIM in claim["metadata"].get("annotations", {}) and key not in told:
+            found.append(f"D7: {key} was made, and no pod that runs tells of it")
     return found

@@ -68,7 +68,7 @@ class ClaimWalk(Walk):
             return
         writes = [effect for effect in effects if isinstance(effect, WriteClaim | FreeClaim)]
         fault = random_fault(self.rng, 0.25 if writes else 0.15)
-        self.world.fault_at = self.rng.randint(0, 1)
+        self.world.fault_at = self.rng.randint(0, 2)
         effect = self.world.run(self.world.binder, fault=fault)
         self.reached[f"{type(effect).__name__} {fault}"] += 1
 
@@ -130,7 +130,7 @@ class ClaimWalk(Walk):
             found = self.kube.get_pod("default", name)
             pod = pod_from_api(found)
             places = self.world.coordinator.core.place_of(pod.uid)
-            if pod.asks is not None and places == [Place.UNSCHEDULABLE.value] and pod.condition[2]:
+            if (pod.asks is not None or pod.extended) and places == [Place.UNSCHEDULABLE.value] and pod.condition[2]:
                 del left[name]
         return left
 

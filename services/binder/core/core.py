@@ -185,7 +185,7 @@ class BinderCore:
                 {
                     *state.in_flight,
                     *state.heirs,
-                    *self.cycle.claims.leaving,
+                    *self.cycle.claims.returns.leaving,
                     *(key for gang in state.gangs.values() for key in gang.keys),
                 }
             ),
@@ -216,6 +216,8 @@ class BinderCore:
                     drop_object(self.state.cluster, event.kind, event.key)
                 else:
                     put_object(self.state.cluster, event.kind, event.key, event.item)
+                if event.kind == "deviceclasses":
+                    self.state.classes_changed()
                 if event.kind == "resourceclaims":
                     self.cycle.claims.shown(event.key, event.item if isinstance(event.item, DeviceClaim) else None)
                 if event.kind in ("persistentvolumeclaims", "persistentvolumes") and self.state.await_volumes:
@@ -301,7 +303,7 @@ class BinderCore:
         if self.loans.look_at <= now:
             self.loans.step()
         if agenda.claims <= now:
-            self.cycle.claims.step()
+            self.cycle.claims.returns.step()
         if self.lookups.again_at is not None:
             self.lookups.step()
         if self.evictions.waiting:
@@ -339,7 +341,7 @@ class BinderCore:
         if known is not None and newer(known.resource_version, pod.resource_version):
             return
         if pod.scheduler_name == state.settings.scheduler_name:
-            state.pending[pod.uid] = pod
+            state.pending[pod.uid] = state.devices.described(pod) if pod.extended else pod
         if binding is None:
             return
         if binding.stage is Stage.AWAITED:

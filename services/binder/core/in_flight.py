@@ -138,6 +138,8 @@ class InFlightBinding:
     """Its pod says that it waits for its volumes."""
     selected: set[str] = field(default_factory=set)
     """Claims of its pod that were seen to select its node."""
+    extended: bool = False
+    """Its pod requests extended resources, which a device class may stand for."""
     claims: tuple[IntentClaim, ...] = ()
     """Its claims of devices, as its intent names them."""
     claimed: set[str] = field(default_factory=set)

@@ -124,7 +124,7 @@ class Inheritance:
             return True
         if part is not None:
             return part[0] in state.gangs or self._committer.waits(key)
-        carried = key in state.in_flight or key in state.heirs or key in self._cycle.claims.leaving
+        carried = key in state.in_flight or key in state.heirs or key in self._cycle.claims.returns.leaving
         return carried or self._committer.waits(key)
 
     def _lone(self, key: str, stored: StoredIntent) -> None:
@@ -172,9 +172,10 @@ class Inheritance:
             self._cycle.queue(binding)
             return
         outcome, said = judged
-        if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
+        settled = outcome in (Outcome.BOUND, Outcome.ELSEWHERE)
+        if settled and not any(claim.made for claim in binding.claims):
             self._cycle.settle(binding, outcome, node=said)
-        elif outcome is Outcome.GONE:
+        elif settled or outcome is Outcome.GONE:  # which claim it tells of; whether it is gone
             self._cycle.read(binding)
         else:
             self._cycle.withdraw(binding, said)

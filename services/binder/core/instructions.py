@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.model.devices import Allocation
+from shared.model.devices import Allocation, ExtendedClaim, Request
 from shared.ports import BindRequest, Compare, Op
 from shared.wire.messages import Eviction, PlanResult
 
@@ -41,6 +41,10 @@ class Bind(Struct, frozen=True, gc=False):
     cause_id: str
     step: str = ""
     """``gang_first``, ``gang_next``: a member of a gang of which nobody, or somebody, is bound; names failpoints."""
+    tells: bool = False
+    """The pod's status is to tell of the claim for its extended resources first, which is ``extended``; None: of none.
+    The Binding then names the resourceVersion that this makes."""
+    extended: ExtendedClaim | None = None
 
 
 class ReadPod(Struct, frozen=True):
@@ -77,7 +81,8 @@ class PatchObject(Struct, frozen=True):
 
 class WriteClaim(Struct, frozen=True):
     """Write a claim with what it is given (``allocation``; None: it has something) and who uses it (``consumers``: pods
-    by name and uid; nobody: it is only marked anew); answer ``ClaimWritten`` or ``ClaimUnwritten``."""
+    by name and uid; nobody: it is only marked anew); answer ``ClaimWritten`` or ``ClaimUnwritten``. ``made``: for the
+    extended resources of its one consumer, with these ``requests`` where it has no ``uid`` yet."""
 
     namespace: str
     name: str
@@ -87,6 +92,8 @@ class WriteClaim(Struct, frozen=True):
     mark: str
     allocation: Allocation | None
     consumers: tuple[tuple[str, str], ...]
+    made: bool = False
+    requests: tuple[Request, ...] = ()
 
     @property
     def key(self) -> str:
@@ -96,13 +103,14 @@ class WriteClaim(Struct, frozen=True):
 
 class FreeClaim(Struct, frozen=True):
     """The pod ``consumer`` does not use the claim after all; ``deallocate``: we gave it what it has, or were about to.
-    Answer ``ClaimFreed``."""
+    ``made``: it is the one that is made for the pod's extended resources, and deleted. Answer ``ClaimFreed``."""
 
     namespace: str
     name: str
     uid: str
     consumer: str
     deallocate: bool
+    made: bool = False
 
     @property
     def key(self) -> str:

@@ -84,7 +84,7 @@ class Reconciler:
             # The API server accepted our Binding and shows the pod without a node: it went back in time.
             state.log("bound_pod_pending", level="error", pod_uid=uid)
             state.cluster.forget(uid)
-            state.pending[uid] = pod
+            state.see_pending(pod)
 
     def compare(self, bound: Mapping[str, BoundPod]) -> None:
         """A full list came. What it and the last one show differently from the cache is put right."""

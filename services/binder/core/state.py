@@ -300,16 +300,34 @@ class State:
         """Count the devices that the pod's claims get on a node, and name the claims in the unit. Why they cannot be
         had ("": all are)."""
         why = self.devices.assume(pod, node_name, self.now)
-        fresh = {claim.uid for claim in binding.claims if claim.fresh}
+        known = {claim.name: claim for claim in binding.claims}
+        committed = binding.stage not in (Stage.NEW, Stage.AWAITED) or binding.inherited
+        found = {}
         for claim in self.devices.claims(pod):
-            shown = self.devices.accounts.shown[claim.key]
-            if shown.allocation is None or shown.reserved_for == (pod.uid,):
-                fresh.add(claim.uid)
-        found = {claim.name: claim for claim in self.devices.claims(pod)}
+            shown, before = self.devices.accounts.shown.get(claim.key), known.get(claim.name)
+            if claim.for_extended and claim.owner == pod.uid:
+                if before is None and committed:
+                    continue  # its intent does not name it: whoever comes after us would not know of it
+                found[claim.name] = IntentClaim(claim.name, "", made=True)
+            else:
+                free = shown is None or shown.allocation is None or shown.reserved_for == (pod.uid,)
+                fresh = free or (before is not None and before.fresh and before.uid == claim.uid)
+                found[claim.name] = IntentClaim(claim.name, claim.uid, fresh)
         kept = (claim for claim in binding.claims if claim.name not in found)  # something may be written in them
-        named = (IntentClaim(claim.name, claim.uid, claim.uid in fresh) for claim in found.values())
-        binding.claims = (*named, *kept)
+        binding.claims = (*found.values(), *kept)
         return why
+
+    def see_pending(self, pod: Pod) -> Pod:
+        """The API server shows a pod of ours so, on no node; the pod as the rules see it."""
+        seen = self.pending[pod.uid] = self.devices.described(pod) if pod.extended else pod
+        return seen
+
+    def classes_changed(self) -> None:
+        """Device classes stand for other extended resources than before."""
+        if remapped := self.devices.backed.take_remapped():
+            for pod in list(self.pending.values()):
+                if pod.extended and any(name in remapped for name, _ in pod.pod_class.requests):
+                    self.see_pending(pod)
 
     def labels(self, node_name: str) -> Mapping[str, str]:
         """A node's labels; none where it is gone."""

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from services.binder.core.events import BindingAccepted, BindingRefused, BindingUnknown, PodMarked
 from services.binder.core.gangs import LET_GO, GangStage
 from services.binder.core.in_flight import InFlightBinding, Stage
@@ -26,8 +28,8 @@ from services.binder.core.reconcile import Reconciler
 from services.binder.core.state import State
 from services.binder.core.takeover import Takeover
 from services.binder.cycle.batch import NO_LENDERS
-from services.binder.cycle.check import borrow, choose, hold, may_bind, outdated, still_fits
-from services.binder.cycle.claims import Claims
+from services.binder.cycle.check import borrow, choose, hold, may_be_of_class, may_bind, outdated, still_fits
+from services.binder.cycle.claims import Claims, claim_keys
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.line import Line
 from services.binder.cycle.validate import problems
@@ -70,15 +72,10 @@ class BindingCycle:
         return None if pod is None or newer(binding.rv, pod.resource_version) else pod
 
     def _check(self, binding: InFlightBinding, pod: Pod) -> None:
-        if pod.asks is not None:
-            # what an attempt before this one leaves is not to be judged by, nor half a list
-            settings, keys = self._state.settings, [f"{pod.namespace}/{one.claim}" for one in pod.asks.claims]
-            if not self._takeover.devices_known:
-                self._state.paused[binding.uid] = self._state.now + settings.await_pod_s
-                return
-            if self.claims.unsettled(binding.uid, keys):
-                self._state.paused[binding.uid] = self._state.now + settings.claims_again_s
-                return
+        binding.extended = bool(pod.extended)
+        if (pod.asks is not None or binding.extended) and (again_s := self._waits_for_devices(binding, pod)):
+            self._state.paused[binding.uid] = self._state.now + again_s
+            return
         self._state.paused.pop(binding.uid, None)
         verdict = may_bind(self._state, pod) or (choose if binding.loan is None else borrow)(self._state, binding, pod)
         if verdict is not None:
@@ -93,6 +90,18 @@ class BindingCycle:
         else:
             lenders = lenders_of((binding,)) if binding.loan is not None else NO_LENDERS
             self._committer.put(binding.uid, binding.intent(self._state.term, self._state.shard), lenders)
+
+    def _waits_for_devices(self, binding: InFlightBinding, pod: Pod) -> float:
+        """So many seconds at most it is too early to judge: what an attempt before this one leaves is not to be judged
+        by, nor half a list. Where no device class is listed, and the node offers what the pod requests, no list is waited
+        for. 0: it is not too early."""
+        settings = self._state.settings
+        by_devices = pod.asks is not None or may_be_of_class(self._state, binding, pod)
+        if by_devices and not self._takeover.devices_known:
+            return settings.await_pod_s
+        if self.claims.busy and self.claims.unsettled(binding.uid, claim_keys(pod)):
+            return settings.claims_again_s
+        return 0.0
 
     def _awaits_room(self, binding: InFlightBinding, full: tuple[str, ...]) -> bool:
         """Whether a full candidate may be shown without somebody in a moment: the unit is looked at again then."""
@@ -153,7 +162,16 @@ class BindingCycle:
             if gang is not None:
                 step = "gang_next" if gang.bound else "gang_first"
                 gang.probe = uid
-            state.emit(Bind(binding.attempts, binding.request(), binding.cause_id, step))
+            bind = Bind(binding.attempts, binding.request(), binding.cause_id, step)
+            state.emit(self._telling(binding, bind) if binding.extended else bind)
+
+    def _telling(self, binding: InFlightBinding, bind: Bind) -> Bind:
+        """With what the pod's status is to say first of the claim for its extended resources, where it does not yet."""
+        pod = self._state.pending.get(binding.uid)
+        wanted = self._state.devices.extended_claim(pod, binding.node) if pod is not None else None
+        if pod is None or wanted == pod.extended_claim:
+            return bind
+        return replace(bind, tells=True, extended=wanted)
 
     def _at_once(self, key: str, most: int) -> int:
         gang = self._state.gangs.get(key)
@@ -278,7 +296,7 @@ class BindingCycle:
         binding.asking, binding.failures = False, 0
         state.paused.pop(uid, None)
         if pod is not None and not pod.node_name:
-            state.pending[uid] = pod
+            pod = state.see_pending(pod)
         if binding.stage is Stage.AWAITED:
             if pod is None:
                 self.settle(binding, Outcome.GONE, reason="the pod is gone")
@@ -412,6 +430,8 @@ class BindingCycle:
 
     def bound_or_gone(self, binding: InFlightBinding, pod: Pod) -> None:
         """The API server shows the pod on a node, or finished."""
+        if pod.node_name and binding.claims:
+            self.claims.unused_by(binding, pod)
         if not pod.node_name:
             self.settle(binding, Outcome.GONE, reason="the pod is finished")
         elif pod.node_name == binding.node and (binding.attempts or binding.inherited):
@@ -462,7 +482,7 @@ class BindingCycle:
         if binding.gang:
             state.gangs[binding.gang].left(binding, outcome, reason)
             state.touch(binding.gang)
-        elif uid not in self.claims.leaving:
+        elif uid not in self.claims.returns.leaving:
             self._committer.clear(uid, state.now)
         if binding.inherited:
             self._takeover.settled(uid)
@@ -484,5 +504,5 @@ class BindingCycle:
 
     def validate(self) -> Iterator[str]:
         """Units that nothing will move on, or that are not accounted where they are to go."""
-        yield from problems(self._state, self._committer, self.line, self.claims.leaving)
+        yield from problems(self._state, self._committer, self.line, self.claims.returns.leaving)
         yield from self.claims.validate()

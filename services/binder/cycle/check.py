@@ -17,7 +17,7 @@ from services.binder.core.state import State
 from shared.model.constraints import PodClass, gpu_milli_of
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.resources import MILLI_PER_DEVICE
+from shared.model.resources import MILLI_PER_DEVICE, is_extended
 from shared.scheduling.cycle.conflicts import check_placement, within
 from shared.scheduling.cycle.prefilter import Prepare
 from shared.scheduling.devices import rule as devices
@@ -89,6 +89,18 @@ def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
     return None
 
 
+def may_be_of_class(state: State, binding: InFlightBinding, pod: Pod) -> bool:
+    """Whether a candidate offers none of an extended resource of the pod: a device class stands for it, as far as who
+    sent the plan knows."""
+    placement = binding.placement
+    names = [name for name, _ in pod.pod_class.requests if is_extended(name)]
+    for candidate in (placement.node, *placement.alternatives) if placement is not None else (binding.node,):
+        node = _node(state, candidate)
+        if node is not None and any(not node.allocatable.get(name) for name in names):
+            return True
+    return False
+
+
 def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     """Assume the pod on the first candidate that takes it, devices picked; None when one did.
 
@@ -96,11 +108,13 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     """
     placement = binding.placement
     candidates = (placement.node, *placement.alternatives) if placement is not None else (binding.node,)
-    binding.conflicts, binding.reason, full = 0, "", list[str]()
+    binding.conflicts, binding.reason, full, outcome = 0, "", list[str](), Outcome.CONFLICT
     for node in candidates:
         rejection = check_node(state, pod, node)
         if rejection is None and pod.asks is not None and (lacks := state.hold_claims(binding, pod, node)):
             rejection = Rejection(DYNAMIC_RESOURCES, Code.UNRESOLVABLE, (lacks,))
+            if pod.extended and state.devices.name_taken(pod):
+                outcome = Outcome.REFUSED  # nor elsewhere, until somebody has done what it says
         if rejection is None:
             account = state.cache.assume(pod.uid, node, pod.pod_class, state.now)
             state.hold_volumes(pod, node)
@@ -112,7 +126,7 @@ def choose(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
             full.append(node)
         binding.conflicts += 1
         binding.reason = binding.reason or f"{node}: {', '.join(rejection.reasons)}"[:512]
-    return Verdict(Outcome.CONFLICT, candidates[0], binding.reason, tuple(full))
+    return Verdict(outcome, candidates[0], binding.reason, tuple(full))
 
 
 def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
@@ -197,6 +211,7 @@ def hold(state: State, binding: InFlightBinding, pod: Pod) -> None:
     """Assume the unit exactly as its intent says."""
     state.cache.assume(pod.uid, binding.node, pod.pod_class, state.now, devices=binding.devices)
     state.hold_volumes(pod, binding.node)
+    binding.extended = bool(pod.extended)
     if pod.asks is not None:
         state.hold_claims(binding, pod, binding.node)
     binding.pod_class = pod.pod_class

@@ -1,6 +1,7 @@
 """Devices that pods claim: written into their claims before the Binding, and given back where none came of it.
 
     committed --> each claim: finalizer, then allocation and reservedFor in one --> seen in the watch --> Binding
+                  |  that for extended resources: made before (and told in the pod's status with the Binding)
                   |  allocated elsewhere, a device of it taken too, a device that cannot be bound
                   v
               given up --> this pod leaves its claims; what was allocated for it, and nobody else uses, is free again
@@ -11,8 +12,8 @@ has been seen as well, so that of two schedulers that chose one device the later
 the watch lost its position that holds again when all claims have been listed (``in_order``). Claims
 that were found as they ought to be are marked all the same: what an earlier leader sent must not come after that.
 
-The intent names the claims that are allocated for its pod; it is committed before any is written, and deleted when what
-never bound is given back. Who inherits it goes on, or gives them back.
+The intent names the claims that are allocated or made for its pod; it is committed before any is written, and deleted
+when what never bound is given back (``claim_returns.py``). Who inherits it goes on, or gives them back.
 
 Source: kube-scheduler 1.36 ``plugins/dynamicresources`` (PreBind, bindClaim, Unreserve).
 """
@@ -20,27 +21,23 @@ Source: kube-scheduler 1.36 ``plugins/dynamicresources`` (PreBind, bindClaim, Un
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from services.binder.core.events import ClaimFreed, ClaimUnwritten, ClaimWritten
 from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.instructions import FreeClaim, WriteClaim
 from services.binder.core.state import NEVER, ConditionsAwaited, State
-from shared.backoff import backoff_s
+from services.binder.cycle.claim_returns import REFUSED, ClaimReturns, WriteRoom
 from shared.model.devices import DeviceClaim
 from shared.model.pod import Pod
 from shared.model.versions import newer
 from shared.scheduling.devices.claims import BINDING_TIMEOUT_S, unbound_devices, usable
+from shared.scheduling.devices.extended import claim_name
 from shared.scheduling.matching.selectors import node_matches
 from shared.wire.messages import Outcome
-
-REFUSED = frozenset({400, 403, 422})
-"""The API server will not take it the next time either."""
-
-REFUSALS = 5
-"""In a row, after which nothing is given back any more: a Role without the verb, an admission policy."""
 
 
 class Answer(NamedTuple):
@@ -54,35 +51,18 @@ class Answer(NamedTuple):
 WAITS, READY = Answer(ready=False), Answer(ready=True)
 
 
-@dataclass(slots=True)
-class _Freeing:
-    """A claim that is being given back; ``again_at``: when it is tried anew, NEVER while it is under way. ``refusals``:
-    so many in a row."""
-
-    order: FreeClaim
-    failures: int = 0
-    refusals: int = 0
-    again_at: float = NEVER
-
-
 class Claims:
     """One term's. ``waits_for``: claims by the unit that waits for them. ``left``: is told whose claims are all given
-    back; ``at_once``: so many writes are under way at a time."""
+    back."""
 
     def __init__(self, state: State, left: Callable[[str], None]) -> None:
         self._state = state
         self._left = left
-        self._at_once = state.settings.max_bindings
-        self._under_way = 0
-        self._held_units: dict[str, None] = {}
-        self._held_frees: dict[str, None] = {}
-        """Who waits until fewer writes are under way: units, and claims to be given back."""
-        self.leaving: dict[str, set[str]] = {}
-        """What is still to be given back, by the unit that ended."""
+        self._room = WriteRoom(state.settings.max_bindings)
         self._writing: dict[str, WriteClaim] = {}
-        self._freeing: dict[str, _Freeing] = {}
-        self._next_free: dict[str, dict[str, FreeClaim]] = {}
-        """By claim and consumer: to be given back once nothing else is under way for it."""
+        self.returns = ClaimReturns(state, self._room, self._writing, self._all_left)
+        self._held_units: dict[str, None] = {}
+        """Units that wait until fewer writes are under way."""
         self.in_order = True
         """Whether the watch shows claims in the order in which they were written: not while they are listed anew."""
         self._unseen: dict[str, str] = {}
@@ -96,23 +76,22 @@ class Claims:
         """By claim, or by unit that leaves some: units that are looked at again once that is settled."""
         self._bound: set[str] = set()
         """Units that were bound while a claim was being written for them."""
+        self._went: set[str] = set()
+        """Claims that the watch showed gone while they were being written."""
 
     @property
     def busy(self) -> bool:
         """Whether a claim is being written or given back."""
-        return bool(self._writing or self.leaving)
-
-    def freeing(self, keys: Collection[str]) -> bool:
-        """Whether one of these is being given back."""
-        return bool(self.leaving) and any(key in self._freeing or key in self._next_free for key in keys)
+        return bool(self._writing or self.returns.leaving)
 
     def unsettled(self, uid: str, keys: Collection[str]) -> bool:
         """Whether one of these is being given back, or written for an attempt of the pod that has ended: then the unit
         is looked at again once it is not."""
-        found = [key for key in keys if self.freeing((key,)) or self._writes_for(key, uid)]
-        for what in (*found, uid) if uid in self.leaving else found:
+        leaves = uid in self.returns.leaving
+        found = [key for key in keys if self.returns.freeing((key,)) or self._writes_for(key, uid)]
+        for what in (*found, uid) if leaves else found:
             self._settling.setdefault(what, {})[uid] = None
-        return bool(found) or uid in self.leaving
+        return bool(found) or leaves
 
     def _writes_for(self, key: str, uid: str) -> bool:
         order = self._writing.get(key)
@@ -123,6 +102,10 @@ class Claims:
         for uid in self._settling.pop(what, ()):
             if uid in self._state.paused:
                 self._state.paused[uid] = self._state.now
+
+    def _all_left(self, uid: str) -> None:
+        self._settled(uid)
+        self._left(uid)
 
     # --- before the Binding -----------------------------------------------------------------------------------------
 
@@ -138,7 +121,7 @@ class Claims:
         if vain:
             failed = any(not usable(claim, devices.wall) for claim in devices.claims(pod))
             self._conditions_ended(binding, pod, "failure" if failed else "error")
-            return Answer(ready=False, vain=vain)
+            return Answer(ready=False, vain=vain, refused=devices.name_taken(pod))
         waits = [claim for claim in devices.claims(pod) if not self._carried(binding, claim)]
         for claim in waits:
             self._waiting.setdefault(claim.key, {})[uid] = None
@@ -168,13 +151,23 @@ class Claims:
     def _in_vain(self, binding: InFlightBinding, pod: Pod) -> str:
         """Why the pod cannot have its claims on the unit's node any more; "" while it can."""
         state, devices, node = self._state, self._state.devices, binding.node
-        lost = any(claim.allocation is None for claim in devices.claims(pod))  # what was assumed is another's by now
+        claims, needs = devices.claims(pod), devices.extended_claim(pod, node)
+        if needs is None and any(one.made for one in binding.claims):
+            return f"{node}: no device class stands for its extended resources any more"
+        if needs is not None and not any(one.made and one.name == needs.name for one in binding.claims):
+            return f"{node}: it is to give devices by claim {needs.name}, which the intent does not name"[:512]
+        if why := devices.unfit(pod, node):  # one that an attempt before this has left, or another's
+            return f"{node}: {why}"[:512]
+        # what was assumed is another's by now, or the claim that we made is gone
+        lost = any(claim.allocation is None for claim in claims)
+        lost |= needs is not None and all(claim.name != needs.name for claim in claims)
         if lost and (why := devices.assume(pod, node, state.now)):
             return f"{node}: {why}"[:512]
         labels = state.labels(node)
         for claim in devices.claims(pod):
             allocation = claim.allocation
-            assert allocation is not None
+            if allocation is None:
+                return f"claim {claim.key} is not allocated"
             if allocation.terms is not None and not node_matches(node, labels, allocation.terms):
                 return f"claim {claim.key} got allocated elsewhere in the meantime"
             if not usable(claim, devices.wall):
@@ -188,23 +181,29 @@ class Claims:
 
     def _carried(self, binding: InFlightBinding, claim: DeviceClaim) -> bool:
         """Whether the API server shows the claim as it must be, its devices ready, and whoever wrote before is late."""
-        key, shown = claim.key, self._state.devices.accounts.shown[claim.key]
-        if not self.in_order or key in self._writing or key in self._unseen or self.freeing((key,)):
+        key, shown = claim.key, self._state.devices.accounts.shown.get(claim.key)
+        if not self.in_order or key in self._writing or key in self._unseen or self.returns.freeing((key,)):
             return False
-        if shown.allocation is None or binding.uid not in shown.reserved_for or key not in binding.claimed:
+        if (
+            shown is None
+            or shown.allocation is None
+            or binding.uid not in shown.reserved_for
+            or key not in binding.claimed
+        ):
             return False
         return not unbound_devices(shown)
 
     def _write(self, binding: InFlightBinding, claim: DeviceClaim) -> None:
         """Send what the claim lacks, unless something is under way for it."""
-        state, key, shown = self._state, claim.key, self._state.devices.accounts.shown[claim.key]
-        if key in self._writing or self.freeing((key,)):
+        state, key = self._state, claim.key
+        shown = state.devices.accounts.shown.get(key) or replace(claim, allocation=None, reserved_for=())
+        if key in self._writing or self.returns.freeing((key,)):
             return
         allocation = claim.allocation if shown.allocation is None else None
         done = binding.uid in shown.reserved_for
         if allocation is None and done and key in binding.claimed:
             return  # its devices are not ready, or the watch is late
-        if self._under_way >= self._at_once:
+        if not self._room.left:
             self._held_units[binding.uid] = None
             return
         consumers = []
@@ -216,24 +215,19 @@ class Claims:
         order = WriteClaim(
             shown.namespace, shown.name, shown.uid, shown.resource_version, shown.protected,
             f"{binding.cause_id}-{state.term:x}", allocation, tuple(consumers),
+            made=shown.for_extended and shown.owner == binding.uid, requests=() if shown.uid else shown.requests,
         )  # fmt: skip
         self._writing[key] = order
         binding.to_free.add(key)
         if allocation is not None:
             state.devices.accounts.send(key, state.now)
-        self._send(order)
-
-    def _send(self, order: WriteClaim | FreeClaim) -> None:
-        self._under_way += 1
-        self._state.emit(order)
+        self._room.under_way += 1
+        state.emit(order)
 
     def _fill(self) -> None:
         """As many of those that wait for room are looked at again as there is room for."""
-        while self._held_frees and self._under_way < self._at_once:
-            key = next(iter(self._held_frees))
-            del self._held_frees[key]
-            self._free_next(key)
-        for uid in list(islice(self._held_units, max(0, self._at_once - self._under_way))):
+        self.returns.fill()
+        for uid in list(islice(self._held_units, self._room.left)):
             del self._held_units[uid]
             if uid in self._state.paused:
                 self._state.paused[uid] = self._state.now
@@ -257,6 +251,8 @@ class Claims:
         ours = self._unseen.get(key)
         if ours is not None and (not version or not newer(ours, version)):
             del self._unseen[key]
+        if not version and key in self._writing:
+            self._went.add(key)
         self._wake(key)
 
     def listed(self) -> None:
@@ -273,15 +269,16 @@ class Claims:
         order = self._writing.pop(claim.key, None)
         if order is None:
             return
-        self._under_way -= 1
+        self._room.under_way -= 1
         self._observe(claim)
+        self._went.discard(claim.key)
         self._leave_behind(order)
         for uid in self._waiting.get(claim.key, ()):
             if uid in claim.reserved_for or not order.consumers:
                 self._state.in_flight[uid].claimed.add(claim.key)
         self._wake(claim.key)
         self._settled(claim.key)
-        self._free_next(claim.key)
+        self.returns.begin(claim.key)
         self._fill()
 
     def unwritten(self, event: ClaimUnwritten) -> None:
@@ -291,19 +288,20 @@ class Claims:
         if order is None:
             return
         claim = event.claim
-        if claim is not None and claim.uid == order.uid and _is_done(order, claim):
+        if claim is not None and _is_that(order, claim) and _is_done(order, claim):
             self.written(ClaimWritten(claim))
             return
         del self._writing[key]
-        self._under_way -= 1
+        self._room.under_way -= 1
         if event.known or event.status:  # a refusal is one, whether or not the claim could be read since
             state.devices.settle(key)
         if claim is not None and event.known:
             self._observe(claim)
+        self._went.discard(key)
         self._note_unwritten(order, event)
         self._leave_behind(order)
         self._settled(key)
-        self._free_next(key)
+        self.returns.begin(key)
         self._fill()
         waiting = list(self._waiting.get(key, ()))
         if event.status in REFUSED:
@@ -337,61 +335,31 @@ class Claims:
             if uid in self._bound:
                 self._bound.discard(uid)
             elif uid not in self._state.in_flight:
-                self._order(FreeClaim(order.namespace, order.name, order.uid, uid, order.allocation is not None))
+                claim_uid = "" if order.made else order.uid
+                deallocate = order.allocation is not None
+                self.returns.order(FreeClaim(order.namespace, order.name, claim_uid, uid, deallocate, order.made))
 
     def freed(self, event: ClaimFreed) -> None:
         """A claim was given back, or not yet."""
-        key, state = event.key, self._state
-        freeing = self._freeing.get(key)
-        if freeing is None:
-            return
-        self._under_way -= 1
-        if not event.done:
-            freeing.failures += 1
-            freeing.refusals = freeing.refusals + 1 if event.status in REFUSED else 0
-        if not event.done and freeing.refusals < REFUSALS:
-            settings = state.settings
-            freeing.again_at = state.now + backoff_s(
-                freeing.failures, first_s=settings.retry_s, most_s=settings.retry_max_s
-            )
-            self._look(freeing.again_at)
-            self._fill()
-            return
-        if not event.done:
-            state.log(
-                "claim_left_as_it_is", level="error", claim=key, pod_uid=freeing.order.consumer, status=event.status,
-                remedy="let the binder patch resourceclaims and resourceclaims/status, then free the claim",
-            )  # fmt: skip
-        del self._freeing[key]
-        self._over(key, freeing.order.consumer)
-        state.devices.settle(key)
-        if event.claim is not None:
-            self._observe(event.claim)
-        self._wake(key)
-        self._settled(key)
-        self._free_next(key)
+        if self.returns.freed(event):
+            self._state.devices.settle(event.key)
+            if event.claim is not None:
+                self._observe(event.claim)
+            self._wake(event.key)
+            self._settled(event.key)
+            self.returns.begin(event.key)
         self._fill()
-
-    def _over(self, key: str, uid: str) -> None:
-        """The unit has left the claim, unless it is to leave once more."""
-        if uid in self._next_free.get(key, ()):
-            return
-        left = self.leaving[uid]
-        left.discard(key)
-        if not left:
-            del self.leaving[uid]
-            self._settled(uid)
-            self._left(uid)
 
     def _observe(self, claim: DeviceClaim) -> None:
         """The API server has said what the claim is. What else was written before, the watch says when it shows it; of
         a claim that the watch has shown gone since, or does not know, nothing is learned."""
         devices = self._state.devices
         shown = devices.accounts.shown.get(claim.key)
-        if shown is None or shown.uid != claim.uid:
+        made = shown is None and claim.key in devices.accounts.imagined and claim.key not in self._went
+        if not made and (shown is None or shown.uid != claim.uid):
             devices.settle(claim.key)
             return
-        if newer(claim.resource_version, shown.resource_version):
+        if shown is None or newer(claim.resource_version, shown.resource_version):
             self._unseen[claim.key] = claim.resource_version
         devices.written(claim)
 
@@ -412,13 +380,22 @@ class Claims:
             return
         self._give_back(binding)
 
+    def unused_by(self, binding: InFlightBinding, pod: Pod) -> None:
+        """The pod is on a node, by whomever: a claim that was made for it, and that its status does not tell of, serves
+        nobody."""
+        told = pod.extended_claim.name if pod.extended_claim is not None else ""
+        for claim in binding.claims:
+            if claim.made and claim.name != told:
+                self.returns.order(FreeClaim(binding.namespace, claim.name, "", binding.uid, claim.fresh, made=True))
+
     def left_by(self, units: Collection[InFlightBinding]) -> bool:
         """Whether nothing is left of what was written for units that are about to end; what is, is given back."""
         for binding in units:
             if binding.claims:
                 self.leave(binding.uid)
                 self._give_back(binding)
-        return not self.leaving or all(binding.uid not in self.leaving for binding in units)
+        leaving = self.returns.leaving
+        return not leaving or all(binding.uid not in leaving for binding in units)
 
     def _give_back(self, binding: InFlightBinding) -> None:
         """Leave what was, or may have been, written for the unit; once: what is written after that is left anew."""
@@ -426,47 +403,10 @@ class Claims:
         untold = binding.inherited and not binding.given_back  # nobody tells what an earlier leader wrote
         for claim in binding.claims:
             if untold or f"{binding.namespace}/{claim.name}" in written:
-                self._order(FreeClaim(binding.namespace, claim.name, claim.uid, uid, claim.fresh))
+                self.returns.order(FreeClaim(binding.namespace, claim.name, claim.uid, uid, claim.fresh, claim.made))
         binding.given_back = True
         binding.claimed.clear()
         binding.to_free.clear()
-
-    def _order(self, order: FreeClaim) -> None:
-        orders = self._next_free.setdefault(order.key, {})
-        before = orders.get(order.consumer)
-        if before is not None and before.deallocate and before.uid == order.uid:
-            order = before
-        orders[order.consumer] = order
-        self.leaving.setdefault(order.consumer, set()).add(order.key)
-        self._free_next(order.key)
-
-    def _free_next(self, key: str) -> None:
-        orders = self._next_free.get(key)
-        if not orders or key in self._freeing or key in self._writing:
-            return
-        if self._under_way >= self._at_once:
-            self._held_frees[key] = None
-            return
-        consumer = next(iter(orders))
-        order = orders.pop(consumer)
-        if not orders:
-            del self._next_free[key]
-        self._freeing[key] = _Freeing(order)
-        self._send(order)
-
-    def step(self) -> None:
-        """Try again what could not be given back."""
-        state = self._state
-        state.agenda.claims = NEVER
-        for freeing in self._freeing.values():
-            if freeing.again_at <= state.now:
-                freeing.again_at = NEVER
-                self._send(freeing.order)
-            self._look(freeing.again_at)
-
-    def _look(self, at: float) -> None:
-        agenda = self._state.agenda
-        agenda.claims = min(agenda.claims, at)
 
     def _wake(self, key: str) -> None:
         paused = self._state.paused
@@ -475,18 +415,24 @@ class Claims:
                 paused[uid] = self._state.now
 
     def validate(self) -> Iterator[str]:
-        """Who waits for a claim and is not on its way; claims for which two things are under way."""
+        """Who waits for a claim and is not on its way, and what is wrong with what is given back."""
         for uid in self.waits_for.keys() - self._state.in_flight.keys():
             yield f"claims-wait: {uid} waits for a claim, and is not on its way"
-        for key in self._writing.keys() & self._freeing.keys():
-            yield f"claims-once: {key} is being written and given back"
-        trying = sum(freeing.again_at == NEVER for freeing in self._freeing.values())
-        if self._under_way != len(self._writing) + trying:
-            yield f"claims-under-way: {self._under_way} are counted, {len(self._writing)} + {trying} are"
-        orders = {(one.order.consumer, key) for key, one in self._freeing.items()}
-        orders |= {(uid, key) for key, waiting in self._next_free.items() for uid in waiting}
-        if orders != {(uid, key) for uid, keys in self.leaving.items() for key in keys}:
-            yield "claims-leaving: who leaves claims is not who is given back"
+        yield from self.returns.validate()
+
+
+def claim_keys(pod: Pod) -> list[str]:
+    """The claims of a pod, that for its extended resources among them, whether they are there or not."""
+    keys = [f"{pod.namespace}/{one.claim}" for one in pod.asks.claims] if pod.asks is not None else []
+    return [*keys, f"{pod.namespace}/{claim_name(pod.name, pod.uid)}"] if pod.extended else keys
+
+
+def _is_that(order: WriteClaim, claim: DeviceClaim) -> bool:
+    """Whether a claim that was read after a write is the one that was to be written; one that was to be made, by whose
+    it is."""
+    if order.made:
+        return claim.for_extended and all(claim.owner == uid for _, uid in order.consumers)
+    return claim.uid == order.uid
 
 
 def _is_done(order: WriteClaim, claim: DeviceClaim) -> bool:
@@ -499,10 +445,12 @@ def _is_done(order: WriteClaim, claim: DeviceClaim) -> bool:
 
 def _shows(order: WriteClaim, claim: DeviceClaim | None, uid: str) -> bool:
     """Whether the claim, as it was read after the write, may have something of it, or of a write before it."""
-    if claim is None or claim.uid != order.uid:
+    if claim is None or not _is_that(order, claim):
         return False
-    return uid in claim.reserved_for or (
-        order.allocation is not None and (claim.protected or claim.allocation is not None)
+    return (
+        order.made
+        or uid in claim.reserved_for
+        or (order.allocation is not None and (claim.protected or claim.allocation is not None))
     )
 
 

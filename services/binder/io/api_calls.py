@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
 
+from msgspec.structs import replace
 from prometheus_client import Histogram
 
 from services.binder.core.events import (
@@ -32,12 +33,13 @@ from services.binder.core.instructions import Bind, Evict, FreeClaim, MarkPod, P
 from services.binder.io.evict import evict
 from shared.errors import KubeError, KubeRejected, LeadershipLost, ObjectError
 from shared.kube.convert import pod_from_api
-from shared.kube.convert_devices import claim_from_api
+from shared.kube.convert_devices import PROTECTION, claim_from_api
 from shared.kube.resources import PLACED_PODS, PODS
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, STORAGE_KINDS
+from shared.model.devices import ExtendedClaim
 from shared.model.pod import FINISHED_PHASES
-from shared.ports import KubeApi
-from shared.runtime.kube import claims
+from shared.ports import BindRequest, KubeApi
+from shared.runtime.kube import claims, made_claims
 from shared.runtime.kube.claims import ClaimName, Consumer
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 from shared.runtime.leader_shell import Validity
@@ -88,6 +90,8 @@ class ApiCalls:
             self._failpoints.reach(f"before_{step}")
         started = time.perf_counter()
         try:
+            if bind.tells:
+                request = await self._told(request, bind.extended)
             await self._api.bind(request, timeout_s=self._bind_timeout_s)
         except KubeRejected as error:
             self._log.info(
@@ -113,6 +117,16 @@ class ApiCalls:
         self._tell(bind, "accepted", started)
         self._log.debug("pod_bound", pod_uid=request.uid, node=request.node_name, cause_id=bind.cause_id)
         self._post((BindingAccepted(request.uid, attempt),))
+
+    async def _told(self, request: BindRequest, claim: ExtendedClaim | None) -> BindRequest:
+        """The pod's status tells of the claim for its extended resources; the Binding names the version by that. It is
+        written by the resourceVersion in the intent, as the Binding would be: who marks the pod refuses both."""
+        self._failpoints.reach("before_pod_status")
+        version = await made_claims.tell_claim(self._api, request, claim)
+        self._failpoints.reach("after_pod_status")
+        if not self._leadership.is_valid():
+            raise LeadershipLost("the lease may have ended: a Binding was not sent")
+        return replace(request, resource_version=version)
 
     def _observe(self, result: str, started: float) -> None:
         if result in self._bind_seconds:
@@ -171,10 +185,19 @@ class ApiCalls:
         """Answers ``ClaimWritten`` or ``ClaimUnwritten``. ``LeadershipLost``: it is not finished."""
         name = ClaimName(write.namespace, write.name, write.uid)
         try:
+            version, protected, marked = write.resource_version, write.protected, False
+            consumers = [Consumer(*one) for one in write.consumers]
+            if write.requests:
+                made, marked = await made_claims.make_claim(
+                    self._api, name, consumers[0], write.requests, mark=write.mark,
+                    may_act=self._leadership.is_valid, reached=self._failpoints.reach,
+                )  # fmt: skip
+                name = name._replace(uid=made.metadata.uid)
+                version, protected = made.metadata.resource_version, PROTECTION in (made.metadata.finalizers or ())
             claim = await claims.write_claim(
-                self._api, name, resource_version=write.resource_version, protected=write.protected, mark=write.mark,
-                allocation=write.allocation, consumers=[Consumer(*one) for one in write.consumers],
-                may_act=self._leadership.is_valid, reached=self._failpoints.reach,
+                self._api, name, resource_version=version, protected=protected, mark=write.mark,
+                allocation=write.allocation, consumers=consumers, may_act=self._leadership.is_valid,
+                reached=self._failpoints.reach, marked=marked,
             )  # fmt: skip
             written: Event = ClaimWritten(claim_from_api(claim))
         except (KubeError, ObjectError) as error:
@@ -200,11 +223,14 @@ class ApiCalls:
         """Answers ``ClaimFreed``. ``LeadershipLost``: it is not finished."""
         name, found, done, status = ClaimName(order.namespace, order.name, order.uid), None, False, 0
         try:
-            claim, done = await claims.free_claim(
-                self._api, name, order.consumer, deallocate=order.deallocate, may_act=self._leadership.is_valid,
-                reached=self._failpoints.reach,
-            )  # fmt: skip
-            found = claim_from_api(claim) if claim is not None else None
+            may_act, reached = self._leadership.is_valid, self._failpoints.reach
+            if order.made:
+                done = await made_claims.delete_made(self._api, name, order.consumer, may_act=may_act, reached=reached)
+            else:
+                claim, done = await claims.free_claim(
+                    self._api, name, order.consumer, deallocate=order.deallocate, may_act=may_act, reached=reached
+                )
+                found = claim_from_api(claim) if claim is not None else None
         except (KubeError, ObjectError) as error:
             self._log.warning("claim_not_freed", claim=order.key, pod_uid=order.consumer, error=error)
             status = error.status if isinstance(error, KubeRejected) else 0

@@ -43,7 +43,7 @@ from services.coordinator.core.events import (
     ViewAcked,
 )
 from services.coordinator.core.instructions import Instruction, SetTimer, StepDown
-from services.coordinator.core.intake import CLAIMS, ClusterIntake, PodIntake
+from services.coordinator.core.intake import CLAIMS, DEVICE_CLASSES, ClusterIntake, PodIntake
 from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import WORK_PER_TURN, CoreSettings, State
 from services.coordinator.core.story import TELL_EVENT, TELL_INSTRUCTION
@@ -202,6 +202,8 @@ class Core:
                     self.queues.change(event.key, event.item)
                 elif event.kind == CLAIMS:
                     self.pods.claim_changed(event.key)
+                elif event.kind == DEVICE_CLASSES:
+                    self.pods.classes_changed()
             case Listed():
                 self.takeover.listed(event.kind)
                 if event.kind == CLAIMS and not event.served:

@@ -109,7 +109,8 @@ class FetchPod(Struct, frozen=True):
 
 class FreeClaim(Struct, frozen=True):
     """Take away what a claim was given: it keeps the pod ``consumer`` from every node, and nobody else used it at
-    ``resource_version``. Where it has changed since, nothing is done.
+    ``resource_version``. Where it has changed since, nothing is done. ``delete``: an attempt had made it for the pod's
+    extended resources.
 
     Not answered: the watch shows what came of it, and the next attempt asks again.
     """
@@ -119,6 +120,7 @@ class FreeClaim(Struct, frozen=True):
     uid: str
     consumer: str
     resource_version: str
+    delete: bool = False
 
 
 class PublishPartition(Struct, frozen=True):

@@ -29,7 +29,7 @@ from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
 
-BUDGETS, CLAIMS = "poddisruptionbudgets", "resourceclaims"
+BUDGETS, CLAIMS, DEVICE_CLASSES = "poddisruptionbudgets", "resourceclaims", "deviceclasses"
 
 EVENT_OF_KIND = {
     "persistentvolumeclaims": ClusterEvent.CLAIM_CHANGED,
@@ -86,10 +86,11 @@ class PodIntake:
                 self._foreign(pod)
             return
         state.gated.pop(uid, None)
-        if pod.asks is not None and state.started and not (pod.invalid or pod.unsupported):
-            if not self._claims_served:
+        if (pod.asks is not None or pod.extended) and state.started and not (pod.invalid or pod.unsupported):
+            claims = pod.asks.claims if pod.asks is not None else ()
+            if claims and not self._claims_served:
                 pod = replace(pod, unsupported=UNSERVED)
-            elif lacks := state.devices.lacking(pod):
+            elif claims and (lacks := state.devices.lacking(pod)):
                 self._without_claims(pod, lacks, grouped=grouped)
                 return
             else:
@@ -150,6 +151,20 @@ class PodIntake:
             elif (entry := state.queue.entries.get(uid)) is not None and not state.devices.lacking(entry.pod):
                 state.awaited_claims.drop(uid)
                 state.stats.woken += state.queue.rouse(uid, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
+
+    def classes_changed(self) -> None:
+        """Device classes stand for other extended resources than before: pods that request one are judged anew."""
+        state, remapped = self._state, self._state.devices.backed.take_remapped()
+        if not remapped or not state.started:
+            return
+        asking = [
+            entry.pod
+            for entry in state.queue.entries.values()
+            if entry.pod.extended and any(name in remapped for name, _ in entry.pod.pod_class.requests)
+        ]
+        for pod in asking:
+            self.upsert(pod)
+            state.stats.woken += state.queue.rouse(pod.uid, state.now, ClusterEvent.DEVICE_CLASS_CHANGED)
 
     def _foreign(self, pod: Pod) -> None:
         """A pending pod that is not tried here. What room is made for one of another scheduler is left to it, as
@@ -362,8 +377,13 @@ class ClusterIntake:
         claim = shown.get(key)
         held = before is not None and before.allocation is not None
         self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, key)
-        if claim is not None and (claim.allocation is not None) != held and claim.owner in state.queue.entries:
-            state.stats.woken += state.queue.rouse(claim.owner, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
+        owner = ""
+        if claim is not None and (claim.allocation is not None) != held:
+            owner = claim.owner
+        elif claim is None and before is not None and before.for_extended:
+            owner = before.owner  # it may have kept its pod from every node
+        if owner and owner in state.queue.entries:
+            state.stats.woken += state.queue.rouse(owner, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
 
     def devices_freed(self) -> None:
         """At the end of a turn: what claims have no more, or was assumed in vain, may help anybody who claims some."""

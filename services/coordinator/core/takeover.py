@@ -98,15 +98,16 @@ class Takeover:
         for uid, node in self._node_of.items():
             early = self._early.pop(uid, None)
             if early is not None:
-                self.held[uid] = early[0]
-                state.cluster.assume(early[0], node, state.now)
+                pod = state.devices.described(early[0]) if early[0].extended else early[0]
+                self.held[uid] = pod
+                state.cluster.assume(pod, node, state.now)
                 state.groups.send_away(uid)
         for uid in self.unwatched():  # the binder resolved it while lists were waited for
             self._ask_at[uid] = state.now
         # creation times are whole seconds: within one, pods stand as they were told, by a mirror as they came
         waiting, self._early = self._early, {}
         for pod, seen in sorted(waiting.values(), key=lambda item: item[0].created):
-            if pod.asks is not None:
+            if pod.asks is not None or pod.extended:
                 take_claiming(pod, seen)
                 continue
             state.stats.pods_seen += 1

@@ -49,7 +49,7 @@ class GangRouser:
         """Count a node's room towards what groups of the kind lack. True: there may be enough for one."""
         if not self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:
             return False
-        places = places_left(group.pod, free, {})
+        places = places_left(self._state, group.pod, row, free, {})
         if places > 0:
             group.gained += 1
             group.lack -= places
@@ -102,10 +102,14 @@ class GangRouser:
         return places - others >= state.groups.lacking(pod.group)
 
 
-def places_left(pod: Pod, free: Room, taken: Mapping[str, int]) -> int:
-    """For how many such pods there is room, by amounts. ``taken``: what others of that room will take."""
-    places = free(PODS) - taken.get(PODS, 0)
+def places_left(state: State, pod: Pod, row: int, free: Room, taken: Mapping[str, int]) -> int:
+    """For how many such pods the row has room, by amounts. ``taken``: what others of that room will take."""
+    table, places = state.cache.table, free(PODS) - taken.get(PODS, 0)
     for name, amount in pod.pod_class.requests:
+        if name in pod.pod_class.by_class:
+            column = table.column_of.get(name)
+            if column is None or not table.allocatable[column, row]:
+                continue  # devices are given for it
         places = min(places, (free(name) - taken.get(name, 0)) // amount)
     return places
 

@@ -359,7 +359,8 @@ class Requeuer:
             if self._gangs.gather(group, row, free):
                 self._groups[group.number] = event
             return 1
-        if not self._leaves_room(pod, free, taken):
+        count = places_left(state, pod, row, free, taken)
+        if count < 1:
             self._look_for_victims(group, row)
             return 1
         plugin = state.constraints.rejecting_at(pod, row)
@@ -371,19 +372,12 @@ class Requeuer:
             self._look_for_victims(group, row)
             return 3
         counted = not (group.relational or pod.pod_class.host_ports)
-        count = places_left(pod, free, taken) if counted else 1
-        count = min(count, len(group.members))
+        count = min(count if counted else 1, len(group.members))
         taken[PODS] = taken.get(PODS, 0) + count
         for name, amount in pod.pod_class.requests:
             taken[name] = taken.get(name, 0) + count * amount
         self._rouse(group, count, node_name, event, counted=counted)
         return 2 + count // 4
-
-    @staticmethod
-    def _leaves_room(pod: Pod, free: Room, taken: dict[str, int]) -> bool:
-        if free(PODS) - taken.get(PODS, 0) < 1:
-            return False
-        return all(free(name) - taken.get(name, 0) >= amount for name, amount in pod.pod_class.requests)
 
     def _look_for_victims(self, group: ParkedGroup, row: int) -> None:
         if self._state.feasibility.static_verdict(group.pod.pod_class).mask[row]:

@@ -223,6 +223,8 @@ class Admin:
                 return remembered
             raise Refused(f"there is no pod {namespace}/{name}: it is gone, or was never created", code="pod_unknown")
         pod = msgspec.structs.replace(pod_from_api(found), images=images_of(found.spec), owner=owner_of(found.metadata))
+        if pod.extended:
+            pod = core.state.devices.described(pod)
         answer = explain(core, pod, found.metadata.annotations or {}, boottime())
         answer["group"] = member_of(core, pod)
         pointer = core.variants.pointer

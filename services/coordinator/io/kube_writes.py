@@ -37,6 +37,7 @@ from shared.kube.resources import EVENTS, PODS
 from shared.model.pod import CAUSE_ANNOTATION
 from shared.ports import Clock, KubeApi
 from shared.runtime.kube.claims import ClaimName, deallocate_claim
+from shared.runtime.kube.made_claims import delete_claim
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 
 log = structlog.get_logger()
@@ -127,11 +128,14 @@ class KubeWrites:
 
     async def free_claim(self, work: FreeClaim) -> None:
         """Not answered. ``LeadershipLost``: not done."""
-        name, version = ClaimName(work.namespace, work.name, work.uid), work.resource_version
+        name, version, may_act = ClaimName(work.namespace, work.name, work.uid), work.resource_version, self._may_act
         try:
-            await deallocate_claim(
-                self._api, name, work.consumer, resource_version=version, may_act=self._may_act, reached=self._reached
-            )
+            if work.delete:
+                await delete_claim(self._api, name, work.consumer, resource_version=version, may_act=may_act)
+            else:
+                await deallocate_claim(
+                    self._api, name, work.consumer, resource_version=version, may_act=may_act, reached=self._reached
+                )
         except KubeError as error:
             log.info("claim_not_freed", claim=f"{work.namespace}/{work.name}", pod_uid=work.consumer, error=error)
 

@@ -356,12 +356,14 @@ class KubeClient:
         )
 
     async def delete(
-        self, resource: Resource[Any], *, namespace: str, name: str, uid: str = "", timeout_s: float = 5.0
-    ) -> None:
+        self, resource: Resource[Any], *, namespace: str, name: str, uid: str = "", resource_version: str = "",
+        timeout_s: float = 5.0,
+    ) -> None:  # fmt: skip
         """See ``KubeApi.delete``."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        if any(preconditions.values()):
+            options["preconditions"] = {name: value for name, value in preconditions.items() if value}
         await self._http.request(
             f"delete {resource.plural}",
             "DELETE",

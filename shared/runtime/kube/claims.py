@@ -48,11 +48,12 @@ class ClaimName(NamedTuple):
 async def write_claim(
     api: KubeApi, claim: ClaimName, *, resource_version: str, protected: bool, mark: str,
     allocation: Allocation | None, consumers: Sequence[Consumer], may_act: Callable[[], bool],
-    reached: Callable[[str], None],
+    reached: Callable[[str], None], marked: bool = False,
 ) -> ResourceClaim:  # fmt: skip
     """The claim as it is by that. ``allocation``: what it is to be given, ``consumers``: who is to use it; neither: it
-    is only marked. ``reached``: names gaps between writes. ``LeadershipLost``: it is not finished."""
-    if allocation is not None or not consumers:
+    is only marked. ``marked``: it was made with finalizer and mark. ``reached``: names gaps between writes.
+    ``LeadershipLost``: it is not finished."""
+    if (allocation is not None or not consumers) and not marked:
         _check(may_act)
         reached("before_claim_mark")
         metadata: dict[str, Any] = {"annotations": {CAUSE_ANNOTATION: mark}}

@@ -28,6 +28,8 @@ def fits(feasibility: FeasibilityCache, pod_class: PodClass, row: int) -> bool:
     for name, amount in pod_class.requests:
         column = table.column_of.get(name)
         if column is None or amount > allocatable[column, row] - requested[column, row]:
+            if name in pod_class.by_class and (column is None or not allocatable[column, row]):
+                continue
             return False
         if name == GPU_MILLI and not table.pick_devices(row, amount):
             return False
@@ -45,6 +47,8 @@ def within(table: NodeTable, pod_class: PodClass, row: int) -> bool:
     for name, amount in pod_class.requests:
         column = table.column_of[name]
         if amount and requested[column, row] > allocatable[column, row]:
+            if name in pod_class.by_class and not allocatable[column, row]:
+                continue
             return False
     return True
 

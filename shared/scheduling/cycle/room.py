@@ -12,11 +12,17 @@ from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray,
 def places(table: NodeTable, pod_class: PodClass, rows: IntArray, *, singly: bool = False) -> IntArray:
     """``[len(rows)]``: how many pods of the class each of the rows, which take one, takes by what is accounted there.
 
-    Of shares of a device at most so many. ``singly``: never more than one.
+    Of shares of a device at most so many, and of what a device class gives any number. ``singly``: never more than one.
     """
     count: IntArray = table.allocatable[PODS_COLUMN, rows] - table.requested[PODS_COLUMN, rows]
     for name, amount in pod_class.requests:
         column = table.column_of.get(name)
+        if name in pod_class.by_class:
+            if column is not None:
+                total = table.allocatable[column, rows]
+                left = np.where(total > 0, (total - table.requested[column, rows]) // amount, count)
+                np.minimum(count, left, out=count)
+            continue
         if column is None:
             return np.zeros(len(rows), np.int64)
         np.minimum(count, (table.allocatable[column, rows] - table.requested[column, rows]) // amount, out=count)

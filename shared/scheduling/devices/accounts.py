@@ -58,6 +58,8 @@ class ClaimAccounts:
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
         self.shown: dict[str, DeviceClaim] = {}
+        self.imagined: dict[str, DeviceClaim] = {}
+        """Claims that are to be made, and that the rules find already; none has a uid."""
         self.assumed: dict[str, Assumed] = {}
         self._of_pod: dict[str, set[str]] = {}
         """The claims that are assumed for a pod."""
@@ -73,6 +75,9 @@ class ClaimAccounts:
             before = None
         self.shown[claim.key] = claim
         ours = self.assumed.get(claim.key)
+        imagined = self.imagined.pop(claim.key, None)
+        if imagined is not None and ours is not None and made_as(claim, imagined):
+            ours.uid = claim.uid
         if ours is not None:
             had = before is not None and before.allocation is not None
             if ours.uid != claim.uid or (claim.allocation is None and had and ours.sent is None):
@@ -96,10 +101,12 @@ class ClaimAccounts:
         self._publish(key)
         return lost
 
-    def assume(self, pod_uid: str, key: str, allocation: Allocation | None, now: float) -> str:
+    def assume(
+        self, pod_uid: str, key: str, allocation: Allocation | None, now: float, *, made: DeviceClaim | None = None
+    ) -> str:
         """Reserve a claim for a pod, with the allocation that it is to get (None: it has one). Returns why not, and
-        then has changed nothing; "" when it is done."""
-        claim = self.inventory.claims.get(key)
+        then has changed nothing; "" when it is done. ``made``: the claim as it is to be made, where it is not there."""
+        claim = self.inventory.claims.get(key, made)
         if claim is None:
             return f"claim {key} is gone"
         if claim.deleting:
@@ -118,6 +125,8 @@ class ClaimAccounts:
         shown = self.shown.get(key)
         if shown is not None and pod_uid in shown.reserved_for:
             return ""
+        if shown is None:
+            self.imagined.setdefault(key, claim)
         ours = self.assumed.setdefault(key, Assumed(claim.uid, None))
         ours.allocation = fresh or ours.allocation
         ours.consumers.setdefault(pod_uid, now)
@@ -226,12 +235,14 @@ class ClaimAccounts:
                 yield f"claims-consumers: {key} is reserved for {len(there.reserved_for)}"
             for uid in ours.consumers:
                 of_pod.setdefault(uid, set()).add(key)
+        for key in self.imagined.keys() - (self.assumed.keys() - self.shown.keys()):
+            yield f"claims-imagined: {key} is to be made, and is there or assumed for nobody"
         if of_pod != self._of_pod:
             yield "claims-of-pods: the claims of each pod are not those that are assumed for it"
 
     def _publish(self, key: str) -> None:
         """Let the rules read the claim as it is with what is assumed."""
-        shown, ours = self.shown.get(key), self.assumed.get(key)
+        shown, ours = self.shown.get(key) or self.imagined.get(key), self.assumed.get(key)
         if shown is None:
             self.inventory.remove_claim(key)
             return
@@ -255,6 +266,7 @@ class ClaimAccounts:
         ours = self.assumed.get(key)
         if ours is not None and not ours.held:
             del self.assumed[key]
+            self.imagined.pop(key, None)
 
     def _drop(self, key: str) -> frozenset[str]:
         ours = self.assumed.get(key)
@@ -262,7 +274,14 @@ class ClaimAccounts:
         for uid in sorted(lost):
             self._release(key, uid)
         self.assumed.pop(key, None)
+        self.imagined.pop(key, None)
         return lost
+
+
+def made_as(claim: DeviceClaim, imagined: DeviceClaim) -> bool:
+    """Whether a claim is the one that was to be made: for this pod's extended resources, and asks for the same."""
+    mine = claim.for_extended and claim.owner == imagined.owner and not claim.deleting
+    return mine and claim.requests == imagined.requests
 
 
 def same_devices(one: Allocation, other: Allocation) -> bool:

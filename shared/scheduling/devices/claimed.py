@@ -15,11 +15,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
-from shared.model.devices import DeviceClaim, DeviceClass, DevicePod, DeviceSlice, TaintRule
+from shared.model.devices import DeviceClaim, DeviceClass, DevicePod, DeviceSlice, ExtendedClaim, TaintRule
 from shared.model.gpu_shares import GpuShares
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.scheduling.devices import extended
 from shared.scheduling.devices.accounts import ClaimAccounts
+from shared.scheduling.devices.backed import BackedResources
 from shared.scheduling.devices.census import Census
 from shared.scheduling.devices.claims import pod_claims
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
@@ -53,7 +55,7 @@ class ClaimedDevices:
     ) -> None:
         self.inventory = Inventory(release)
         self.accounts = ClaimAccounts(self.inventory)
-        self.devices = Devices(self.inventory, Selectors(release), fullest_first=True)
+        self.devices = Devices(self.inventory, Selectors(release), fullest_first=True, reuse=True)
         self.census = Census(self.inventory)
         self.wall = 0.0
         self.version = 0
@@ -70,6 +72,7 @@ class ClaimedDevices:
         self._kinds_seen = 0
         self._shares: GpuShares | None = None
         self._gpus: dict[tuple[PodClass, Claimed], PodClass] = {}
+        self.backed = BackedResources(self.inventory.classes)
 
     # --- what the API server shows --------------------------------------------------------------------------------
 
@@ -87,6 +90,7 @@ class ClaimedDevices:
             case DeviceClass():
                 known = self.inventory.classes.get(key)
                 self.inventory.classes[key] = item
+                self.backed.class_changed(known, item)
                 return known
             case TaintRule():
                 self.inventory.put_taint_rule(item)
@@ -104,7 +108,7 @@ class ClaimedDevices:
             case "resourceslices":
                 self.inventory.remove_slice(key)
             case "deviceclasses":
-                self.inventory.classes.pop(key, None)
+                self.backed.class_changed(self.inventory.classes.pop(key, None), None)
             case _:
                 self.inventory.remove_taint_rule(key)
 
@@ -147,15 +151,34 @@ class ClaimedDevices:
         found = pod_claims(_asks(pod), self.inventory.claims)
         if isinstance(found, str):
             return (pod.uid,)
-        return tuple(
+        own = tuple(
             self._kind_of[claim.key] if claim.owner == pod.uid and claim.allocation is None else claim.key
             for claim in found
         )
+        left = self.inventory.left_over.get(pod.uid)
+        if left is not None:
+            return *own, left.key
+        return (*own, self.backed.number(pod.extended)) if pod.pod_class.by_class else own
 
     def described(self, pod: Pod) -> Pod:
-        """The pod with what its claims ask: for the rules, and as GPUs for policies that see them."""
+        """The pod with what its claims ask, and its extended resources of device classes: for the rules, and as GPUs
+        for policies that see them. The pod as it is where it asks for nothing of that."""
+        if pod.extended:
+            pod = self._extended(pod)
+        if pod.asks is None:
+            return pod
         claimed = self.alike(pod)
         return replace(pod, claimed=claimed, pod_class=self._counted(pod, claimed))
+
+    def _extended(self, pod: Pod) -> Pod:
+        pod_class, asks = self.backed.marked(pod.pod_class), pod.asks
+        if asks is None or not asks.claims:
+            asks = None
+            if pod_class.by_class or pod.uid in self.inventory.left_over:
+                asks = DevicePod(pod.namespace, pod.name, pod.uid, (), pod.extended, pod_class.requests)
+        if asks is pod.asks is None and pod_class is pod.pod_class:
+            return pod
+        return replace(pod, pod_class=pod_class, asks=asks, claimed=())
 
     def _counted(self, pod: Pod, claimed: Claimed) -> PodClass:
         if self._shares is None:
@@ -165,7 +188,7 @@ class ClaimedDevices:
         if known is None:
             if len(self._gpus) >= MOST_COUNTED:
                 self._gpus.clear()
-            asked = self._asked(self.claims(pod), self._shares)
+            asked = self._asked(self.wanted(pod), self._shares)
             known = replace(pod.pod_class, claimed=asked)
             if asked[0]:  # of nothing: a node that has such devices may come yet
                 self._gpus[key] = known
@@ -187,6 +210,14 @@ class ClaimedDevices:
             if asked[0]:
                 return asked
         return 0, 0
+
+    def wanted(self, pod: Pod) -> tuple[DeviceClaim, ...]:
+        """The pod's claims, and the one that is to be made for its extended resources where nodes offer none."""
+        claims = self.claims(pod)
+        if not pod.pod_class.by_class or pod.uid in self.inventory.left_over:
+            return claims
+        asks, classes = _asks(pod), self.inventory.classes
+        return *claims, extended.template(asks, extended.claimed(asks, extended.backed(asks, classes))[0])
 
     def count_free(self, shares: GpuShares | None) -> None:
         """Tell the table what claims leave of each node's devices, for policies that see them; None: none does."""
@@ -217,26 +248,62 @@ class ClaimedDevices:
         if pod.asks is None:
             return None
         self._follow_nodes()
-        claims = None if pod.uid else self._like(pod.claimed)
-        return self.devices.prepare(_asks(pod), self.wall, claims)
+        asks, claims = _asks(pod), None
+        if not pod.uid:
+            claims, owner = self._like(pod.claimed)
+            if pod.extended:
+                asks = replace(asks, uid=owner)
+        return self.devices.prepare(asks, self.wall, claims)
 
-    def _like(self, claimed: Claimed) -> tuple[DeviceClaim, ...] | str:
-        found = []
+    def _like(self, claimed: Claimed) -> tuple[tuple[DeviceClaim, ...] | str, str]:
+        """Such claims, or which there is not; and whose claim for extended resources is there: a uid."""
+        found, owner = [], ""
         for one in claimed:
+            if isinstance(one, int) and one < 0:
+                continue  # what containers request
             claim = self.inventory.claims.get(one) if isinstance(one, str) else self._sample(one)
             if claim is None:
-                return f'could not find ResourceClaim "{one}"'
-            found.append(claim)
-        return tuple(found)
+                return f'could not find ResourceClaim "{one}"', owner
+            if claim.for_extended:
+                owner = claim.owner
+            else:
+                found.append(claim)
+        return tuple(found), owner
 
     def _sample(self, number: int) -> DeviceClaim | None:
         found = self._samples.get(number)
         return found[1] if found is not None else None
 
     def claims(self, pod: Pod) -> tuple[DeviceClaim, ...]:
-        """The pod's claims with what is assumed in them; none while one is missing."""
+        """The pod's claims with what is assumed in them; none while one is missing. That for its extended resources
+        is the last, once it is there or to be made."""
         found = pod_claims(_asks(pod), self.inventory.claims) if pod.asks is not None else ""
-        return () if isinstance(found, str) else found
+        if isinstance(found, str):
+            return ()
+        made = self.inventory.left_over.get(pod.uid)
+        return found if made is None else (*found, made)
+
+    def extended_claim(self, pod: Pod, node_name: str) -> ExtendedClaim | None:
+        """What the pod's status is to tell of the claim for its extended resources on a node; None: it needs none
+        there."""
+        found = self.prepare(pod) if pod.extended else None
+        node = self._node(node_name)
+        if not isinstance(found, PodDevices) or node is None or not (mapped := found.mapped(node)):
+            return None
+        assert found.special is not None
+        return ExtendedClaim(found.special.name, mapped)
+
+    def unfit(self, pod: Pod, node_name: str) -> str:
+        """Why the claim that is there is not what the pod's extended resources need on the node; "" where it is."""
+        found = self.prepare(pod) if pod.extended else None
+        node = self._node(node_name)
+        return found.unfit(node) if isinstance(found, PodDevices) and node is not None else ""
+
+    def name_taken(self, pod: Pod) -> bool:
+        """Whether the claim for the pod's extended resources cannot be made: another one has its name."""
+        if not pod.pod_class.by_class or pod.uid in self.inventory.left_over:
+            return False
+        return f"{pod.namespace}/{extended.claim_name(pod.name, pod.uid)}" in self.inventory.claims
 
     # --- what is assumed ------------------------------------------------------------------------------------------
 
@@ -248,17 +315,19 @@ class ClaimedDevices:
             return ""
         if isinstance(found, Rejection):
             return ", ".join(found.reasons)
-        row = self._table.row_of.get(node_name)
-        node = self._table.nodes[row] if row is not None else None
+        node = self._node(node_name)
         if node is None:
             return "node does not exist"
+        if why := found.unfit(node):
+            return why
         self.version += 1
         given = {claim.key: allocation for claim, allocation in found.allocations(node, self.new_share)}
-        for claim in found.claims:
+        special = found.special_on(node)
+        for claim in (*found.claims, *((special,) if special is not None else ())):
             allocation = given.get(claim.key)
             if allocation is not None and any(result.bound_on for result in allocation.results):
                 allocation = replace(allocation, at=self.wall)
-            why = self.accounts.assume(pod.uid, claim.key, allocation, now)
+            why = self.accounts.assume(pod.uid, claim.key, allocation, now, made=claim if claim is special else None)
             if why:
                 self.accounts.forget(pod.uid)
                 return why
@@ -305,11 +374,16 @@ class ClaimedDevices:
         self._follow_nodes()
         return self._nodes, self._rows
 
+    def _node(self, name: str) -> Node | None:
+        row = self._table.row_of.get(name)
+        return self._table.nodes[row] if row is not None else None
+
     def _follow_nodes(self) -> None:
         table = self._table
         if table.static_stamp == self._nodes_at:
             return
         self._nodes_at = table.static_stamp
+        self.devices.nodes_changed()
         rows = table.live_rows()
         there = [node for row in rows.tolist() if (node := table.nodes[row]) is not None]
         before = {node.name: node for node in self._nodes}

@@ -28,13 +28,14 @@ import numpy as np
 import numpy.typing as npt
 
 from shared.model.constraints import SelectorTerm
-from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DevicePod, Request
+from shared.model.devices import Allocation, DeviceClaim, DeviceClass, DevicePod, Mapped, Request
+from shared.model.resources import is_extended
 from shared.scheduling.devices import extended
 from shared.scheduling.devices.allocator import STEPS_PER_NODE, allocate
+from shared.scheduling.devices.answers import FAILED, GIVEN, NOTHING_ASKED, REFUSED, UNASKED, Answer, Answers, as_said
 from shared.scheduling.devices.claims import may_be_freed, pod_claims, usable
-from shared.scheduling.devices.extended import Mapped
 from shared.scheduling.devices.inventory import Inventory, Named
-from shared.scheduling.devices.outcomes import Failure, Found
+from shared.scheduling.devices.outcomes import Failure
 from shared.scheduling.devices.results import allocation_of
 from shared.scheduling.devices.selectors import Selectors
 from shared.scheduling.devices.tried import TriedDevices
@@ -79,13 +80,9 @@ class Unblock(NamedTuple):
     delete: DeviceClaim | None = None
 
 
-UNASKED, REFUSED, GIVEN, FAILED = -1, 0, 1, 2
-"""What a group of nodes says to claims; see ``Answers``."""
-
 Matches = Callable[[tuple[SelectorTerm, ...]], BoolArray]
 """``[len(nodes)]``: which of the nodes that are asked about some terms select."""
 
-Answer = Found | Failure
 _Kind = tuple[object, ...]
 
 
@@ -99,42 +96,19 @@ def _refused(reason: str, code: Code = Code.UNRESOLVABLE) -> Rejection:
     return Rejection(NAME, code, (reason,))
 
 
-class Answers:
-    """About claims of one kind, by group of nodes. ``takes``: ``GIVEN`` where they get what they ask for, ``REFUSED``
-    where not, ``FAILED`` where the question itself fails, ``UNASKED`` where nobody has asked yet."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, Answer] = {}
-        self.takes: npt.NDArray[np.int8] = np.full(64, UNASKED, np.int8)
-
-    def get(self, group: int) -> Answer | None:
-        """The answer, if there is one."""
-        return self._found.get(group)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def put(self, group: int, answer: Answer) -> None:
-        """One more."""
-        self.grow(group + 1)
-        self._found[group] = answer
-        self.takes[group] = _as_said(answer)
-
-    def grow(self, groups: int) -> None:
-        """Room for so many groups."""
-        if groups > len(self.takes):
-            more = np.full(2 * groups - len(self.takes), UNASKED, np.int8)
-            self.takes = np.concatenate((self.takes, more))
-
-
 class Devices:
     """What is remembered from pod to pod."""
 
-    def __init__(self, inventory: Inventory, selectors: Selectors, *, fullest_first: bool = False) -> None:
-        """``fullest_first``: of devices that can be shared the one with the least left is given, not the first."""
-        self.inventory, self.selectors, self.fullest_first = inventory, selectors, fullest_first
+    def __init__(
+        self, inventory: Inventory, selectors: Selectors, *, fullest_first: bool = False, reuse: bool = False
+    ) -> None:
+        """``fullest_first``: of devices that can be shared the one with the least left is given, not the first.
+        ``reuse``: a claim for extended resources that an attempt has left is used where it says what is needed, and
+        none is made that asks for nothing; kube-scheduler 1.36 deletes every one first, and makes such."""
+        self.inventory, self.selectors, self.fullest_first, self.reuse = inventory, selectors, fullest_first, reuse
         self._answers: dict[_Kind, Answers] = {}
         self._epoch = 0
+        self._split: tuple[Sequence[Offering], dict[tuple[str, ...], list[_Part]]] = ((), {})
 
     def prepare(
         self, pod: DevicePod, now: float, claims: tuple[DeviceClaim, ...] | str | None = None
@@ -147,16 +121,44 @@ class Devices:
         if isinstance(claims, str):
             return _refused(claims)
         backed = extended.backed(pod, inventory.classes)
-        special = None
-        if backed:
-            special = inventory.left_over.get(pod.uid) or extended.template(pod)
+        left, special = inventory.left_over.get(pod.uid), None
+        if backed or (self.reuse and left is not None):
+            special = left or extended.template(pod, name=self._name(pod))
         if not claims and special is None:
             return None
         for claim in claims:
             problem = None if claim.allocation is not None else self._unknown_class(claim)
             if problem is not None:
                 return problem
-        return PodDevices(self, pod, claims, special, backed, now)
+        return PodDevices(self, pod, claims, special, special is not None and left is not None, backed, now)
+
+    def _name(self, pod: DevicePod) -> str:
+        return extended.claim_name(pod.name, pod.uid) if self.reuse else extended.CLAIM_NAME
+
+    def parts(self, nodes: Sequence[Offering], names: tuple[str, ...]) -> list[_Part]:
+        """The nodes by which of these resources they offer none of, or do not know. Kept for the same sequence."""
+        if self._split[0] is not nodes:
+            self._split = (nodes, {})
+        found = self._split[1].get(names)
+        if found is None:
+            places: dict[tuple[int | None, ...], list[int]] = {}
+            for i, node in enumerate(nodes):
+                allocatable = node.allocatable
+                offers = tuple(None if (n := allocatable.get(name)) is None else min(n, 1) for name in names)
+                places.setdefault(offers, []).append(i)
+            found = self._split[1][names] = [
+                _Part(
+                    frozenset(name for name, n in zip(names, offers, strict=True) if not n),
+                    frozenset(name for name, n in zip(names, offers, strict=True) if n is None),
+                    np.array(at, np.int64),
+                )
+                for offers, at in places.items()
+            ]
+        return found
+
+    def nodes_changed(self) -> None:
+        """A node of the sequence that was last asked about offers something else."""
+        self._split = ((), {})
 
     def _unknown_class(self, claim: DeviceClaim) -> Rejection | None:
         """A class that does not exist: no node is looked at, also where only an unused alternative names it."""
@@ -192,12 +194,22 @@ class Devices:
         return class_.selectors if class_ is not None else ()
 
 
+class _Part(NamedTuple):
+    """Nodes (``places``) that offer nothing of the resources ``none``, and do not know those of ``unknown``."""
+
+    none: frozenset[str]
+    unknown: frozenset[str]
+    places: IntArray
+
+
 @dataclass(slots=True)
 class _Variant:
-    """The claims to allocate on nodes that offer the same of the pod's extended resources by device plugins."""
+    """The claims to allocate on nodes that offer the same of the pod's extended resources by device plugins. ``stale``:
+    the claim that an attempt left asks for something else."""
 
     claims: tuple[DeviceClaim, ...]
     mapped: tuple[Mapped, ...]
+    stale: bool
     answers: Answers
     epoch: int
     """Of the inventory, for which the groups of ``answers`` mean what they say."""
@@ -212,13 +224,15 @@ class PodDevices:
     claims: tuple[DeviceClaim, ...]
     special: DeviceClaim | None
     """The claim for extended resources: one that was left over, or the template of the one to be made."""
+    left_over: bool
+    """Whether it is there already."""
     backed: Mapping[str, DeviceClass]
     now: float
     tried: TriedDevices | None = None
     """What others get beside it, in thought."""
     _unavailable: set[int] = field(default_factory=set)
     _variants: dict[frozenset[str] | None, _Variant] = field(default_factory=dict)
-    _usable: dict[int, bool] = field(default_factory=dict)
+    _usable: dict[str, bool] = field(default_factory=dict)
     _steps: int = 0
     _beside: dict[object, Answer] = field(default_factory=dict)
     """Answers about nodes where others get something in thought."""
@@ -226,7 +240,7 @@ class PodDevices:
     def with_others(self, tried: TriedDevices) -> PodDevices:
         """The same pod, beside what others get in thought."""
         claims = tuple(tried.shown_in(claim, self.pod.uid) for claim in self.claims)
-        return PodDevices(self.of, self.pod, claims, self.special, self.backed, self.now, tried)
+        return PodDevices(self.of, self.pod, claims, self.special, self.left_over, self.backed, self.now, tried)
 
     @property
     def searches(self) -> bool:
@@ -240,14 +254,16 @@ class PodDevices:
     def rejection(self, node: Offering) -> Rejection | None:
         """Filter, on a node that every filter before passes."""
         if self.special is not None:
-            if self.special.requests:
+            delegated = self.delegated(node)
+            if self._stale(delegated):
                 return _refused(STALE)
-            extended_alike = (one for one, amount in self.pod.requests if amount and extended.is_extended(one))
-            if any(one not in self.backed and one not in node.allocatable for one in extended_alike):
+            if any(one not in self.backed and one not in node.allocatable for one in self._extended_alike()):
                 return _refused(NO_RESOURCE)
-            if not self.claims and not self.delegated(node):
+            if not self.claims and not delegated and not self.left_over:
                 return None
-        unavailable = [index for index in range(len(self.claims)) if not self._available(index, node)]
+            if not self._usable_there(self.special, node):
+                return _refused(NOT_AVAILABLE)
+        unavailable = [index for index, claim in enumerate(self.claims) if not self._usable_there(claim, node)]
         if self.searches:
             answer, variant = self._answer(node)
             if isinstance(answer, Failure):
@@ -258,26 +274,30 @@ class PodDevices:
             return _refused(NOT_AVAILABLE)
         return None
 
+    def _extended_alike(self) -> list[str]:
+        """The extended resources that it requests, whoever gives them."""
+        return [name for name, amount in self.pod.requests if amount and is_extended(name)]
+
+    def _stale(self, delegated: frozenset[str]) -> bool:
+        """Whether the claim for extended resources that is there is not the one that nodes of this kind need."""
+        if not self.left_over or self.special is None:
+            return False
+        return self._variant_of(delegated).stale if self.of.reuse else bool(self.special.requests)
+
     def mask(self, nodes: Sequence[Offering], matches: Matches | None = None) -> BoolArray:
         """``[len(nodes)]``: True where ``rejection`` has nothing to say. Each group of nodes is asked once.
         ``matches``: by columns of labels, where there are some."""
-        if self.special is not None:
-            return np.fromiter((self.rejection(node) is None for node in nodes), np.bool_, len(nodes))
-        found: BoolArray = self._said(nodes) == GIVEN if self.searches else np.ones(len(nodes), np.bool_)
-        for index, claim in enumerate(self.claims):
+        found: BoolArray = self._said(nodes) == GIVEN
+        for claim in (*self.claims, *((self.special,) if self.special is not None else ())):
             if claim.allocation is not None:
-                found &= self._usable_now(index)
+                found &= self._usable_now(claim)
                 if claim.allocation.terms is not None:
                     found &= (matches or _one_by_one(nodes))(claim.allocation.terms)
         return found
 
     def fails(self, nodes: Sequence[Offering]) -> BoolArray:
         """``[len(nodes)]``: True where ``rejection`` is an error."""
-        if self.special is not None:
-            refused = (self.rejection(node) for node in nodes)
-            errors = (one is not None and one.code is Code.ERROR for one in refused)
-            return np.fromiter(errors, np.bool_, len(nodes))
-        failing: BoolArray = self._said(nodes) == FAILED if self.searches else np.zeros(len(nodes), np.bool_)
+        failing: BoolArray = self._said(nodes) == FAILED
         return failing
 
     def tally(self, nodes: Sequence[Offering], places: IntArray) -> Counter[str]:
@@ -286,7 +306,7 @@ class PodDevices:
         found = Counter[str]()
         if self.special is None and self.searches and self.tried is None and len(places):
             self._said(nodes)
-            variant, groups = self._variant(nodes[0]), self.of.inventory.groups(nodes)[places]
+            variant, groups = self._variant_of(None), self.of.inventory.groups(nodes)[places]
             alone = np.zeros(len(places), np.bool_)
             for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
                 answer = variant.answers.get(int(group))
@@ -302,23 +322,36 @@ class PodDevices:
 
     def _said(self, nodes: Sequence[Offering]) -> npt.NDArray[np.int8]:
         """``[len(nodes)]``: what each node's group says to the claims that are to be allocated."""
-        groups = self.of.inventory.groups(nodes)
-        answers = self._variant(nodes[0]).answers if len(nodes) else Answers()
+        if self.special is None:
+            return self._said_by(nodes, None, np.arange(len(nodes)))
+        said = np.full(len(nodes), REFUSED, np.int8)
+        for part in self.of.parts(nodes, tuple(self._extended_alike())):
+            delegated = part.none.intersection(self.backed)
+            if not self._stale(delegated) and part.unknown <= self.backed.keys():
+                said[part.places] = self._said_by(nodes, delegated, part.places)
+        return said
+
+    def _said_by(self, nodes: Sequence[Offering], key: frozenset[str] | None, places: IntArray) -> npt.NDArray[np.int8]:
+        """``[len(places)]``: the same of some of the nodes, on which the same is delegated."""
+        if not self._variant_of(key).claims:
+            return np.full(len(places), GIVEN, np.int8)
+        groups = self.of.inventory.groups(nodes)[places]
+        answers = self._variant_of(key).answers  # after that: it may have begun a new epoch
         answers.grow(int(groups.max(initial=-1)) + 1)
         said: npt.NDArray[np.int8] = answers.takes[groups]
         for i in np.flatnonzero(said == UNASKED).tolist():
             said[i] = answers.takes[groups[i]]
             if said[i] == UNASKED:
-                said[i] = _as_said(self._answer(nodes[i])[0])
+                said[i] = as_said(self._answer(nodes[places[i]])[0])
         if self.tried is not None and (others := self.of.inventory.seeing(self.tried.pools)):
-            for i, node in enumerate(nodes):
-                if node.name in others:
-                    said[i] = _as_said(self._answer(node)[0])
+            for i, place in enumerate(places.tolist()):
+                if nodes[place].name in others:
+                    said[i] = as_said(self._answer(nodes[place])[0])
         return said
 
     def allocations(self, node: Offering, new_share: Callable[[], str]) -> list[tuple[DeviceClaim, Allocation]]:
         """What the claims that have nothing yet would be given on a node that takes the pod, in the pod's order."""
-        if not self.searches or (self.special is not None and not self.claims and not self.delegated(node)):
+        if not self.searches or self._by_plugins_alone(node):
             return []
         answer, variant = self._answer(node)
         if isinstance(answer, Failure):
@@ -333,9 +366,32 @@ class PodDevices:
         """Which container's extended resource is served by which request of the claim made for them."""
         return self._variant(node).mapped if self.special is not None else ()
 
+    def special_on(self, node: Offering) -> DeviceClaim | None:
+        """The claim for extended resources as the pod needs it there; None: none, or the one that is there is stale."""
+        variant = self._variant(node)
+        if self.left_over:
+            return None if variant.stale else self.special
+        return variant.claims[-1] if variant.claims and variant.claims[-1].for_extended else None
+
+    def unfit(self, node: Offering) -> str:
+        """Why the claim that is there is not the one that the pod's extended resources need on the node: it asks for
+        something else, it is going, or it only has the name and is not the pod's; "" where it is, or none is there."""
+        if self.left_over and self.special is not None:
+            if self.special.deleting:
+                return f"claim {self.special.key} is being deleted"
+            return STALE if self._variant(node).stale else ""
+        special = self.special_on(node) if self.special is not None else None
+        if special is None or special.key not in self.of.inventory.claims:
+            return ""
+        return f"claim {special.key} was not made for pod {self.pod.name}; delete it"
+
+    def _by_plugins_alone(self, node: Offering) -> bool:
+        """Whether it claims nothing on the node."""
+        return self.special is not None and not self.claims and not self.delegated(node)
+
     def score(self, node: Offering) -> int:
         """Before normalisation: of each alternative that was taken, how early it came, over all claims."""
-        if not self.searches or (self.special is not None and not self.claims and not self.delegated(node)):
+        if not self.searches or self._by_plugins_alone(node):
             return 0
         answer, variant = self._answer(node)
         if isinstance(answer, Failure):
@@ -355,35 +411,43 @@ class PodDevices:
         free = tuple(self.claims[i] for i in sorted(self._unavailable) if may_be_freed(self.claims[i], self.pod.uid))
         if free:
             return Unblock(DEALLOCATED, free)
-        if self.special is not None and self.special.name != extended.CLAIM_NAME:
+        if self.special is not None and self.left_over:
             return Unblock(DELETED, delete=self.special)
         return Unblock(NOTHING_TO_FREE)
 
-    def _available(self, index: int, node: Offering) -> bool:
+    def _usable_there(self, claim: DeviceClaim, node: Offering) -> bool:
         """Whether a claim that is allocated may be used there; one that is not, may."""
-        claim = self.claims[index]
         if claim.allocation is None:
             return True
         terms = claim.allocation.terms
         if terms is not None and not node_matches(node.name, node.labels, terms):
             return False
-        return self._usable_now(index)
+        return self._usable_now(claim)
 
-    def _usable_now(self, index: int) -> bool:
-        if index not in self._usable:
-            self._usable[index] = usable(self.claims[index], self.now)
-        return self._usable[index]
+    def _usable_now(self, claim: DeviceClaim) -> bool:
+        if claim.key not in self._usable:
+            self._usable[claim.key] = usable(claim, self.now)
+        return self._usable[claim.key]
 
     def _variant(self, node: Offering) -> _Variant:
-        key = None if self.special is None else self.delegated(node)
+        return self._variant_of(None if self.special is None else self.delegated(node))
+
+    def _variant_of(self, key: frozenset[str] | None) -> _Variant:
+        """``key``: what is delegated; None: the pod asks for nothing that could be."""
         found = self._variants.get(key)
         if found is None:
             claims = tuple(claim for claim in self.claims if claim.allocation is None)
             mapped: tuple[Mapped, ...] = ()
-            if key is not None:
+            stale, special = False, self.special
+            if key is not None and special is not None:
                 requests, mapped = extended.claimed(self.pod, {name: self.backed[name] for name in key})
-                claims = (*claims, extended.template(self.pod, requests))
-            found = self._variants[key] = _Variant(claims, mapped, self.of.answers(claims), self.of.inventory.epoch)
+                if self.of.reuse and self.left_over:
+                    stale = special.deleting or special.requests != requests
+                    claims = (*claims, special) if special.allocation is None and not stale else claims
+                elif requests or not self.of.reuse:
+                    claims = (*claims, extended.template(self.pod, requests, special.name))
+            found = _Variant(claims, mapped, stale, self.of.answers(claims), self.of.inventory.epoch)
+            self._variants[key] = found
         elif found.epoch != self.of.inventory.epoch:
             found.answers, found.epoch = self.of.answers(found.claims), self.of.inventory.epoch
         return found
@@ -391,6 +455,8 @@ class PodDevices:
     def _answer(self, node: Offering) -> tuple[Answer, _Variant]:
         devices = self.of.inventory.of(node)  # first: it may begin a new epoch
         variant = self._variant(node)
+        if not variant.claims:
+            return NOTHING_ASKED, variant
         key = self.tried.touches(devices.pools) if self.tried is not None else ()
         beside = (devices.group, variant.mapped, key)
         answer = self._beside.get(beside) if key else variant.answers.get(devices.group)
@@ -421,12 +487,6 @@ class PodDevices:
 
 def _one_by_one(nodes: Sequence[Offering]) -> Matches:
     return lambda terms: np.fromiter((node_matches(n.name, n.labels, terms) for n in nodes), np.bool_, len(nodes))
-
-
-def _as_said(answer: Answer) -> int:
-    if isinstance(answer, Found):
-        return GIVEN
-    return FAILED if answer.code is Code.ERROR else REFUSED
 
 
 def _position(request: Request, taken: set[str]) -> int:

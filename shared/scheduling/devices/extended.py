@@ -11,35 +11,27 @@ Source: kube-scheduler 1.36 ``plugins/dynamicresources/extendeddynamicresources.
 
 from __future__ import annotations
 
+from base64 import b32encode
 from collections.abc import Mapping
-from typing import NamedTuple
+from hashlib import sha256
 
-from shared.model.devices import Ask, ContainerAsk, DeviceClaim, DeviceClass, DevicePod, Request
+from shared.model.devices import Ask, ContainerAsk, DeviceClaim, DeviceClass, DevicePod, Mapped, Request
+from shared.model.resources import IMPLICIT_DEVICE_CLASS, is_extended
 
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
 CLAIM_NAME = "<extended-resources>"
 """The claim's name while it exists nowhere but here; no name that the API server would take."""
 
+NAME_BASE, SUFFIX = "-extended-resources-", 12
+"""Between a pod's name and what tells its claim from those of its namesakes: so many characters of base 32."""
 
-class Mapped(NamedTuple):
-    """Which request serves which container's resource."""
-
-    container: str
-    resource: str
-    request: str
-
-
-def is_extended(resource: str) -> bool:
-    """Whether Kubernetes counts the name as an extended resource, or it names a class."""
-    if resource.startswith(IMPLICIT):
-        return True
-    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+MOST_NAME = 63
+"""Characters of a claim's name, as of one that the API server generates."""
 
 
 def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> DeviceClass | None:
     """The class that stands for a resource: of several the newest, of equally old ones the first by name."""
-    if resource.startswith(IMPLICIT):
-        return classes.get(resource.removeprefix(IMPLICIT))
+    if resource.startswith(IMPLICIT_DEVICE_CLASS):
+        return classes.get(resource.removeprefix(IMPLICIT_DEVICE_CLASS))
     found = [one for one in classes.values() if one.extended_resource == resource]
     newest = max((one.created for one in found), default="")
     return min((one for one in found if one.created == newest), key=lambda one: one.name, default=None)
@@ -67,9 +59,16 @@ def claimed(pod: DevicePod, classes: Mapping[str, DeviceClass]) -> tuple[tuple[R
     return tuple(sorted(requests, key=lambda one: one.name)), tuple(mapped)
 
 
-def template(pod: DevicePod, requests: tuple[Request, ...] = ()) -> DeviceClaim:
+def claim_name(pod_name: str, pod_uid: str) -> str:
+    """What the claim of this very pod is called, whoever makes it and however often: kube-scheduler has the API server
+    generate a name, and one that died before it was told leaves a claim behind. Of two that are sent one is refused."""
+    suffix = b32encode(sha256(pod_uid.encode()).digest()).decode().lower()[:SUFFIX]
+    return f"{pod_name}{NAME_BASE}"[: MOST_NAME - SUFFIX].rstrip(".") + suffix
+
+
+def template(pod: DevicePod, requests: tuple[Request, ...] = (), name: str = CLAIM_NAME) -> DeviceClaim:
     """The claim as it would be made for the pod."""
-    return DeviceClaim(pod.namespace, CLAIM_NAME, requests=requests, owner=pod.uid, for_extended=True)
+    return DeviceClaim(pod.namespace, name, requests=requests, owner=pod.uid, for_extended=True)
 
 
 def _of_resource(

@@ -114,6 +114,7 @@ class MembersDevices(DynamicResources):
             if isinstance(found, PodDevices):
                 wanting = [claim.key for claim in found.claims if claim.allocation is None]
                 given = found.with_others(self._tried).allocations(self._node(row), self._devices.new_share)
+                wanting += [claim.key for claim, _ in given if claim.for_extended]
                 self._tried.give(pod.uid, wanting, {claim.key: allocation for claim, allocation in given})
         self._claimed, self._mask = self._alone.with_others(self._tried), None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from msgspec.structs import replace as changed
 
-from shared.model.devices import Allocation, DeviceClaim, DevicePod
+from shared.model.devices import Allocation, DeviceClaim, DevicePod, Mapped
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -29,7 +29,6 @@ from shared.scheduling.devices.dynamic_resources import (
     before_queueing,
     normalised,
 )
-from shared.scheduling.devices.extended import Mapped
 from shared.scheduling.explain.whatif import FILTER, PRE_FILTER, NodeRejection, Outcome, what_if
 from shared.scheduling.filters import LAST
 from shared.scheduling.framework import Code, Rejection

@@ -30,7 +30,7 @@ def devices_why(state: ClusterState, pod: Pod) -> list[dict[str, Any]]:
     if pod.asks is None or not isinstance(devices, ClaimedDevices):
         return []
     found, left = [], MOST
-    for claim in devices.claims(pod):
+    for claim in devices.wanted(pod):
         for request, ask in _asks(claim):
             answer: dict[str, Any] = {"claim": claim.key, "request": request, "class": ask.class_name, "free": 0}
             refused: dict[str, list[str]] = {}

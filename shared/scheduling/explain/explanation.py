@@ -235,7 +235,7 @@ def _shortages(table: NodeTable, pod_class: PodClass, rejection: Rejection, row:
         column = table.column_of.get(name)
         offered = 0 if column is None else int(table.allocatable[column, row])
         free = offered if column is None else offered - int(table.requested[column, row])
-        if amount > free:
+        if amount > free and (offered or name not in pod_class.by_class):
             yield Shortage(name, amount, offered, free, amount - free)
 
 

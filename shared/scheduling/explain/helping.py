@@ -230,7 +230,8 @@ def too_large(table: NodeTable, pod_class: PodClass, rows: IntArray) -> str:
         return ""
     has = {name: table.column_of.get(name) for name, _ in pod_class.requests}
     most = {name: 0 if at is None else int(table.allocatable[at, rows].max()) for name, at in has.items()}
-    large = {name: amount for name, amount in pod_class.requests if amount > most[name]}
+    by_class = pod_class.by_class
+    large = {name: n for name, n in pod_class.requests if n > most[name] and name not in by_class}
     if not large:
         return ""
     asks = ", ".join(f"{at_least_text(name, amount)} {name}" for name, amount in large.items())
@@ -293,16 +294,16 @@ def keeps_apart(pod: Pod) -> bool:
 def _free(
     table: NodeTable, pod_class: PodClass, rows: IntArray, *, empty: bool = False, free: IntArray | None = None
 ) -> Iterator[tuple[str, int, IntArray]]:
-    """(resource, what one pod asks for, what is free per row), ``pods`` included."""
+    """(resource, what one pod asks for, what is free per row), ``pods`` included; enough where a device class gives
+    it."""
     for name, amount in (*pod_class.requests, ("pods", 1)):
         column = PODS_COLUMN if name == "pods" else table.column_of.get(name)
         if column is None:
-            yield name, amount, np.zeros(len(rows), np.int64)
-        elif free is not None:
-            yield name, amount, free[column, rows]
-        else:
-            has = table.allocatable[column, rows]
-            yield name, amount, has if empty else has - table.requested[column, rows]
+            yield name, amount, np.full(len(rows), amount if name in pod_class.by_class else 0, np.int64)
+            continue
+        has = table.allocatable[column, rows]
+        left = free[column, rows] if free is not None else has if empty else has - table.requested[column, rows]
+        yield name, amount, np.where(has > 0, left, amount) if name in pod_class.by_class else left
 
 
 def size_text(table: NodeTable, row: int) -> str:

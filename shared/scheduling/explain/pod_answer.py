@@ -79,6 +79,8 @@ def add_verdicts(
     nodes_tried: int = NODES_TRIED,
 ) -> None:
     """Every node's verdict into ``answer``, and where no node takes the pod, what preemption would do."""
+    if pod.extended and state.devices is not None:
+        pod = state.devices.described(pod)
     nodes = explain_nodes(state, feasibility, pod)
     answer["nodes"] = msgspec.to_builtins(nodes)
     if pod.asks is not None:

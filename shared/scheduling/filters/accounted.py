@@ -41,10 +41,15 @@ class ResourceFit:
     def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
         """True where the pod and every request above zero fit beside what is there."""
         allocatable, requested = table.allocatable, table.requested
-        count = table.rows
+        count, by_class = table.rows, pod_class.by_class
         passing: BoolArray = requested[PODS_COLUMN, :count][rows] < allocatable[PODS_COLUMN, :count][rows]
         for name, amount in pod_class.requests:
             column = table.column_of.get(name)
+            if by_class and name in by_class:
+                if column is not None:
+                    total = allocatable[column, :count][rows]
+                    passing &= (total == 0) | (total - requested[column, :count][rows] >= amount)
+                continue
             if column is None:
                 return np.zeros_like(passing)
             passing &= allocatable[column, :count][rows] - requested[column, :count][rows] >= amount
@@ -59,7 +64,7 @@ class ResourceFit:
             column = table.column_of.get(name)
             total = 0 if column is None else int(table.allocatable[column, row])
             used = 0 if column is None else int(table.requested[column, row])
-            if amount > total - used:
+            if amount > total - used and (total or name not in pod_class.by_class):
                 reasons.append(f"Insufficient {name}")
                 if amount > total:
                     code = Code.UNRESOLVABLE
@@ -72,10 +77,13 @@ class ResourceFit:
         for name, amount in pod_class.requests:
             column = table.column_of.get(name)
             if column is None:
-                counts[f"Insufficient {name}"] = len(rows)
+                counts[f"Insufficient {name}"] = 0 if name in pod_class.by_class else len(rows)
             else:
-                free = table.allocatable[column, rows] - table.requested[column, rows]
-                counts[f"Insufficient {name}"] = int((free < amount).sum())
+                total = table.allocatable[column, rows]
+                short = total - table.requested[column, rows] < amount
+                if name in pod_class.by_class:
+                    short &= total > 0
+                counts[f"Insufficient {name}"] = int(short.sum())
         return {reason: count for reason, count in counts.items() if count}
 
 

@@ -196,6 +196,8 @@ class _Hunt:
         pod_class = template.pod.pod_class
         most = np.full(count, MAX_MEMBERS, np.int64)
         for name, amount in ((PODS, 1), *pod_class.requests):
+            if name in pod_class.by_class:
+                continue  # never too few
             free = base.free(name)
             if free is None:
                 return np.zeros(count, np.int64)

@@ -239,6 +239,8 @@ class Trial:
         table, pod_class = self._table, template.pod.pod_class
         offered = [(PODS, 1, PODS_COLUMN)]
         for name, amount in pod_class.requests:
+            if name in pod_class.by_class:
+                continue
             if (column := table.column_of.get(name)) is None:
                 return []  # no node has any of it
             offered.append((name, amount, column))
@@ -276,6 +278,8 @@ class Trial:
         for name, amount in pod_class.requests:
             column = table.column_of[name]
             if amount > table.allocatable[column, row] - table.requested[column, row]:
+                if name in pod_class.by_class and not table.allocatable[column, row]:
+                    continue
                 return False
         share = gpu_milli_of(pod_class) // max(1, len(devices))
         free = table.device_free[row]

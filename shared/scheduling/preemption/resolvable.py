@@ -47,6 +47,10 @@ def resolvable_rows(state: ClusterState, feasibility: FeasibilityCache, prefilte
     hopeless: BoolArray = np.zeros(table.rows, np.bool_)
     for name, amount in pod.pod_class.requests:
         column = table.column_of.get(name)
+        if name in pod.pod_class.by_class:  # none at all is a node that gives devices for it
+            total = table.allocatable[column, : table.rows] if column is not None else np.zeros(table.rows, np.int64)
+            hopeless |= (total > 0) & (total < amount)
+            continue
         hopeless |= True if column is None else table.allocatable[column, : table.rows] < amount
     resolvable &= ~filtered.mask & (local.mask | ~hopeless)
     contested = filtered.contested
@@ -74,6 +78,8 @@ def openable(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Pr
         return Openable(rows.tolist(), +reasons)  # a port may be the first reason: the dry run tells
     enough: BoolArray = np.ones(len(rows), np.bool_)
     for name, amount in ((PODS, 1), *pod.pod_class.requests):
+        if name in pod.pod_class.by_class:
+            continue  # the dry run tells
         column = PODS_COLUMN if name == PODS else table.column_of[name]
         free = table.allocatable[column, rows] - table.requested[column, rows]
         short = free + index.removable.below(pod.priority, name)[rows] < amount

@@ -32,6 +32,10 @@ class KeepsDevices(Protocol):
         """The pod is placed no more: what was assumed for it is free, but for what may have been written."""
         ...
 
+    def described(self, pod: Pod) -> Pod:
+        """The pod with what its claims ask, and its extended resources of device classes: for the rules."""
+        ...
+
     def alike(self, pod: Pod) -> tuple[int | str, ...]:
         """What tells the pod's claims, as they are now, from those of others for the rules."""
         ...

@@ -76,7 +76,10 @@ class Removable:
         for name, amount in needs:
             column = PODS_COLUMN if name == PODS else table.column_of.get(name)
             if column is not None:
-                free = table.allocatable[column, : table.rows] - table.requested[column, : table.rows]
+                has = table.allocatable[column, : table.rows]
+                free = has - table.requested[column, : table.rows]
+                if name in pod.pod_class.by_class:  # where there is none of it, devices are given for it
+                    free = np.where(has > 0, free, amount)
                 frees.append((name, amount, free))
                 np.maximum(price, (amount - free) / amount, out=price)
         np.clip(price, 0.0, MOST_LACKING, out=price)

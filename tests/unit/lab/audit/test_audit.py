@@ -276,14 +276,13 @@ def test_an_unparsable_quantity_fits_nowhere_and_spoils_nothing_else():
     assert (report.pods_bound, report.pods_unschedulable) == (1, 1)
 
 
-def test_a_pod_that_asks_for_what_is_not_ours_may_wait_and_must_not_be_bound():
+def test_a_pod_whose_resource_a_class_stands_for_may_wait_and_must_not_be_bound_without_its_claim():
     asked = {"deviceclass.resource.kubernetes.io/gpu": "1"}
     waiting = History().node().pod(requests=asked, schedulerName="conclave").unschedulable().report()
     assert (waiting.lost, waiting.pods_unschedulable, waiting.ok) == (0, 1, True)
-    bound = History().node(capacity={"cpu": "4", "pods": "9", **asked})
-    bound = bound.pod(requests=asked, schedulerName="conclave").bind().report()
-    assert bound.misplaced == 1
-    assert "deviceclass.resource.kubernetes.io/gpu" in bound.examples[0]
+    bound = History().node().pod(requests=asked, schedulerName="conclave").bind().report()
+    assert bound.overcommitted_nodes == 1
+    assert "deviceclass.resource.kubernetes.io/gpu: 1 used of 0" in bound.examples[0]
 
 
 def test_a_pod_with_claims_may_wait_and_must_not_be_bound_without_them():

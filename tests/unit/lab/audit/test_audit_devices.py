@@ -73,6 +73,14 @@ def test_a_claim_of_a_template_is_the_one_that_the_pods_status_names() -> None:
     assert devices.refusal({**pod, "status": {"resourceClaimStatuses": [{"name": "g"}]}}, NODE) == ""
 
 
+def test_the_claim_for_extended_resources_is_held_to_the_same() -> None:
+    pod = {"metadata": POD["metadata"], "status": {"extendedResourceClaimStatus": {"resourceClaimName": "made"}}}
+    devices = Devices()
+    assert devices.refusal(pod, NODE) == "its claim default/made does not exist"
+    devices.change("default/made", claim())
+    assert devices.refusal(pod, NODE) == ""
+
+
 # --- at the end -------------------------------------------------------------------------------------------------------
 
 

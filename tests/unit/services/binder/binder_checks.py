@@ -10,7 +10,8 @@ import msgspec
 
 from shared.kube import objects as api
 from shared.kube.convert import node_from_api, pod_from_api
-from shared.model.resources import Resources
+from shared.model.pod import Pod
+from shared.model.resources import Resources, is_extended
 from shared.wire.messages import PlacementResult
 from shared.wire.records import Intent, IntentPod, gang_part
 from tests.fake_kube import Bound, FakeKube
@@ -49,8 +50,22 @@ def check_i1(
     return violations
 
 
+def offered(kube: FakeKube, node: str) -> Resources:
+    return node_from_api(msgspec.convert(kube.nodes[node], api.Node)).allocatable if node in kube.nodes else Resources()
+
+
+def by_claim(pod: Pod, named_by: list[IntentPod] | None) -> set[str]:
+    """The extended resources of a pod that a claim serves: as its status tells once it is bound, else as its intent
+    names one."""
+    if pod.node_name:
+        return {one.resource for one in pod.extended_claim.mapped} if pod.extended_claim is not None else set()
+    made = named_by is not None and any(claim.made for claim in named_by[0].claims)
+    return {name for name, _ in pod.pod_class.requests if is_extended(name)} if made else set()
+
+
 def check_i2(kube: FakeKube, intents: Mapping[str, Intent | None]) -> list[str]:
-    """On every node, bound pods plus live intents of pending pods stay within allocatable."""
+    """On every node, bound pods plus live intents of pending pods stay within allocatable, but for what a claim made
+    for the pod serves on a node that offers none of it."""
     used: dict[str, Resources] = {}
     wanted = named(intents)
     for pod_json in kube.pods.values():
@@ -60,14 +75,17 @@ def check_i2(kube: FakeKube, intents: Mapping[str, Intent | None]) -> list[str]:
         pod = pod_from_api(found)
         node = pod.node_name or (wanted[pod.uid][0].node if pod.uid in wanted else "")
         if node and not pod.finished:
-            used[node] = used.get(node, Resources()).plus({**dict(pod.pod_class.requests), "pods": 1})
+            requests = dict(pod.pod_class.requests)
+            for resource in by_claim(pod, wanted.get(pod.uid)):
+                if not offered(kube, node).get(resource):
+                    requests.pop(resource, None)
+            used[node] = used.get(node, Resources()).plus({**requests, "pods": 1})
     violations = []
     for name, amounts in used.items():
         if name not in kube.nodes:
             continue
-        node_model = node_from_api(msgspec.convert(kube.nodes[name], api.Node))
-        if not amounts.fits_into(node_model.allocatable):
-            violations.append(f"I2: {name} holds {dict(amounts)} of {node_model.allocatable}")
+        if not amounts.fits_into(offered(kube, name)):
+            violations.append(f"I2: {name} holds {dict(amounts)} of {offered(kube, name)}")
     return violations
 
 

@@ -21,6 +21,7 @@ from services.binder.core.instructions import (
     Answer,
     Bind,
     Commit,
+    Evict,
     FreeClaim,
     Instruction,
     ListIntents,
@@ -57,9 +58,14 @@ from tests.memory_store import MemoryStore
 
 KEYS = Keys()
 KINDS = {kind.name: kind for kind in DEVICE_KINDS}
-SENT = (Bind, Commit, MarkPod, WriteClaim, FreeClaim)
+SENT = (Bind, Commit, MarkPod, WriteClaim)
 """What a process that is gone may have sent."""
 SHARDS = ("0", "1", "2")
+
+
+async def granted() -> bool:
+    """The plan's terms hold."""
+    return True
 
 
 @dataclass(frozen=True)
@@ -160,8 +166,17 @@ class World:
         self.tell(binder, Listed("pods"))
 
     def crash(self, binder: Binder) -> None:
-        """The process is gone; what it has sent may still arrive (``late``)."""
+        """The process is gone; what it has sent may arrive (``late``).
+
+        Of what gives a claim back, that is the write at ``fault_at``, and none after it: each names the version that a
+        read before it gave, and between a read and its write the leadership is asked for. Carried out whole in the term
+        of the next leader, with ``AlwaysValid``, it would read what that one has written and free it, which nobody can
+        whose ``is_valid`` has turned False by the clock (``test_who_may_not_lead_any_more_writes_no_claim...``).
+        """
         self.late += [effect for effect in binder.effects if isinstance(effect, SENT)]
+        for effect in binder.effects:
+            if isinstance(effect, FreeClaim):
+                self.carry_out(effect, fault="late", shard=binder.shard)
         binder.effects.clear()
         binder.stopped = "killed"
 
@@ -262,7 +277,7 @@ class World:
         """The effect on the world, and what the binder hears of it: by the binder's own shell, over fakes in memory."""
         self.api.faults = {verb: [fault] for verb in ("bind", "get", "patch")}
         if isinstance(effect, WriteClaim | FreeClaim):
-            self.api.faults = {"patch": ["ok"] * self.fault_at + [fault]}
+            self.api.faults = {"write": ["ok"] * self.fault_at + [fault]}
         self.store.fault = "ok" if isinstance(effect, ListIntents) else fault  # it is made until it is answered
         match effect:
             case Commit():
@@ -283,6 +298,8 @@ class World:
                 call = self.api_calls.write_claim(effect)
             case FreeClaim():
                 call = self.api_calls.free_claim(effect)
+            case Evict():
+                call = self.api_calls.evict(effect, self.settings.scheduler_name, granted)
             case _:
                 raise AssertionError(effect)
         at_once(call)

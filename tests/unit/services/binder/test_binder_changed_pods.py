@@ -154,12 +154,12 @@ def test_a_pod_that_grew_after_the_commit_is_checked_again_before_the_next_bindi
 
 def test_a_pod_that_asks_for_what_is_not_supported_is_refused_before_anything_is_committed() -> None:
     world = make_world(pods=0)
-    world.kube.add_pod(make_pod("p0").request(**{"deviceclass.resource.kubernetes.io/gpu": "1"}))
+    world.kube.add_pod(make_pod("p0").set(annotations={"gpu-fraction": "0.5"}))
     binder = world.start_binder()
     request = world.send(binder, world.plan(("p0", "n0")))
     result = outcome(binder, request)
     assert result.outcome == Outcome.REFUSED
-    assert "deviceclass.resource.kubernetes.io" in result.reason
+    assert "the annotation gpu-fraction" in result.reason
     assert not world.commitments
     assert world.node_of("p0") == ""
 

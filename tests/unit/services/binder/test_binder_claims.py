@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.binder.core.instructions import Bind, FreeClaim, WriteClaim
-from services.binder.cycle.claims import Claims
+from services.binder.cycle.claim_returns import ClaimReturns
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.runtime.kube import claims as claim_writes
 from shared.wire.messages import Outcome
@@ -146,7 +146,7 @@ def test_what_never_bound_is_free_again() -> None:
 
 
 def test_ablation_who_gives_nothing_back_keeps_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Claims, "_order", lambda *_: None)
+    monkeypatch.setattr(ClaimReturns, "order", lambda *_: None)
     assert devices_of(claim_of(given_back(claiming_world())))
 
 

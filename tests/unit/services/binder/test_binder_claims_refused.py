@@ -8,7 +8,7 @@ import pytest
 
 from services.binder.core.events import Tick
 from services.binder.core.instructions import FreeClaim, WriteClaim
-from services.binder.cycle.claims import REFUSALS
+from services.binder.cycle.claim_returns import REFUSALS
 from shared.errors import KubeRejected
 from shared.wire.messages import Outcome
 from tests.sim.claims import check_claims, devices_of

@@ -12,7 +12,7 @@ import pytest
 from shared.kube import objects as api
 from shared.kube.contents import node_content, pod_content
 from shared.kube.convert import node_from_api, pod_class_of, pod_from_api
-from shared.kube.convert_demands import unsupported_fields
+from shared.kube.convert_asks import extended_asks
 from shared.kube.convert_relations import images_of, node_images
 from tests.builders import make_node, make_pod
 
@@ -142,7 +142,7 @@ def test_pods_share_a_template_only_where_their_fields_give_the_same(
         pod, spec = pod_from_api(pod_of(found)), pod_of(found).spec
         assert pod.pod_class == pod_class_of(pod_of(found))
         if node is None:
-            assert (pod.images, pod.unsupported) == (images_of(spec), unsupported_fields(spec))
+            assert (pod.images, pod.extended) == (images_of(spec), extended_asks(spec))
 
 
 def test_every_copy_of_a_pod_that_cannot_be_read_says_why() -> None:

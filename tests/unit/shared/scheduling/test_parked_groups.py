@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from msgspec.structs import replace
+
 from shared.model.resources import PODS
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -142,6 +144,20 @@ def test_reasons_and_resolvable_nodes_by_arrays_are_those_of_each_node() -> None
                 resolvable.append(row)
         assert diagnose(state, feasibility, prefiltered).reasons == reasons, seed
         assert resolvable_rows(state, feasibility, prefiltered).tolist() == resolvable, seed
+
+
+def test_devices_that_a_class_stands_for_do_not_raise_the_price_of_nodes_that_give_them() -> None:
+    state = ClusterState()
+    state.upsert_node(make_node("devices").allocatable(cpu="4", memory="8Gi", pods="8").node())
+    plugin = make_node("plugin").allocatable(cpu="4", memory="8Gi", pods="8", **{"example.com/gpu": "1"})
+    state.upsert_node(plugin.node())
+    for name in ("devices", "plugin"):
+        state.observe(make_pod(f"on-{name}").cpu("4").priority(0).on(name).pod())
+    pod = make_pod("in").cpu("2").request(**{"example.com/gpu": "2"}).priority(9).pod()
+    pod = replace(pod, pod_class=replace(pod.pod_class, by_class=("example.com/gpu",)))
+    price = state.index.removable.least_price(pod)
+    row_of = state.table.row_of
+    assert price[row_of["devices"]] < 1 <= price[row_of["plugin"]]
 
 
 def test_the_cheapest_node_lacks_least_of_what_the_least_important_pods_could_give() -> None:

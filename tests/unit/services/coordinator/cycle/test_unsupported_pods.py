@@ -6,12 +6,12 @@ from typing import Any
 
 from services.coordinator.core.instructions import EmitEvent, PatchCondition
 from services.coordinator.inspect.explain import explain
-from shared.kube.convert_demands import UNSUPPORTED
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
 
 CLAIM: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
-DEVICE = "deviceclass.resource.kubernetes.io/gpu"
+SHARE = "gpu-fraction"
+"""KAI's annotation for a part of a GPU."""
 
 
 def asking(name: str, **spec: Any) -> PodBuilder:
@@ -29,7 +29,7 @@ def cluster() -> Scene:
 
 
 def unsupported(name: str) -> PodBuilder:
-    return make_pod(name).request(**{DEVICE: "1"})
+    return make_pod(name).cpu("1").set(annotations={SHARE: "0.5"})
 
 
 def test_a_pod_that_asks_for_what_is_not_supported_stays_pending_and_says_so() -> None:
@@ -42,17 +42,13 @@ def test_a_pod_that_asks_for_what_is_not_supported_stays_pending_and_says_so() -
     assert [uid for uid, _ in scene.bindings] == ["uid-plain"]
     (patch,) = scene.of(PatchCondition)
     assert (patch.uid, patch.reason) == ("uid-p", "NotSupported")
-    assert "deviceclass.resource.kubernetes.io" in patch.message
+    assert SHARE in patch.message
     assert "default-scheduler" in patch.message
     assert [e.note for e in scene.of(EmitEvent) if e.reason == "FailedScheduling"] == [patch.message]
     assert not check_places(scene)
     answer = explain(scene.core, scene.pods["uid-p"], {}, scene.now)
     assert answer["state"] == "unsupported"
     assert answer["summary"] == patch.message
-
-
-def test_every_line_of_the_table_has_a_case_here() -> None:
-    assert len(UNSUPPORTED) == 1
 
 
 def test_it_is_placed_as_soon_as_it_asks_no_more() -> None:

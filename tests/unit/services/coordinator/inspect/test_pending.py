@@ -270,7 +270,7 @@ def test_while_paused_what_fits_nowhere_is_not_helped_by_resuming() -> None:
 def test_pods_that_are_not_supported_or_cannot_be_read_are_counted_with_their_reason() -> None:
     scene = begun(make_node("n0").node())
     for name in ("claims", "more-claims"):
-        scene.add_pod(make_pod(name).request(**{"deviceclass.resource.kubernetes.io/gpu": "1"}).pod())
+        scene.add_pod(make_pod(name).set(annotations={"gpu-fraction": "0.5"}).pod())
     broken = make_pod("broken").cpu("much")
     scene.add_pod(broken.pod())
     scene.run()
@@ -280,7 +280,7 @@ def test_pods_that_are_not_supported_or_cannot_be_read_are_counted_with_their_re
     assert {one.reason: one.pods for one in found.by_reason} == {"NotSupported": 2, "SchedulerError": 1}
     group = next(group for group in found.groups if group.reason == "NotSupported")
     assert (group.pods, group.places, group.oldest_s >= 7, group.helps) == (2, {"unsupported": 2}, True, [])
-    assert group.message.startswith("Conclave does not support a request for deviceclass.resource.kubernetes.io")
+    assert group.message.startswith("Conclave does not support the annotation gpu-fraction")
     assert queue_counts(scene.core)["unsupported"] == 3
     scene.add_pod(make_pod("claims").cpu("1").set(resourceVersion="2").pod())
     scene.run()

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from shared.model.devices import ContainerAsk, DeviceClass, DevicePod
 from shared.model.node import Node
+from shared.model.resources import is_extended
 from shared.scheduling.devices import extended
 from tests.unit.shared.scheduling.devices.builders import (
     NODE,
@@ -100,10 +101,11 @@ def test_of_two_classes_for_a_resource_the_newer_stands_for_it_and_of_equally_ol
     [
         (GPU, True), ("deviceclass.resource.kubernetes.io/gpu", True), ("cpu", False), ("hugepages-2Mi", False),
         ("node.kubernetes.io/x", False), ("requests.example.com/x", False),
+        ("conclave.io/gpu-milli", False),
     ],
 )  # fmt: skip
 def test_what_counts_as_an_extended_resource(name: str, is_one: bool) -> None:
-    assert extended.is_extended(name) is is_one
+    assert is_extended(name) is is_one
 
 
 def test_on_nodes_that_offer_the_resource_it_is_not_the_classs_business() -> None:
