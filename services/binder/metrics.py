@@ -1,8 +1,8 @@
-"""What a binder counts of devices under kube-scheduler's names: how waiting for binding conditions ended.
+"""What a binder counts of devices under kube-scheduler's names: claims that it made, how waiting for binding conditions
+ended.
 
 kube-scheduler waits in PreBind, here the unit waits between its intent and its Binding. ``status`` is success, failure
-(a failure condition holds), timeout, or error (given up for another reason). Of
-``scheduler_resourceclaim_creates_total`` nothing is told: no claim is made here.
+(a failure condition holds), timeout, or error (given up for another reason).
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class DeviceMetrics:
     def __init__(self, metrics: Metrics, *, profile: str) -> None:
         self._profile = profile
         self._drivers: set[str] = set()
+        self._creates = Counter(
+            "scheduler_resourceclaim_creates",
+            "Claims made for pods' extended resources, by what came of the request",
+            ("status",), registry=metrics.registry,
+        )  # fmt: skip
         self._allocations = Counter(
             "scheduler_dra_bindingconditions_allocations",
             "Allocations of devices with BindingConditions, per driver and attempt, by what came of the wait",
@@ -41,6 +46,10 @@ class DeviceMetrics:
             "Waiting for BindingConditions of devices before a Binding",
             LABELS, buckets=WAIT_BUCKETS_S, registry=metrics.registry,
         )  # fmt: skip
+
+    def created(self, status: str) -> None:
+        """A claim was asked for: success or failure."""
+        self._creates.labels(status).inc()
 
     def observe(self, ended: Iterable[ConditionsAwaited]) -> None:
         """Take over what ended since the last turn."""

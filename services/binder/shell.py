@@ -78,6 +78,7 @@ class Shell(LeaderShell[Event, Instruction]):
             bind_timeout_s=bind_timeout_s,
             bind_ms=bind_ms if bind_ms is not None else Quantiles(),
             bind_seconds=bind_seconds,
+            claim_created=device_metrics.created if device_metrics is not None else lambda _: None,
             log=self._log,
             hops=hops,
         )

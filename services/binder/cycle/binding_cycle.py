@@ -92,9 +92,11 @@ class BindingCycle:
             self._committer.put(binding.uid, binding.intent(self._state.term, self._state.shard), lenders)
 
     def _waits_for_devices(self, binding: InFlightBinding, pod: Pod) -> float:
-        """So many seconds at most it is too early to judge: what an attempt before this one leaves is not to be judged
-        by, nor half a list. Where no device class is listed, and the node offers what the pod requests, no list is waited
-        for. 0: it is not too early."""
+        """So many seconds at most it is too early to judge, 0: it is not.
+
+        What an attempt before this one leaves is not to be judged by, nor half a list. Where no device class is listed,
+        and the node offers what the pod requests, no list is waited for.
+        """
         settings = self._state.settings
         by_devices = pod.asks is not None or may_be_of_class(self._state, binding, pod)
         if by_devices and not self._takeover.devices_known:

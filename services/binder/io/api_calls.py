@@ -67,6 +67,7 @@ class ApiCalls:
         bind_seconds: Histogram | None,
         log: Any,
         hops: Hops | None = None,
+        claim_created: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._hops = hops or Hops()
         self._api = api
@@ -75,6 +76,7 @@ class ApiCalls:
         self._failpoints = failpoints
         self._bind_timeout_s = bind_timeout_s
         self._bind_ms = bind_ms
+        self._claim_created = claim_created
         self._bind_seconds: dict[str, Histogram] = {}
         if bind_seconds is not None:
             self._bind_seconds = {result: bind_seconds.labels(result) for result in ("accepted", "refused", "unknown")}
@@ -190,7 +192,7 @@ class ApiCalls:
             if write.requests:
                 made, marked = await made_claims.make_claim(
                     self._api, name, consumers[0], write.requests, mark=write.mark,
-                    may_act=self._leadership.is_valid, reached=self._failpoints.reach,
+                    may_act=self._leadership.is_valid, reached=self._failpoints.reach, created=self._claim_created,
                 )  # fmt: skip
                 name = name._replace(uid=made.metadata.uid)
                 version, protected = made.metadata.resource_version, PROTECTION in (made.metadata.finalizers or ())

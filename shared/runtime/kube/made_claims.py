@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shared.errors import KubeRejected, LeadershipLost
+from shared.errors import KubeError, KubeRejected, LeadershipLost
 from shared.kube.convert_asks import extended_claim, extended_claim_json
 from shared.kube.convert_devices import EXTENDED_CLAIM, PROTECTION, claim_from_api, request_json
 from shared.kube.device_objects import ResourceClaim
@@ -37,9 +37,10 @@ TRIES = 5
 
 async def make_claim(
     api: KubeApi, claim: ClaimName, owner: Consumer, requests: Sequence[Request], *, mark: str,
-    may_act: Callable[[], bool], reached: Callable[[str], None],
+    may_act: Callable[[], bool], reached: Callable[[str], None], created: Callable[[str], None] = lambda _: None,
 ) -> tuple[ResourceClaim, bool]:  # fmt: skip
-    """The claim as it is, and whether it has the finalizer and this mark. ``KubeRejected``: 409 where one is there that
+    """The claim as it is, and whether it has the finalizer and this mark. ``created``: hears success or failure of the
+    request, unless the claim is there already. ``KubeRejected``: 409 where one is there that
     asks for something else, 422 where it is not this pod's. ``LeadershipLost``: nothing was sent."""
     _check(may_act)
     reached("before_claim_create")
@@ -59,8 +60,10 @@ async def make_claim(
     }
     try:
         await api.create(DEVICE_CLAIMS.resource, namespace=claim.namespace, body=body, wait_when_busy=False)
-    except KubeRejected as error:
-        if error.status != 409:
+        created("success")
+    except KubeError as error:
+        if not isinstance(error, KubeRejected) or error.status != 409:
+            created("failure")
             raise
     reached("after_claim_create")
     found = await api.get(DEVICE_CLAIMS.resource, namespace=claim.namespace, name=claim.name)
