@@ -119,7 +119,8 @@ class Claims:
             return Answer(ready=False, vain=lacks)
         vain = self._in_vain(binding, pod)
         if vain:
-            failed = any(not usable(claim, devices.wall) for claim in devices.claims(pod))
+            given = (claim for claim in devices.claims(pod) if claim.allocation is not None)
+            failed = any(not usable(claim, devices.wall) for claim in given)
             self._conditions_ended(binding, pod, "failure" if failed else "error")
             return Answer(ready=False, vain=vain, refused=devices.name_taken(pod))
         waits = [claim for claim in devices.claims(pod) if not self._carried(binding, claim)]
