@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from shared.model.node_topology import PodNeeds
 from shared.model.resources import GPU_MILLI
 
 CLASS_LABEL_PREFIX = "policy.conclave.io/"
@@ -75,6 +76,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     ``features``: what a node must declare to run the pod (``features.py``), sorted.
     ``labels``: the pod's labels under ``CLASS_LABEL_PREFIX``, sorted; no other label, or each pod had its own class.
     ``claimed``: (devices, thousandths of each) that its claims come to as GPUs, for policies; (0, 0) for none.
+    ``needs``: what a kubelet's managers would align it by; None: nothing.
     """
 
     requests: tuple[tuple[str, int], ...] = ()
@@ -93,6 +95,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     latency_target: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     claimed: tuple[int, int] = (0, 0)
+    needs: PodNeeds | None = None
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

@@ -44,6 +44,7 @@ class Pod(Struct, frozen=True, gc=False):
     ``group``: key of the pod group it is a member of; "": it is a scheduling unit of its own. ``ends`` False: it does
     not end by itself, since a controller keeps it running. ``asks``: the devices that it claims; None: none.
     ``claimed``: what its claims ask, for the rules; equal where they ask alike (``ClaimedDevices.alike``).
+    ``refused``: the reason with which a kubelet's managers refused it on its node; "": they did not.
     """
 
     uid: str
@@ -76,6 +77,7 @@ class Pod(Struct, frozen=True, gc=False):
     ends: bool = True
     asks: DevicePod | None = None
     claimed: tuple[int | str, ...] = ()
+    refused: str = ""
 
     @property
     def key(self) -> str:

@@ -25,6 +25,7 @@ from shared.scheduling.devices.dynamic_resources import NAME as DYNAMIC_RESOURCE
 from shared.scheduling.filters import volume_binding, volume_limits, volume_restrictions, volume_zone
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.gates import unsupported_text
+from shared.scheduling.numa import rule as numa
 from shared.scheduling.state.node_table import PODS_COLUMN
 from shared.wire.messages import Outcome
 
@@ -78,6 +79,8 @@ def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
         rules = VOLUME_RULES
     if pod.asks is not None:
         rules = (*rules, devices.prepare)
+    if pod.pod_class.needs is not None:
+        rules = (*rules, numa.prepare)
     row = state.cache.table.row_of[node_name]
     for prepare in rules:
         rule = prepare(state.cluster, pod)

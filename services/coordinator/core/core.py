@@ -168,6 +168,7 @@ class Core:
         if state.started or self._start():
             self._advance(max(LEAST_WORK, WORK_PER_TURN - len(events) // EVENTS_PER_WORK))
         self.intake.devices_freed()
+        self.intake.tell_zones()
         self._set_timer()
         if Need.WORKLOADS in self.variants.needs:
             self.variants.inventory.follow()

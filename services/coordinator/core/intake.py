@@ -28,6 +28,7 @@ from shared.model.pod_group import group_key
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
+from shared.scheduling.state.zones_port import TOPOLOGY_KIND
 
 BUDGETS, CLAIMS = "poddisruptionbudgets", "resourceclaims"
 
@@ -212,8 +213,11 @@ class PodIntake:
             else:
                 state.groups.see_bound(pod)
         if pod.finished:
+            stood = pod.uid in state.cache.accounts
             self._drop(pod.uid)
             self.release(pod.uid)
+            if stood and pod.refused and pod.pod_class.needs is not None:
+                state.zones.refused(pod.node_name, pod.pod_class.needs, pod.refused)
             return
         before, stood = state.cache.accounts.get(pod.uid), state.cluster.index.get(pod.uid)
         state.cluster.observe(pod)
@@ -342,6 +346,9 @@ class ClusterIntake:
             drop_object(state.cluster, kind, key)
         elif put_object(state.cluster, kind, key, item) == item:
             return
+        if kind == TOPOLOGY_KIND:  # what it says is about one node: its room is offered anew
+            self._requeuer.node_changed(key, ClusterEvent.NODE_TOPOLOGY)
+            return
         if kind not in DEVICE_KINDS:  # which have a version of their own
             state.cluster.objects_version += 1
         event = EVENT_OF_KIND.get(kind)
@@ -369,6 +376,11 @@ class ClusterIntake:
         """At the end of a turn: what claims have no more, or was assumed in vain, may help anybody who claims some."""
         if self._state.devices.take_freed():
             self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, FREED)
+
+    def tell_zones(self) -> None:
+        """Nodes whose zones are not clear, and what kubelets refused."""
+        for event, name, why in self._state.zones.take_news():
+            self._state.log(event, level="warning", node=name, reason=why)
 
     def _change_group(self, group: str, kind: str, key: str, item: object | None) -> None:
         before = self._state.cluster.pod_groups.get(group)

@@ -1,0 +1,240 @@
+"""Who stands in which zones: what counts from when on, what an object shows, and what is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.model.node_topology import NodeTopology, TopologyPolicy
+from shared.model.resources import CPU
+from shared.scheduling.framework import Code
+from shared.scheduling.numa.rule import NodeResourceTopologyMatch, prepare
+from shared.scheduling.numa.zones import NodeZones
+from shared.scheduling.state.cluster_state import ClusterState
+from tests.unit.shared.scheduling.numa.make import GI, cluster, later, needs, pod, topology
+from twin.model.managers import Managers
+
+
+def takes(state: ClusterState, cpus: int, name: str = "n0", **asked: int) -> bool:
+    rule = prepare(state, pod("asked", needs(cpus, **asked)))
+    return rule is None or rule.verdict(state.table.row_of[name]) is None
+
+
+def cpus_free(zones: NodeZones, name: str = "n0") -> list[int]:
+    found = zones.inside(name)
+    assert found is not None
+    return found[1].cpus_free
+
+
+def test_a_pod_counts_in_its_zone_as_soon_as_it_is_assumed() -> None:
+    state, _ = cluster(topology())
+    assert takes(state, 8)
+    state.assume(pod("a", needs(5)), "n0", 0.0)
+    state.assume(pod("b", needs(5)), "n0", 0.0)
+    assert not takes(state, 4)
+    assert takes(state, 3)
+
+
+def test_a_pod_that_comes_to_nothing_gives_its_zone_back() -> None:
+    state, _ = cluster(topology())
+    for uid in "ab":
+        state.assume(pod(uid, needs(8)), "n0", 0.0)
+    assert not takes(state, 1)
+    state.forget("b")
+    assert takes(state, 8)
+
+
+def test_a_pod_that_the_object_shows_is_counted_once() -> None:
+    state, zones = cluster(topology())
+    state.assume(pod("a", needs(5, 0)), "n0", 0.0)
+    assert cpus_free(zones) == [3, 8]
+    zones.put("n0", topology(free=(3, 8), version="2"))
+    assert cpus_free(zones) == [3, 8]
+
+
+def test_an_object_that_is_written_again_before_the_pod_came_there_still_does_not_count_it() -> None:
+    state, zones = cluster(topology())
+    state.assume(pod("a", needs(5, 0)), "n0", 0.0)
+    zones.put("n0", later(topology(), 2))
+    assert cpus_free(zones) == [3, 8]
+
+
+def test_where_the_object_shows_another_zone_than_foreseen_the_object_is_right() -> None:
+    state, zones = cluster(topology())
+    state.assume(pod("a", needs(5, 0)), "n0", 0.0)
+    zones.put("n0", topology(free=(8, 3), version="2"))
+    assert cpus_free(zones) == [8, 3]
+
+
+def test_what_a_pod_leaves_stays_taken_until_the_object_shows_it_free() -> None:
+    state, zones = cluster(topology(free=(3, 8)))
+    state.observe(pod("a", needs(5, 0), node_name="n0"))
+    assert cpus_free(zones) == [3, 8]
+    state.forget("a")
+    assert cpus_free(zones) == [3, 8]
+    zones.put("n0", topology(version="2"))
+    assert cpus_free(zones) == [8, 8]
+
+
+def test_a_pod_like_one_that_left_is_not_taken_for_it() -> None:
+    state, zones = cluster(topology(free=(3, 8)))
+    state.observe(pod("a", needs(5, 0), node_name="n0"))
+    assert cpus_free(zones) == [3, 8]
+    state.forget("a")
+    state.assume(pod("b", needs(5, 0)), "n0", 0.0)
+    assert cpus_free(zones) == [3, 3]
+    zones.put("n0", later(topology(free=(3, 8)), 2))  # written again: by now it may be b
+    assert cpus_free(zones) == [3, 8]
+
+
+def test_a_successor_learns_from_bound_pods_and_the_object() -> None:
+    state, zones = cluster(topology(free=(8, 3)))
+    state.observe(pod("a", needs(5, 0), node_name="n0"))
+    assert cpus_free(zones) == [8, 3]
+
+
+@pytest.mark.parametrize(("trusting", "left"), [(False, [8, 0]), (True, [8, 3])])
+def test_what_init_containers_hold_is_taken_unless_settings_say_otherwise(trusting: bool, left: list[int]) -> None:
+    state, zones = cluster(topology(free=(8, 3)), trusting=trusting)
+    state.observe(pod("a", needs(5, 0, init=8), node_name="n0"))  # b went since, so that a sits in zone 1
+    assert cpus_free(zones)[1] == left[1]
+
+
+@pytest.mark.parametrize(("trusting", "left"), [(False, [4, 1]), (True, [4, 6])])
+def test_an_object_that_fits_no_pods_is_named_and_taken_as_the_worst(trusting: bool, left: list[int]) -> None:
+    state, zones = cluster(topology(free=(4, 6)), trusting=trusting)
+    state.observe(pod("a", needs(5, 0), node_name="n0"))
+    assert cpus_free(zones) == left
+    assert [event for event, _, _ in zones.take_news()] == ["node_topology_unclear"]
+    assert zones.take_news() == []
+
+
+def test_zones_that_vanish_take_no_pod_with_them() -> None:
+    state, zones = cluster(topology())
+    for uid in "ab":
+        state.assume(pod(uid, needs(8, 0)), "n0", 0.0)
+    assert cpus_free(zones) == [0, 0]
+    zones.put("n0", topology(zones=1, version="2"))
+    assert cpus_free(zones) == [0]
+    zones.drop("n0")
+    assert zones.inside("n0") is None
+    assert takes(state, 8)
+
+
+def test_a_node_that_goes_and_comes_again_keeps_its_zones() -> None:
+    state, zones = cluster(topology())
+    state.assume(pod("a", needs(5, 0)), "n0", 0.0)
+    there = state.table.nodes[state.table.row_of["n0"]]
+    assert there is not None
+    state.remove_node("n0")
+    state.upsert_node(there)
+    assert cpus_free(zones) == [3, 8]
+    assert list(zones.validate()) == []
+
+
+def test_a_kubelet_that_refuses_is_believed_until_its_object_changes() -> None:
+    state, zones = cluster(topology(), topology("n1"))
+    zones.refused("n0", needs(2), "TopologyAffinityError")
+    assert not takes(state, 2)
+    assert takes(state, 3)
+    assert takes(state, 2, "n1")
+    zones.put("n0", later(topology(), 2))
+    assert not takes(state, 2), "written again, and says the same"
+    zones.put("n0", topology(free=(7, 8), version="3"))
+    assert takes(state, 2)
+
+
+def test_a_kubelet_without_an_object_is_believed_until_somebody_leaves() -> None:
+    state, zones = cluster(topology("n1"))
+    there = state.table.nodes[state.table.row_of["n1"]]
+    assert there is not None
+    state.upsert_node(type(there)("n0", allocatable=there.allocatable))
+    state.observe(pod("a", needs(5), node_name="n0"))
+    zones.refused("n0", needs(2), "UnexpectedAdmissionError")
+    assert not takes(state, 2)
+    state.forget("a")
+    assert takes(state, 2)
+
+
+def test_pods_that_nothing_aligns_are_not_asked_about() -> None:
+    state, _ = cluster(topology())
+    assert prepare(state, pod("a", None)) is None
+    gpus = needs(0, 0, gpus=1)
+    assert prepare(state, pod("a", gpus)) is None, "no zone has such devices"
+    state, _ = cluster(topology(gpus=2))
+    assert prepare(state, pod("a", gpus)) is not None
+
+
+def test_a_kubelet_that_refuses_nobody_is_of_no_concern() -> None:
+    bare = topology(memory=0, policy=TopologyPolicy.BEST_EFFORT)
+    state, _ = cluster(bare)
+    assert prepare(state, pod("a", needs())) is None
+
+
+def prepared(state: ClusterState, cpus: int) -> NodeResourceTopologyMatch:
+    rule = prepare(state, pod("asked", needs(cpus, 0)))
+    assert rule is not None
+    return rule
+
+
+def test_eviction_helps_where_an_empty_node_would_take_the_pod() -> None:
+    state, _ = cluster(topology(), topology("n1", cpus=4))
+    for uid in "ab":
+        state.assume(pod(uid, needs(5, 0)), "n0", 0.0)
+    rule = prepared(state, 8)
+    assert rule.verdict(0) == (Code.UNSCHEDULABLE, ("cannot align container",))
+    assert rule.verdict(1) == (Code.UNRESOLVABLE, ("cannot align container",))
+    trial = rule.copy()
+    trial.adjust(pod("b", needs(5, 0), node_name="n0"), 0, -1)
+    assert trial.verdict(0) is None
+    assert rule.verdict(0) is not None
+    trial.adjust(pod("c", needs(1, 0)), 0, 1)
+    assert trial.verdict(0) is None, "it goes to the zone that a is in"
+    trial.adjust(pod("d", needs(8, 0)), 0, 1)
+    assert trial.verdict(0) is not None
+
+
+def test_a_burst_on_like_nodes_asks_a_kubelets_rules_once_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, zones = cluster(*(topology(f"n{number}") for number in range(50)))
+    asked: list[object] = []
+    admit = NodeZones.verdict
+
+    def counted(self: NodeZones, kind: int, one: object) -> object:
+        if (kind, one) not in self._verdicts:
+            asked.append(kind)
+        return admit(self, kind, one)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(NodeZones, "verdict", counted)
+    for number in range(200):
+        assert prepared(state, 4).mask()[: state.table.rows].any()
+        state.assume(pod(f"p{number}", needs(4, 0)), f"n{number % 50}", 0.0)
+    assert len(asked) <= 5
+    assert not zones.mask(needs(4, 0))[: state.table.rows].any()
+
+
+def test_the_same_room_in_a_different_make_is_another_kind() -> None:
+    strict, loose = topology("n0"), topology("n1", policy=TopologyPolicy.BEST_EFFORT)
+    state, _ = cluster(strict, loose)
+    rule = prepare(state, pod("a", needs(12, GI)))
+    assert rule is not None
+    assert rule.mask()[:2].tolist() == [False, True]
+
+
+def test_an_object_that_claims_more_than_there_is_gives_no_more_than_is_allocatable() -> None:
+    odd = topology(free=(80, -4))
+    assert odd.zones[0].available[CPU] == 80
+    _, zones = cluster(odd)
+    assert cpus_free(zones) == [8, 0]
+
+
+def test_exporter_and_managers_agree_with_what_was_foreseen() -> None:
+    state, zones = cluster(topology())
+    managers = Managers(topology().with_node({}))
+    for number in range(6):
+        uid, asked = f"p{number}", needs(2 + number % 2)
+        if not takes(state, 2 + number % 2):
+            break
+        state.assume(pod(uid, asked), "n0", 0.0)
+        assert managers.admit(uid, asked).refusal is None
+        report: NodeTopology = later(managers.report(), number + 2)
+        zones.put("n0", report)
+        assert cpus_free(zones) == [zone.available[CPU] for zone in report.zones]

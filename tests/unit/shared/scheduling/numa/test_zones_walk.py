@@ -1,0 +1,159 @@
+"""Against kubelets of mixed machines: where objects are fresh none refuses a pod that was let on, and late ones lose none.
+
+A walk places pods on nodes that take them by our accounting, ends some, and publishes objects at once or late. Each
+kubelet's managers then say what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.model.node_topology import PodNeeds, TopologyPolicy, TopologyScope
+from shared.scheduling.numa import inside
+from shared.scheduling.numa.rule import prepare
+from shared.scheduling.numa.zones import NodeZones
+from shared.scheduling.state.cluster_state import ClusterState
+from tests.unit.shared.scheduling.numa.make import GI, cluster, later, needs, pod, topology
+from twin.model.managers import Managers
+
+NODES = 6
+
+
+def machines(rng: Random) -> list[Any]:
+    return [
+        topology(
+            f"n{number}", zones=rng.choice((1, 2, 2, 4)), cpus=rng.choice((4, 8, 12)), gpus=rng.choice((0, 0, 2)),
+            memory=rng.choice((16, 32)) * GI, policy=rng.choice(list(TopologyPolicy)),
+            scope=rng.choice(list(TopologyScope)),
+        )
+        for number in range(NODES)
+    ]  # fmt: skip
+
+
+def asked(rng: Random) -> PodNeeds:
+    return needs(
+        rng.choice((0, 1, 2, 3, 5, 8, 10)), rng.choice((1, 2, 6, 20)) * GI, gpus=rng.choice((0, 0, 0, 1)),
+        count=rng.choice((1, 1, 1, 2)), init=rng.choice((0, 0, 0, 2, 6)),
+    )  # fmt: skip
+
+
+class Walk:
+    """``lag``: steps by which an object may be late; 0: each is written at once."""
+
+    def __init__(self, seed: int, lag: int) -> None:
+        self.rng, self.lag = Random(seed), lag
+        found = machines(self.rng)
+        self.state, self.zones = cluster(*found)
+        self.managers = {one.node: Managers(one) for one in found}
+        self.version = 1
+        self.standing: dict[str, str] = {}
+        self.refused: list[str] = []
+        self.placed = 0
+
+    def step(self, number: int) -> None:
+        if self.rng.random() < 0.3 and self.standing:
+            self.end(self.rng.choice(sorted(self.standing)))
+        else:
+            self.place(f"p{number}", asked(self.rng))
+        for name in self.managers:
+            if not self.lag or self.rng.random() < 1 / self.lag:
+                self.publish(name)
+
+    def place(self, uid: str, one: PodNeeds) -> None:
+        state, new = self.state, pod(uid, one)
+        rule = prepare(state, new)
+        mask = np.ones(state.table.rows, np.bool_) if rule is None else rule.mask()
+        rows = [row for row in np.flatnonzero(mask).tolist() if self.fits(row, new)]
+        if not rows:
+            return
+        row = self.rng.choice(rows)
+        assert rule is None or rule.verdict(row) is None
+        name = state.table.names[row]
+        state.assume(new, name, 0.0)
+        self.placed += 1
+        verdict = self.managers[name].admit(uid, one)
+        if verdict.refusal is None:
+            self.standing[uid] = name
+            if self.rng.random() < 0.5:
+                state.observe(pod(uid, one, node_name=name))
+        else:
+            self.refused.append(f"{uid} {one} on {name} {self.managers[name].topology.policy}: {verdict.message}")
+            state.forget(uid)
+
+    def fits(self, row: int, new: Any) -> bool:
+        table = self.state.table
+        return all(
+            table.requested[table.column_of[name], row] + amount <= table.allocatable[table.column_of[name], row]
+            for name, amount in new.pod_class.requests
+        )
+
+    def end(self, uid: str) -> None:
+        self.managers[self.standing.pop(uid)].remove(uid)
+        self.state.forget(uid)
+
+    def publish(self, name: str) -> None:
+        self.version += 1
+        self.zones.put(name, later(self.managers[name].report(), self.version))
+
+
+def walk(seed: int, lag: int, steps: int = 120) -> Walk:
+    found = Walk(seed, lag)
+    for number in range(steps):
+        found.step(number)
+        assert list(found.zones.validate()) == []
+    return found
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_no_kubelet_refuses_what_was_let_on_where_objects_are_fresh(seed: int) -> None:
+    found = walk(seed, 0)
+    assert found.refused == []
+    assert found.placed > 10
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_late_objects_make_no_kubelet_refuse(seed: int) -> None:
+    found = walk(seed, 8)
+    assert found.refused == []
+    assert found.placed > 10
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_takes_over_says_yes_only_where_the_kubelet_does(seed: int) -> None:
+    found = walk(seed, 0, 60)
+    state = ClusterState()
+    zones = NodeZones(state.cache)
+    state.cache.zones = zones
+    for name, managers in found.managers.items():
+        node = found.state.table.nodes[found.state.table.row_of[name]]
+        assert node is not None
+        state.upsert_node(node)
+        zones.put(name, later(managers.report(), 1))
+    for uid, name in found.standing.items():
+        account = found.state.cache.accounts[uid]
+        state.observe(pod(uid, account.pod_class.needs, node_name=name))
+    found.state, found.zones, found.refused = state, zones, []
+    for number in range(60, 160):
+        found.step(number)
+    assert found.refused == []
+
+
+MISTAKES: dict[str, tuple[object, str, Callable[..., Any]]] = {
+    "assumed pods hold nothing": (NodeZones, "count", lambda *_: None),
+    "everybody is shown at once": (inside.Inside, "_find_shown", lambda self, **_: [
+        setattr(one, "shown", True) for one in self.pods.values()
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_walk_sees_a_mistake(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    of, name, instead = MISTAKES[mistake]
+    monkeypatch.setattr(of, name, instead)
+    monkeypatch.setattr(NodeZones, "validate", lambda _: iter(()))
+    assert any(walk(seed, 8).refused for seed in range(10))
