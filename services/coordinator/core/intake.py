@@ -23,8 +23,10 @@ from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.search import Preemptor
 from shared.model.devices import DeviceClaim
 from shared.model.node import Node
+from shared.model.node_topology import NodeTopology
 from shared.model.pod import Pod
 from shared.model.pod_group import group_key
+from shared.scheduling.numa.zones import same_inside
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
@@ -342,12 +344,12 @@ class ClusterIntake:
         if kind == CLAIMS:
             self._change_claim(key, item)
             return
+        if kind == TOPOLOGY_KIND:
+            self._change_topology(key, item)
+            return
         if item is None:
             drop_object(state.cluster, kind, key)
         elif put_object(state.cluster, kind, key, item) == item:
-            return
-        if kind == TOPOLOGY_KIND:  # what it says is about one node: its room is offered anew
-            self._requeuer.node_changed(key, ClusterEvent.NODE_TOPOLOGY)
             return
         if kind not in DEVICE_KINDS:  # which have a version of their own
             state.cluster.objects_version += 1
@@ -357,6 +359,17 @@ class ClusterIntake:
         elif kind == BUDGETS:
             state.budgets_version += 1
             self._requeuer.budgets_changed()
+
+    def _change_topology(self, key: str, item: object | None) -> None:
+        """What it says is about one node, whose room is offered anew. Exporters write it again and again, unchanged."""
+        state = self._state
+        if isinstance(item, NodeTopology):
+            before = state.zones.put(key, item)
+            if before is not None and same_inside(before, item):
+                return
+        else:
+            state.zones.drop(key)
+        self._requeuer.node_changed(key, ClusterEvent.NODE_TOPOLOGY)
 
     def _change_claim(self, key: str, item: object | None) -> None:
         """What it says may help its own pods; devices that are free again help others too (``devices_freed``)."""
