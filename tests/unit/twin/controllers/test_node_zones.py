@@ -1,4 +1,4 @@
-"""The twin's kubelets let pods on by zones, refuse for good, and an exporter tells of it, late where it is told to be."""
+"""The twin's kubelets let pods on by zones or refuse them for good; an exporter tells of it, late where told so."""
 
 from __future__ import annotations
 
