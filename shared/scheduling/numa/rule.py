@@ -10,10 +10,11 @@ from collections import Counter
 
 import numpy as np
 
-from shared.model.node_topology import ContainerKind, PodNeeds, Refusal
+from shared.model.node_topology import ContainerKind, NodeTopology, PodNeeds, Refusal
 from shared.model.pod import Pod
 from shared.scheduling.framework import Code
 from shared.scheduling.numa.admission import Verdict
+from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
@@ -60,6 +61,17 @@ class NodeResourceTopologyMatch:
             return None
         code = Code.UNSCHEDULABLE if self._zones.when_empty(row, self._needs) else Code.UNRESOLVABLE
         return code, (reason_of(found),)
+
+    def why(self, row: int) -> tuple[str, str]:
+        """The kubelet's reason and words for a node that does not pass, as foreseen or as it said; for people."""
+        if refused := self._zones.refusal_at(row, self._needs):
+            return refused, "the kubelet refused a pod like this one, and the node's object has not changed since"
+        found = self._zones.verdict(self._kind(row), self._needs)
+        return (found.refusal or "", found.message)
+
+    def inside(self, name: str) -> tuple[NodeTopology, Books] | None:
+        """A node's object, and what is free in its zones; None where it has none."""
+        return self._zones.inside(name)
 
     def tally(self, rows: IntArray) -> dict[str, int]:
         """One reason for each row."""
