@@ -166,7 +166,11 @@ MISTAKES: dict[str, Mistake] = {
         "merged",
         lambda policy, all_hints, *others: hints.merged(policy, list(all_hints)[-1:], *others),
     ),
-    "init containers pass no CPUs on": (admission, "countable_hints", lambda *given, **_: hints.countable_hints(*given[:3])),
+    "init containers pass no CPUs on": (
+        admission,
+        "countable_hints",
+        lambda *given, **_: hints.countable_hints(*given[:3]),
+    ),
 }
 
 

@@ -30,6 +30,10 @@ class Managers:
             self.refused += 1
         return verdict
 
+    def would_admit(self, needs: PodNeeds) -> bool:
+        """Whether such a pod would be let on now."""
+        return admit(self.topology, self._books(), needs).refusal is None
+
     def remove(self, uid: str) -> bool:
         """The pod has ended; an unknown uid is fine. Whether it held anything."""
         return self._pods.pop(uid, None) is not None

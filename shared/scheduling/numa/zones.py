@@ -225,8 +225,8 @@ class NodeZones:
             for row in self._moved[known.seen :]:
                 mask[row] = self.verdict(int(kinds[row]), needs).refusal is None
         for name in self._refused.get(needs, ()):
-            if (row := self._table.row_of.get(name)) is not None:
-                mask[row] = False
+            if name in self._table.row_of:
+                mask[self._table.row_of[name]] = False
         self._masks[needs] = _Mask(mask, self._epoch, len(self._moved))
         return mask
 

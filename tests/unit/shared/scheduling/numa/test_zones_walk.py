@@ -1,4 +1,4 @@
-"""Against kubelets of mixed machines: where objects are fresh none refuses a pod that was let on, and late ones lose none.
+"""Against kubelets of mixed machines: none refuses a pod that was let on, whether objects are in time or late.
 
 A walk places pods on nodes that take them by our accounting, ends some, and publishes objects at once or late. Each
 kubelet's managers then say what they say.
@@ -109,21 +109,21 @@ def walk(seed: int, lag: int, steps: int = 120) -> Walk:
     return found
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_kubelet_refuses_what_was_let_on_where_objects_are_fresh(seed: int) -> None:
     found = walk(seed, 0)
     assert found.refused == []
     assert found.placed > 10
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(8))
 def test_late_objects_make_no_kubelet_refuse(seed: int) -> None:
     found = walk(seed, 8)
     assert found.refused == []
     assert found.placed > 10
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_who_takes_over_says_yes_only_where_the_kubelet_does(seed: int) -> None:
     found = walk(seed, 0, 60)
     state = ClusterState()
@@ -141,6 +141,18 @@ def test_who_takes_over_says_yes_only_where_the_kubelet_does(seed: int) -> None:
     for number in range(60, 160):
         found.step(number)
     assert found.refused == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_objects_are_in_time_no_pod_is_kept_from_a_node_that_would_take_it(seed: int) -> None:
+    found = Walk(seed, 0)
+    for number in range(80):
+        found.step(number)
+        one = asked(found.rng)
+        rule = prepare(found.state, pod("asked", one))
+        for row, name in enumerate(found.state.table.names):
+            says = rule is None or rule.verdict(row) is None
+            assert says == found.managers[name].would_admit(one), (name, one)
 
 
 MISTAKES: dict[str, tuple[object, str, Callable[..., Any]]] = {
