@@ -116,7 +116,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         group=group_of(pod, owner),
         ends=owner[1] not in KEPT_RUNNING,
         asks=asks,
-        refused=status.reason if status.reason in REFUSALS else "",  # type: ignore[arg-type]
+        refused=status.reason if status.reason in REFUSALS else "",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.world import World, world
+from tests.scenarios.world import MERGE, World, world
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -35,6 +35,9 @@ def aligned(cpu: int, memory: str = "1Gi") -> dict[str, Any]:
 
 def refused(cluster: World) -> list[str]:
     return [name for name, pod in cluster.pods.items() if (pod.get("status") or {}).get("reason")]
+
+
+TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
 
 def placed(cluster: World, names: set[str]) -> bool:
@@ -74,3 +77,28 @@ async def test_a_pod_that_no_zone_has_room_for_is_told_so_and_goes_when_one_has(
         await cluster.delete_pod("a")
         await cluster.until(lambda c: c.bound("large"), within_s=20, what="a zone is free again")
         assert refused(cluster) == []
+
+
+async def test_a_kubelet_that_refuses_all_the_same_is_not_tried_again_until_its_object_changes(tmp_path: Path) -> None:
+    """The exporter lies: one large zone where there are two."""
+    file = tmp_path / "machines.yaml"
+    file.write_text('nodes: [{name: n, cpu: "16", memory: 64Gi, zones: {count: 2, late_s: 36000}}]')
+    async with world(tmp_path, agents=1, twin_flags=["--simulate", "--cluster", str(file)]) as cluster:
+        truth = await cluster.call("GET", f"{TOPOLOGIES}/n")
+        lie = truth["zones"][0]
+        for resource in lie["resources"]:
+            resource.update(dict.fromkeys(("capacity", "allocatable", "available"), str(2 * int(resource["capacity"]))))
+        await cluster.call("PATCH", f"{TOPOLOGIES}/n", {"zones": [lie]}, MERGE)
+        await cluster.add_pod("first", **aligned(12))
+        await cluster.until(lambda c: refused(c) == ["first"], within_s=20, what="the kubelet refuses it")
+        await cluster.add_pod("second", **aligned(12))
+        told = "its kubelet refused a pod like this one (TopologyAffinityError)"
+        await cluster.until(lambda c: told in c.told("second"), within_s=20, what="the node is not tried again")
+        await cluster.add_pod("other", **aligned(2))
+        await cluster.until(lambda c: c.bound("other"), within_s=20, what="a pod of another kind is tried there")
+        assert refused(cluster) == ["first"]
+        await cluster.call("PATCH", f"{TOPOLOGIES}/n", {"zones": truth["zones"]}, MERGE)
+        await cluster.add_pod("third", **aligned(12))
+        await cluster.until(
+            lambda c: "cannot align container" in c.told("third"), within_s=20, what="its zones decide again"
+        )

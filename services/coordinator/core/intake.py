@@ -215,10 +215,10 @@ class PodIntake:
             else:
                 state.groups.see_bound(pod)
         if pod.finished:
-            stood = pod.uid in state.cache.accounts
+            counted = pod.uid in state.cache.accounts
             self._drop(pod.uid)
             self.release(pod.uid)
-            if stood and pod.refused and pod.pod_class.needs is not None:
+            if counted and pod.refused and pod.pod_class.needs is not None:
                 state.zones.refused(pod.node_name, pod.pod_class.needs, pod.refused)
             return
         before, stood = state.cache.accounts.get(pod.uid), state.cluster.index.get(pod.uid)

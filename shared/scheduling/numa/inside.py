@@ -93,25 +93,42 @@ class Inside:
 
     def _find_shown(self, *, trusting: bool) -> None:
         version = self.topology.resource_version
+        shown = [pod for pod in self.pods.values() if pod.shown]
         waiting = [pod for pod in self.pods.values() if not pod.shown]
         coming = [pod for pod in waiting if not pod.since or pod.since != version]
-        taken = taken_of(self.topology)
-        sure = self._sum(pod for pod in self.pods.values() if pod.shown)
-        self.clear = False
-        for left in ([], self.left) if self.left else ([],):
-            total = sure + self._sum(left)
-            counts = list(_sums(total, [self._sum((pod,)) for pod in coming]))
-            for agree in (_equal, _within):
-                found = next((n for n in range(len(coming), -1, -1) if agree(counts[n], taken)), None)
-                if found is not None:
-                    for pod in coming[:found]:
-                        pod.shown = True
-                    self.left, self.clear = list(left), True
-                    return
-        if trusting:
+        found = self._which(shown, coming)
+        self.clear = found is not None
+        if found is not None:
+            gone, came = found
+            del self.left[:gone]
+        elif trusting:
+            came = len(coming)
             self.left = []
-            for pod in coming:
-                pod.shown = True
+        else:
+            came = 0
+        for pod in coming[:came]:
+            pod.shown = True
+
+    def _which(self, shown: Sequence[Standing], coming: Sequence[Standing]) -> tuple[int, int] | None:
+        """(how many of those that left the object counts no more, how many of those that came it counts): both in the
+        order in which that happened. Of several ways those zones decide, then the one by which most is taken. None:
+        its amounts are those of none."""
+        taken, base = taken_of(self.topology), self._sum(shown)
+        came = list(_sums(Counter(), [self._sum((pod,)) for pod in coming]))
+        for agree in (_equal, _within):
+            ways = [
+                (gone, count)
+                for gone in range(len(self.left), -1, -1)
+                for left in (base + self._sum(self.left[gone:]),)
+                for count in range(len(coming), -1, -1)
+                if agree(left + came[count], taken)
+            ]
+            for gone, count in ways if len(ways) > 1 else ():
+                if self._explained([*shown, *coming[:count], *self.left[gone:]]) is not None:
+                    return gone, count
+            if ways:
+                return ways[-1]
+        return None
 
     def _sum(self, pods: Iterable[Standing]) -> Counter[str]:
         total: Counter[str] = Counter()

@@ -29,6 +29,7 @@ from shared.scheduling.state.zones_port import News
 
 MOST_KINDS = 16_384
 """Kinds that are remembered; then all are worked out anew."""
+MOST_VERDICTS = 65_536
 MOST_NEEDS = 1024
 """Pods' needs of which it is remembered which kinds take them."""
 
@@ -174,9 +175,10 @@ class NodeZones:
         if inside is None:
             return
         self.version += 1
+        if node_name in self._stale:  # where it sits depends on who is there by now
+            self._stale.discard(node_name)
+            self._judge(node_name)
         pod = inside.pods[uid] = Standing(needs, inside.topology.resource_version)
-        if node_name in self._stale:
-            return
         kind = self._of_node[node_name]
         pod.seats = self._seats(kind, needs)
         self._set(node_name, self._after(kind, needs))
@@ -294,7 +296,7 @@ class NodeZones:
                 self._read(name)
         if self._stale:
             stale, self._stale = self._stale, set()
-            if len(self._kinds) > MOST_KINDS:
+            if len(self._kinds) > MOST_KINDS or len(self._verdicts) > MOST_VERDICTS:
                 stale = self._forget_kinds()
             for name in sorted(stale):
                 self._judge(name)

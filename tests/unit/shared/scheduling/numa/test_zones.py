@@ -82,8 +82,33 @@ def test_a_pod_like_one_that_left_is_not_taken_for_it() -> None:
     state.forget("a")
     state.assume(pod("b", needs(5, 0)), "n0", 0.0)
     assert cpus_free(zones) == [3, 3]
-    zones.put("n0", later(topology(free=(3, 8)), 2))  # written again: by now it may be b
+
+
+def test_an_object_that_was_read_before_a_pod_came_does_not_count_it() -> None:
+    state, zones = cluster(topology(free=(3, 8)))
+    state.observe(pod("a", needs(5, 0), node_name="n0"))
     assert cpus_free(zones) == [3, 8]
+    state.forget("a")
+    state.assume(pod("b", needs(5, 0)), "n0", 0.0)  # foreseen in the other zone: a may be there still
+    zones.put("n0", later(topology(free=(3, 8)), 2))
+    assert cpus_free(zones) == [3, 3]
+    zones.put("n0", topology(free=(8, 3), version="3"))
+    assert cpus_free(zones) == [8, 3]
+
+
+def test_of_pods_that_left_the_first_are_gone_first() -> None:
+    state, zones = cluster(topology(free=(0, 1)))
+    for uid, cpus in (("a", 5), ("b", 7), ("c", 3)):
+        state.observe(pod(uid, needs(cpus, 0), node_name="n0"))
+    assert cpus_free(zones) == [0, 1]
+    state.forget("a")
+    state.forget("b")
+    state.forget("c")
+    zones.put("n0", topology(free=(5, 1), version="2"))
+    assert cpus_free(zones) == [5, 1]
+    assert zones.take_news() == []
+    zones.put("n0", topology(version="3"))
+    assert cpus_free(zones) == [8, 8]
 
 
 def test_a_successor_learns_from_bound_pods_and_the_object() -> None:

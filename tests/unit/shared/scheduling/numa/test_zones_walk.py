@@ -51,6 +51,8 @@ class Walk:
         self.state, self.zones = cluster(*found)
         self.managers = {one.node: Managers(one) for one in found}
         self.version = 1
+        self.read = {name: managers.report() for name, managers in self.managers.items()}
+        """What an exporter that is late has read, and not written yet."""
         self.standing: dict[str, str] = {}
         self.refused: list[str] = []
         self.placed = 0
@@ -98,7 +100,9 @@ class Walk:
 
     def publish(self, name: str) -> None:
         self.version += 1
-        self.zones.put(name, later(self.managers[name].report(), self.version))
+        fresh = self.managers[name].report()
+        self.zones.put(name, later(self.read[name] if self.lag else fresh, self.version))
+        self.read[name] = fresh
 
 
 def walk(seed: int, lag: int, steps: int = 120) -> Walk:
