@@ -4,6 +4,7 @@ late, and though a binder is killed meanwhile.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ async def test_a_kubelet_that_refuses_all_the_same_is_not_tried_again_until_its_
     file.write_text('nodes: [{name: n, cpu: "16", memory: 64Gi, zones: {count: 2, late_s: 36000}}]')
     async with world(tmp_path, agents=1, twin_flags=["--simulate", "--cluster", str(file)]) as cluster:
         truth = await cluster.call("GET", f"{TOPOLOGIES}/n")
-        lie = truth["zones"][0]
+        lie = deepcopy(truth["zones"][0])
         for resource in lie["resources"]:
             resource.update(dict.fromkeys(("capacity", "allocatable", "available"), str(2 * int(resource["capacity"]))))
         await cluster.call("PATCH", f"{TOPOLOGIES}/n", {"zones": [lie]}, MERGE)
