@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from services.binder.core.state import CoreSettings, State
-from services.binder.cycle import check
 from services.binder.cycle.check import check_node
 from shared.scheduling.numa import rule
 from tests.unit.shared.scheduling.numa.make import cluster, needs, pod, topology
@@ -44,9 +43,8 @@ def test_what_it_has_assumed_itself_is_taken_though_no_object_shows_it() -> None
 def test_without_the_rule_it_would_bind_what_the_kubelet_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     state = binder()
     fill(state)
-    monkeypatch.setattr(check.numa, "prepare", lambda *_: None)
+    monkeypatch.setattr(rule, "prepare", lambda *_: None)
     assert refusal(state, 6) == ""
-    assert rule.NAME == "NodeResourceTopologyMatch"
 
 
 def test_a_refusal_is_learned_of_a_pod_that_stood_and_of_no_old_one() -> None:
