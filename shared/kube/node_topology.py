@@ -137,19 +137,20 @@ def needs_of(spec: api.PodSpec) -> model.PodNeeds | None:
     """What a kubelet's managers would align the pod by; None: they leave it alone. Raises ``ObjectError`` naming an
     amount that is none."""
     aligned = spec.resources is None and _guaranteed(spec)
-    init = [
-        _needs(one, ContainerKind.SIDECAR if one.restart_policy == "Always" else ContainerKind.INIT, aligned)
+    every = [
+        (one, ContainerKind.SIDECAR if one.restart_policy == "Always" else ContainerKind.INIT)
         for one in spec.init_containers or ()
     ]
-    needs = model.PodNeeds((*init, *(_needs(one, ContainerKind.MAIN, aligned) for one in spec.containers or ())))
+    every += [(one, ContainerKind.MAIN) for one in spec.containers or ()]
+    needs = model.PodNeeds(tuple(_needs(str(at), one, kind, aligned) for at, (one, kind) in enumerate(every)))
     return None if needs.nothing else needs
 
 
-def _needs(container: api.Container, kind: ContainerKind, aligned: bool) -> model.ContainerNeeds:
+def _needs(name: str, container: api.Container, kind: ContainerKind, aligned: bool) -> model.ContainerNeeds:
     requests, limits = _quantities(container, "requests"), _quantities(container, "limits")
     cpu = requests.get(CPU, 0) if aligned else 0
     return model.ContainerNeeds(
-        name=container.name,
+        name=name,
         kind=kind,
         cpus=cpu // 1000 if cpu % 1000 == 0 else 0,
         memory=_sorted(requests, _is_memory) if aligned else (),

@@ -103,7 +103,8 @@ class ContainerKind(Enum):
 
 
 class ContainerNeeds(Struct, frozen=True, array_like=True, gc=False):
-    """What one container is aligned by. ``cpus``: exclusive ones, 0 for the shared pool; ``memory``: by type, empty
+    """What one container is aligned by. ``name``: its place among the pod's containers, for its own name would give
+    each workload a class to itself. ``cpus``: exclusive ones, 0 for the shared pool; ``memory``: by type, empty
     where the memory manager leaves it alone; ``devices``: extended resources of device plug-ins."""
 
     name: str

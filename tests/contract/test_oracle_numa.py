@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from shared.kube import node_topology as kube
 from shared.kube import objects as api
@@ -100,7 +101,10 @@ def _placed(raw: Case) -> PlacedPod:
 
 
 def _needs(pod: api.Pod) -> PodNeeds:
-    return kube.needs_of(pod.spec) or PodNeeds(())
+    """With the containers' own names, by which the cases tell who sits where."""
+    names = [one.name for one in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))]
+    needs = kube.needs_of(pod.spec) or PodNeeds(())
+    return PodNeeds(tuple(structs.replace(one, name=names[int(one.name)]) for one in needs.containers))
 
 
 def _fits(node: Case, others: list[Case], pod: api.Pod) -> bool:

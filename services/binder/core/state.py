@@ -276,10 +276,7 @@ class State:
 
     def observe(self, pod: Pod) -> None:
         """Take over a pod as the API server shows it, on a node or finished."""
-        stood = bool(pod.refused) and pod.uid in self.cache.accounts
         self.cache.observe(pod)
-        if stood and pod.pod_class.needs is not None:
-            self.zones.refused(pod.node_name, pod.pod_class.needs, pod.refused)
         if pod.finished or not pod.node_name:
             self.cluster.index.drop(pod.uid)
         else:

@@ -166,6 +166,8 @@ def outdated(state: State, binding: InFlightBinding) -> str:
         return f"{binding.node}: node does not exist"
     if pod is None or pod_class is None:
         return ""  # the Binding itself will tell what became of the pod
+    if not state.zones.sits(binding.uid, binding.node):
+        return f"{binding.node}: others took its place in the node's zones"
     if table.nodes[row] is binding.checked_node and within(table, pod_class, row):
         return ""
     state.cluster.forget(binding.uid)
@@ -182,6 +184,8 @@ def surely_fit(state: State, bindings: Iterable[InFlightBinding]) -> set[str]:
     for binding in bindings:
         row, pod, pod_class = table.row_of.get(binding.node), pending.get(binding.uid), binding.pod_class
         if row is None or pod is None or pod_class is None or table.nodes[row] is not binding.checked_node:
+            continue
+        if pod_class.needs is not None and not state.zones.sits(binding.uid, binding.node):
             continue
         if pod.asks is None and (pod.relations is None or not pod.relations.claims):
             uids, rows = found.setdefault(pod_class, ([], []))

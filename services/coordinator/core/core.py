@@ -138,6 +138,7 @@ class Core:
         follows: what follows is then the next ``handle``'s."""
         state = self.state
         state.now = state.queue.story.now = now
+        self.intake.pass_time()
         for event in events:
             self._take(event)
         if self.intake.new_nodes or state.cluster.given_up:
@@ -157,6 +158,7 @@ class Core:
         state = self.state
         state.now = state.queue.story.now = now
         state.devices.wall = now + (state.epoch or 0.0)
+        self.intake.pass_time()
         for event in events:
             if (tell_event := TELL_EVENT.get(type(event))) is not None:
                 tell_event(state, self.ledger, event)
@@ -365,6 +367,8 @@ class Core:
         """When who has something to do."""
         state = self.state
         times = [state.agenda.next()]
+        if (at := state.zones.wake_at) is not None:
+            times.append(at)
         if self._again or state.groups.touched or self._searching():
             times.append(state.now)
         times.extend(current.deadline for current in self.cycle.open)

@@ -26,7 +26,6 @@ from shared.model.node import Node
 from shared.model.node_topology import NodeTopology
 from shared.model.pod import Pod
 from shared.model.pod_group import group_key
-from shared.scheduling.numa.zones import same_inside
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
@@ -364,8 +363,9 @@ class ClusterIntake:
         """What it says is about one node, whose room is offered anew. Exporters write it again and again, unchanged."""
         state = self._state
         if isinstance(item, NodeTopology):
-            before = state.zones.put(key, item)
-            if before is not None and same_inside(before, item):
+            version = state.zones.version
+            state.zones.put(key, item)
+            if state.zones.version == version:
                 return
         else:
             state.zones.drop(key)
@@ -389,6 +389,11 @@ class ClusterIntake:
         """At the end of a turn: what claims have no more, or was assumed in vain, may help anybody who claims some."""
         if self._state.devices.take_freed():
             self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, FREED)
+
+    def pass_time(self) -> None:
+        """At the begin of a turn: what zones were kept for long enough, or from whom, is offered anew."""
+        for name in self._state.zones.advance(self._state.now):
+            self._requeuer.node_changed(name, ClusterEvent.NODE_TOPOLOGY)
 
     def tell_zones(self) -> None:
         """Nodes whose zones are not clear, and what kubelets refused."""

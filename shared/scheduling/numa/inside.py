@@ -1,19 +1,23 @@
 """One node's inside as far as it is known: its object, the pods that stand there, and what is free in each zone.
 
     unseen --the object's amounts include it--> shown --the pod goes--> left --the object counts it no more--> (nothing)
+                                                                          +--------``LATE_S`` seconds---------^
 
 No object names its pods, so that is found by amounts: the pods that came first whose exclusive amounts add up to what
 the object shows as taken. A pod that came while an object of this version was known is never in it. Of shown pods
 ``available`` says what is free; where the seats that were foreseen for them explain it exactly, those are taken to be
 theirs, with the groups of zones that share memory and what init containers hold, of which the object is silent. The
 others are seated on what is left, as the kubelet would seat them (``admission.py``).
+
+An exporter that reads the same again writes nothing, so nobody can tell it from one that is late: after ``LATE_S`` the
+object is taken to be later than a pod's end, and whoever came meanwhile may be in it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from shared.model.node_topology import ContainerKind, ContainerSeat, NodeTopology, PodNeeds, TopologyPolicy
@@ -24,26 +28,34 @@ from shared.scheduling.numa.totals import pod_totals
 
 Seats = Mapping[str, ContainerSeat]
 
+LATE_S = 180.0
+"""Longest that an object is taken to be late: three times the interval at which NFD's exporter looks by default."""
+
+MOST_WAYS = 16
+"""Ways to read an object that are held against its zones."""
+
 
 @dataclass(slots=True)
 class Standing:
     """A pod on the node, bound or assumed. ``since``: the version of the object while which it came, "" where that is
-    not known; ``seats``: as foreseen; None: unknown. ``shown``: the object counts it."""
+    not known; ``seats``: as foreseen; None: unknown. ``shown``: the object counts it; ``left_at``: when it
+    went."""
 
     needs: PodNeeds
     since: str = ""
     seats: Seats | None = None
     shown: bool = False
+    left_at: float = 0.0
 
 
 @dataclass(slots=True)
 class Inside:
-    """``topology`` with the node's own devices; ``left``: pods that went and that the object still counts. ``clear``:
-    whether it is known which pods the object counts."""
+    """``topology`` with the node's own devices; ``left``: pods that went and that the object still counts, in that
+    order. ``clear``: whether it is known which pods the object counts."""
 
     topology: NodeTopology
     pods: dict[str, Standing] = field(default_factory=dict)
-    left: list[Standing] = field(default_factory=list)
+    left: dict[str, Standing] = field(default_factory=dict)
     clear: bool = True
 
     @property
@@ -59,11 +71,36 @@ class Inside:
                 pod.seats, pod.shown = None, False
         self.topology = topology
 
-    def leave(self, uid: str) -> None:
-        """The pod holds nothing any more. What the object shows of it stays taken until it shows it free."""
+    def come(self, uid: str, needs: PodNeeds, *, assumed: bool) -> Standing:
+        """The pod stands here. ``assumed``: we placed it just now, so what was seen of the object does not count it;
+        of one that others tell of it may. One that only counts otherwise is where it was."""
+        known = self.left.get(uid)
+        if known is not None and known.needs == needs:
+            del self.left[uid]
+        else:
+            known = Standing(needs, self.topology.resource_version if assumed else "")
+        self.pods[uid] = known
+        return known
+
+    def leave(self, uid: str, now: float) -> bool:
+        """The pod holds nothing any more. Whether what the object shows of it stays taken, until that shows it free or
+        ``LATE_S`` are over (``outlast``)."""
         pod = self.pods.pop(uid)
         if pod.shown:
-            self.left.append(pod)
+            pod.left_at = now
+            self.left[uid] = pod
+        return pod.shown
+
+    def outlast(self, uid: str, now: float) -> bool:
+        """The object counts the pod no more, if it left so long ago; then those that it did not count it may."""
+        pod = self.left.get(uid)
+        if pod is None or pod.left_at + LATE_S > now:
+            return False
+        del self.left[uid]
+        for one in self.pods.values():
+            if not one.shown:
+                one.since, one.seats = "", None
+        return True
 
     def books(self, *, trusting: bool, without: Collection[str] = ()) -> Books:
         """What is free. ``trusting``: what nobody can know is taken to be as one would wish. ``without``: as if these
@@ -71,14 +108,15 @@ class Inside:
         self._find_shown(trusting=trusting)
         standing = [pod for uid, pod in self.pods.items() if pod.shown and uid not in without]
         going = [pod for uid, pod in self.pods.items() if pod.shown and uid in without]
-        explained = self._explained([*standing, *going, *self.left])
+        left = self.left.values()
+        explained = self._explained([*standing, *going, *left])
         if explained is None:
-            books = self._as_reported([*standing, *going, *self.left], trusting=trusting)
+            books = self._as_reported([*standing, *going, *left], trusting=trusting)
             for pod in going:
                 self._give_back(books, pod)
         elif going:
             books = Books(self.topology)
-            for pod in (*standing, *self.left):
+            for pod in (*standing, *left):
                 charge(self.topology, books, pod.needs, pod.seats or {}, initializing=not trusting)
         else:
             books = explained
@@ -100,10 +138,11 @@ class Inside:
         self.clear = found is not None
         if found is not None:
             gone, came = found
-            del self.left[:gone]
+            for uid in list(self.left)[:gone]:
+                del self.left[uid]
         elif trusting:
             came = len(coming)
-            self.left = []
+            self.left.clear()
         else:
             came = 0
         for pod in coming[:came]:
@@ -113,18 +152,18 @@ class Inside:
         """(how many of those that left the object counts no more, how many of those that came it counts): both in the
         order in which that happened. Of several ways those zones decide, then the one by which most is taken. None:
         its amounts are those of none."""
-        taken, base = taken_of(self.topology), self._sum(shown)
+        taken, base, left = taken_of(self.topology), self._sum(shown), list(self.left.values())
         came = list(_sums(Counter(), [self._sum((pod,)) for pod in coming]))
         for agree in (_equal, _within):
             ways = [
                 (gone, count)
-                for gone in range(len(self.left), -1, -1)
-                for left in (base + self._sum(self.left[gone:]),)
+                for gone in range(len(left), -1, -1)
+                for there in (base + self._sum(left[gone:]),)
                 for count in range(len(coming), -1, -1)
-                if agree(left + came[count], taken)
+                if agree(there + came[count], taken)
             ]
-            for gone, count in ways if len(ways) > 1 else ():
-                if self._explained([*shown, *coming[:count], *self.left[gone:]]) is not None:
+            for gone, count in ways[-MOST_WAYS:] if len(ways) > 1 else ():
+                if self._explained([*shown, *coming[:count], *left[gone:]]) is not None:
                     return gone, count
             if ways:
                 return ways[-1]
@@ -311,3 +350,16 @@ def _take_everywhere(books: Books, amounts: Mapping[str, int]) -> None:
         )  # fmt: skip
         if free is not None:
             free[:] = [max(0, one - amount) for one in free]
+
+
+def may_refuse(topology: NodeTopology) -> bool:
+    """Whether a kubelet of this policy refuses anybody whom the node's totals let on: the Topology Manager does where
+    it is strict, the Memory Manager always."""
+    if topology.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
+        return bool(topology.zones)
+    return any(zone.allocatable.get(MEMORY, 0) for zone in topology.zones)
+
+
+def same_inside(one: NodeTopology, other: NodeTopology) -> bool:
+    """Whether two versions of an object say the same."""
+    return replace(one, resource_version=other.resource_version) == other

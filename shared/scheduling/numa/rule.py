@@ -56,16 +56,12 @@ class NodeResourceTopologyMatch:
         """The plug-in's reason, or that the kubelet refused such a pod already."""
         if refused := self._zones.refusal_at(row, self._needs):
             return Code.UNRESOLVABLE, (refused_text(refused),)
-        found = self._zones.verdict(self._kind(row), self._needs)
-        if found.refusal is None:
-            return None
-        code = Code.UNSCHEDULABLE if self._zones.when_empty(row, self._needs) else Code.UNRESOLVABLE
-        return code, (reason_of(found),)
+        return self._says(self._kind(row))
 
     def why(self, row: int) -> tuple[str, str]:
         """The kubelet's reason and words for a node that does not pass, as foreseen or as it said; for people."""
         if refused := self._zones.refusal_at(row, self._needs):
-            return refused, "the kubelet refused a pod like this one, and the node's object has not changed since"
+            return refused, "the kubelet refused a pod like this one a while ago"
         found = self._zones.verdict(self._kind(row), self._needs)
         return (found.refusal or "", found.message)
 
@@ -76,15 +72,15 @@ class NodeResourceTopologyMatch:
     def tally(self, rows: IntArray) -> dict[str, int]:
         """One reason for each row."""
         reasons: Counter[str] = Counter()
-        for row in rows.tolist():
-            if (found := self.verdict(row)) is not None:
-                reasons.update(found[1])
+        for found, count in self._counted(rows)[0]:
+            if found is not None:
+                reasons.update(dict.fromkeys(found[1], count))
         return dict(reasons)
 
     def resolvable(self, rows: IntArray) -> BoolArray:
         """Where the pod would be let on if nobody stood there."""
-        found = (self.verdict(row) for row in rows.tolist())
-        return np.array([one is not None and one[0] is Code.UNSCHEDULABLE for one in found], np.bool_)
+        found, which = self._counted(rows)
+        return np.array([one is not None and one[0] is Code.UNSCHEDULABLE for one, _ in found], np.bool_)[which]
 
     def adjust(self, pod: Pod, row: int, sign: int) -> None:
         """The pod comes to the row's zones, as the last one, or leaves them."""
@@ -108,6 +104,25 @@ class NodeResourceTopologyMatch:
         other._came = {row: list(pods) for row, pods in self._came.items()}
         other._went = {row: list(uids) for row, uids in self._went.items()}
         return other
+
+    def _says(self, kind: int) -> tuple[Code, tuple[str, ...]] | None:
+        found = self._zones.verdict(kind, self._needs)
+        if found.refusal is None:
+            return None
+        code = Code.UNSCHEDULABLE if self._zones.fits_empty(kind, self._needs) else Code.UNRESOLVABLE
+        return code, (reason_of(found),)
+
+    def _counted(self, rows: IntArray) -> tuple[list[tuple[tuple[Code, tuple[str, ...]] | None, int]], IntArray]:
+        """What is said of these rows, kind by kind, with how many it is said of; and for each row which of those.
+        Rows of which something is known besides are kinds of their own."""
+        kinds = self._zones.kinds()[rows]
+        apart = {*self._zones.refused_at(self._needs), *self._came, *self._went}
+        if apart:
+            own = np.isin(rows, list(apart))
+            kinds[own] = -1 - rows[own]
+        there, which, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+        said = [self._says(kind) if kind >= 0 else self.verdict(-1 - kind) for kind in there.tolist()]
+        return list(zip(said, counts.tolist(), strict=True)), which
 
     def _kind(self, row: int) -> int:
         came, went = self._came.get(row, ()), self._went.get(row, ())

@@ -6,46 +6,34 @@ Nodes of one kind have equal zones, policy, scope and amounts free, so one of th
 leaves behind is a kind too: in a burst on like nodes nothing is worked out twice. Kind 0 has no object, or one by which
 no kubelet refuses anybody.
 
-A kubelet that refuses all the same is believed: the node is not tried for such pods until its object changes.
+A kubelet that refuses all the same is believed for a while (``refusals.py``), where its node has an object.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from shared.model.node_topology import NodeTopology, PodNeeds, TopologyPolicy
-from shared.model.resources import MEMORY
-from shared.scheduling.numa.admission import Verdict, admit
+from shared.model.node_topology import NodeTopology, PodNeeds
+from shared.scheduling.numa.admission import Verdict
 from shared.scheduling.numa.books import Books
-from shared.scheduling.numa.inside import Inside, Seats, Standing, seated
+from shared.scheduling.numa.inside import LATE_S, Inside, Seats, Standing, may_refuse, same_inside
+from shared.scheduling.numa.kinds import UNJUDGED, Kinds
+from shared.scheduling.numa.refusals import Refusals
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.zones_port import News
 
-MOST_KINDS = 16_384
-"""Kinds that are remembered; then all are worked out anew."""
-MOST_VERDICTS = 65_536
 MOST_NEEDS = 1024
 """Pods' needs of which it is remembered which kinds take them."""
 
-UNJUDGED = 0
-
 MOST_MOVED = 4096
 """Changes of kinds that are remembered for the masks made before them."""
-
-
-@dataclass(slots=True)
-class _Kind:
-    """``shape``: all of the object but what is free, as a number."""
-
-    topology: NodeTopology
-    shape: int
-    books: Books
 
 
 class _Mask(NamedTuple):
@@ -70,13 +58,13 @@ class NodeZones:
         self._unread: set[str] = set()
         self._devices: Counter[str] = Counter()
         """In how many objects a device has a zone."""
-        self._refused: dict[PodNeeds, dict[str, str]] = {}
-        """By the pod's needs and the node: why its kubelet refused such a pod."""
-        self._shapes: dict[object, int] = {}
-        self._number: dict[object, int] = {}
-        self._kinds: list[_Kind | None] = [None]
-        self._verdicts: dict[tuple[int, PodNeeds], Verdict] = {}
-        self._next: dict[tuple[int, PodNeeds], int] = {}
+        self._refusals = Refusals()
+        self._now = 0.0
+        self._due: list[tuple[float, str, str]] = []
+        """When a pod that left a node (uid "": the node's object, which is gone) is not counted any longer."""
+        self._gone: dict[str, float] = {}
+        """Nodes whose object is gone and counts still, and since when."""
+        self._kinds = Kinds()
         self._masks: dict[PodNeeds, _Mask] = {}
         self._epoch = 0
         self._moved: list[int] = []
@@ -92,6 +80,7 @@ class NodeZones:
 
     def put(self, name: str, topology: NodeTopology) -> NodeTopology | None:
         """The object of a node as it is now; what it was before, None if it is new."""
+        self._gone.pop(name, None)
         before = self.topologies.get(name)
         if before == topology:
             return before
@@ -107,7 +96,8 @@ class NodeZones:
         if before is not None:
             self._count_devices(before, -1)
         self._count_devices(topology, 1)
-        self._pardon(name)
+        if self._refusals.changed(name, self._now):
+            self._rejudge()
         if not may_refuse(topology):
             self._forget_inside(name)
         elif inside is not None:
@@ -117,30 +107,58 @@ class NodeZones:
         return before
 
     def drop(self, name: str) -> None:
-        """The object is gone; an unknown name is fine."""
+        """The object is gone or cannot be read; an unknown name is fine. Its kubelet is there still: while the node is,
+        the object counts for ``LATE_S`` more, for an exporter that is installed anew, or one bad value."""
+        if name in self._inside and name in self._table.row_of:
+            if name not in self._gone:
+                self._gone[name] = self._now
+                heapq.heappush(self._due, (self._now + LATE_S, name, ""))
+                self._news.append(("node_topology_gone", name, f"what it said last counts for {LATE_S:.0f} s more"))
+            return
+        self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        self._gone.pop(name, None)
         before = self.topologies.pop(name, None)
         if before is not None:
             self.version += 1
             self._count_devices(before, -1)
-            self._pardon(name)
+            if self._refusals.drop(name):
+                self._rejudge()
             self._told.pop(name, None)
             self._forget_inside(name)
 
-    def node_changed(self, name: str) -> None:
-        """The node came, went, or has other amounts: its devices may be others."""
-        if name in self._inside:
-            self._show(name)
-        if self._refused and name not in self.topologies:
-            self._pardon(name)
+    @property
+    def wake_at(self) -> float | None:
+        """When something changes by time alone; None: nothing does."""
+        times = [at for at in (self._refusals.wake_at, self._due[0][0] if self._due else None) if at is not None]
+        return min(times) if times else None
 
-    def _pardon(self, name: str) -> None:
-        """What the node's kubelet refused may be tried there again."""
-        for needs in [needs for needs, nodes in self._refused.items() if name in nodes]:
+    def advance(self, now: float) -> list[str]:
+        """It is ``now``: nodes that may take pods by that which they did not take before."""
+        self._now = now
+        changed = self._refusals.advance(now)
+        if changed:
             self.version += 1
             self._rejudge()
-            del self._refused[needs][name]
-            if not self._refused[needs]:
-                del self._refused[needs]
+        while self._due and self._due[0][0] <= now:
+            _, name, uid = heapq.heappop(self._due)
+            inside = self._inside.get(name)
+            if not uid:
+                if name in self._gone and self._gone[name] + LATE_S <= now:
+                    self._drop(name)
+                    changed.append(name)
+            elif inside is not None and inside.outlast(uid, now):
+                self._touch(name)
+                changed.append(name)
+        return changed
+
+    def node_changed(self, name: str) -> None:
+        """The node came, went, or has other amounts: its devices may be others."""
+        if name in self._gone and name not in self._table.row_of:
+            self._drop(name)
+        if name in self._inside:
+            self._show(name)
 
     def _count_devices(self, topology: NodeTopology, sign: int) -> None:
         for name in {name for zone in topology.zones for name in zone.capacity if "/" in name}:
@@ -169,7 +187,7 @@ class NodeZones:
 
     # --- who stands where -------------------------------------------------------------------------------------------
 
-    def count(self, uid: str, node_name: str, needs: PodNeeds) -> None:
+    def count(self, uid: str, node_name: str, needs: PodNeeds, *, assumed: bool) -> None:
         """A pod stands on the node from now on, bound or assumed."""
         inside = self._inside.get(node_name)
         if inside is None:
@@ -178,37 +196,53 @@ class NodeZones:
         if node_name in self._stale:  # where it sits depends on who is there by now
             self._stale.discard(node_name)
             self._judge(node_name)
-        pod = inside.pods[uid] = Standing(needs, inside.topology.resource_version)
+        pod = inside.come(uid, needs, assumed=assumed)
+        if pod.shown or not assumed:  # it may be in the object
+            self._touch(node_name)
+            return
         kind = self._of_node[node_name]
         pod.seats = self._seats(kind, needs)
-        self._set(node_name, self._after(kind, needs))
+        self._set(node_name, self._kinds.after(kind, needs))
 
     def uncount(self, uid: str, node_name: str) -> None:
         """The pod stands there no longer."""
         inside = self._inside.get(node_name)
         if inside is not None and uid in inside.pods:
-            inside.leave(uid)
+            if inside.leave(uid, self._now):
+                heapq.heappush(self._due, (self._now + LATE_S, node_name, uid))
             self._touch(node_name)
-        if self._refused and node_name not in self.topologies:
-            self._pardon(node_name)
+
+    def left(self, node_name: str) -> Collection[str]:
+        """Uids of pods that are gone, but what they held counts as taken still."""
+        inside = self._inside.get(node_name)
+        if inside is None or not inside.left:
+            return ()
+        self.kinds()  # it may be read in the object by now that they are gone
+        return inside.left.keys()
+
+    def sits(self, uid: str, node_name: str) -> bool:
+        """Whether the node's managers let the pod on, which stands there by our accounting, as everything is now."""
+        if node_name not in self._inside and node_name not in self._unread:
+            return True
+        self.kinds()
+        pod = self._inside[node_name].pods.get(uid)
+        return pod is None or pod.shown or pod.seats is not None
 
     def refused(self, node_name: str, needs: PodNeeds, reason: str) -> None:
-        """The node's kubelet refused such a pod."""
-        if node_name in self._table.row_of:
+        """The node's kubelet refused such a pod. Of nodes without an object nothing is learnt."""
+        known = node_name in self._inside or node_name in self._unread
+        if known and self._refusals.add(node_name, needs, reason, self._now):
             self.version += 1
             self._rejudge()
-            self._refused.setdefault(needs, {})[node_name] = reason
             self._news.append(("kubelet_refused", node_name, reason))
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
 
     def concerns(self, needs: PodNeeds) -> bool:
         """Whether some node's kubelet may refuse such a pod, by what objects say or since one has."""
-        if needs in self._refused:
-            return True
         if not self._inside and not self._unread:
             return False
-        return any(
+        return needs in self._refusals or any(
             one.cpus or one.memory or any(name in self._devices for name, _ in one.devices) for one in needs.containers
         )
 
@@ -226,9 +260,8 @@ class NodeZones:
             mask = known.mask.copy()
             for row in self._moved[known.seen :]:
                 mask[row] = self.verdict(int(kinds[row]), needs).refusal is None
-        for name in self._refused.get(needs, ()):
-            if name in self._table.row_of:
-                mask[self._table.row_of[name]] = False
+        for row in self.refused_at(needs):
+            mask[row] = False
         self._masks[needs] = _Mask(mask, self._epoch, len(self._moved))
         return mask
 
@@ -244,12 +277,7 @@ class NodeZones:
 
     def verdict(self, kind: int, needs: PodNeeds) -> Verdict:
         """What a kubelet of that kind says."""
-        known = self._verdicts.get((kind, needs))
-        if known is None:
-            of = self._kinds[kind]
-            known = Verdict(None) if of is None else admit(of.topology, of.books, needs)
-            self._verdicts[kind, needs] = known
-        return known
+        return self._kinds.verdict(kind, needs)
 
     def kind_of(self, row: int) -> int:
         """The node's."""
@@ -263,28 +291,28 @@ class NodeZones:
             return UNJUDGED
         if not inside.pods.keys().isdisjoint(went):
             books = inside.books(trusting=self.trusting, without=went)
-            kind = self._intern(inside.topology, self._shape(inside.topology), books)
+            kind = self._kinds.of(inside.topology, books)
         for needs in came:
-            kind = self._after(kind, needs)
+            kind = self._kinds.after(kind, needs)
         return kind
 
-    def when_empty(self, row: int, needs: PodNeeds) -> bool:
-        """Whether the node would let such a pod on if nobody stood there."""
-        inside = self._inside.get(self._table.names[row])
-        if inside is None:
-            return True
-        empty = self._intern(inside.topology, self._shape(inside.topology), Books(inside.topology))
-        return self.verdict(empty, needs).refusal is None
+    def fits_empty(self, kind: int, needs: PodNeeds) -> bool:
+        """Whether a node of that kind would let such a pod on if nobody stood there."""
+        return self._kinds.fits_empty(kind, needs)
 
     def refusal_at(self, row: int, needs: PodNeeds) -> str:
-        """Why the node's kubelet refused such a pod; "": it did not."""
-        return self._refused.get(needs, {}).get(self._table.names[row], "")
+        """Why the node's kubelet refused such a pod lately; "": it did not."""
+        return self._refusals.reason(self._table.names[row], needs)
+
+    def refused_at(self, needs: PodNeeds) -> list[int]:
+        """Rows of the nodes whose kubelets refused such a pod lately."""
+        row_of = self._table.row_of
+        return [row_of[name] for name in self._refusals.nodes(needs) if name in row_of]
 
     def inside(self, name: str) -> tuple[NodeTopology, Books] | None:
         """For people: the node's object, and what is free by our accounting."""
         row = self._table.row_of.get(name)
-        found = self._kinds[self.kind_of(row)] if row is not None else None
-        return None if found is None else (found.topology, found.books)
+        return self._kinds.inside(self.kind_of(row)) if row is not None else None
 
     # --- kinds ------------------------------------------------------------------------------------------------------
 
@@ -296,7 +324,7 @@ class NodeZones:
                 self._read(name)
         if self._stale:
             stale, self._stale = self._stale, set()
-            if len(self._kinds) > MOST_KINDS or len(self._verdicts) > MOST_VERDICTS:
+            if self._kinds.full:
                 stale = self._forget_kinds()
             for name in sorted(stale):
                 self._judge(name)
@@ -320,7 +348,7 @@ class NodeZones:
     def _judge(self, name: str) -> None:
         inside = self._inside[name]
         books = inside.books(trusting=self.trusting)
-        self._set(name, self._intern(inside.topology, self._shape(inside.topology), books))
+        self._set(name, self._kinds.of(inside.topology, books))
         doubt = "" if inside.clear else "its amounts are not those of the pods that stand there"
         if doubt != self._told.get(name, ""):
             self._told[name] = doubt
@@ -343,36 +371,10 @@ class NodeZones:
         verdict = self.verdict(kind, needs)
         return verdict.seats if verdict.refusal is None else None
 
-    def _after(self, kind: int, needs: PodNeeds) -> int:
-        known = self._next.get((kind, needs))
-        if known is None:
-            of = self._kinds[kind]
-            if of is None:
-                return UNJUDGED
-            books = of.books.copy()
-            seated(of.topology, books, needs)
-            known = self._next[kind, needs] = self._intern(of.topology, of.shape, books)
-        return known
-
-    def _shape(self, topology: NodeTopology) -> int:
-        zones = tuple(
-            (zone.id, _pairs(zone.capacity), _pairs(zone.allocatable), _pairs(zone.costs)) for zone in topology.zones
-        )
-        key = topology.policy, topology.scope, zones, _pairs(topology.loose_devices)
-        return self._shapes.setdefault(key, len(self._shapes))
-
-    def _intern(self, topology: NodeTopology, shape: int, books: Books) -> int:
-        key = (shape, books.key())
-        number = self._number.get(key)
-        if number is None:
-            number = self._number[key] = len(self._kinds)
-            self._kinds.append(_Kind(topology, shape, books))
-        return number
-
     def _forget_kinds(self) -> set[str]:
-        for known in (self._shapes, self._number, self._verdicts, self._next, self._masks, self._of_node):
-            known.clear()
-        del self._kinds[1:]
+        self._kinds.clear()
+        self._masks.clear()
+        self._of_node.clear()
         self._rows_at = -1
         return set(self._inside)
 
@@ -391,20 +393,3 @@ class NodeZones:
                 yield f"zones-pods: who is counted in the zones of {name} is not who stands there"
             if name not in self._stale and self._of_node.get(name) is None:
                 yield f"zones-kinds: {name} is of no kind"
-
-
-def may_refuse(topology: NodeTopology) -> bool:
-    """Whether a kubelet of this policy refuses anybody whom the node's totals let on: the Topology Manager does where
-    it is strict, the Memory Manager always."""
-    if topology.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
-        return bool(topology.zones)
-    return any(zone.allocatable.get(MEMORY, 0) for zone in topology.zones)
-
-
-def same_inside(one: NodeTopology, other: NodeTopology) -> bool:
-    """Whether two versions of an object say the same."""
-    return replace(one, resource_version=other.resource_version) == other
-
-
-def _pairs(amounts: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:
-    return tuple(sorted(amounts.items()))

@@ -155,7 +155,7 @@ class ClusterCache:
         if row is not None:
             self.table.add_usage(row, account.pod_class, account.devices)
         if (needs := account.pod_class.needs) is not None and self.zones is not None:
-            self.zones.count(account.uid, account.node_name, needs)
+            self.zones.count(account.uid, account.node_name, needs, assumed=account.assumed_at is not None)
 
     def _uncount(self, account: Account) -> None:
         if self.changed is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from shared.model.node_topology import NodeTopology, PodNeeds
@@ -31,7 +31,11 @@ class KeepsZones(Protocol):
         """The node came, went, or has other amounts."""
         ...
 
-    def count(self, uid: str, node_name: str, needs: PodNeeds) -> None:
+    def advance(self, now: float) -> list[str]:
+        """It is ``now``: nodes that may take pods by that which they did not take before."""
+        ...
+
+    def count(self, uid: str, node_name: str, needs: PodNeeds, *, assumed: bool) -> None:
         """A pod stands on the node from now on, bound or assumed."""
         ...
 
@@ -41,6 +45,10 @@ class KeepsZones(Protocol):
 
     def refused(self, node_name: str, needs: PodNeeds, reason: str) -> None:
         """The node's kubelet refused such a pod."""
+        ...
+
+    def left(self, node_name: str) -> Collection[str]:
+        """Uids of pods that are gone, but what they held counts as taken still."""
         ...
 
     def concerns(self, needs: PodNeeds) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from services.binder.core.in_flight import InFlightBinding
 from services.binder.core.state import CoreSettings, State
-from services.binder.cycle.check import check_node
+from services.binder.cycle.check import check_node, hold, outdated, surely_fit
 from shared.scheduling.numa import rule
 from tests.unit.shared.scheduling.numa.make import cluster, needs, pod, topology
 
@@ -47,12 +48,31 @@ def test_without_the_rule_it_would_bind_what_the_kubelet_refuses(monkeypatch: py
     assert refusal(state, 6) == ""
 
 
-def test_a_refusal_is_learned_of_a_pod_that_stood_and_of_no_old_one() -> None:
+def test_what_a_kubelet_refused_is_for_the_coordinator_to_remember() -> None:
     state = binder()
-    failed = pod("a", needs(5), node_name="n0", phase="Failed", refused="TopologyAffinityError")
-    state.observe(failed)
-    assert refusal(state, 5) == "", "it failed before we looked"
+    assert refusal(state, 5) == ""
     state.observe(pod("a", needs(5), node_name="n0", phase="Pending"))
-    state.observe(failed)
-    assert refusal(state, 5) == "its kubelet refused a pod like this one (TopologyAffinityError)"
-    assert refusal(state, 4) == ""
+    state.observe(pod("a", needs(5), node_name="n0", phase="Failed", refused="TopologyAffinityError"))
+    assert refusal(state, 5) == "", "one that began anew would not know it, and tried in vain for ever"
+
+
+def unit(state: State, uid: str) -> InFlightBinding:
+    """Assumed, its Binding waits."""
+    new = pod(uid, needs(5))
+    state.pending[uid] = new
+    binding = InFlightBinding(uid, "default", uid, "1", "n0", 1, 1, 1, "kube-default", 0.0)
+    hold(state, binding, new)
+    return binding
+
+
+def test_right_before_its_binding_a_unit_is_given_back_whose_zone_others_took() -> None:
+    state = binder()
+    assert refusal(state, 5) == ""
+    first, second = unit(state, "a"), unit(state, "b")
+    assert surely_fit(state, (first, second)) == {"a", "b"}
+    assert outdated(state, second) == ""
+    state.zones.put("n0", topology(free=(2, 8), version="2"))
+    state.observe(pod("c", needs(6), node_name="n0"))  # another scheduler's; 16 CPUs hold all three by the totals
+    assert surely_fit(state, (first, second)) == {"a"}
+    assert outdated(state, first) == ""
+    assert outdated(state, second) == "n0: others took its place in the node's zones"

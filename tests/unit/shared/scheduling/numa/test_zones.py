@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import numpy as np
 import pytest
+from msgspec import structs
 
 from shared.model.node_topology import NodeTopology, TopologyPolicy
 from shared.model.resources import CPU
 from shared.scheduling.framework import Code
+from shared.scheduling.numa.inside import LATE_S
+from shared.scheduling.numa.kinds import Kinds
+from shared.scheduling.numa.refusals import FIRST_S, LONGEST_S
 from shared.scheduling.numa.rule import NodeResourceTopologyMatch, prepare
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.state.cluster_state import ClusterState
@@ -141,6 +148,7 @@ def test_zones_that_vanish_take_no_pod_with_them() -> None:
     zones.put("n0", topology(zones=1, version="2"))
     assert cpus_free(zones) == [0]
     zones.drop("n0")
+    zones.advance(LATE_S)
     assert zones.inside("n0") is None
     assert takes(state, 8)
 
@@ -168,16 +176,148 @@ def test_a_kubelet_that_refuses_is_believed_until_its_object_changes() -> None:
     assert takes(state, 2)
 
 
-def test_a_kubelet_without_an_object_is_believed_until_somebody_leaves() -> None:
+def test_of_a_kubelet_without_an_object_nothing_is_learnt() -> None:
     state, zones = cluster(topology("n1"))
     there = state.table.nodes[state.table.row_of["n1"]]
     assert there is not None
     state.upsert_node(type(there)("n0", allocatable=there.allocatable))
-    state.observe(pod("a", needs(5), node_name="n0"))
     zones.refused("n0", needs(2), "UnexpectedAdmissionError")
-    assert not takes(state, 2)
-    state.forget("a")
     assert takes(state, 2)
+    alone, zones = cluster()
+    alone.upsert_node(type(there)("n0", allocatable=there.allocatable))
+    zones.refused("n0", needs(2), "UnexpectedAdmissionError")
+    assert prepare(alone, pod("asked", needs(2))) is None
+    assert zones.take_news() == []
+
+
+def test_a_refusal_is_over_by_time_and_lasts_longer_each_time() -> None:
+    state, zones = cluster(topology())
+    now, lasted = 0.0, FIRST_S
+    for _ in range(10):
+        zones.refused("n0", needs(2), "UnexpectedAdmissionError")
+        zones.refused("n0", needs(2), "UnexpectedAdmissionError")  # of the same burst
+        assert zones.wake_at is not None
+        assert zones.wake_at <= now + lasted
+        assert zones.advance(now + lasted - 1) == []
+        assert not takes(state, 2)
+        now += lasted
+        assert zones.advance(now) == ["n0"]
+        assert takes(state, 2)
+        lasted = min(2 * lasted, LONGEST_S)
+    assert lasted == LONGEST_S
+    zones.advance(now + LONGEST_S)
+    assert zones.wake_at is None, "and is forgotten where it does not come again"
+
+
+def test_an_object_that_changes_all_the_time_does_not_let_pods_fail_all_the_time() -> None:
+    state, zones = cluster(topology())
+    zones.refused("n0", needs(2), "SMTAlignmentError")
+    zones.put("n0", topology(free=(7, 8), version="2"))
+    assert takes(state, 2), "the first time it may have been late"
+    zones.advance(FIRST_S + 1)
+    zones.refused("n0", needs(2), "SMTAlignmentError")
+    zones.put("n0", topology(free=(6, 8), version="3"))
+    assert not takes(state, 2)
+
+
+def test_a_zone_is_free_though_the_object_reads_the_same_once_it_cannot_be_late() -> None:
+    state, zones = cluster(topology(free=(3, 8)))
+    state.observe(pod("b", needs(5, 0), node_name="n0"))
+    assert cpus_free(zones) == [3, 8]
+    state.forget("b")
+    state.assume(pod("a", needs(5, 0)), "n0", 0.0)
+    assert not takes(state, 6)
+    assert zones.wake_at == LATE_S
+    assert zones.advance(LATE_S - 1) == []
+    assert cpus_free(zones) == [3, 3]
+    assert zones.advance(LATE_S) == ["n0"]
+    assert cpus_free(zones) == [3, 8]
+    assert zones.take_news() == []
+    assert list(zones.validate()) == []
+
+
+def test_an_exporter_that_is_dead_is_told_once_its_object_cannot_be_late() -> None:
+    state, zones = cluster(topology(free=(3, 8)))
+    state.observe(pod("b", needs(5, 0), node_name="n0"))
+    assert not takes(state, 8, memory=40 * GI)
+    state.forget("b")
+    zones.advance(LATE_S)
+    assert cpus_free(zones) == [3, 8]
+    assert [event for event, _, _ in zones.take_news()] == ["node_topology_unclear"]
+
+
+def test_a_pod_heard_of_after_the_object_that_holds_it_is_counted_once() -> None:
+    state, zones = cluster(topology(free=(3, 8)))
+    assert cpus_free(zones) == [3, 8]
+    state.observe(pod("b", needs(5, 0), node_name="n0"))
+    assert cpus_free(zones) == [3, 8]
+    assert zones.take_news()[1:] == []
+
+
+def test_a_pod_that_counts_otherwise_stays_in_its_zone() -> None:
+    state, zones = cluster(topology(free=(3, 8)))
+    there = pod("b", needs(5, 0), node_name="n0")
+    state.observe(there)
+    assert cpus_free(zones) == [3, 8]
+    state.observe(structs.replace(there, pod_class=structs.replace(there.pod_class, latency_target="fast")))
+    assert cpus_free(zones) == [3, 8]
+    assert not zones.left("n0")
+
+
+def test_an_object_that_goes_or_cannot_be_read_counts_for_a_while() -> None:
+    state, zones = cluster(topology())
+    state.assume(pod("a", needs(5)), "n0", 0.0)
+    assert not takes(state, 12)
+    zones.drop("n0")
+    assert not takes(state, 12)
+    assert zones.take_news() == [("node_topology_gone", "n0", "what it said last counts for 180 s more")]
+    zones.put("n0", topology())
+    assert zones.advance(LATE_S) == []
+    assert not takes(state, 12), "it is there again"
+    zones.drop("n0")
+    assert zones.advance(2 * LATE_S) == ["n0"]
+    assert takes(state, 12)
+
+
+def test_an_object_goes_with_its_node() -> None:
+    state, zones = cluster(topology())
+    assert not takes(state, 12)
+    zones.drop("n0")
+    state.remove_node("n0")
+    assert zones.topologies == {}
+    assert list(zones.validate()) == []
+
+
+def test_parked_pods_are_judged_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, zones = cluster(*(topology(f"n{number}", cpus=4 + number % 2) for number in range(50)))
+    for number in range(50):
+        state.assume(pod(f"p{number}", needs(4, 0)), f"n{number}", 0.0)
+        state.assume(pod(f"q{number}", needs(4, 0)), f"n{number}", 0.0)
+    rule = prepared(state, 5)
+    zones.refused("n3", needs(5, 0), "TopologyAffinityError")
+    rows = np.arange(50)
+    one_by_one = [rule.verdict(row) for row in range(50)]
+    asked: list[int] = []
+    says = NodeResourceTopologyMatch._says
+    monkeypatch.setattr(NodeResourceTopologyMatch, "_says", lambda self, kind: (asked.append(kind), says(self, kind))[1])
+    assert rule.tally(rows) == dict(Counter(one[1][0] for one in one_by_one if one is not None))
+    assert len(asked) == 2
+    helped = [one is not None and one[0] is Code.UNSCHEDULABLE for one in one_by_one]
+    assert rule.resolvable(rows).tolist() == helped
+    assert any(helped)
+    assert not all(helped)
+
+
+def test_who_has_no_place_any_more_is_known_though_totals_have_room() -> None:
+    state, zones = cluster(topology())
+    state.assume(pod("a", needs(5, 0)), "n0", 0.0)
+    state.assume(pod("b", needs(5, 0)), "n0", 0.0)
+    assert zones.sits("a", "n0")
+    assert zones.sits("b", "n0")
+    zones.put("n0", topology(free=(2, 8), version="2"))  # somebody else's pod of 6
+    state.observe(pod("c", needs(6, 0), node_name="n0"))
+    assert zones.sits("a", "n0")
+    assert not zones.sits("b", "n0")
 
 
 def test_pods_that_nothing_aligns_are_not_asked_about() -> None:
@@ -221,14 +361,14 @@ def test_eviction_helps_where_an_empty_node_would_take_the_pod() -> None:
 def test_a_burst_on_like_nodes_asks_a_kubelets_rules_once_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     state, zones = cluster(*(topology(f"n{number}") for number in range(50)))
     asked: list[object] = []
-    admit = NodeZones.verdict
+    admit = Kinds.verdict
 
-    def counted(self: NodeZones, kind: int, one: object) -> object:
+    def counted(self: Kinds, kind: int, one: object) -> object:
         if (kind, one) not in self._verdicts:
             asked.append(kind)
         return admit(self, kind, one)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(NodeZones, "verdict", counted)
+    monkeypatch.setattr(Kinds, "verdict", counted)
     for number in range(200):
         assert prepared(state, 4).mask()[: state.table.rows].any()
         state.assume(pod(f"p{number}", needs(4, 0)), f"n{number % 50}", 0.0)
