@@ -158,7 +158,8 @@ def outdated(state: State, binding: InFlightBinding) -> str:
 
     Asked right before each Binding: a unit may wait for that as long as the API server asks it to, and the node may be
     cordoned, tainted, shrunk or filled by others meanwhile. Cheap while the node is the one that was checked and holds
-    no more than it has; otherwise the whole check is made again, the unit itself not counted.
+    no more than it has; otherwise the whole check is made again, the unit itself not counted. Zones are looked at
+    with the unit in its turn: it came before others that are assumed there.
     """
     table, pod = state.cache.table, state.pending.get(binding.uid)
     row, pod_class = table.row_of.get(binding.node), binding.pod_class
@@ -166,7 +167,7 @@ def outdated(state: State, binding: InFlightBinding) -> str:
         return f"{binding.node}: node does not exist"
     if pod is None or pod_class is None:
         return ""  # the Binding itself will tell what became of the pod
-    if not state.zones.sits(binding.uid, binding.node):
+    if pod_class.needs is not None and not state.zones.sits(binding.uid, binding.node):
         return f"{binding.node}: others took its place in the node's zones"
     if table.nodes[row] is binding.checked_node and within(table, pod_class, row):
         return ""
@@ -185,8 +186,6 @@ def surely_fit(state: State, bindings: Iterable[InFlightBinding]) -> set[str]:
         row, pod, pod_class = table.row_of.get(binding.node), pending.get(binding.uid), binding.pod_class
         if row is None or pod is None or pod_class is None or table.nodes[row] is not binding.checked_node:
             continue
-        if pod_class.needs is not None and not state.zones.sits(binding.uid, binding.node):
-            continue
         if pod.asks is None and (pod.relations is None or not pod.relations.claims):
             uids, rows = found.setdefault(pod_class, ([], []))
             uids.append(binding.uid)
@@ -197,6 +196,11 @@ def surely_fit(state: State, bindings: Iterable[InFlightBinding]) -> set[str]:
         at = np.array(rows)
         fits = np.all([table.requested[column, at] <= table.allocatable[column, at] for column in columns], axis=0)
         sure.update(uid for uid, fit in zip(uids, fits.tolist(), strict=True) if fit)
+        if pod_class.needs is not None:
+            names = (table.names[row] for row in rows)
+            sure.difference_update(
+                uid for uid, name in zip(uids, names, strict=True) if not state.zones.sits(uid, name)
+            )
     return sure
 
 

@@ -366,9 +366,7 @@ class Core:
     def _due(self) -> list[float]:
         """When who has something to do."""
         state = self.state
-        times = [state.agenda.next()]
-        if (at := state.zones.wake_at) is not None:
-            times.append(at)
+        times = [state.agenda.next(), state.zones.wake_at]
         if self._again or state.groups.touched or self._searching():
             times.append(state.now)
         times.extend(current.deadline for current in self.cycle.open)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from shared.model.node_topology import PodNeeds
 
+NEVER = float("inf")
+
 FIRST_S, LONGEST_S = 30.0, 3600.0
 """Seconds for which such pods are not tried there; doubles."""
 
@@ -39,9 +41,9 @@ class Refusals:
         self._pushed = 0
 
     @property
-    def wake_at(self) -> float | None:
+    def wake_at(self) -> float:
         """When one is over."""
-        return self._due[0][0] if self._due else None
+        return self._due[0][0] if self._due else NEVER
 
     def add(self, node: str, needs: PodNeeds, reason: str, now: float) -> bool:
         """Such a pod was refused there. Whether that is news: of a burst only the first counts."""

@@ -24,7 +24,7 @@ from shared.scheduling.numa.admission import Verdict
 from shared.scheduling.numa.books import Books
 from shared.scheduling.numa.inside import LATE_S, Inside, Seats, Standing, may_refuse, same_inside
 from shared.scheduling.numa.kinds import UNJUDGED, Kinds
-from shared.scheduling.numa.refusals import Refusals
+from shared.scheduling.numa.refusals import NEVER, Refusals
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.node_table import BoolArray, IntArray
 from shared.scheduling.state.zones_port import News
@@ -60,6 +60,8 @@ class NodeZones:
         """In how many objects a device has a zone."""
         self._refusals = Refusals()
         self._now = 0.0
+        self.wake_at = NEVER
+        """When something changes by time alone."""
         self._due: list[tuple[float, str, str]] = []
         """When a pod that left a node (uid "": the node's object, which is gone) is not counted any longer."""
         self._gone: dict[str, float] = {}
@@ -112,7 +114,7 @@ class NodeZones:
         if name in self._inside and name in self._table.row_of:
             if name not in self._gone:
                 self._gone[name] = self._now
-                heapq.heappush(self._due, (self._now + LATE_S, name, ""))
+                self._forget_later(name, "")
                 self._news.append(("node_topology_gone", name, f"what it said last counts for {LATE_S:.0f} s more"))
             return
         self._drop(name)
@@ -128,15 +130,11 @@ class NodeZones:
             self._told.pop(name, None)
             self._forget_inside(name)
 
-    @property
-    def wake_at(self) -> float | None:
-        """When something changes by time alone; None: nothing does."""
-        times = [at for at in (self._refusals.wake_at, self._due[0][0] if self._due else None) if at is not None]
-        return min(times) if times else None
-
     def advance(self, now: float) -> list[str]:
         """It is ``now``: nodes that may take pods by that which they did not take before."""
         self._now = now
+        if now < self.wake_at:
+            return []
         changed = self._refusals.advance(now)
         if changed:
             self.version += 1
@@ -151,7 +149,12 @@ class NodeZones:
             elif inside is not None and inside.outlast(uid, now):
                 self._touch(name)
                 changed.append(name)
+        self.wake_at = min(self._refusals.wake_at, self._due[0][0] if self._due else NEVER)
         return changed
+
+    def _forget_later(self, name: str, uid: str) -> None:
+        heapq.heappush(self._due, (self._now + LATE_S, name, uid))
+        self.wake_at = min(self.wake_at, self._due[0][0])
 
     def node_changed(self, name: str) -> None:
         """The node came, went, or has other amounts: its devices may be others."""
@@ -209,7 +212,7 @@ class NodeZones:
         inside = self._inside.get(node_name)
         if inside is not None and uid in inside.pods:
             if inside.leave(uid, self._now):
-                heapq.heappush(self._due, (self._now + LATE_S, node_name, uid))
+                self._forget_later(node_name, uid)
             self._touch(node_name)
 
     def left(self, node_name: str) -> Collection[str]:
@@ -234,6 +237,7 @@ class NodeZones:
         if known and self._refusals.add(node_name, needs, reason, self._now):
             self.version += 1
             self._rejudge()
+            self.wake_at = min(self.wake_at, self._refusals.wake_at)
             self._news.append(("kubelet_refused", node_name, reason))
 
     # --- verdicts ---------------------------------------------------------------------------------------------------

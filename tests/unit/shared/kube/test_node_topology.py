@@ -11,7 +11,10 @@ from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert import pod_from_api
 from shared.kube.node_topology import NodeResourceTopology, topology_from_api
+from shared.model.constraints import PodClass
 from shared.model.node_topology import TopologyPolicy, TopologyScope
+from shared.scheduling.cycle.feasibility import static_half
+from tests.builders import make_pod
 
 Json = dict[str, Any]
 
@@ -72,3 +75,18 @@ def test_only_guaranteed_pods_and_devices_are_aligned() -> None:
 def test_a_refused_pod_says_so_and_an_evicted_one_does_not() -> None:
     assert pod({"phase": "Failed", "reason": "TopologyAffinityError"}).refused == "TopologyAffinityError"
     assert pod({"phase": "Failed", "reason": "Evicted"}).refused == ""
+
+
+def test_workloads_of_one_size_share_a_class_and_its_static_verdicts() -> None:
+    def class_of(container: str, cpu: str, memory: str) -> PodClass:
+        built = make_pod(container).cpu(cpu).memory(memory)
+        (one,) = built.json["spec"]["containers"]
+        one |= {"name": container, "resources": {**one["resources"], "limits": dict(one["resources"]["requests"])}}
+        found = built.pod().pod_class
+        assert found.needs is not None
+        return found
+
+    web = class_of("web", "2", "1Gi")
+    assert web == class_of("db", "2", "1Gi")
+    assert web != class_of("web", "3", "1Gi")
+    assert static_half(web) == static_half(class_of("web", "3", "2Gi"))

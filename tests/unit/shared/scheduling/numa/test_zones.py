@@ -13,7 +13,7 @@ from shared.model.resources import CPU
 from shared.scheduling.framework import Code
 from shared.scheduling.numa.inside import LATE_S
 from shared.scheduling.numa.kinds import Kinds
-from shared.scheduling.numa.refusals import FIRST_S, LONGEST_S
+from shared.scheduling.numa.refusals import FIRST_S, LONGEST_S, NEVER
 from shared.scheduling.numa.rule import NodeResourceTopologyMatch, prepare
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.state.cluster_state import ClusterState
@@ -196,7 +196,6 @@ def test_a_refusal_is_over_by_time_and_lasts_longer_each_time() -> None:
     for _ in range(10):
         zones.refused("n0", needs(2), "UnexpectedAdmissionError")
         zones.refused("n0", needs(2), "UnexpectedAdmissionError")  # of the same burst
-        assert zones.wake_at is not None
         assert zones.wake_at <= now + lasted
         assert zones.advance(now + lasted - 1) == []
         assert not takes(state, 2)
@@ -206,7 +205,7 @@ def test_a_refusal_is_over_by_time_and_lasts_longer_each_time() -> None:
         lasted = min(2 * lasted, LONGEST_S)
     assert lasted == LONGEST_S
     zones.advance(now + LONGEST_S)
-    assert zones.wake_at is None, "and is forgotten where it does not come again"
+    assert zones.wake_at == NEVER, "and is forgotten where it does not come again"
 
 
 def test_an_object_that_changes_all_the_time_does_not_let_pods_fail_all_the_time() -> None:
@@ -299,7 +298,12 @@ def test_parked_pods_are_judged_by_kind(monkeypatch: pytest.MonkeyPatch) -> None
     one_by_one = [rule.verdict(row) for row in range(50)]
     asked: list[int] = []
     says = NodeResourceTopologyMatch._says
-    monkeypatch.setattr(NodeResourceTopologyMatch, "_says", lambda self, kind: (asked.append(kind), says(self, kind))[1])
+
+    def counted(self: NodeResourceTopologyMatch, kind: int) -> object:
+        asked.append(kind)
+        return says(self, kind)
+
+    monkeypatch.setattr(NodeResourceTopologyMatch, "_says", counted)
     assert rule.tally(rows) == dict(Counter(one[1][0] for one in one_by_one if one is not None))
     assert len(asked) == 2
     helped = [one is not None and one[0] is Code.UNSCHEDULABLE for one in one_by_one]
