@@ -66,10 +66,11 @@ VOLUME_RULES: tuple[Prepare, ...] = (
 )
 
 
-def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
+def check_node(state: State, pod: Pod, node_name: str, *, zones: bool = True) -> Rejection | None:
     """Every rule that the node, its pods, the pod's volumes and devices decide: None when the node takes the pod.
 
-    Rules about other pods' labels and domains are the coordinator's alone: it sees all that is on its way.
+    Rules about other pods' labels and domains are the coordinator's alone: it sees all that is on its way. ``zones``
+    False: those were looked at otherwise.
     """
     rejection = check_placement(state.feasibility, pod.pod_class, node_name)
     if rejection is not None:
@@ -79,7 +80,7 @@ def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
         rules = VOLUME_RULES
     if pod.asks is not None:
         rules = (*rules, devices.prepare)
-    if pod.pod_class.needs is not None:
+    if pod.pod_class.needs is not None and zones:
         rules = (*rules, numa.prepare)
     row = state.cache.table.row_of[node_name]
     for prepare in rules:
@@ -133,12 +134,12 @@ def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     return None
 
 
-def still_fits(state: State, binding: InFlightBinding, pod: Pod) -> str:
+def still_fits(state: State, binding: InFlightBinding, pod: Pod, *, zones: bool = True) -> str:
     """Whether the node takes the pod on the devices the intent names, nothing of it being assumed: "" or why not.
 
     For an inherited intent, and for a pod that changed after it was committed.
     """
-    rejection = check_node(state, pod, binding.node)
+    rejection = check_node(state, pod, binding.node, zones=zones)
     if rejection is not None:
         return f"{binding.node}: {', '.join(rejection.reasons)}"[:512]
     milli = gpu_milli_of(pod.pod_class)
@@ -172,7 +173,7 @@ def outdated(state: State, binding: InFlightBinding) -> str:
     if table.nodes[row] is binding.checked_node and within(table, pod_class, row):
         return ""
     state.cluster.forget(binding.uid)
-    reason = still_fits(state, binding, pod)
+    reason = still_fits(state, binding, pod, zones=False)
     hold(state, binding, pod)
     return reason
 

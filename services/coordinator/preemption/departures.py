@@ -63,15 +63,16 @@ class Departures:
         )
 
     def stands(self, known: Making) -> bool:
-        """Whether room may come yet: some victim is where it was, or the object of the node's zones counts it still.
-        Those that are gone are not looked at again."""
+        """Whether room may come yet: some victim is where it was or, where zones matter to those that wait, the object
+        of its node counts it still. Those that are gone are not looked at again."""
         if known.patient and known.group:
             return True
         index = self._state.cluster.index
+        aligned = any(pod.pod_class.needs is not None for pod in known.pods.values())
         while known.left:
             uid = next(iter(known.left))
             node = known.victims[uid][1]
-            if uid in index.uids_on(node) or uid in self._state.zones.left(node):
+            if uid in index.uids_on(node) or (aligned and uid in self._state.zones.left(node)):
                 return True
             del known.left[uid]
         return False

@@ -58,6 +58,20 @@ def test_one_victim_is_enough_however_late_the_object_shows_its_zone_free() -> N
     assert not check_places(scene)
 
 
+def test_who_is_not_aligned_waits_for_no_zone() -> None:
+    scene = machine(aligned("b", 5, node="n0"), aligned("d", 5, node="n0"), free=(3, 3))
+    scene.add_pod(aligned("q", 1, priority=200))  # since one has asked, zones are known
+    scene.run()
+    scene.keep_victims = True
+    scene.add_pod(make_pod("p").cpu("8").priority(100).pod())
+    scene.run(until_s=5)
+    (victim,) = scene.evicted
+    scene.delete_pod(victim)
+    scene.add_pod(make_pod("thief").cpu("5").on("n0").pod())
+    scene.run(batch=2, until_s=15)
+    assert len(scene.evicted) == 2, "its room is gone, and no zone brings it back"
+
+
 def test_a_pod_that_waits_for_a_zone_is_woken_when_the_object_cannot_be_late_any_more() -> None:
     scene = machine(aligned("b", 5, node="n0"), free=(3, 8))
     scene.add_pod(aligned("a", 5))
