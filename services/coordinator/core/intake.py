@@ -391,7 +391,7 @@ class ClusterIntake:
             self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, FREED)
 
     def pass_time(self) -> None:
-        """At the begin of a turn: what zones were kept for long enough, or from whom, is offered anew."""
+        """Time alone opens nodes to pods: their room is offered anew."""
         for name in self._state.zones.advance(self._state.now):
             self._requeuer.node_changed(name, ClusterEvent.NODE_TOPOLOGY)
 

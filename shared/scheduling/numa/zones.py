@@ -59,7 +59,8 @@ class NodeZones:
         self._devices: Counter[str] = Counter()
         """In how many objects a device has a zone."""
         self._refusals = Refusals()
-        self._now = 0.0
+        self.now = 0.0
+        """Set by whoever owns this before it hands anything over; at ``wake_at`` it calls ``advance``."""
         self.wake_at = NEVER
         """When something changes by time alone."""
         self._due: list[tuple[float, str, str]] = []
@@ -76,7 +77,8 @@ class NodeZones:
         self._rows: IntArray = np.zeros(0, np.int64)
         self._rows_at = -1
         self._told: dict[str, str] = {}
-        self._news: list[News] = []
+        self.news: dict[tuple[str, str], str] = {}
+        """By event and node; only a leader takes them."""
 
     # --- what the API server shows ----------------------------------------------------------------------------------
 
@@ -98,7 +100,7 @@ class NodeZones:
         if before is not None:
             self._count_devices(before, -1)
         self._count_devices(topology, 1)
-        if self._refusals.changed(name, self._now):
+        if self._refusals.changed(name, self.now):
             self._rejudge()
         if not may_refuse(topology):
             self._forget_inside(name)
@@ -113,9 +115,9 @@ class NodeZones:
         the object counts for ``LATE_S`` more, for an exporter that is installed anew, or one bad value."""
         if name in self._inside and name in self._table.row_of:
             if name not in self._gone:
-                self._gone[name] = self._now
+                self._gone[name] = self.now
                 self._forget_later(name, "")
-                self._news.append(("node_topology_gone", name, f"what it said last counts for {LATE_S:.0f} s more"))
+                self.news["node_topology_gone", name] = f"what it said last counts for {LATE_S:.0f} s more"
             return
         self._drop(name)
 
@@ -132,7 +134,7 @@ class NodeZones:
 
     def advance(self, now: float) -> list[str]:
         """It is ``now``: nodes that may take pods by that which they did not take before."""
-        self._now = now
+        self.now = now
         if now < self.wake_at:
             return []
         changed = self._refusals.advance(now)
@@ -153,7 +155,7 @@ class NodeZones:
         return changed
 
     def _forget_later(self, name: str, uid: str) -> None:
-        heapq.heappush(self._due, (self._now + LATE_S, name, uid))
+        heapq.heappush(self._due, (self.now + LATE_S, name, uid))
         self.wake_at = min(self.wake_at, self._due[0][0])
 
     def node_changed(self, name: str) -> None:
@@ -211,7 +213,7 @@ class NodeZones:
         """The pod stands there no longer."""
         inside = self._inside.get(node_name)
         if inside is not None and uid in inside.pods:
-            if inside.leave(uid, self._now):
+            if inside.leave(uid, self.now):
                 self._forget_later(node_name, uid)
             self._touch(node_name)
 
@@ -234,11 +236,11 @@ class NodeZones:
     def refused(self, node_name: str, needs: PodNeeds, reason: str) -> None:
         """The node's kubelet refused such a pod. Of nodes without an object nothing is learnt."""
         known = node_name in self._inside or node_name in self._unread
-        if known and self._refusals.add(node_name, needs, reason, self._now):
+        if known and self._refusals.add(node_name, needs, reason, self.now):
             self.version += 1
             self._rejudge()
             self.wake_at = min(self.wake_at, self._refusals.wake_at)
-            self._news.append(("kubelet_refused", node_name, reason))
+            self.news["kubelet_refused", node_name] = reason
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
 
@@ -357,7 +359,7 @@ class NodeZones:
         if doubt != self._told.get(name, ""):
             self._told[name] = doubt
             if doubt:
-                self._news.append(("node_topology_unclear", name, doubt))
+                self.news["node_topology_unclear", name] = doubt
 
     def _set(self, name: str, kind: int) -> None:
         if kind:
@@ -386,7 +388,8 @@ class NodeZones:
 
     def take_news(self) -> list[News]:
         """What people are to be told since this was last asked."""
-        news, self._news = self._news, []
+        news = [(event, name, why) for (event, name), why in self.news.items()]
+        self.news.clear()
         return news
 
     def validate(self) -> Iterator[str]:

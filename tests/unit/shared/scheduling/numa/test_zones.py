@@ -245,6 +245,15 @@ def test_an_exporter_that_is_dead_is_told_once_its_object_cannot_be_late() -> No
     assert [event for event, _, _ in zones.take_news()] == ["node_topology_unclear"]
 
 
+def test_what_nobody_takes_does_not_grow() -> None:
+    state, zones = cluster(topology())
+    state.observe(pod("a", needs(5, 0), node_name="n0"))
+    for version in range(2, 20):
+        zones.put("n0", topology(free=(8 - version % 2, 8), version=str(version)))
+        zones.kinds()
+    assert len(zones.news) == 1
+
+
 def test_a_pod_heard_of_after_the_object_that_holds_it_is_counted_once() -> None:
     state, zones = cluster(topology(free=(3, 8)))
     assert cpus_free(zones) == [3, 8]
