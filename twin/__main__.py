@@ -32,6 +32,7 @@ from twin.controllers.device_drivers import DeviceDrivers
 from twin.controllers.device_taints import DeviceTaintEviction
 from twin.controllers.garbage_collector import GarbageCollector
 from twin.controllers.kubelet import Kubelets
+from twin.controllers.node_zones import NodeZones
 from twin.controllers.pod_groups import PodGroupProtection
 from twin.controllers.runtime import Controller
 from twin.controllers.volumes import VolumeController
@@ -226,6 +227,7 @@ def _players(registry: TwinRegistry, kubelets: Kubelets | None, speed: float) ->
         DeviceClaimController(registry),
         DeviceDrivers(registry),
         DeviceTaintEviction(registry, speed=speed),
+        NodeZones(registry, speed=speed),
     ]
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from shared.errors import ConfigError
 from twin.model.devices import DEVICES_ANNOTATION, Driver, check_drivers, slice_specs
 from twin.model.usage import TWIN_NODE_ANNOTATION
+from twin.model.zones import TOPOLOGIES, ZONES_ANNOTATION, Zones, check_zones, definition
 from twin.registry.registry import TwinRegistry
 from twin.registry.status import ApiError
 
@@ -22,6 +23,7 @@ Json = dict[str, Any]
 
 MOST_NODES = 20_000
 CLASSES, SLICES = "deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io"
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 PLAIN_DRIVER = "gpu.example.com"
 
 
@@ -38,10 +40,13 @@ class Nodes(Struct, frozen=True, forbid_unknown_fields=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     devices: list[Driver] = []
+    zones: Zones | None = None
+    """NUMA nodes, among which all of it is dealt."""
 
 
 class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. For each driver of the nodes there is a DeviceClass of its name, unless ``objects`` has it."""
+    """The file. For each driver of the nodes there is a DeviceClass of its name, unless ``objects`` has it; where nodes
+    have zones, the definition of NodeResourceTopology too."""
 
     nodes: list[Nodes] = []
     objects: list[Json] = []
@@ -79,6 +84,8 @@ def read_cluster(path: Path) -> Cluster:
         if nodes.count > 1 and "{i}" not in nodes.name:
             raise ConfigError(f"{where}.name: {nodes.name} would be there {nodes.count} times; write {{i}} into it")
         check_drivers(nodes.devices, f"{where}.devices")
+        if nodes.zones is not None:
+            check_zones(nodes.zones, f"{where}.zones")
     return cluster
 
 
@@ -86,6 +93,8 @@ def populate(registry: TwinRegistry, cluster: Cluster) -> None:
     """Create everything. Raises ``ConfigError`` with the server's words."""
     for index, obj in enumerate(cluster.objects):
         _create(registry, _resource(registry, obj, index), obj)
+    if any(nodes.zones is not None for nodes in cluster.nodes) and registry.get(DEFINITIONS, "", TOPOLOGIES) is None:
+        _create(registry, DEFINITIONS, definition())
     drivers = {driver.driver: driver for nodes in cluster.nodes for driver in nodes.devices}
     for name in drivers:
         if registry.get(CLASSES, "", name) is None:
@@ -104,6 +113,8 @@ def node_of(nodes: Nodes, number: int) -> Json:
     annotations = {TWIN_NODE_ANNOTATION: "true", **nodes.annotations}
     if nodes.devices:
         annotations[DEVICES_ANNOTATION] = msgspec.json.encode(_sparse(nodes.devices)).decode()
+    if nodes.zones is not None:
+        annotations[ZONES_ANNOTATION] = msgspec.json.encode(nodes.zones).decode()
     name = _numbered(nodes.name, number)
     labels = {key: _numbered(value, number) for key, value in nodes.labels.items()}
     return {

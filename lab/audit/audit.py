@@ -39,6 +39,8 @@ from lab.audit.storage import KINDS as STORAGE_KINDS
 from lab.audit.storage import Storage
 from lab.audit.units import UnitReport, Units
 from lab.audit.waiting import Waiting
+from lab.audit.zones import KIND as TOPOLOGY_KIND
+from lab.audit.zones import Zones, refused
 
 FINISHED = ("Succeeded", "Failed")
 MAX_EXAMPLES = 20
@@ -66,6 +68,8 @@ class AuditReport:
     claims_leaked: int = 0
     schedulable_but_unbound: int = 0
     lost: int = 0
+    refused_by_kubelets: int = 0
+    """Bound, and refused for want of room in one zone; a late exporter may be why."""
     units: UnitReport = field(default_factory=UnitReport)
     first_submit_s: float | None = None
     last_bind_s: float | None = None
@@ -126,6 +130,8 @@ class Audit:
         self._relations = Relations(self._nodes)
         self._storage = Storage()
         self._devices = Devices()
+        self._zones = Zones()
+        self._refused: set[str] = set()
         self._overcommitted: set[str] = set()
         self._gpu: set[str] = set()
         self._misplaced: set[str] = set()
@@ -152,6 +158,8 @@ class Audit:
             self._storage.change(entry.kind, key, None if entry.gone else entry.object, entry.time_s)
         elif entry.kind == CLAIM_KIND:
             self._devices.change(f"{entry.namespace}/{entry.name}", None if entry.gone else entry.object, entry.time_s)
+        elif entry.kind == TOPOLOGY_KIND:
+            self._zones.change(entry.name, None if entry.gone else entry.object)
         self._units.feed(entry)
 
     def _book(self, node: str) -> NodeBook:
@@ -169,6 +177,9 @@ class Audit:
                 self._book(record.node).resize(uid, record.facts, entry.time_s)
         self._specs[uid] = spec
         record.phase = status.get("phase") or ""
+        if record.mine and refused(pod) and uid not in self._refused:
+            self._refused.add(uid)
+            self._note(f"refused by its kubelet: {record.key} on {record.node}: {status['reason']} (rv {entry.rv})")
         record.terminating = bool(meta.get("deletionTimestamp"))
         record.gated = bool(spec.get("schedulingGates"))
         refusals = [
@@ -285,6 +296,7 @@ class Audit:
                 self._note(f"{what}: {one}")
         report.pods_unschedulable = report.schedulable_but_unbound = report.lost = 0
         report.pods_held_by_drains = 0
+        report.refused_by_kubelets = len(self._refused)
         left = {
             uid: record for uid, record in self._pods.items()
             if record.mine and not (
@@ -315,6 +327,8 @@ class Audit:
         if book.facts is None or not book.admits(record.facts) or beyond_us(record.facts.spec):
             return False
         pod = stander(self._pending[uid], node)
+        if not self._zones.admits(self._pending[uid], node):
+            return False
         return not self._relations.refusal(pod, FOREVER) and self._storage.admits(pod, book.facts)
 
     def _left_unbound(self, record: _PodRecord, fitting: list[str]) -> None:

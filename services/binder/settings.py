@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -44,6 +44,9 @@ class BinderSettings(ProcessSettings):
     validate: bool = False
     """Check every invariant of the core after each batch of events, and end the term where one is broken, with the
     stories of the pods it names. For tests and for hunting a bug: it costs as much as all pods, each time."""
+    unknown_zones: Literal["taken", "free"] = "taken"
+    """How that counts of a node's zones which its object does not say: what init containers hold, which zones share
+    memory, whom a late object knows; the same for coordinators and binders. See docs/numa.md."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
@@ -61,5 +64,6 @@ class BinderSettings(ProcessSettings):
             volumes_wait_s=self.volumes_wait_s,
             sweep_every_s=self.sweep_every_s,
             compare_every_s=self.compare_every_s,
+            trust_zones=self.unknown_zones == "free",
             validate=self.validate,
         )

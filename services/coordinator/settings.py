@@ -130,6 +130,9 @@ class CoordinatorSettings(ProcessSettings):
     """What policies see as a GPU, comma-separated: RESOURCE=THOUSANDTHS of a device plugin's unit, or
     DRIVER[:CAPACITY]=THOUSANDTHS of a device that claims are given; the same for agents and coordinators. See
     docs/gpus.md."""
+    unknown_zones: Literal["taken", "free"] = "taken"
+    """How that counts of a node's zones which its object does not say: what init containers hold, which zones share
+    memory, whom a late object knows; the same for coordinators and binders. See docs/numa.md."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
@@ -171,6 +174,7 @@ class CoordinatorSettings(ProcessSettings):
             # an answer that the cycle still waits for must not be cut off on its way
             request_timeout_s=max(LEAST_REQUEST_TIMEOUT_S, 2 * self.offer_deadline_ms / 1000),
             speed=self.workload_speed,
+            trust_zones=self.unknown_zones == "free",
             validate=self.validate,
             rollout=RolloutSettings(
                 window_s=self.rollout_window_s,

@@ -22,6 +22,7 @@ from shared.kube.convert_demands import (
 )
 from shared.kube.convert_relations import images_of, relations_of
 from shared.kube.convert_requests import amount_of, check_gpu, effective_requests, resize_infeasible, score_requests
+from shared.kube.node_topology import needs_of
 from shared.kube.pod_groups import group_of
 from shared.model.constraints import (
     CLASS_LABEL_PREFIX,
@@ -35,6 +36,7 @@ from shared.model.constraints import (
 )
 from shared.model.devices import ContainerAsk
 from shared.model.node import CONDITIONS, HELD_TAINT, MESSAGE_CHARS, UNKNOWN_LATENCY, Condition, Node
+from shared.model.node_topology import Refusal
 from shared.model.pod import (
     DEVICES_ANNOTATION,
     LATENCY_HARD_ANNOTATION,
@@ -49,6 +51,8 @@ from shared.model.workload_key import workload_key
 
 PREEMPTED_REASON = "PreemptionByScheduler"
 """Reason of the DisruptionTarget condition that a preempting scheduler sets (``core/v1`` types)."""
+
+REFUSALS = frozenset(Refusal)
 
 KEPT_RUNNING = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
 """Controllers whose pods do not end by themselves."""
@@ -113,6 +117,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
         group=group_of(pod, owner),
         ends=owner[1] not in KEPT_RUNNING,
         asks=asks,
+        refused=status.reason if status.reason in REFUSALS else "",
     )
     return replace(found, extended=extended, extended_claim=extended_claim(status)) if extended else found
 
@@ -262,6 +267,7 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
         features=needed_features(spec),
         latency_target=latency_target(pod.metadata),
         labels=_class_labels(pod.metadata),
+        needs=needs_of(spec),
     )
 
 

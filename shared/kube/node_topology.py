@@ -8,12 +8,13 @@ CPUs where a container asks for a whole number of them; devices for every pod.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert_requests import amount_of
 from shared.kube.objects import Json, ObjectMeta
+from shared.kube.resources import Resource
 from shared.model import node_topology as model
 from shared.model.node_topology import ContainerKind, TopologyPolicy, TopologyScope
 from shared.model.resources import CPU, MEMORY
@@ -67,8 +68,16 @@ class NodeResourceTopology(Json, frozen=True):
     zones: list[TopologyZone] | None = None
 
 
-def topology_from_api(item: NodeResourceTopology, node: api.Node) -> model.NodeTopology:
-    """What the object says of ``node``. Raises ``ObjectError`` for an unknown policy or scope, a zone whose name holds
+def _served(version: str) -> Resource[NodeResourceTopology]:
+    plural = "noderesourcetopologies"
+    return Resource("NodeResourceTopology", "topology.node.k8s.io", version, plural, False, NodeResourceTopology)
+
+
+NODE_TOPOLOGIES, NODE_TOPOLOGIES_V1ALPHA1 = _served("v1alpha2"), _served("v1alpha1")
+
+
+def topology_from_api(item: NodeResourceTopology) -> model.NodeTopology:
+    """What the object says of its node. Raises ``ObjectError`` for an unknown policy or scope, a zone whose name holds
     no number or that occurs twice, and amounts that are no quantities."""
     named = {one.name: one.value for one in item.attributes or ()}
     policy, scope = _DEPRECATED[_known(item.topology_policies, _DEPRECATED)]
@@ -85,8 +94,8 @@ def topology_from_api(item: NodeResourceTopology, node: api.Node) -> model.NodeT
         policy=policy,
         scope=scope,
         zones=tuple(zones),
-        loose_devices=_loose(node, zones),
         pods_fingerprint=named.get(FINGERPRINT_ATTRIBUTE, ""),
+        resource_version=item.metadata.resource_version,
     )
 
 
@@ -124,39 +133,33 @@ def _amount(where: str, name: str, quantity: str | float) -> int:
     return amount // 1000 if name == CPU else amount
 
 
-def _loose(node: api.Node, zones: Iterable[model.Zone]) -> dict[str, int]:
-    """Devices of the node that no zone lists. A resource that no zone knows at all may as well be no device: it is
-    aligned by nothing either way."""
-    rest = {}
-    for name, quantity in (node.status.allocatable or {}).items():
-        if "/" in name:
-            rest[name] = amount_of(f"status.allocatable[{name}]", name, quantity)
-    for zone in zones:
-        for name in rest:
-            rest[name] -= zone.allocatable.get(name, 0)
-    return {name: max(0, count) for name, count in rest.items()}
-
-
-def needs_of(spec: api.PodSpec) -> model.PodNeeds:
-    """What a kubelet's managers would align the pod by. Raises ``ObjectError`` naming an amount that is none."""
+def needs_of(spec: api.PodSpec) -> model.PodNeeds | None:
+    """What a kubelet's managers would align the pod by; None: they leave it alone. Raises ``ObjectError`` naming an
+    amount that is none."""
     aligned = spec.resources is None and _guaranteed(spec)
-    init = [
-        _needs(one, ContainerKind.SIDECAR if one.restart_policy == "Always" else ContainerKind.INIT, aligned)
+    every = [
+        (one, ContainerKind.SIDECAR if one.restart_policy == "Always" else ContainerKind.INIT)
         for one in spec.init_containers or ()
     ]
-    return model.PodNeeds((*init, *(_needs(one, ContainerKind.MAIN, aligned) for one in spec.containers or ())))
+    every += [(one, ContainerKind.MAIN) for one in spec.containers or ()]
+    needs = model.PodNeeds(tuple(_needs(str(at), one, kind, aligned) for at, (one, kind) in enumerate(every)))
+    return None if needs.nothing else needs
 
 
-def _needs(container: api.Container, kind: ContainerKind, aligned: bool) -> model.ContainerNeeds:
+def _needs(name: str, container: api.Container, kind: ContainerKind, aligned: bool) -> model.ContainerNeeds:
     requests, limits = _quantities(container, "requests"), _quantities(container, "limits")
     cpu = requests.get(CPU, 0) if aligned else 0
     return model.ContainerNeeds(
-        name=container.name,
+        name=name,
         kind=kind,
         cpus=cpu // 1000 if cpu % 1000 == 0 else 0,
-        memory={name: size for name, size in requests.items() if _is_memory(name)} if aligned else {},
-        devices={name: count for name, count in limits.items() if "/" in name and count},
+        memory=_sorted(requests, _is_memory) if aligned else (),
+        devices=_sorted(limits, lambda name: "/" in name),
     )
+
+
+def _sorted(amounts: Mapping[str, int], wanted: Callable[[str], bool]) -> model.Amounts:
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount and wanted(name)))
 
 
 def _is_memory(name: str) -> bool:

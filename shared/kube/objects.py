@@ -293,6 +293,7 @@ class ContainerStatus(Json, frozen=True):
 
 class PodStatus(Json, frozen=True):
     phase: str | None = None
+    reason: str | None = None
     conditions: list[PodCondition] | None = None
     nominated_node_name: str | None = None
     container_statuses: list[ContainerStatus] | None = None

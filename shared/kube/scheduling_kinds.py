@@ -13,6 +13,7 @@ from shared.kube import cluster_objects as kube
 from shared.kube import convert_devices as devices
 from shared.kube import device_objects, pod_groups
 from shared.kube.latency_targets import LATENCY_TARGETS, latency_target_from_api
+from shared.kube.node_topology import NODE_TOPOLOGIES, NODE_TOPOLOGIES_V1ALPHA1, topology_from_api
 from shared.kube.objects import ObjectMeta, PartialObject
 from shared.kube.queues import QUEUES, queue_from_api
 from shared.kube.resources import NAMESPACES, Resource
@@ -94,7 +95,10 @@ DEVICE_KINDS = (
 STORAGE_KINDS = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES)
 """What volume rules read."""
 
-BINDER_KINDS = (*STORAGE_KINDS, *DEVICE_KINDS)
+NODE_TOPOLOGY_KIND = SchedulingKind(NODE_TOPOLOGIES, topology_from_api, older=(NODE_TOPOLOGIES_V1ALPHA1,))
+"""What the rule of nodes' zones reads, where an exporter's definition was applied."""
+
+BINDER_KINDS = (*STORAGE_KINDS, *DEVICE_KINDS, NODE_TOPOLOGY_KIND)
 """What the binder reads beside pods and nodes."""
 
 SCHEDULING_KINDS = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from shared.model.node_topology import PodNeeds
 from shared.model.resources import GPU_MILLI
 
 CLASS_LABEL_PREFIX = "policy.conclave.io/"
@@ -77,6 +78,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     ``by_class``: resources among ``requests`` that a device class stands for: a node that offers none of one gives its
     devices instead, and that amount is not looked at there.
     ``claimed``: (devices, thousandths of each) that its claims come to as GPUs, for policies; (0, 0) for none.
+    ``needs``: what a kubelet's managers would align it by; None: nothing.
     """
 
     requests: tuple[tuple[str, int], ...] = ()
@@ -96,6 +98,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     labels: tuple[tuple[str, str], ...] = ()
     claimed: tuple[int, int] = (0, 0)
     by_class: tuple[str, ...] = ()
+    needs: PodNeeds | None = None
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

@@ -7,8 +7,13 @@ bit i stands for the i-th zone of the node in the order of their ids, as the kub
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
+
+from msgspec import Struct
+
+Amounts = tuple[tuple[str, int], ...]
+"""By type or resource, sorted by name."""
 
 
 class TopologyPolicy(StrEnum):
@@ -25,6 +30,14 @@ class TopologyScope(StrEnum):
 
     CONTAINER = "container"
     POD = "pod"
+
+
+class Refusal(StrEnum):
+    """The reason that a kubelet's managers give in the status of a pod that they refuse."""
+
+    TOPOLOGY_AFFINITY = "TopologyAffinityError"
+    UNEXPECTED = "UnexpectedAdmissionError"
+    SMT_ALIGNMENT = "SMTAlignmentError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +69,8 @@ class KubeletOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """``zones`` in the order of their ids. ``loose_devices``: devices of the node that belong to no zone."""
+    """``zones`` in the order of their ids. ``loose_devices``: devices of the node that belong to no zone.
+    ``resource_version``: of the object that says so."""
 
     node: str
     policy: TopologyPolicy
@@ -65,30 +79,42 @@ class NodeTopology:
     loose_devices: Mapping[str, int] = field(default_factory=dict)
     pods_fingerprint: str = ""
     options: KubeletOptions = KubeletOptions()
+    resource_version: str = ""
+
+    def with_node(self, allocatable: Mapping[str, int]) -> NodeTopology:
+        """With the devices that only the node lists. A resource that no zone knows at all may as well be no device: it
+        is aligned by nothing either way."""
+        loose = {
+            name: max(0, amount - sum(zone.allocatable.get(name, 0) for zone in self.zones))
+            for name, amount in allocatable.items()
+            if "/" in name
+        }
+        return replace(self, loose_devices=loose)
 
 
 class ContainerKind(Enum):
     """How long a container keeps what it is given: an init container until the next one starts, the others always."""
+
+    __hash__ = object.__hash__  # part of every class that is aligned
 
     INIT = "init"
     SIDECAR = "sidecar"
     MAIN = "main"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerNeeds:
-    """What one container is aligned by. ``cpus``: exclusive ones, 0 for the shared pool; ``memory``: by type, empty
+class ContainerNeeds(Struct, frozen=True, array_like=True, gc=False):
+    """What one container is aligned by. ``name``: its place among the pod's containers, for its own name would give
+    each workload a class to itself. ``cpus``: exclusive ones, 0 for the shared pool; ``memory``: by type, empty
     where the memory manager leaves it alone; ``devices``: extended resources of device plug-ins."""
 
     name: str
     kind: ContainerKind
     cpus: int = 0
-    memory: Mapping[str, int] = field(default_factory=dict)
-    devices: Mapping[str, int] = field(default_factory=dict)
+    memory: Amounts = ()
+    devices: Amounts = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PodNeeds:
+class PodNeeds(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """Of all containers, init containers first, in the order in which the kubelet admits them."""
 
     containers: tuple[ContainerNeeds, ...]

@@ -46,6 +46,7 @@ class Pod(Struct, frozen=True, gc=False):
     ``extended``: its containers, where one requests an extended resource, which a device class may stand for;
     ``extended_claim``: what its status tells of the claim that was made for those.
     ``claimed``: what its claims ask, for the rules; equal where they ask alike (``ClaimedDevices.alike``).
+    ``refused``: the reason with which a kubelet's managers refused it on its node; "": they did not.
     """
 
     uid: str
@@ -80,6 +81,7 @@ class Pod(Struct, frozen=True, gc=False):
     claimed: tuple[int | str, ...] = ()
     extended: tuple[ContainerAsk, ...] = ()
     extended_claim: ExtendedClaim | None = None
+    refused: str = ""
 
     @property
     def key(self) -> str:

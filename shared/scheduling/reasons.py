@@ -77,6 +77,8 @@ _ALL = (
            "detach volumes of the driver, or add a node"),
     Reason("DynamicResources", "it gets no devices there for its claims",
            "devices of the class that are free, or a claim that asks for less; explain says what refuses which"),
+    Reason("NodeResourceTopologyMatch", "its kubelet would refuse it: no zone, or set of zones, has all of it free",
+           "a request that fits into one zone, or end pods in one; explain shows what is free in each"),
     Reason("VolumeRestrictions", "a claim that it names is not there, or another pod uses the disk or the claim",
            "create the claim; or delete that pod, or claim another volume"),
     Reason("GangScheduling", "the pod group's members cannot be placed together as they are written",

@@ -15,11 +15,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from shared.kube import node_topology as kube
 from shared.kube import objects as api
+from shared.kube.convert import node_from_api
 from shared.kube.convert_requests import effective_requests
-from shared.model.node_topology import ContainerSeat, KubeletOptions, MemoryBlock, NodeTopology
+from shared.model.node_topology import ContainerSeat, KubeletOptions, MemoryBlock, NodeTopology, PodNeeds
 from shared.model.resources import Resources, parse_amount
 from shared.scheduling.numa import admission, books, hints, placed
 from shared.scheduling.numa.admission import admit
@@ -45,7 +47,8 @@ def _pod(raw: Case) -> api.Pod:
 
 def _topology(node: Case, *, configured: bool) -> NodeTopology:
     item = msgspec.convert(node["nrt"], kube.NodeResourceTopology)
-    found = kube.topology_from_api(item, msgspec.convert(node["node"], api.Node))
+    allocatable = node_from_api(msgspec.convert(node["node"], api.Node)).allocatable
+    found = kube.topology_from_api(item).with_node(allocatable)
     return replace(found, options=_options(node["kubelet"])) if configured else found
 
 
@@ -94,7 +97,14 @@ def _seat(raw: Case) -> ContainerSeat:
 
 def _placed(raw: Case) -> PlacedPod:
     seats = None if raw.get("afterNRT") else {name: _seat(one) for name, one in raw.get("containers", {}).items()}
-    return PlacedPod(kube.needs_of(_pod(raw["pod"]).spec), seats, bool(raw.get("initializing")))
+    return PlacedPod(_needs(_pod(raw["pod"])), seats, bool(raw.get("initializing")))
+
+
+def _needs(pod: api.Pod) -> PodNeeds:
+    """With the containers' own names, by which the cases tell who sits where."""
+    names = [one.name for one in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))]
+    needs = kube.needs_of(pod.spec) or PodNeeds(())
+    return PodNeeds(tuple(structs.replace(one, name=names[int(one.name)]) for one in needs.containers))
 
 
 def _fits(node: Case, others: list[Case], pod: api.Pod) -> bool:
@@ -122,7 +132,7 @@ def answer(case: Case, *, configured: bool = False) -> dict[str, Any]:
         if "nrt" not in node or not admitted[name]:
             continue
         topology = _topology(node, configured=configured)
-        verdict = admit(topology, books_with(topology, map(_placed, here)), kube.needs_of(pod.spec))
+        verdict = admit(topology, books_with(topology, map(_placed, here)), _needs(pod))
         admitted[name], zones[name] = verdict.refusal is None, verdict.zones()
     return {"id": case["id"], "admit": admitted, "zones": zones}
 
@@ -160,7 +170,11 @@ MISTAKES: dict[str, Mistake] = {
         "merged",
         lambda policy, all_hints, *others: hints.merged(policy, list(all_hints)[-1:], *others),
     ),
-    "init containers pass no CPUs on": (admission, "countable_hints", lambda *given: hints.countable_hints(*given[:3])),
+    "init containers pass no CPUs on": (
+        admission,
+        "countable_hints",
+        lambda *given, **_: hints.countable_hints(*given[:3]),
+    ),
 }
 
 

@@ -141,6 +141,9 @@ class BinderCore:
         """Take in what the API server shows while another leads; nothing follows from it."""
         state = self.state
         state.now = state.story.now = now
+        state.zones.now = now
+        if state.zones.wake_at <= now:
+            state.zones.advance(now)
         for event in events:
             state.cause = type(event)
             self._take(event)
@@ -161,6 +164,9 @@ class BinderCore:
         state = self.state
         state.now = state.story.now = now
         state.devices.wall = state.epoch + now
+        state.zones.now = now
+        if state.zones.wake_at <= now:
+            state.zones.advance(now)
         for event in events:
             state.cause = type(event)
             self._take(event)

@@ -23,6 +23,7 @@ from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.devices.claimed import ClaimedDevices
+from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
@@ -88,6 +89,8 @@ class CoreSettings:
     """So long a Binding waits for volumes (kube-scheduler's bindTimeoutSeconds); then the unit is given back."""
     validate: bool = False
     """True: every invariant is checked after each event, and the term ends where one is broken: for tests and bugs."""
+    trust_zones: bool = False
+    """Of nodes' zones that nobody can know: True takes it as one would wish, False as the worst."""
     profile: Profile = DEFAULT
     """Which filters judge; does not change during a term."""
 
@@ -257,6 +260,8 @@ class State:
     """Names users of shared devices."""
     devices: ClaimedDevices = field(init=False)
     """Slices, classes and claims, and what is assumed of them."""
+    zones: NodeZones = field(init=False)
+    """The zones of nodes, and who stands in which."""
     stats: Stats = field(default_factory=Stats)
     out: list[Instruction] = field(default_factory=list)
     story: Story = field(default_factory=Story)
@@ -270,6 +275,7 @@ class State:
         self.devices = self.cluster.devices = ClaimedDevices(
             self.cluster.table, self.cluster.release, lambda: str(UUID(int=self.rng.getrandbits(128), version=4))
         )
+        self.zones = self.cache.zones = NodeZones(self.cache, trusting=self.settings.trust_zones)
         self.left = self.settings.units_per_turn
         self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
 

@@ -25,6 +25,7 @@ from shared.scheduling.devices.dynamic_resources import NAME as DYNAMIC_RESOURCE
 from shared.scheduling.filters import volume_binding, volume_limits, volume_restrictions, volume_zone
 from shared.scheduling.framework import Code, Rejection
 from shared.scheduling.gates import unsupported_text
+from shared.scheduling.numa import rule as numa
 from shared.scheduling.state.node_table import PODS_COLUMN
 from shared.wire.messages import Outcome
 
@@ -65,10 +66,11 @@ VOLUME_RULES: tuple[Prepare, ...] = (
 )
 
 
-def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
+def check_node(state: State, pod: Pod, node_name: str, *, zones: bool = True) -> Rejection | None:
     """Every rule that the node, its pods, the pod's volumes and devices decide: None when the node takes the pod.
 
-    Rules about other pods' labels and domains are the coordinator's alone: it sees all that is on its way.
+    Rules about other pods' labels and domains are the coordinator's alone: it sees all that is on its way. ``zones``
+    False: those were looked at otherwise.
     """
     rejection = check_placement(state.feasibility, pod.pod_class, node_name)
     if rejection is not None:
@@ -78,6 +80,8 @@ def check_node(state: State, pod: Pod, node_name: str) -> Rejection | None:
         rules = VOLUME_RULES
     if pod.asks is not None:
         rules = (*rules, devices.prepare)
+    if pod.pod_class.needs is not None and zones:
+        rules = (*rules, numa.prepare)
     row = state.cache.table.row_of[node_name]
     for prepare in rules:
         rule = prepare(state.cluster, pod)
@@ -144,12 +148,12 @@ def borrow(state: State, binding: InFlightBinding, pod: Pod) -> Verdict | None:
     return None
 
 
-def still_fits(state: State, binding: InFlightBinding, pod: Pod) -> str:
+def still_fits(state: State, binding: InFlightBinding, pod: Pod, *, zones: bool = True) -> str:
     """Whether the node takes the pod on the devices the intent names, nothing of it being assumed: "" or why not.
 
     For an inherited intent, and for a pod that changed after it was committed.
     """
-    rejection = check_node(state, pod, binding.node)
+    rejection = check_node(state, pod, binding.node, zones=zones)
     if rejection is not None:
         return f"{binding.node}: {', '.join(rejection.reasons)}"[:512]
     milli = gpu_milli_of(pod.pod_class)
@@ -169,7 +173,8 @@ def outdated(state: State, binding: InFlightBinding) -> str:
 
     Asked right before each Binding: a unit may wait for that as long as the API server asks it to, and the node may be
     cordoned, tainted, shrunk or filled by others meanwhile. Cheap while the node is the one that was checked and holds
-    no more than it has; otherwise the whole check is made again, the unit itself not counted.
+    no more than it has; otherwise the whole check is made again, the unit itself not counted. Zones are looked at
+    with the unit in its turn: it came before others that are assumed there.
     """
     table, pod = state.cache.table, state.pending.get(binding.uid)
     row, pod_class = table.row_of.get(binding.node), binding.pod_class
@@ -177,10 +182,12 @@ def outdated(state: State, binding: InFlightBinding) -> str:
         return f"{binding.node}: node does not exist"
     if pod is None or pod_class is None:
         return ""  # the Binding itself will tell what became of the pod
+    if pod_class.needs is not None and not state.zones.sits(binding.uid, binding.node):
+        return f"{binding.node}: others took its place in the node's zones"
     if table.nodes[row] is binding.checked_node and within(table, pod_class, row):
         return ""
     state.cluster.forget(binding.uid)
-    reason = still_fits(state, binding, pod)
+    reason = still_fits(state, binding, pod, zones=False)
     hold(state, binding, pod)
     return reason
 
@@ -204,6 +211,11 @@ def surely_fit(state: State, bindings: Iterable[InFlightBinding]) -> set[str]:
         at = np.array(rows)
         fits = np.all([table.requested[column, at] <= table.allocatable[column, at] for column in columns], axis=0)
         sure.update(uid for uid, fit in zip(uids, fits.tolist(), strict=True) if fit)
+        if pod_class.needs is not None:
+            names = (table.names[row] for row in rows)
+            sure.difference_update(
+                uid for uid, name in zip(uids, names, strict=True) if not state.zones.sits(uid, name)
+            )
     return sure
 
 

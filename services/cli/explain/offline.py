@@ -2,7 +2,7 @@
 
 ``answer_from`` reads every object that scheduling rules read, once, and writes nothing. What only a leader knows
 (its queue, what it decided) is missing from the answer. A kind that is not served or that we may not read counts as
-empty and is told in ``missing``, but for kinds of devices that are not served; pods and nodes are needed.
+empty and is told in ``missing``, but for kinds of devices and zones that are not served; pods and nodes are needed.
 
 ``answers`` judges what-if questions in bulk, in the oracle's format: one JSON line in, one out; it talks to no cluster.
 """
@@ -10,6 +10,7 @@ empty and is told in ``missing``, but for kinds of devices that are not served; 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -32,7 +33,7 @@ from shared.kube.convert_devices import allocation_json, request_json
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.pod_groups import native_group, plugins_group
 from shared.kube.resources import NODES, PODS, ObjectList
-from shared.kube.scheduling_kinds import DEVICE_KINDS, SCHEDULING_KINDS, SchedulingKind
+from shared.kube.scheduling_kinds import DEVICE_KINDS, NODE_TOPOLOGY_KIND, SCHEDULING_KINDS, SchedulingKind
 from shared.model.devices import DeviceClaim
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.devices.claimed import ClaimedDevices
@@ -45,6 +46,7 @@ from shared.scheduling.explain.groups_whatif import what_if_units
 from shared.scheduling.explain.pod_answer import add_verdicts, pod_answer, settled_state
 from shared.scheduling.explain.whatif import FILTER, Outcome, what_if
 from shared.scheduling.framework import Rejection
+from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.preemption.preemption import Candidate, Preemption
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster, load_pods
 from shared.scheduling.state.cluster_state import ClusterState
@@ -53,6 +55,9 @@ from shared.scheduling.state.releases import Release
 
 if TYPE_CHECKING:
     from shared.ports import KubeApi
+
+SELDOM = frozenset({*(kind.name for kind in DEVICE_KINDS), NODE_TOPOLOGY_KIND.name})
+"""Kinds that many clusters lack."""
 
 CHECK_S, LIST_S = 5.0, 60.0
 
@@ -138,6 +143,7 @@ async def read_cluster(api: KubeApi) -> tuple[ClusterState, list[Any], list[str]
     lists = await asyncio.gather(*(_list(api, kind) for kind in SCHEDULING_KINDS))
     state = ClusterState()
     state.devices = ClaimedDevices(state.table)
+    state.cache.zones = NodeZones(state.cache)
     missing = [f"{bad.kind} {bad.namespace}/{bad.name} ({bad.error})" for bad in (*nodes.malformed, *pods.malformed)]
     for node in nodes.items:
         try:
@@ -156,8 +162,11 @@ async def _list(api: KubeApi, kind: SchedulingKind) -> ObjectList[Any] | str:
     try:
         return await api.list(kind.resource, timeout_s=LIST_S)
     except KubeRejected as error:
-        if error.status == 404 and kind in DEVICE_KINDS:
-            return ObjectList((), "")  # a cluster without them has no devices to look at
+        if error.status == 404 and kind.older:
+            older, *oldest = kind.older
+            return await _list(api, dataclasses.replace(kind, resource=older, older=tuple(oldest)))
+        if error.status == 404 and kind.name in SELDOM:
+            return ObjectList((), "")  # a cluster without them has no devices or zones to look at
         if error.status in (403, 404):
             return f"{kind.name} ({error})"
         raise ConfigError(f"{kind.name}: the API server refuses to list them: {error}") from error

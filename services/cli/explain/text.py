@@ -34,6 +34,8 @@ def lines_of(answer: Json) -> Iterator[str]:
         yield from _nodes(answer["nodes"])
     for asked in answer.get("devices") or ():
         yield from _devices(asked)
+    for refused in answer.get("zones") or ():
+        yield from _zones(refused)
     if answer.get("preemption"):
         yield from _preemption(answer["preemption"])
     if answer.get("latency"):
@@ -232,6 +234,15 @@ def _devices(asked: Json) -> Iterator[str]:
     for one in asked["refused"]:
         named = ", ".join(one["for_example"])
         yield f"    {one['devices']} refused ({named}): {one['reason']}"
+
+
+def _zones(refused: Json) -> Iterator[str]:
+    """A node whose kubelet would not let the pod on: by what policy, and what is free in each zone."""
+    by = f" ({refused['policy']}, by {refused['scope']})" if refused.get("policy") else ""
+    yield f"  zones of {refused['node']}{by}: {refused['reason']}: {refused['message']}"
+    for zone in refused["zones"]:
+        amounts = (f"{name} {free} of {zone['allocatable'][name]}" for name, free in zone["free"].items())
+        yield f"    node-{zone['zone']} has free {', '.join(amounts)}"
 
 
 def _members(group: Json) -> Iterator[str]:

@@ -138,6 +138,9 @@ class Core:
         follows: what follows is then the next ``handle``'s."""
         state = self.state
         state.now = state.queue.story.now = now
+        state.zones.now = now
+        if state.zones.wake_at <= now:
+            self.intake.pass_time()
         for event in events:
             self._take(event)
         if self.intake.new_nodes or state.cluster.given_up:
@@ -157,6 +160,9 @@ class Core:
         state = self.state
         state.now = state.queue.story.now = now
         state.devices.wall = now + (state.epoch or 0.0)
+        state.zones.now = now
+        if state.zones.wake_at <= now:
+            self.intake.pass_time()
         for event in events:
             if (tell_event := TELL_EVENT.get(type(event))) is not None:
                 tell_event(state, self.ledger, event)
@@ -168,6 +174,8 @@ class Core:
         if state.started or self._start():
             self._advance(max(LEAST_WORK, WORK_PER_TURN - len(events) // EVENTS_PER_WORK))
         self.intake.devices_freed()
+        if state.zones.news:
+            self.intake.tell_zones()
         self._set_timer()
         if Need.WORKLOADS in self.variants.needs:
             self.variants.inventory.follow()
@@ -365,7 +373,7 @@ class Core:
     def _due(self) -> list[float]:
         """When who has something to do."""
         state = self.state
-        times = [state.agenda.next()]
+        times = [state.agenda.next(), state.zones.wake_at]
         if self._again or state.groups.touched or self._searching():
             times.append(state.now)
         times.extend(current.deadline for current in self.cycle.open)

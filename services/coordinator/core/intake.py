@@ -23,11 +23,13 @@ from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.search import Preemptor
 from shared.model.devices import DeviceClaim
 from shared.model.node import Node
+from shared.model.node_topology import NodeTopology
 from shared.model.pod import Pod
 from shared.model.pod_group import group_key
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.state.devices_port import DEVICE_KINDS
 from shared.scheduling.state.object_changes import GROUP_SOURCES, drop_object, put_object
+from shared.scheduling.state.zones_port import TOPOLOGY_KIND
 
 BUDGETS, CLAIMS, DEVICE_CLASSES = "poddisruptionbudgets", "resourceclaims", "deviceclasses"
 
@@ -227,8 +229,11 @@ class PodIntake:
             else:
                 state.groups.see_bound(pod)
         if pod.finished:
+            counted = pod.uid in state.cache.accounts
             self._drop(pod.uid)
             self.release(pod.uid)
+            if counted and pod.refused and pod.pod_class.needs is not None:
+                state.zones.refused(pod.node_name, pod.pod_class.needs, pod.refused)
             return
         before, stood = state.cache.accounts.get(pod.uid), state.cluster.index.get(pod.uid)
         state.cluster.observe(pod)
@@ -353,6 +358,9 @@ class ClusterIntake:
         if kind == CLAIMS:
             self._change_claim(key, item)
             return
+        if kind == TOPOLOGY_KIND:
+            self._change_topology(key, item)
+            return
         if item is None:
             drop_object(state.cluster, kind, key)
         elif put_object(state.cluster, kind, key, item) == item:
@@ -365,6 +373,18 @@ class ClusterIntake:
         elif kind == BUDGETS:
             state.budgets_version += 1
             self._requeuer.budgets_changed()
+
+    def _change_topology(self, key: str, item: object | None) -> None:
+        """What it says is about one node, whose room is offered anew. Exporters write it again and again, unchanged."""
+        state = self._state
+        if isinstance(item, NodeTopology):
+            version = state.zones.version
+            state.zones.put(key, item)
+            if state.zones.version == version:
+                return
+        else:
+            state.zones.drop(key)
+        self._requeuer.node_changed(key, ClusterEvent.NODE_TOPOLOGY)
 
     def _change_claim(self, key: str, item: object | None) -> None:
         """What it says may help its own pods; devices that are free again help others too (``devices_freed``)."""
@@ -389,6 +409,16 @@ class ClusterIntake:
         """At the end of a turn: what claims have no more, or was assumed in vain, may help anybody who claims some."""
         if self._state.devices.take_freed():
             self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, FREED)
+
+    def pass_time(self) -> None:
+        """Time alone opens nodes to pods: their room is offered anew."""
+        for name in self._state.zones.advance(self._state.now):
+            self._requeuer.node_changed(name, ClusterEvent.NODE_TOPOLOGY)
+
+    def tell_zones(self) -> None:
+        """Nodes whose zones are not clear, and what kubelets refused."""
+        for event, name, why in self._state.zones.take_news():
+            self._state.log(event, level="warning", node=name, reason=why)
 
     def _change_group(self, group: str, kind: str, key: str, item: object | None) -> None:
         before = self._state.cluster.pod_groups.get(group)

@@ -23,6 +23,7 @@ from shared.policy.rollout.judging import RolloutSettings
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.devices.claimed import ClaimedDevices
+from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.queue import PodQueue
@@ -51,6 +52,8 @@ PRESSURES = {
 class CoreSettings:
     """Bounds and deadlines of the core."""
 
+    trust_zones: bool = False
+    """Of nodes' zones that nobody can know: True takes it as one would wish, False as the worst."""
     profile: Profile = DEFAULT
     """Which filters judge and which scores are added; does not change during a term."""
     batch_units: int = 64
@@ -203,6 +206,8 @@ class State:
     """Pods that lack claims, gated or parked."""
     devices: ClaimedDevices = field(init=False)
     """Slices, classes and claims, and what is assumed of them."""
+    zones: NodeZones = field(init=False)
+    """The zones of nodes, and who stands in which."""
     others: set[str] = field(default_factory=set)
     """Pending pods of other schedulers, by uid; ``others_at``: when one of them was placed, or went."""
     others_at: float = float("-inf")
@@ -234,6 +239,7 @@ class State:
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
         self.devices = self.cluster.devices = ClaimedDevices(self.cluster.table, self.cluster.release)
+        self.zones = self.cache.zones = NodeZones(self.cache, trusting=self.settings.trust_zones)
         self.feasibility = FeasibilityCache(
             self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES
         )

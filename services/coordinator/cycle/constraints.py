@@ -19,7 +19,7 @@ from msgspec.structs import replace as replace_fields
 from services.coordinator.groups.domains import DomainKeeper
 from shared.model.pod import Pod
 from shared.scheduling.cycle.conflicts import check_placement
-from shared.scheduling.cycle.constraints import Guidance, amounts_behind, guidance_for, needs_guidance
+from shared.scheduling.cycle.constraints import Guidance, amounts_behind, guidance_for, in_zones, needs_guidance
 from shared.scheduling.cycle.dry_run import DryRun
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
 from shared.scheduling.cycle.filtering import diagnose, run_filters
@@ -60,7 +60,7 @@ class Constraints:
         self._cluster = cluster
         self._domains = domains
         self._feasibility = feasibility
-        self._stamp: tuple[int, int, int, int] = (-1, -1, -1, -1)
+        self._stamp: tuple[int, ...] = ()
         self._guidance: dict[Hashable, Guidance] = {}
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._prefiltered: dict[Hashable, Prefiltered] = {}
@@ -108,6 +108,8 @@ class Constraints:
         if pod.nominated_node or cluster.nominated or pod.group or cluster.images.any_known(pod.images):
             return None
         if pod.asks is not None or (relations is not None and (relations.claims or relations.disks)):
+            return None
+        if in_zones(cluster, pod):
             return None
         stamp = (
             cluster.table.static_stamp, cluster.index.terms_version, cluster.objects_version,
@@ -244,7 +246,8 @@ class Constraints:
     def _renew(self) -> None:
         cluster = self._cluster
         devices = cluster.devices.version if cluster.devices is not None else 0
-        stamp = (cluster.table.clock, cluster.index.version, cluster.objects_version, devices)
+        zones = cluster.zones.version if cluster.zones is not None else 0
+        stamp = (cluster.table.clock, cluster.index.version, cluster.objects_version, devices, zones)
         kept = len(self._guidance) + len(self._prefiltered)
         if stamp != self._stamp or kept > KEPT:
             self._stamp = stamp

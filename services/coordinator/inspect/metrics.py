@@ -54,6 +54,7 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     ClusterEvent.NODE_LABELS: "NodeUpdateNodeLabel",
     ClusterEvent.NODE_TAINTS: "NodeUpdateNodeTaint",
     ClusterEvent.NODE_FEATURES: "NodeUpdateNodeDeclaredFeature",
+    ClusterEvent.NODE_TOPOLOGY: "NodeResourceTopologyUpdate",
     ClusterEvent.NODE_DELETED: "NodeDelete",
     ClusterEvent.POD_ADDED: "AssignedPodAdd",
     ClusterEvent.POD_LABELS: "AssignedPodUpdatePodLabel",

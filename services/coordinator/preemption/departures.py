@@ -54,19 +54,25 @@ class Departures:
         return row is not None and bool(self._state.feasibility.static_verdict(pod.pod_class).mask[row])
 
     def _leaves(self, pod: Pod, node: str) -> bool:
-        """Whether somebody of lower priority is being deleted on the node."""
+        """Whether somebody of lower priority is being deleted on the node; of a pod that was nominated by a leader
+        before, also whether somebody left whom the object of its zones counts still."""
+        if pod.uid not in self._made and pod.pod_class.needs is not None and self._state.zones.left(node):
+            return True
         return any(
             other.terminating and other.priority < pod.priority for other in self._state.cluster.index.pods_on(node)
         )
 
     def stands(self, known: Making) -> bool:
-        """Whether room may come yet: some victim is where it was. Those that are gone are not looked at again."""
+        """Whether room may come yet: some victim is where it was or, where zones matter to those that wait, the object
+        of its node counts it still. Those that are gone are not looked at again."""
         if known.patient and known.group:
             return True
         index = self._state.cluster.index
+        aligned = any(pod.pod_class.needs is not None for pod in known.pods.values())
         while known.left:
             uid = next(iter(known.left))
-            if uid in index.uids_on(known.victims[uid][1]):
+            node = known.victims[uid][1]
+            if uid in index.uids_on(node) or (aligned and uid in self._state.zones.left(node)):
                 return True
             del known.left[uid]
         return False

@@ -106,6 +106,8 @@ def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod)
     """Whether anything beyond the nodes themselves may decide about the pod. Cheap: asked for every unit of a cycle."""
     if pod.relations is not None or pod.nominated_node or pod.asks is not None:
         return True
+    if in_zones(state, pod):
+        return True
     if state.nominated and must_yield(state, feasibility, pod):
         return True
     index = state.index
@@ -118,6 +120,12 @@ def needs_guidance(state: ClusterState, feasibility: FeasibilityCache, pod: Pod)
     if pod.owner[2] or state.workloads.has_services(pod.namespace):
         return bool(default_selector(state.workloads, pod).requirements)
     return bool(pod.pod_class.affinity_terms) and named_nodes(pod.pod_class) is not None
+
+
+def in_zones(state: ClusterState, pod: Pod) -> bool:
+    """Whether a kubelet may refuse the pod for want of room in one zone."""
+    needs = pod.pod_class.needs
+    return needs is not None and state.zones is not None and state.zones.concerns(needs)
 
 
 def must_yield(state: ClusterState, feasibility: FeasibilityCache, pod: Pod) -> bool:

@@ -219,6 +219,7 @@ def static_half(pod_class: PodClass) -> PodClass:
         latency_target="",
         workload="",
         labels=(),
+        needs=None,
     )
 
 

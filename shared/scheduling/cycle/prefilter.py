@@ -22,6 +22,7 @@ from shared.scheduling.filters import (
     volume_zone,
 )
 from shared.scheduling.framework import ClusterRule, Code, Rejection
+from shared.scheduling.numa import rule as numa
 from shared.scheduling.state.cluster_state import ClusterState
 
 NODE_AFFINITY = "NodeAffinity"
@@ -38,8 +39,9 @@ CLUSTER_RULES: tuple[Prepare, ...] = (
     topology_spread.prepare,
     interpod_affinity.prepare,
     devices.prepare,
+    numa.prepare,
 )
-"""In kube-scheduler's order, all after the node-local filters."""
+"""In kube-scheduler's order, then its plug-in's; all after the node-local filters."""
 
 
 @dataclass(frozen=True, slots=True)

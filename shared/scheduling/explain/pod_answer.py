@@ -16,6 +16,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.devices_why import devices_why
 from shared.scheduling.explain.explanation import explain_nodes
 from shared.scheduling.explain.preemption import NODES_TRIED, explain_preemption
+from shared.scheduling.explain.zones_why import zones_why
 from shared.scheduling.gates import gate_rejection, unsupported_text
 from shared.scheduling.state.cluster_state import ClusterState
 
@@ -85,6 +86,8 @@ def add_verdicts(
     answer["nodes"] = msgspec.to_builtins(nodes)
     if pod.asks is not None:
         answer["devices"] = devices_why(state, pod)
+    if pod.pod_class.needs is not None and (zones := zones_why(state, pod)):
+        answer["zones"] = zones
     if not nodes.feasible and nodes.nodes:
         found = explain_preemption(state, feasibility, pod, strict_budgets=strict_budgets, nodes_tried=nodes_tried)
         answer["preemption"] = msgspec.to_builtins(found)

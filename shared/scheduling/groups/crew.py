@@ -16,6 +16,7 @@ from shared.model.constraints import PodClass
 from shared.model.labels import selects
 from shared.model.pod import Pod
 from shared.model.relations import AffinityTerm
+from shared.scheduling.cycle.constraints import in_zones
 from shared.scheduling.cycle.prefilter import CONTRADICTION, named_nodes, prefilter
 from shared.scheduling.devices.rule import DynamicResources
 from shared.scheduling.filters import interpod_affinity, volume_restrictions
@@ -100,7 +101,7 @@ class Crew:
 
     def _template(self, pod: Pod, repelling: Sequence[AffinityTerm]) -> Template:
         cluster, size = self.cluster, self._size(pod)
-        plain = pod.relations is None and pod.asks is None
+        plain = pod.relations is None and pod.asks is None and not in_zones(cluster, pod)
         if plain and not repelling and not cluster.index.anti_affinity:
             named = named_nodes(pod.pod_class)
             return Template(pod, (), CONTRADICTION if named is not None and not named else None, size)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from shared.model.node_topology import (
     ContainerKind,
@@ -18,6 +17,7 @@ from shared.model.node_topology import (
     MemoryBlock,
     NodeTopology,
     PodNeeds,
+    Refusal,
     TopologyPolicy,
     TopologyScope,
 )
@@ -28,14 +28,6 @@ from shared.scheduling.numa.masks import Narrower, closest, mask_of, masks_of, m
 from shared.scheduling.numa.totals import pod_totals
 
 
-class Refusal(StrEnum):
-    """The reason that the kubelet gives in the pod's status."""
-
-    TOPOLOGY_AFFINITY = "TopologyAffinityError"
-    UNEXPECTED = "UnexpectedAdmissionError"
-    SMT_ALIGNMENT = "SMTAlignmentError"
-
-
 class _Refused(Exception):
     def __init__(self, reason: Refusal, message: str) -> None:
         super().__init__(message)
@@ -44,10 +36,12 @@ class _Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``refusal`` None: admitted, and each container sits as ``seats`` says."""
+    """``refusal`` None: admitted, and each container sits as ``seats`` says; else ``at`` is the one that got stuck,
+    None for the pod as a whole."""
 
     refusal: Refusal | None
     message: str = ""
+    at: ContainerNeeds | None = None
     seats: Mapping[str, ContainerSeat] = field(default_factory=dict)
 
     def zones(self) -> dict[str, list[int]]:
@@ -63,18 +57,22 @@ def admit(topology: NodeTopology, books: Books, needs: PodNeeds) -> Verdict:
     try:
         return Verdict(None, seats=trial.run())
     except _Refused as error:
-        return Verdict(error.reason, str(error))
+        return Verdict(error.reason, str(error), trial.at)
 
 
 class _Trial:
     def __init__(self, topology: NodeTopology, books: Books, needs: PodNeeds) -> None:
         self._topology, self._books, self._needs = topology, books, needs
         self._ids = [zone.id for zone in topology.zones]
+        strict = topology.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE)
+        self._preferred_only = strict and not topology.options.align_by_socket
         self._cpu_zones = mask_of(index for index, count in enumerate(books.cpus_held) if count)
         zones = len(self._ids)
         self._passed_cpus = [0] * zones
         self._passed_memory: dict[tuple[int, str], int] = {}
         self._passed_devices: dict[str, list[int]] = {}
+        self.at: ContainerNeeds | None = None
+        """The container that is being seated; None: all at once."""
 
     def run(self) -> dict[str, ContainerSeat]:
         seats = {}
@@ -84,6 +82,7 @@ class _Trial:
         if policy is not TopologyPolicy.NONE and scope is TopologyScope.POD:
             mask, preferred = self._agreed(self._pod_hints())
         for one in self._needs.containers:
+            self.at = one
             if policy is not TopologyPolicy.NONE and scope is TopologyScope.CONTAINER:
                 mask, preferred = self._agreed(self._hints(one))
             devices = self._give_devices(one, mask)
@@ -116,9 +115,9 @@ class _Trial:
     def _hints(self, one: ContainerNeeds) -> list[Hints]:
         passed = self._passed_devices
         return [
-            {name: self._device_hints(name, count, passed.get(name, ())) for name, count in one.devices.items()},
+            {name: self._device_hints(name, count, passed.get(name, ())) for name, count in one.devices},
             self._cpu_hints(one.cpus),
-            self._memory_hints(one.memory),
+            self._memory_hints(dict(one.memory)),
         ]
 
     def _device_hints(self, name: str, count: int, passed_on: Sequence[int]) -> list[Hint] | None:
@@ -129,12 +128,16 @@ class _Trial:
         free = self._books.devices_free[name]
         if sum(free) + sum(passed_on) < count:
             return []
-        return countable_hints(count, self._books.devices_of(name), zones, passed_on)
+        return countable_hints(
+            count, self._books.devices_of(name), zones, passed_on, preferred_only=self._preferred_only
+        )
 
     def _cpu_hints(self, count: int) -> Hints:
         if not count or not self._books.exclusive_cpus:
             return {}
-        hints = countable_hints(count, self._books.cpus(), self._cpu_zones, self._passed_cpus)
+        hints = countable_hints(
+            count, self._books.cpus(), self._cpu_zones, self._passed_cpus, preferred_only=self._preferred_only
+        )
         if self._topology.options.align_by_socket and hints:
             hints = self._by_socket(hints, count)
         return {CPU: hints}
@@ -157,14 +160,17 @@ class _Trial:
     def _memory_hints(self, memory: Mapping[str, int]) -> Hints:
         if not memory or not self._books.aligned_memory:
             return {}
-        found = self._memory_masks(memory)
+        found = self._memory_masks(memory, preferred_only=self._preferred_only)
         # without any mask the manager names no resource at all, which counts as no preference
         return dict.fromkeys(memory, found) if found else {}
 
-    def _memory_masks(self, memory: Mapping[str, int]) -> list[Hint]:
+    def _memory_masks(self, memory: Mapping[str, int], *, preferred_only: bool = False) -> list[Hint]:
+        """``preferred_only``: others only where there are none."""
         books, smallest, found = self._books, self._books.every_zone.bit_count(), list[int]()
         amounts = {name: books.memory_of(name) for name in memory}
         for mask in masks_of(books.every_zone):
+            if preferred_only and found and mask.bit_count() > smallest:
+                break
             if any(amounts[name].largest(mask) < size for name, size in memory.items()):
                 continue
             smallest = min(smallest, mask.bit_count())
@@ -235,9 +241,7 @@ class _Trial:
     def _give_devices(self, one: ContainerNeeds, mask: int | None) -> dict[str, dict[int | None, int]]:
         known = self._books.devices_free
         return {
-            name: self._give_devices_of(one, name, count, mask or 0)
-            for name, count in one.devices.items()
-            if name in known
+            name: self._give_devices_of(one, name, count, mask or 0) for name, count in one.devices if name in known
         }
 
     def _give_devices_of(self, one: ContainerNeeds, name: str, count: int, mask: int) -> dict[int | None, int]:
@@ -260,7 +264,7 @@ class _Trial:
         return {id_: given for id_, given in zip((*self._ids, None), both, strict=True) if given}
 
     def _give_memory(self, one: ContainerNeeds, mask: int | None, preferred: bool) -> tuple[MemoryBlock, ...]:
-        books, memory = self._books, one.memory
+        books, memory = self._books, dict(one.memory)
         if not memory or not books.aligned_memory:
             return ()
         mask = self._memory_mask(memory, mask, preferred)

@@ -6,7 +6,7 @@ Reserved CPUs are in ``cpus.held`` and never free. Zones are named by position h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 from shared.model.node_topology import ContainerSeat, MemoryBlock, NodeTopology
 from shared.model.resources import CPU, MEMORY
@@ -52,6 +52,14 @@ class Books:
         other.groups, other.seats = list(self.groups), list(self.seats)
         other.devices_free = {name: list(free) for name, free in self.devices_free.items()}
         return other
+
+    def key(self) -> Hashable:
+        """Equal for nodes of one make where the same is free."""
+        return (
+            tuple(self.cpus_free), tuple(self.groups), tuple(self.seats),
+            tuple((name, *self.memory_free[name]) for name in sorted(self.memory_free)),
+            tuple((name, *self.devices_free[name]) for name in sorted(self.devices_free)),
+        )  # fmt: skip
 
     def cpus(self) -> Amounts:
         """CPUs by zone."""

@@ -42,14 +42,19 @@ class Amounts:
         return sum(self.held[index] for index in members(mask))
 
 
-def countable_hints(request: int, amounts: Amounts, zones: int, passed_on: Sequence[int] = ()) -> list[Hint]:
+def countable_hints(
+    request: int, amounts: Amounts, zones: int, passed_on: Sequence[int] = (), *, preferred_only: bool = False
+) -> list[Hint]:
     """Of CPUs or of devices of one kind. ``zones``: those that have any; ``passed_on``: by position, what an init
-    container of the pod leaves to later ones: a mask that leaves any of it out is none."""
+    container of the pod leaves to later ones: a mask that leaves any of it out is none. ``preferred_only``: no other
+    hint can make a difference."""
     smallest, found = zones.bit_count(), list[int]()
     kept = [index for index, count in enumerate(passed_on) if count]
     for mask in masks_of(zones):
         if mask.bit_count() < smallest and amounts.largest(mask) >= request:
             smallest = mask.bit_count()
+        if preferred_only and mask.bit_count() > smallest:
+            break
         if any(not mask >> index & 1 for index in kept):
             continue
         if amounts.of(mask) + sum(passed_on) >= request:

@@ -35,16 +35,33 @@ def books_with(topology: NodeTopology, pods: Iterable[PlacedPod]) -> Books:
         if pod.seats is None:
             later.append(pod)
         else:
-            books.charge(pod.seats.values())
-            _charge_unreported(topology, books, pod.needs, pod.seats, pod.initializing)
+            charge(topology, books, pod.needs, pod.seats, initializing=pod.initializing)
     for pod in later:
-        seats = admit(topology, books, pod.needs).seats
-        books.charge(seat for name, seat in seats.items() if name not in _init_names(pod.needs))
-        _charge_unreported(topology, books, pod.needs, seats, initializing=True)
+        seat(topology, books, pod.needs)
     return books
 
 
-def _init_names(needs: PodNeeds) -> frozenset[str]:
+def seat(topology: NodeTopology, books: Books, needs: PodNeeds) -> Mapping[str, ContainerSeat] | None:
+    """Seat the pod as the kubelet would, on what is free; None, and nothing is taken, where that would refuse it."""
+    verdict = admit(topology, books, needs)
+    if verdict.refusal is not None:
+        return None
+    charge(topology, books, needs, verdict.seats)
+    return verdict.seats
+
+
+def charge(
+    topology: NodeTopology, books: Books, needs: PodNeeds, seats: Mapping[str, ContainerSeat], *,
+    initializing: bool = True,
+) -> None:  # fmt: skip
+    """Take what the pod holds on these seats, also what nobody reports."""
+    init = init_names(needs)
+    books.charge(one for name, one in seats.items() if name not in init)
+    _charge_unreported(topology, books, needs, seats, initializing)
+
+
+def init_names(needs: PodNeeds) -> frozenset[str]:
+    """Containers that are over before the others start."""
     return frozenset(one.name for one in needs.containers if one.kind is ContainerKind.INIT)
 
 
@@ -52,7 +69,7 @@ def _charge_unreported(
     topology: NodeTopology, books: Books, needs: PodNeeds, seats: Mapping[str, ContainerSeat], initializing: bool
 ) -> None:
     """What init containers hold beyond what the others took over, in the zones where the others sit."""
-    init = _init_names(needs)
+    init = init_names(needs)
     if not init or not seats:
         return
     lasting = [seat for name, seat in seats.items() if name not in init]

@@ -20,6 +20,7 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 from shared.scheduling.state.node_table import MAX_DEVICES, NodeTable
+from shared.scheduling.state.zones_port import KeepsZones
 
 
 class Account(Struct, frozen=True, gc=False):
@@ -40,6 +41,8 @@ class ClusterCache:
         self.accounts: dict[str, Account] = {}
         self.changed: dict[str, None] | None = None
         """Uids of pods that began or ceased to count, or count otherwise; None: nobody asks."""
+        self.zones: KeepsZones | None = None
+        """Who stands in which zones of the nodes; None: nobody reads them."""
         self._by_node: dict[str, set[str]] = {}
 
     # --- nodes --------------------------------------------------------------------------------------------------
@@ -49,7 +52,10 @@ class ClusterCache:
         table = self.table
         row = table.row_of.get(node.name)
         devices_before = len(table.device_free[row]) if row is not None else -1
+        known = table.nodes[row] if row is not None else None
         table.upsert(node)
+        if self.zones is not None and (known is None or known.allocatable != node.allocatable):
+            self.zones.node_changed(node.name)
         row = table.row_of[node.name]
         devices = min(node.allocatable.get(GPU_MILLI, 0) // MILLI_PER_DEVICE, MAX_DEVICES)
         if devices_before != devices:
@@ -61,6 +67,8 @@ class ClusterCache:
     def remove_node(self, name: str) -> None:
         """A node is gone; the accounts of its pods wait in case it comes back."""
         self.table.remove(name)
+        if self.zones is not None:
+            self.zones.node_changed(name)
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
@@ -146,6 +154,8 @@ class ClusterCache:
         row = self.table.row_of.get(account.node_name)
         if row is not None:
             self.table.add_usage(row, account.pod_class, account.devices)
+        if (needs := account.pod_class.needs) is not None and self.zones is not None:
+            self.zones.count(account.uid, account.node_name, needs, assumed=account.assumed_at is not None)
 
     def _uncount(self, account: Account) -> None:
         if self.changed is not None:
@@ -158,6 +168,8 @@ class ClusterCache:
         row = self.table.row_of.get(account.node_name)
         if row is not None:
             self.table.add_usage(row, account.pod_class, account.devices, sign=-1)
+        if account.pod_class.needs is not None and self.zones is not None:
+            self.zones.uncount(account.uid, account.node_name)
 
 
 def recount(cache: ClusterCache, names: Iterable[str]) -> list[str]:

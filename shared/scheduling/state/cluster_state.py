@@ -23,6 +23,7 @@ from shared.scheduling.state.nominated_room import Held, NominatedRoom
 from shared.scheduling.state.pod_index import PodIndex
 from shared.scheduling.state.releases import Release
 from shared.scheduling.state.workloads import Workloads
+from shared.scheduling.state.zones_port import KeepsZones
 
 
 @dataclass(slots=True)
@@ -93,6 +94,11 @@ class ClusterState:
         self.given_up: set[str] = set()
         self.renominated: dict[str, None] | None = None
         """Uids of pods that were nominated, or are not any more, for whoever follows them; None: nobody does."""
+
+    @property
+    def zones(self) -> KeepsZones | None:
+        """The zones of nodes and who stands in which; None: nobody reads them."""
+        return self.cache.zones
 
     def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
         """A node appeared or changed. ``images``: bytes by name; None leaves them as they are."""
@@ -245,6 +251,8 @@ class ClusterState:
         yield from self.cache.validate()
         if self.devices is not None:
             yield from self.devices.validate()
+        if self.zones is not None:
+            yield from self.zones.validate()
         nominated = {uid: name for name, pods in self.nominated.items() for uid in pods}
         for uid in nominated.keys() | self.nominated_to.keys():
             if nominated.get(uid) != self.nominated_to.get(uid):

@@ -7,10 +7,12 @@ What a change may help is judged by the coordinator's ``requeueing.py``.
 from __future__ import annotations
 
 from shared.model.cluster_objects import Claim, DisruptionBudget, PersistentVolume, StorageClass, Workload
+from shared.model.node_topology import NodeTopology
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import Queue
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.devices_port import DEVICE_KINDS
+from shared.scheduling.state.zones_port import TOPOLOGY_KIND
 
 CONTROLLERS = {
     "replicationcontrollers": ("v1", "ReplicationController"),
@@ -33,6 +35,8 @@ def put_object(state: ClusterState, kind: str, key: str, item: object) -> object
     if kind in DEVICE_KINDS:
         return state.devices.put(kind, key, item) if state.devices is not None else None
     match item:
+        case NodeTopology():
+            before = state.zones.put(key, item) if state.zones is not None else None
         case Claim():
             before = storage.claims.get(key)
             storage.claims[key] = item
@@ -70,6 +74,10 @@ def drop_object(state: ClusterState, kind: str, key: str) -> None:
     if kind in DEVICE_KINDS:
         if state.devices is not None:
             state.devices.drop(kind, key)
+        return
+    if kind == TOPOLOGY_KIND:
+        if state.zones is not None:
+            state.zones.drop(key)
         return
     storage, workloads = state.storage, state.workloads
     namespace, _, name = key.rpartition("/")

@@ -1,0 +1,83 @@
+"""The audit's view of zones: would a node surely let a pod on, and did its kubelet refuse one.
+
+It shares no code with the scheduler, and says yes only where there is no doubt: each container, one after the other,
+finds all that it is aligned by available in one zone, beside those before it. Where that is not so, memory may lie over
+several zones, or the object is late, which is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.audit.rules import Amounts, Json, amounts
+
+KIND = "NodeResourceTopology"
+REFUSED = frozenset({"TopologyAffinityError", "UnexpectedAdmissionError", "SMTAlignmentError"})
+"""Reasons of pods that a kubelet's managers refused."""
+
+
+class Zones:
+    """Objects by the name of their node."""
+
+    def __init__(self) -> None:
+        self._zones: dict[str, list[Amounts]] = {}
+
+    def change(self, name: str, topology: Json | None) -> None:
+        """An object came, changed or (None) went."""
+        self._zones.pop(name, None)
+        if topology is not None:
+            self._zones[name] = [
+                {one["name"]: _available(one) for one in zone.get("resources") or ()}
+                for zone in topology.get("zones") or ()
+                if zone.get("type") == "Node"
+            ]
+
+    def admits(self, pod: Json, node: str) -> bool:
+        """Whether there is no doubt that the node's kubelet lets the pod on."""
+        zones = [dict(zone) for zone in self._zones.get(node, ())]
+        spec = pod.get("spec") or {}
+        if not zones:
+            return True
+        if spec.get("initContainers"):
+            return not any(wanted for wanted in _wanted(spec, zones))
+        return all(_seat(wanted, zones) for wanted in _wanted(spec, zones))
+
+
+def refused(pod: Json) -> bool:
+    """Whether the kubelet of its node refused the pod."""
+    status = pod.get("status") or {}
+    return status.get("phase") == "Failed" and status.get("reason") in REFUSED
+
+
+def _available(resource: Json) -> int:
+    text, name = str(resource.get("available", "0")), resource["name"]
+    return amounts({name: text})[name]
+
+
+def _seat(wanted: Amounts, zones: list[Amounts]) -> bool:
+    for zone in zones:
+        if all(zone.get(name, 0) >= value for name, value in wanted.items()):
+            for name, value in wanted.items():
+                zone[name] -= value
+            return True
+    return False
+
+
+def _wanted(spec: Json, zones: list[Amounts]) -> Iterator[Amounts]:
+    """Of each container what some zone has and it is aligned by."""
+    known = {name for zone in zones for name in zone}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    guaranteed = "resources" not in spec and all(_guaranteed(one) for one in containers)
+    for one in containers:
+        limits = amounts((one.get("resources") or {}).get("limits"))
+        yield {
+            name: value
+            for name, value in limits.items()
+            if name in known and value and ("/" in name or (guaranteed and (name != "cpu" or value % 1000 == 0)))
+        }
+
+
+def _guaranteed(container: Json) -> bool:
+    resources = container.get("resources") or {}
+    limits, requests = amounts(resources.get("limits")), amounts(resources.get("requests"))
+    return all(limits.get(name) and requests.get(name, limits[name]) == limits[name] for name in ("cpu", "memory"))

@@ -1,0 +1,110 @@
+"""Kinds of nodes' insides by number: verdicts, and what follows when a pod comes, are worked out once for each kind.
+
+Nodes of one kind have equal zones, policy, scope and amounts free. Kind 0 is of nodes whose kubelets refuse nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shared.model.node_topology import NodeTopology, PodNeeds
+from shared.scheduling.numa.admission import Verdict, admit
+from shared.scheduling.numa.books import Books
+from shared.scheduling.numa.inside import seated
+
+MOST_KINDS = 16_384
+"""Kinds that are remembered; then all are worked out anew."""
+MOST_VERDICTS = 65_536
+
+UNJUDGED = 0
+
+
+@dataclass(slots=True)
+class _Kind:
+    """``shape``: all of the object but what is free, as a number."""
+
+    topology: NodeTopology
+    shape: int
+    books: Books
+
+
+class Kinds:
+    """Those that were seen since the last ``clear``."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[object, int] = {}
+        self._number: dict[object, int] = {}
+        self._kinds: list[_Kind | None] = [None]
+        self._empty: dict[int, int] = {}
+        """By shape the kind of a node where nobody stands."""
+        self._verdicts: dict[tuple[int, PodNeeds], Verdict] = {}
+        self._next: dict[tuple[int, PodNeeds], int] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to ``clear``."""
+        return len(self._kinds) > MOST_KINDS or len(self._verdicts) > MOST_VERDICTS
+
+    def clear(self) -> None:
+        """No number means anything any more."""
+        for known in (self._shapes, self._number, self._empty, self._verdicts, self._next):
+            known.clear()
+        del self._kinds[1:]
+
+    def of(self, topology: NodeTopology, books: Books) -> int:
+        """The kind of a node of which this is free."""
+        zones = tuple(
+            (zone.id, _pairs(zone.capacity), _pairs(zone.allocatable), _pairs(zone.costs)) for zone in topology.zones
+        )
+        key = topology.policy, topology.scope, zones, _pairs(topology.loose_devices)
+        return self._intern(topology, self._shapes.setdefault(key, len(self._shapes)), books)
+
+    def inside(self, kind: int) -> tuple[NodeTopology, Books] | None:
+        """An object of that kind, and what is free."""
+        found = self._kinds[kind]
+        return None if found is None else (found.topology, found.books)
+
+    def verdict(self, kind: int, needs: PodNeeds) -> Verdict:
+        """What a kubelet of that kind says."""
+        known = self._verdicts.get((kind, needs))
+        if known is None:
+            of = self._kinds[kind]
+            known = Verdict(None) if of is None else admit(of.topology, of.books, needs)
+            self._verdicts[kind, needs] = known
+        return known
+
+    def after(self, kind: int, needs: PodNeeds) -> int:
+        """What a node of that kind is once such a pod came."""
+        known = self._next.get((kind, needs))
+        if known is None:
+            of = self._kinds[kind]
+            if of is None:
+                return UNJUDGED
+            books = of.books.copy()
+            seated(of.topology, books, needs)
+            known = self._next[kind, needs] = self._intern(of.topology, of.shape, books)
+        return known
+
+    def fits_empty(self, kind: int, needs: PodNeeds) -> bool:
+        """Whether a node of that kind would let such a pod on if nobody stood there."""
+        of = self._kinds[kind]
+        if of is None:
+            return True
+        empty = self._empty.get(of.shape)
+        if empty is None:
+            empty = self._empty[of.shape] = self._intern(of.topology, of.shape, Books(of.topology))
+        return self.verdict(empty, needs).refusal is None
+
+    def _intern(self, topology: NodeTopology, shape: int, books: Books) -> int:
+        key = (shape, books.key())
+        number = self._number.get(key)
+        if number is None:
+            number = self._number[key] = len(self._kinds)
+            self._kinds.append(_Kind(topology, shape, books))
+        return number
+
+
+def _pairs(amounts: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:
+    return tuple(sorted(amounts.items()))

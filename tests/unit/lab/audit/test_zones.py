@@ -1,0 +1,63 @@
+"""The audit's own look at zones: whom a kubelet surely lets on, and whom one refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.audit.zones import Zones, refused
+
+Json = dict[str, Any]
+
+
+def zones(*cpus: str) -> Zones:
+    found = Zones()
+    amounts = [[{"name": "cpu", "available": cpu}, {"name": "memory", "available": "8Gi"}] for cpu in cpus]
+    there = [{"name": f"node-{number}", "type": "Node", "resources": one} for number, one in enumerate(amounts)]
+    found.change("n", {"zones": there})
+    return found
+
+
+def pod(*cpus: str, limits: bool = True, **spec: Any) -> Json:
+    found = []
+    for cpu in cpus:
+        wanted = {"cpu": cpu, "memory": "1Gi"}
+        found.append({"name": "c", "resources": {"requests": wanted, **({"limits": wanted} if limits else {})}})
+    return {"spec": {"containers": found, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "admitted"),
+    [
+        (pod("3"), True),
+        (pod("4"), False),
+        (pod("3", "3"), True),
+        (pod("3", "3", "3"), False),
+        (pod("4", limits=False), True),
+        (pod("3500m"), True),
+        (pod("1", initContainers=[{"name": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]), False),
+    ],
+    ids=["fits one", "fits two together", "each its zone", "none is left", "burstable", "shared CPUs", "init"],
+)
+def test_a_pod_that_a_zone_has_room_for_is_let_on(asked: Json, admitted: bool) -> None:
+    assert zones("3", "3").admits(asked, "n") is admitted
+
+
+def test_a_node_without_an_object_lets_everybody_on() -> None:
+    known = zones("1")
+    assert known.admits(pod("9"), "other")
+    known.change("n", None)
+    assert known.admits(pod("9"), "n")
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({"phase": "Failed", "reason": "TopologyAffinityError"}, True),
+        ({"phase": "Failed", "reason": "Evicted"}, False),
+        ({"phase": "Running"}, False),
+    ],
+)
+def test_a_refusal_is_known_by_its_reason(status: Json, told: bool) -> None:
+    assert refused({"status": status}) is told

@@ -1,0 +1,92 @@
+"""NodeResourceTopology objects that cannot be used are named by field; what a pod is aligned by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.errors import ObjectError
+from shared.kube import objects as api
+from shared.kube.convert import pod_from_api
+from shared.kube.node_topology import NodeResourceTopology, topology_from_api
+from shared.model.constraints import PodClass
+from shared.model.node_topology import TopologyPolicy, TopologyScope
+from shared.scheduling.cycle.feasibility import static_half
+from tests.builders import make_pod
+
+Json = dict[str, Any]
+
+
+def zone(name: str = "node-0", **resources: str) -> Json:
+    found = [
+        dict.fromkeys(("capacity", "allocatable", "available"), amount) | {"name": key}
+        for key, amount in resources.items()
+    ]
+    return {"name": name, "type": "Node", "resources": found}
+
+
+def read(**fields: Any) -> Any:
+    return topology_from_api(msgspec.convert({"metadata": {"name": "n"}, **fields}, NodeResourceTopology))
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"attributes": [{"name": "topologyManagerPolicy", "value": "nearest"}]}, "attributes"),
+        ({"attributes": [{"name": "topologyManagerScope", "value": "node"}]}, "attributes"),
+        ({"topologyPolicies": ["Strict"]}, "topologyPolicies[0]"),
+        ({"zones": [zone("first")]}, "zones[0].name"),
+        ({"zones": [zone(), zone("numa-0")]}, "zones"),
+        ({"zones": [zone(cpu="many")]}, "zones[0].resources[cpu]"),
+    ],
+)
+def test_an_object_that_cannot_be_used_is_named_by_field(fields: Json, named: str) -> None:
+    with pytest.raises(ObjectError) as error:
+        read(**fields)
+    assert error.value.field == named
+
+
+def test_attributes_win_over_the_deprecated_policies() -> None:
+    found = read(
+        topologyPolicies=["SingleNUMANodePodLevel"],
+        attributes=[{"name": "topologyManagerPolicy", "value": "restricted"}],
+        zones=[zone(cpu="4", memory="8Gi")],
+    )
+    assert (found.policy, found.scope) == (TopologyPolicy.RESTRICTED, TopologyScope.POD)
+    assert found.zones[0].available == {"cpu": 4, "memory": 8 * 2**30}
+
+
+def pod(status: Json | None = None, **resources: Json) -> Any:
+    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    return pod_from_api(msgspec.convert({"spec": spec, "status": status or {}}, api.Pod))
+
+
+def test_only_guaranteed_pods_and_devices_are_aligned() -> None:
+    amounts = {"cpu": "2", "memory": "1Gi"}
+    needs = pod(requests=amounts, limits=amounts).pod_class.needs
+    assert needs is not None
+    assert (needs.containers[0].cpus, needs.containers[0].memory) == (2, (("memory", 2**30),))
+    assert pod(requests=amounts).pod_class.needs is None
+    assert pod(limits={"nvidia.com/gpu": "1"}).pod_class.needs is not None
+
+
+def test_a_refused_pod_says_so_and_an_evicted_one_does_not() -> None:
+    assert pod({"phase": "Failed", "reason": "TopologyAffinityError"}).refused == "TopologyAffinityError"
+    assert pod({"phase": "Failed", "reason": "Evicted"}).refused == ""
+
+
+def test_workloads_of_one_size_share_a_class_and_its_static_verdicts() -> None:
+    def class_of(container: str, cpu: str, memory: str) -> PodClass:
+        built = make_pod(container).cpu(cpu).memory(memory)
+        (one,) = built.json["spec"]["containers"]
+        one |= {"name": container, "resources": {**one["resources"], "limits": dict(one["resources"]["requests"])}}
+        found = built.pod().pod_class
+        assert found.needs is not None
+        return found
+
+    web = class_of("web", "2", "1Gi")
+    assert web == class_of("db", "2", "1Gi")
+    assert web != class_of("web", "3", "1Gi")
+    assert static_half(web) == static_half(class_of("web", "3", "2Gi"))

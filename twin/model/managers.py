@@ -1,0 +1,67 @@
+"""One node's kubelet as far as it admits pods: its Topology, CPU, Memory and Device Managers, and what an exporter of
+its zones would publish. The rules are the mesh's own, held to the real managers' verdicts by ``tests/contract``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from shared.model.node_topology import ContainerSeat, NodeTopology, PodNeeds
+from shared.model.resources import CPU
+from shared.scheduling.numa.admission import Verdict, admit
+from shared.scheduling.numa.books import Books
+from shared.scheduling.numa.placed import charge, init_names
+
+
+@dataclass(slots=True)
+class Managers:
+    """Of a node of this make; what its zones say to be available is not read. ``refused`` counts refusals."""
+
+    topology: NodeTopology
+    refused: int = 0
+    _pods: dict[str, tuple[PodNeeds, Mapping[str, ContainerSeat]]] = field(default_factory=dict)
+
+    def admit(self, uid: str, needs: PodNeeds) -> Verdict:
+        """Let the pod on and seat it, or refuse it."""
+        verdict = admit(self.topology, self._books(), needs)
+        if verdict.refusal is None:
+            self._pods[uid] = (needs, verdict.seats)
+        else:
+            self.refused += 1
+        return verdict
+
+    def would_admit(self, needs: PodNeeds) -> bool:
+        """Whether such a pod would be let on now."""
+        return admit(self.topology, self._books(), needs).refusal is None
+
+    def remove(self, uid: str) -> bool:
+        """The pod has ended; an unknown uid is fine. Whether it held anything."""
+        return self._pods.pop(uid, None) is not None
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def _books(self) -> Books:
+        books = Books(self.topology)
+        for needs, seats in self._pods.values():
+            charge(self.topology, books, needs, seats, initializing=False)
+        return books
+
+    def report(self) -> NodeTopology:
+        """As an exporter sees it through the podresources API: without init containers."""
+        books = Books(self.topology)
+        for needs, seats in self._pods.values():
+            init = init_names(needs)
+            books.charge(seat for name, seat in seats.items() if name not in init)
+        zones = []
+        for index, zone in enumerate(self.topology.zones):
+            available = {}
+            for name, amount in zone.allocatable.items():
+                if name == CPU:
+                    available[name] = books.cpus_free[index]
+                elif name in books.memory_free:
+                    available[name] = books.memory_free[name][index]
+                else:
+                    available[name] = books.devices_free[name][index] if name in books.devices_free else amount
+            zones.append(replace(zone, available=available))
+        return replace(self.topology, zones=tuple(zones))
