@@ -232,6 +232,11 @@ def beyond_us(spec: Json) -> str:
     return next((name for name in asked if name.startswith("deviceclass.resource.kubernetes.io/")), "")
 
 
+def waits_for_latency(pod: Json) -> bool:
+    """Whether the pod rather waits than goes beyond its limit of latency."""
+    return bool((pod["metadata"].get("annotations") or {}).get("conclave.io/latency-limit") == "strict")
+
+
 def taint_in_the_way(spec: Json, node: NodeFacts, *, cordon: bool = True) -> str:
     """The first taint that a pod of this spec does not tolerate. ``cordon`` False: an unschedulable node is none."""
     for taint in node.taints:

@@ -8,6 +8,7 @@ noise. The imbalance is the time mean of the s.d. over nodes of the highest of a
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,10 +48,11 @@ METRICS, SENSORS = Sensing(15.0, 0.0, 0.0, all_parts=False), Sensing(5.0, 15.0, 
 
 
 class Result(NamedTuple):
-    """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents."""
+    """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents; ``placed``: pods, by node."""
 
     imbalance: float
     offer_bytes: float
+    placed: tuple[int, ...]
 
 
 class _Due(NamedTuple):
@@ -65,17 +67,20 @@ class _Due(NamedTuple):
 _ARRIVE, _START, _END, _SAMPLE = range(4)
 
 
-def episode(policy: Named, workload: str, agents: Agents, sensing: Sensing, seed: int) -> Result:
-    """One episode of ``uniform`` or ``random``."""
+def episode(
+    policy: Named, workload: str, agents: Agents, sensing: Sensing, seed: int, delays_ms: Sequence[float] = ()
+) -> Result:
+    """One episode of ``uniform`` or ``random``. ``delays_ms``: of the nodes to others, as sensors tell it; none: nobody
+    measures it."""
     pods, load = thesis_pods(workload, Draws(seed), nodes=NODES), NodeLoad(NODES)
     amounts = {CPU: 4000, MEMORY: 8_000_000_000, PODS: 110}
     nodes = [Node(name=f"worker-{number}", allocatable=amounts) for number in range(NODES)]
-    world, measured = policy.world(nodes, agents, seed), _Measured(load, sensing, seed)
+    world, measured = policy.world(nodes, agents, seed), _Measured(load, sensing, seed, delays_ms)
     due = [_Due(pod.at_s, _ARRIVE, number) for number, pod in enumerate(pods)]
     samples = round(LAST_SAMPLE_S / sensing.every_s)
     due += [_Due(1.0 + place * sensing.every_s, _SAMPLE, place) for place in range(samples)]
     heapq.heapify(due)
-    began_s, left, last_s = world.now, len(pods), 0.0
+    began_s, left, last_s, placed = world.now, len(pods), 0.0, [0] * NODES
     while left:
         one = heapq.heappop(due)
         world.rest(for_s=max(0.0, began_s + one.at_s - world.now))
@@ -88,6 +93,7 @@ def episode(policy: Named, workload: str, agents: Agents, sensing: Sensing, seed
         delta = usage_array(pod.usage) / NODE_LIMITS
         if one.what == _ARRIVE:
             node = _placed(world, uid, pod)
+            placed[node] += 1
             heapq.heappush(due, _Due(one.at_s + START_DELAY_S, _START, one.number, node))
         elif one.what == _START:
             load.change(one.at_s, one.node, delta)
@@ -97,7 +103,7 @@ def episode(policy: Named, workload: str, agents: Agents, sensing: Sensing, seed
             world.remove(uid)
             left, last_s = left - 1, one.at_s
     load.advance(last_s)
-    return Result(load.imbalance_area / last_s, world.offer_bytes / len(pods))
+    return Result(load.imbalance_area / last_s, world.offer_bytes / len(pods), tuple(placed))
 
 
 def _placed(world: MeshWorld, uid: str, pod: EnvPod) -> int:
@@ -111,9 +117,10 @@ def _placed(world: MeshWorld, uid: str, pod: EnvPod) -> int:
 class _Measured:
     """What the coordinator hears, when it does."""
 
-    def __init__(self, load: NodeLoad, sensing: Sensing, seed: int) -> None:
+    def __init__(self, load: NodeLoad, sensing: Sensing, seed: int, delays_ms: Sequence[float]) -> None:
         self._load = load
         self._sensing = sensing
+        self._delay_us = [round(delay * 1000) for delay in delays_ms] or [None] * NODES
         self._noise = np.random.default_rng(seed)
         self._late: list[FloatArray] = []
 
@@ -134,5 +141,6 @@ class _Measured:
             return NodeSample(f"worker-{node}", self._sensing.lag_s, cpu, memory)
         disk, network = float(shares[2]), float(shares[3])
         return NodeSample(
-            f"worker-{node}", self._sensing.lag_s, cpu, memory, disk, network, source="agent", latencies={}
-        )
+            f"worker-{node}", self._sensing.lag_s, cpu, memory, disk, network, source="agent",
+            delay_us=self._delay_us[node], latencies={},
+        )  # fmt: skip

@@ -49,6 +49,7 @@ class ClusterEvent(Enum):
     NODE_LABELS = "node_labels"
     NODE_TAINTS = "node_taints"
     NODE_FEATURES = "node_features"
+    NODE_LATENCY = "node_latency"
     NODE_DELETED = "node_deleted"
     POD_ADDED = "pod_added"
     POD_LABELS = "pod_labels"

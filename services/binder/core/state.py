@@ -257,7 +257,7 @@ class State:
             self.cluster.table, self.cluster.release, lambda: str(UUID(int=self.rng.getrandbits(128), version=4))
         )
         self.left = self.settings.units_per_turn
-        self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
+        self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile.unmeasured)
 
     @property
     def sole(self) -> bool:

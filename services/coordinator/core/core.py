@@ -62,7 +62,7 @@ from services.coordinator.queues.keeper import QueueKeeper
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.rollout.evaluation import RolloutEvaluation
-from services.coordinator.rollout.variants import Variants
+from services.coordinator.rollout.variants import LatencyChanges, Variants
 from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
@@ -244,9 +244,13 @@ class Core:
             case QueueHistoryRead():
                 self.queues.past.read(event.record, event.time, self.state.now)
             case NodesMeasured():
-                self.variants.measured(event.samples)
+                self._latencies_changed(self.variants.measured(event.samples))
             case Tick():
                 self._timer = None
+
+    def _latencies_changed(self, changes: LatencyChanges) -> None:
+        for node, before in changes.items():
+            self.requeuer.latency_changed(node, before)
 
     def _change_agents(self, event: AgentsChanged) -> None:
         self.takeover.listed("agents")
@@ -278,6 +282,8 @@ class Core:
             agenda.sweep = now + self._until_next_look(queue.sweep(now))
             self.registry.rebalance()
             self.requeuer.swept()
+        if agenda.latencies <= now:
+            self._latencies_changed(self.variants.expire())
         if self.takeover.held:
             self.takeover.ask()
         if agenda.results <= now:

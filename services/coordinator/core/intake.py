@@ -312,6 +312,8 @@ class ClusterIntake:
             self._registry.change_node(node)
         for event in events:
             self._requeuer.node_changed(node.name, event)
+        if known is not None and known.latency_us != node.latency_us:
+            self._requeuer.latency_changed(node.name, {"": known.latency_us})
 
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
@@ -404,7 +406,7 @@ def oversize(node: Node) -> str:
 
 def changes_of(known: Node, node: Node) -> list[ClusterEvent]:
     """What of a node's change matters to scheduling; nothing for heartbeats, conditions and annotations
-    (a latency guides policies and makes no pod feasible: it is taken over without waking anybody)."""
+    (a latency wakes those alone whose limit it has come within: ``Requeuer.latency_changed``)."""
     events = []
     if known.allocatable != node.allocatable:
         events.append(ClusterEvent.NODE_ALLOCATABLE)

@@ -52,6 +52,7 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     ClusterEvent.NODE_LABELS: "NodeUpdateNodeLabel",
     ClusterEvent.NODE_TAINTS: "NodeUpdateNodeTaint",
     ClusterEvent.NODE_FEATURES: "NodeUpdateNodeDeclaredFeature",
+    ClusterEvent.NODE_LATENCY: "ConclaveNodeLatency",
     ClusterEvent.NODE_DELETED: "NodeDelete",
     ClusterEvent.POD_ADDED: "AssignedPodAdd",
     ClusterEvent.POD_LABELS: "AssignedPodUpdatePodLabel",

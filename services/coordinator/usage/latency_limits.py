@@ -60,7 +60,7 @@ class LatencyLimits:
             limit, target = pod.pod_class.latency_hard_us, pod.pod_class.latency_target
             if not limit or not target or told == MOST_PER_LOOK:
                 continue
-            now = int(table.latency_to(target, np.array([row]))[0])
+            now = int(table.newest_latency(target, np.array([row]))[0])
             breaks = now > limit
             if now < 0 or breaks is (pod.uid in self._broken):
                 continue

@@ -295,6 +295,15 @@ def test_a_pod_with_claims_may_wait_and_must_not_be_bound_without_them():
     assert "its claim default/gpu does not exist" in bound.examples[0]
 
 
+def test_a_pod_with_a_strict_limit_of_latency_may_wait_though_a_node_has_room():
+    history = History().node().pod(schedulerName="conclave").unschedulable()
+    assert history.report().lost == 1
+    history = History().node().pod(schedulerName="conclave")
+    history.objects["Pod", "p1"]["metadata"]["annotations"] = {"conclave.io/latency-limit": "strict"}
+    waiting = history.unschedulable().report()
+    assert (waiting.lost, waiting.pods_unschedulable, waiting.ok) == (0, 1, True)
+
+
 # --- resized in place -----------------------------------------------------------------------------------------------
 
 
