@@ -1,19 +1,21 @@
-"""marl-dqn beside a node that is farther away than the others: choices that move to it, pods there, imbalance.
+"""marl-dqn beside a node that is farther away than the others: choices that move to it, and imbalance.
 
     .venv/bin/python -m bench.delays [--seeds 42-51] [--agents 1,4,per-node] [--processes 1]
 
-*Choices*: along episodes of the thesis' experiment (``uniform``; one decider, all nodes 1 ms away) each choice is made
-anew with one node at so many ms: the share that changes, and the share that moves to that node. Beside it the same with
-the delay shown to the network as it was before ADR 0071. *Mesh*: whole episodes with sensors through coordinator,
-agents and binder as bytes; pods on the far node, and imbalance, over those of the same seed where no delay is known.
-Virtual time: figures do not depend on the machine.
+Episodes of the thesis' experiment (``uniform``) with sensors through coordinator, agents and binder as bytes.
+*Choices*: while all nodes are 1 ms away, each pod's choice is made anew from what the agents that were asked saw, with
+one node (each in turn) at so many ms: the share that changes, and the share that moves to that node. Beside it the same
+with the delay as an input of the network, as it was before ADR 0071. *Imbalance*: of whole episodes with one far node,
+over that of the same seed where no delay is known; up to 3 ms it is the same, and beyond 20 as at 20. Virtual time:
+figures do not depend on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -21,69 +23,116 @@ import numpy as np
 from lab.evaluation.seeds import parse_seeds
 from lab.mesh import thesis
 from lab.mesh.placement import Named
-from lab.mesh.world import Agents
-from lab.worlds.placement.thesis_session import Session
+from lab.mesh.world import Agents, MeshWorld
+from shared.model.node import Node
+from shared.model.pod import Pod
 from shared.policy.marl.features import CLIP, DELAY_UNIT_MS
 from shared.policy.marl.policy import ACCEPT, DELAY, NAME, REJECT, MarlDqn
 from shared.policy.networks import Floats, layer_count, mlp
+from shared.policy.observation import Observation, Rng, Verdicts
 from shared.policy.weights import shipped
 
 NEAR_MS = 1.0
 FAR_MS = (2.0, 5.0, 20.0, 50.0)
-EPISODES = 4
-"""Of those whose single choices are made anew."""
+PLAYED_MS = (20.0,)
+"""Of whole episodes."""
+FAR_FROM = (NEAR_MS,) * (thesis.NODES - 1)
+WORKLOAD = "uniform"
+
+Seen = list[dict[str, Floats]]
+"""By pod, by node: what its agent saw."""
 
 
-def gains(policy: MarlDqn, features: Floats, *, shown: bool) -> Floats:
+class Watched(MarlDqn):
+    """Keeps what it sees."""
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(shipped(NAME))
+        self._seen = seen
+
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:
+        """As ever."""
+        names, rows = observation.table.names, observation.rows.tolist()
+        self._seen[-1].update((names[row], one) for row, one in zip(rows, self.features(observation), strict=True))
+        return super().decide(observation, rng)
+
+
+class WatchedWorld(MeshWorld):
+    """Begins a new page with each pod."""
+
+    seen: Seen
+
+    def add(self, pods: Iterable[Pod]) -> None:
+        """As ever."""
+        self.seen.append({})
+        super().add(pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Watching(Named):
+    """Its mesh writes down what agents see."""
+
+    seen: Seen = field(default_factory=list)
+
+    def world(self, nodes: list[Node], agents: Agents, seed: int) -> MeshWorld:
+        """One, with all pages for it."""
+        world = WatchedWorld(nodes, agents, lambda: Watched(self.seen), self.ref, seed=seed)
+        world.seen = self.seen
+        return world
+
+
+def gains(features: Floats, *, shown: bool) -> Floats:
     """What each node is worth; ``shown``: with the delay as an input of the network and no cost."""
     arrays = shipped(NAME).arrays
-    q = mlp(arrays, features, layer_count(arrays)) if shown else policy.q_values(features)
+    q = mlp(arrays, features, layer_count(arrays)) if shown else MarlDqn(shipped(NAME)).q_values(features)
     found: Floats = q[:, ACCEPT] - q[:, REJECT]
     return found
 
 
-def choices(seed: int, *, shown: bool) -> tuple[int, dict[float, tuple[int, int]]]:
-    """(choices, by delay: those that changed, those that moved to the far node), each node being it in turn."""
-    session = Session.of("uniform", seed)
-    policy, made = MarlDqn(shipped(NAME), session.store), 0
-    found = dict.fromkeys(FAR_MS, (0, 0))
-    while not session.over:
-        features = policy.features(session.observation())
-        features[:, DELAY] = NEAR_MS / DELAY_UNIT_MS
-        near = int(gains(policy, features, shown=shown).argmax())
-        node = made % len(features)
-        for far_ms, (changed, moved) in found.items():
-            other = features.copy()
-            other[node, DELAY] = min(far_ms / DELAY_UNIT_MS, CLIP)
-            chosen = int(gains(policy, other, shown=shown).argmax())
-            found[far_ms] = changed + (chosen != near), moved + (chosen != near and chosen == node)
-        made += 1
-        session.place(int(session.observation().rows[near]))
-    return made, found
+def choices(agents: Agents, seed: int) -> Floats:
+    """float [2, 1 + delays, 2], before and now: how many choices there were; by ``FAR_MS`` those that changed and those
+    that moved to the far node."""
+    watching = Watching(NAME)
+    thesis.episode(watching, WORKLOAD, agents, thesis.SENSORS, seed, (NEAR_MS, *FAR_FROM))
+    pages = [np.array([page[name] for name in sorted(page)]) for page in watching.seen]
+    seen = np.array([page for page in pages if len(page) == thesis.NODES])
+    return np.array([_counted(seen, shown=shown) for shown in (True, False)], np.float32)
 
 
-def through_mesh(agents: Agents, seed: int) -> list[tuple[float, float]]:
-    """(pods on the far node, imbalance), each over the same without delay, by ``FAR_MS``."""
-    play = partial(thesis.episode, Named(NAME), "uniform", agents, thesis.SENSORS, seed)
+def _counted(seen: Floats, *, shown: bool) -> list[tuple[int, int]]:
+    made, far_node = len(seen), np.arange(len(seen)) % thesis.NODES
+    near = gains(seen.reshape(-1, seen.shape[2]), shown=shown).reshape(made, -1).argmax(axis=1)
+    found = [(made, made)]
+    for far_ms in FAR_MS:
+        other = seen.copy()
+        other[np.arange(made), far_node, DELAY] = min(far_ms / DELAY_UNIT_MS, CLIP)
+        chosen = gains(other.reshape(-1, seen.shape[2]), shown=shown).reshape(made, -1).argmax(axis=1)
+        changed = chosen != near
+        found.append((int(changed.sum()), int((changed & (chosen == far_node)).sum())))
+    return found
+
+
+def imbalance(agents: Agents, seed: int) -> list[float]:
+    """By ``PLAYED_MS``, over the same without delay."""
+    play = partial(thesis.episode, Named(NAME), WORKLOAD, agents, thesis.SENSORS, seed)
     known = play(())
-    far = [play((far_ms, *(NEAR_MS,) * (thesis.NODES - 1))) for far_ms in FAR_MS]
-    return [(one.placed[0] / known.placed[0], one.imbalance / known.imbalance) for one in far]
+    return [play((far_ms, *FAR_FROM)).imbalance / known.imbalance for far_ms in PLAYED_MS]
 
 
 def lines(seeds: Sequence[int], counts: Sequence[Agents], processes: int) -> Iterator[str]:
-    """The tables."""
-    yield "choices".ljust(34) + "".join(f"{far_ms:g} ms".rjust(16) for far_ms in FAR_MS)
-    for shown in (True, False):
-        runs = [choices(seed, shown=shown) for seed in seeds[:EPISODES]]
-        made = sum(run[0] for run in runs)
-        sums = [np.sum([run[1][far_ms] for run in runs], axis=0) / made for far_ms in FAR_MS]
-        title = f"{'before' if shown else 'now'}: of {made} changed / to it"
-        yield title.ljust(34) + "".join(f"{changed:8.2%} /{moved:6.2%}" for changed, moved in sums)
+    """The table."""
+    yield "changed / to the far node at".ljust(44) + "".join(f"{far_ms:g} ms".rjust(16) for far_ms in FAR_MS)
     with ProcessPoolExecutor(processes) as pool:
         for agents in counts:
-            means = np.mean(list(pool.map(partial(through_mesh, agents), seeds)), axis=0)
-            title = f"mesh, agents {agents}: pods / imbalance"
-            yield title.ljust(34) + "".join(f"{pods:8.3f} /{imbalance:6.3f}" for pods, imbalance in means)
+            both = np.sum(list(pool.map(partial(choices, agents), seeds)), axis=0)
+            for when, (made, *sums) in zip(("before", "now"), both, strict=True):
+                title = f"agents {agents}, {when}, of {made[0]:.0f} choices"
+                yield title.ljust(44) + "".join(f"{one / made[0]:8.2%} /{to / made[0]:6.2%}" for one, to in sums)
+        for agents in counts:
+            ratios = np.array(list(pool.map(partial(imbalance, agents), seeds)))
+            told = zip(PLAYED_MS, ratios.mean(axis=0), ratios.std(axis=0, ddof=1), strict=True)
+            title = f"agents {agents}, imbalance over its own"
+            yield title.ljust(44) + ", ".join(f"{ms:g} ms: {mean:.3f} (s.d. {spread:.3f})" for ms, mean, spread in told)
 
 
 def main() -> None:

@@ -48,11 +48,10 @@ METRICS, SENSORS = Sensing(15.0, 0.0, 0.0, all_parts=False), Sensing(5.0, 15.0, 
 
 
 class Result(NamedTuple):
-    """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents; ``placed``: pods, by node."""
+    """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents."""
 
     imbalance: float
     offer_bytes: float
-    placed: tuple[int, ...]
 
 
 class _Due(NamedTuple):
@@ -80,7 +79,7 @@ def episode(
     samples = round(LAST_SAMPLE_S / sensing.every_s)
     due += [_Due(1.0 + place * sensing.every_s, _SAMPLE, place) for place in range(samples)]
     heapq.heapify(due)
-    began_s, left, last_s, placed = world.now, len(pods), 0.0, [0] * NODES
+    began_s, left, last_s = world.now, len(pods), 0.0
     while left:
         one = heapq.heappop(due)
         world.rest(for_s=max(0.0, began_s + one.at_s - world.now))
@@ -93,7 +92,6 @@ def episode(
         delta = usage_array(pod.usage) / NODE_LIMITS
         if one.what == _ARRIVE:
             node = _placed(world, uid, pod)
-            placed[node] += 1
             heapq.heappush(due, _Due(one.at_s + START_DELAY_S, _START, one.number, node))
         elif one.what == _START:
             load.change(one.at_s, one.node, delta)
@@ -103,7 +101,7 @@ def episode(
             world.remove(uid)
             left, last_s = left - 1, one.at_s
     load.advance(last_s)
-    return Result(load.imbalance_area / last_s, world.offer_bytes / len(pods), tuple(placed))
+    return Result(load.imbalance_area / last_s, world.offer_bytes / len(pods))
 
 
 def _placed(world: MeshWorld, uid: str, pod: EnvPod) -> int:

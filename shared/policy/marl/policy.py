@@ -27,9 +27,9 @@ REJECT, ACCEPT = 0, 1
 
 DELAY = FEATURES.index("delay")
 NEAR_MS, FAR_MS = 3.0, 20.0
-MOST_DELAY_COST = 0.05
-"""What a score is lower by from ``FAR_MS`` on: it decides between nodes that are worth nearly the same. Chosen on
-validation seeds so that it costs no balance."""
+MOST_DELAY_COST = 0.02
+"""What a score is lower by from ``FAR_MS`` on; 1 is a distance of 5 points from the cluster's mean. So it decides
+between nodes that are worth nearly the same, and costs no balance."""
 
 
 def delay_cost(delay_ms: Floats) -> Floats:
