@@ -32,9 +32,9 @@ MOST_DELAY_COST = 0.02
 between nodes that are worth nearly the same, and costs no balance."""
 
 
-def delay_cost(delay_ms: Floats) -> Floats:
+def delay_cost(delay_ms: Floats, most: float = MOST_DELAY_COST) -> Floats:
     """What delays to other nodes cost: nothing up to ``NEAR_MS``, as inside one site, nor where none is known (0)."""
-    cost: Floats = MOST_DELAY_COST * np.clip((delay_ms - NEAR_MS) / (FAR_MS - NEAR_MS), 0.0, 1.0)
+    cost: Floats = most * np.clip((delay_ms - NEAR_MS) / (FAR_MS - NEAR_MS), 0.0, 1.0)
     return cost
 
 
@@ -47,6 +47,7 @@ class MarlDqn:
     goal = "balance"
     needs = frozenset({Need.USAGE, Need.CLUSTER_MEANS, Need.WORKLOADS})
     feature_names = FEATURES
+    most_delay_cost = MOST_DELAY_COST
 
     def __init__(self, weights: WeightsFile, store: UtilisationStore | None = None) -> None:
         self.name = weights.card.policy
@@ -87,7 +88,7 @@ class MarlDqn:
         seen = features.copy()
         seen[:, DELAY] = 0.0
         q = mlp(self._params, seen, self._layers)
-        q[:, ACCEPT] -= delay_cost(features[:, DELAY] * DELAY_UNIT_MS)
+        q[:, ACCEPT] -= delay_cost(features[:, DELAY] * DELAY_UNIT_MS, self.most_delay_cost)
         return q
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
