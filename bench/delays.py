@@ -144,19 +144,19 @@ def imbalance(agents: Agents, costs: Sequence[float], seed: int) -> list[list[fl
 def lines(seeds: Sequence[int], counts: Sequence[Agents], costs: Sequence[float], processes: int) -> Iterator[str]:
     """The table."""
     whens = ("shown", *(f"cost {cost:g}" for cost in costs))
-    yield "changed / to the far node at".ljust(48) + "".join(f"{far_ms:g} ms".rjust(16) for far_ms in FAR_MS)
+    yield "changed / to the far node at".ljust(52) + "".join(f"{far_ms:g} ms".rjust(16) for far_ms in FAR_MS)
     with ProcessPoolExecutor(processes) as pool:
         for agents in counts:
             by_when = np.sum(list(pool.map(partial(choices, agents, costs), seeds)), axis=0)
             for when, (made, *sums) in zip(whens, by_when, strict=True):
                 title = f"agents {agents}, {when}, of {made[0]:.0f} choices"
-                yield title.ljust(48) + "".join(f"{one / made[0]:8.2%} /{to / made[0]:6.2%}" for one, to in sums)
+                yield title.ljust(52) + "".join(f"{one / made[0]:8.2%} /{to / made[0]:6.2%}" for one, to in sums)
         for agents in counts:
             ratios = np.array(list(pool.map(partial(imbalance, agents, costs), seeds)))
             for cost, means, spreads in zip(costs, ratios.mean(axis=0), ratios.std(axis=0, ddof=1), strict=True):
                 told = zip(PLAYED_MS, means, spreads, strict=True)
                 title = f"agents {agents}, cost {cost:g}, imbalance over its own"
-                yield title.ljust(48) + ", ".join(f"{ms:g} ms: {mean:.3f} (s.d. {sd:.3f})" for ms, mean, sd in told)
+                yield title.ljust(52) + ", ".join(f"{ms:g} ms: {mean:.3f} (s.d. {sd:.3f})" for ms, mean, sd in told)
 
 
 def main() -> None:

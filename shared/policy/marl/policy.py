@@ -29,7 +29,7 @@ DELAY = FEATURES.index("delay")
 NEAR_MS, FAR_MS = 3.0, 20.0
 MOST_DELAY_COST = 0.02
 """What a score is lower by from ``FAR_MS`` on; 1 is a distance of 5 points from the cluster's mean. So it decides
-between nodes that are worth nearly the same, and costs no balance."""
+between nodes that are worth nearly the same. Chosen on validation seeds (ADR 0071)."""
 
 
 def delay_cost(delay_ms: Floats, most: float = MOST_DELAY_COST) -> Floats:
