@@ -118,7 +118,7 @@ class _Measured:
     def __init__(self, load: NodeLoad, sensing: Sensing, seed: int, delays_ms: Sequence[float]) -> None:
         self._load = load
         self._sensing = sensing
-        self._delay_us = [round(delay * 1000) for delay in delays_ms] or [None] * NODES
+        self._delay_us: list[int | None] = [*(round(delay * 1000) for delay in delays_ms)] or [None] * NODES
         self._noise = np.random.default_rng(seed)
         self._late: list[FloatArray] = []
 

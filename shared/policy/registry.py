@@ -135,9 +135,13 @@ def needs_of_ref(ref: PolicyRef) -> Needs:
 def heeds_latency(ref: PolicyRef) -> bool:
     """Whether the policy, of a mixture any of its members, looks at limits of latency that are no more than preferred.
     It says so by an attribute ``heeds_latency``: True, or the names under which it does."""
-    for name in (*(parse(ref.name).policies if is_mixture(ref.name) else (ref.name,)), *ref.members):
+    try:
+        names = tuple(parse(ref.name).policies) if is_mixture(ref.name) else (ref.name,)
+    except MixtureInvalid:
+        names = ()  # another version wrote it; its members are known
+    for name in (*names, *ref.members):
         said = getattr(HEURISTICS.get(name) or LEARNED.get(name), "heeds_latency", ())
-        if said is True or (said and name in said):
+        if said is True or (isinstance(said, list | tuple | set | frozenset) and name in said):
             return True
     return False
 

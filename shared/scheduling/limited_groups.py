@@ -10,6 +10,11 @@ from bisect import bisect_left, insort
 from shared.model.constraints import PodClass
 
 
+def farther(one_us: int, other_us: int) -> int:
+    """The latency of the two that lets fewer in; below 0, not known, lets nobody in."""
+    return min(one_us, other_us) if min(one_us, other_us) < 0 else max(one_us, other_us)
+
+
 class LimitedGroups:
     """Numbers of groups (``parked_groups.py``) whose class has a strict limit of latency."""
 

@@ -7,7 +7,7 @@ whether ten pods wait or ten thousand. Only groups that pass it are looked at on
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator, KeysView
+from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -231,6 +231,12 @@ class Waiting:
         if not priorities:
             return []
         return self._ordered(self._at_priorities(priorities, room_at) & (self._together | ~self._nominated))
+
+    def ordered(self, numbers: Iterable[int]) -> list[int]:
+        """These groups in queue order, each once."""
+        found = np.zeros(len(self._alive), np.bool_)
+        found[list(numbers)] = True
+        return self._ordered(found & self._alive)
 
     # --- inside -------------------------------------------------------------------------------------------------
 

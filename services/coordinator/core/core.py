@@ -117,8 +117,10 @@ class Core:
         self.requeuer = Requeuer(state, self.preemptor, self.group_preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
         self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
-        self.intake = ClusterIntake(state, self.registry, self.requeuer, self.nominations.holds)
         self.variants = Variants(state)
+        self.intake = ClusterIntake(
+            state, self.registry, self.requeuer, self.nominations.holds, self.variants.forget_readings
+        )
         self.evaluation = RolloutEvaluation(state, self.variants, self.registry.views)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger), self.group_preemptor)
         self.together = GroupFailures(

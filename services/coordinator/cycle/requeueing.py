@@ -38,6 +38,7 @@ from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
 from shared.scheduling.groups.trial import OUTSIDE
+from shared.scheduling.limited_groups import farther
 from shared.scheduling.parked_groups import RELATIONAL, ParkedGroup, Room
 from shared.scheduling.places import ClusterEvent, OwnEvent
 from shared.scheduling.state.node_table import PODS_COLUMN
@@ -127,7 +128,9 @@ class Requeuer:
     def latency_changed(self, node_name: str, before: Mapping[str, int]) -> None:
         """A node's latencies changed; ``before``: what they were, by target (``""``: to the users)."""
         if self._state.queue.waiting.limited or self._held:
-            self._latencies[node_name] = {**before, **self._latencies.get(node_name, {})}
+            known = self._latencies.setdefault(node_name, {})
+            for target, before_us in before.items():  # the farthest: whoever was parked since was parked by any of them
+                known[target] = farther(known.get(target, before_us), before_us)
             self._state.agenda.rousing = self._state.now
 
     def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
@@ -197,9 +200,7 @@ class Requeuer:
     @property
     def busy(self) -> bool:
         """Whether something is still to be looked into: the loop is to turn at once."""
-        return not self._held and bool(
-            self._nodes or self._latencies or self._pods or self._groups or self._unjudged
-        )
+        return not self._held and bool(self._nodes or self._latencies or self._pods or self._groups or self._unjudged)
 
     def step(self) -> None:
         """Look into what changed, as far as the turn's work goes."""
@@ -244,14 +245,28 @@ class Requeuer:
             row, known = table.row_of.get(node_name), self._nodes.get(node_name)
             if row is None or (known is not None and known.left is None):
                 continue  # all groups are to be looked at there
-            found = dict.fromkeys(known.left if known is not None and known.left is not None else ())
+            found = list(known.left) if known is not None and known.left is not None else []
+            already = len(found)
             for target, before_us in before.items():
                 now_us = int(table.newest_latency(target, np.array([row]))[0])
-                found.update(dict.fromkeys(limited.within(target, before_us, now_us)))
-            if found:
+                found += limited.within(target, before_us, now_us)
+                if farther(before_us, now_us) == now_us:
+                    self._rouse_nominated(node_name, target, now_us)
+            if len(found) > already:
                 event = ClusterEvent.NODE_LATENCY if known is None else known.event
-                self._nodes[node_name] = _Change(event, deque(found))
+                self._nodes[node_name] = _Change(event, deque(self._state.queue.waiting.ordered(found)))
         return len(changed) // LOOKED_UP
+
+    def _rouse_nominated(self, node_name: str, target: str, now_us: int) -> None:
+        """Pods for whom others leave a node that now lies beyond their strict limit look for another."""
+        state = self._state
+        for pod in state.cluster.nominated_below(node_name, ABOVE_ALL):
+            limit = pod.pod_class
+            keeps = not limit.latency_strict or 0 <= now_us <= limit.latency_hard_us
+            if keeps or limit.latency_target != target or pod.uid not in state.queue.entries:
+                continue
+            if self._preemptor.may_go(pod):
+                state.stats.woken += state.queue.rouse(pod.uid, state.now, ClusterEvent.NODE_LATENCY)
 
     def _find_helped(self) -> int:
         """Note the groups that changed objects, domains or budgets may have helped: one pass, however many changed."""

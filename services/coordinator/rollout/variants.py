@@ -65,7 +65,7 @@ class Variants:
         """Of the pointer; 0: there is none."""
         self.title = ""
         """The active policy, ``name@version``; "" where no pointer says."""
-        self.heeds_latency = heeds_latency(PolicyRef(state.policy, ""))
+        self.heeds_latency = heeds_latency(PolicyRef(state.policy, 0))
         """Whether the active policy looks at limits of latency that are no more than preferred."""
         self._take(needs_of_name(state.policy), NOTHING)
 
@@ -125,6 +125,11 @@ class Variants:
         self._state.agenda.latencies = self.nodes.expires_s
         return self._take_over([name for name in old if name in self._state.cache.table.row_of])
 
+    def forget_readings(self, name: str) -> None:
+        """The machine of that name is gone: nothing that was measured of it is true of another."""
+        if self.nodes.begin_anew(name, self._state.now):
+            self._telling.changed([name])
+
     def _take_over(self, nodes: Sequence[str]) -> LatencyChanges:
         """Judge by what is measured of these nodes now, and tell it to their agents."""
         table, found = self._state.cache.table, dict[str, Mapping[str, int]]()
@@ -151,19 +156,20 @@ class Variants:
             return found
         for slot, name in self._telling.news(agent, epoch, slots):
             node, row = self.nodes.nodes.get(name), table.row_of.get(name)
-            if node is None or row is None:
+            if row is None:
+                continue
+            if node is None:
+                if self._targets:  # it was told of what has ended since
+                    found.append(NodeUse(slot, 0, []))
                 continue
             sample = self.nodes.sample(name, table, row) if looks else None
             latencies = {target: median for target, (median, _) in node.latencies.items()}
+            delay_us = -1 if node.delay_us is None else node.delay_us
             if sample is not None:
-                age_ms, delay_us = max(0, round((now - sample.at_s) * 1000)), node.delay_us
-                found.append(
-                    NodeUse(
-                        slot, age_ms, sample.shares, sample.unmeasured, -1 if delay_us is None else delay_us, latencies
-                    )
-                )
+                age_ms = max(0, round((now - sample.at_s) * 1000))
+                found.append(NodeUse(slot, age_ms, sample.shares, sample.unmeasured, delay_us, latencies))
             elif self._targets and node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
-                found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, -1, latencies))
+                found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, delay_us, latencies))
         return found
 
     def takes(self, pod: Pod) -> bool:

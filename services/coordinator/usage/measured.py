@@ -17,14 +17,13 @@ from services.coordinator.core.events import NodeSample
 from shared.policy.usage.class_usage import PARTS
 from shared.policy.usage.views import MOST_SHARE
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
+from shared.wire.readings import LATENCY_STALE_S
 
 NAMES = ("cpu", "memory", "disk", "network")
 assert len(NAMES) == PARTS
 
 STALE_S = 60.0
 """A part is masked when it is so much older than the newest part of its node."""
-LATENCY_STALE_S = 120.0
-"""Latencies that are older, since their agent is silent, are not known any more."""
 JUMP = 100
 """A latency that is so many times the one before, or so small a part of it, is believed when it is told again."""
 GONE_S = 600.0
@@ -111,6 +110,13 @@ class MeasuredNodes:
         """Leave out nodes that are gone, and those of which nobody tells any more."""
         for name in [name for name, node in self.nodes.items() if name not in present or _silent(node, now_s)]:
             del self.nodes[name]
+
+    def begin_anew(self, name: str, now_s: float) -> bool:
+        """Another machine has the name: what was measured up to now is not of it. Whether anything was."""
+        known = name in self.nodes
+        if known:
+            self.nodes[name] = MeasuredNode(told_s=now_s)
+        return known
 
     def expire(self, now_s: float) -> list[str]:
         """Latencies and delays that nobody has renewed are none; the nodes whose they were."""

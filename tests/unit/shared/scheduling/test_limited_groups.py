@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from shared.model.constraints import PodClass
-from shared.scheduling.limited_groups import LimitedGroups
+from shared.scheduling.limited_groups import LimitedGroups, farther
 
 
 def limited(limit_us: int, target: str = "shop") -> PodClass:
@@ -46,3 +46,7 @@ def test_a_wish_is_no_limit():
     groups.add(PodClass(latency_hard_us=30, latency_target="shop"), 1)
     groups.discard(PodClass(latency_hard_us=30, latency_target="shop"), 1)
     assert not groups
+
+
+def test_of_two_latencies_the_farther_lets_fewer_in_and_one_that_is_unknown_nobody():
+    assert [farther(10, 20), farther(20, 10), farther(-1, 20), farther(20, -1)] == [20, 20, -1, -1]

@@ -8,21 +8,24 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.events import NodeSample, NodesMeasured
+from services.coordinator.core.events import NodeSample, NodesMeasured, Tick
 from services.coordinator.core.instructions import SendPlan
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain
-from services.coordinator.usage.measured import LATENCY_STALE_S
-from shared.model.cluster_events import NodeUpserted, ObjectChanged
+from services.coordinator.usage.measured import GONE_S
+from shared.model.cluster_events import NodeDeleted, NodeUpserted, ObjectChanged
 from shared.model.node import UNKNOWN_LATENCY
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
+from shared.policy.registry import HEURISTICS, heeds_latency
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import DEFAULT
 from shared.scheduling.filters.static import BEYOND_LIMIT, LATENCY_UNKNOWN
 from shared.scheduling.places import Place
 from shared.scheduling.state.node_table import NodeTable
+from shared.wire.readings import LATENCY_STALE_S
+from shared.wire.records import PolicyRef
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
 
@@ -179,6 +182,89 @@ def test_another_machine_of_the_same_name_has_not_been_measured() -> None:
     assert add(made, strict("a")) == [""]
 
 
+@pytest.mark.parametrize("agents", ["1", "per-node"])
+@pytest.mark.parametrize("policy", ["kube-default", "marl-dqn"])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_nor_do_readings_of_the_machine_before_come_back_with_what_others_tell(
+    *, deleted: bool, policy: str, agents: str
+) -> None:
+    made = scene(agents, policy)
+    measure(made, n0=10)
+    assert add(made, strict("first")) == ["n0"]
+    another = replace(made.nodes["n0"], uid="another")
+    if deleted:
+        made.inbox.append(NodeDeleted("n0"))
+    made.inbox.append(NodeUpserted(another))
+    made.run()
+    old = NodeSample("n0", 5.0, 100, 1 << 20, source="agent", latencies={"shop": (10_000, 100)})
+    made.deliver(NodesMeasured((NodeSample("n0", 0.0, 100, 1 << 20), old)))  # of cpu alone, and one on its way
+    made.run()
+    assert add(made, late := strict("late")) == [""]
+    assert message(made, late) == f"0/6 nodes are available: 6 {LATENCY_UNKNOWN}."
+    assert add(made, make_pod("any").cpu("100m").pod()) != [""]
+    for agent in made.agents.values():
+        table = agent.replica.table
+        assert (table.newest_latency("shop", table.live_rows()) < 0).all()
+    measure(made, n0=900)  # of another machine it is no jump
+    assert made.core.variants.used["n0"].missing == ()
+
+
+def test_an_agent_learns_that_latencies_ended_though_their_nodes_are_silent_for_long() -> None:
+    """Else it offers those nodes for ever, and the pod waits beside one that would take it."""
+    made = scene()
+    made.add_pod(make_pod("there").cpu("2").on("n4").pod())  # all others score better
+    measure(made, n0=10, n1=10, n2=10, n3=10, n4=29)
+    assert add(made, strict("first"))[0] in NODES[:5]
+    for _ in range(round(GONE_S / 60) + 2):
+        made.run(until_s=60)
+        measure(made, n4=29)
+    assert "n0" not in made.core.variants.used
+    assert add(made, strict("late")) == ["n4"]
+
+
+def test_a_reading_that_wakes_several_offers_the_room_in_queue_order() -> None:
+    made = scene()
+    for name in NODES[1:]:
+        made.add_pod(make_pod(f"on-{name}").cpu("4").on(name).pod())
+    made.add_pod(make_pod("on-n0").cpu("3").on("n0").pod())
+    measure(made, n0=50)
+    high = strict("high", cpu="1", priority=100, never_preempts=True)
+    low = strict("low", hard_ms=10, cpu="1")
+    assert add(made, low, high) == ["", ""]
+    measure(made, n0=5)
+    made.run(until_s=11)
+    assert nodes_of(made, low, high) == ["", "n0"]
+
+
+def test_a_reading_that_rose_and_fell_while_a_group_was_judged_wakes_who_was_parked_between() -> None:
+    made = scene()
+    measure(made, n0=20)
+    add(made, strict("other", target="elsewhere"))
+    requeuer = made.core.requeuer
+    requeuer.hold("group")
+    measure(made, n0=50)
+    assert add(made, pod := strict("late")) == [""]
+    measure(made, n0=20)
+    requeuer.release("group")
+    made.deliver(Tick())
+    made.run(until_s=11)
+    assert nodes_of(made, pod) == ["n0"]
+
+
+def test_a_pod_for_which_others_leave_a_node_looks_elsewhere_once_that_is_too_far() -> None:
+    made = scene()
+    for name in NODES:
+        made.add_pod(make_pod(f"on-{name}").cpu("4").on(name).pod())
+    measure(made, n3=10)
+    made.keep_victims = True
+    add(made, pod := strict("high", cpu="1", priority=100))
+    assert made.core.state.cluster.nominated_to[pod.uid] == "n3"
+    measure(made, n1=10)
+    measure(made, n3=50)
+    made.run(until_s=30)
+    assert made.core.state.cluster.nominated_to.get(pod.uid) == "n1"
+
+
 def test_without_a_target_the_nodes_annotation_is_held_against_the_limit() -> None:
     made = scene()
     assert add(made, pod := strict("a", target="")) == [""]
@@ -256,6 +342,18 @@ def test_either_side_alone_keeps_the_limit_and_without_the_filter_nobody_does(*,
     measure(made, n0=50)
     (node,) = add(made, strict("a"))
     assert node == ("" if leader or agent else "n0")
+
+
+@pytest.mark.parametrize("name", ["el=1,new@2", "=", "lb=1,el=1,lb=1"])
+def test_a_pointer_that_another_version_wrote_says_it_by_its_members(name: str) -> None:
+    assert heeds_latency(PolicyRef(name, 1, members=("lb", "el")))
+    assert not heeds_latency(PolicyRef(name.replace("el", "ee"), 1, members=("lb",)))
+
+
+@pytest.mark.parametrize("said", [property(lambda _: True), 1, "el", None])
+def test_a_plug_in_that_says_it_in_another_way_does_not_look(said: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HEURISTICS, "mine", type("Mine", (), {"heeds_latency": said}))
+    assert not heeds_latency(PolicyRef("mine", 1))
 
 
 def test_the_binder_holds_a_limit_against_what_it_sees_of_it() -> None:
