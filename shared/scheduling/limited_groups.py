@@ -24,6 +24,9 @@ class LimitedGroups:
     def __bool__(self) -> bool:
         return bool(self._by_target)
 
+    def __contains__(self, target: str) -> bool:
+        return target in self._by_target
+
     def add(self, pod_class: PodClass, number: int) -> None:
         """A group began to wait."""
         if pod_class.latency_strict:

@@ -248,6 +248,8 @@ class Requeuer:
             found = list(known.left) if known is not None and known.left is not None else []
             already = len(found)
             for target, before_us in before.items():
+                if target not in limited:
+                    continue
                 now_us = int(table.newest_latency(target, np.array([row]))[0])
                 found += limited.within(target, before_us, now_us)
                 if farther(before_us, now_us) == now_us:

@@ -25,7 +25,7 @@ assert len(NAMES) == PARTS
 STALE_S = 60.0
 """A part is masked when it is so much older than the newest part of its node."""
 JUMP = 100
-"""A latency that is so many times the one before, or so small a part of it, is believed when it is told again."""
+"""A latency that is so many times the one told before, or so small a part of it, is believed when the next agrees."""
 GONE_S = 600.0
 """Nobody has told anything of the node for so long: it is shown as not measured."""
 NEVER_S = -1e18
@@ -48,6 +48,8 @@ class MeasuredNode:
     parts: list[Part | None] = field(default_factory=lambda: [None] * PARTS)
     delay_us: int | None = None
     latencies: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    medians: Mapping[str, int] = field(default_factory=dict)
+    """As last told, also those that are doubted."""
     told_s: float = NEVER_S
     """When the sensors' sample was taken."""
     pressure: tuple[float, ...] = ()
@@ -122,7 +124,8 @@ class MeasuredNodes:
         """Latencies and delays that nobody has renewed are none; the nodes whose they were."""
         old = [name for name, node in self.nodes.items() if node.expires_s <= now_s]
         for name in old:
-            self.nodes[name].latencies, self.nodes[name].delay_us = {}, None
+            node = self.nodes[name]
+            node.latencies, node.medians, node.delay_us = {}, {}, None
         return old
 
     @property
@@ -156,7 +159,8 @@ class MeasuredNodes:
                 new = True
         if sample.latencies is not None and at_s > node.told_s:  # sensors tell all of it, or nothing
             node.told_s = at_s
-            doubted = _doubted(node.latencies, sample.latencies)
+            doubted = _doubted(node.medians, sample.latencies)
+            node.medians = {to: median for to, (median, _) in sample.latencies.items()}
             node.latencies = {to: told for to, told in sample.latencies.items() if to not in doubted}
             node.delay_us = sample.delay_us
             node.pressure, node.missing = sample.pressure, (*sample.missing, *doubted.values())
@@ -165,11 +169,11 @@ class MeasuredNodes:
         return new
 
 
-def _doubted(before: Mapping[str, tuple[int, int]], now: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+def _doubted(before: Mapping[str, int], now: Mapping[str, tuple[int, int]]) -> dict[str, str]:
     """Targets whose latency jumped, with a line that says so."""
     found = {}
     for target, (median, _) in now.items():
-        was = before[target][0] if target in before else median
+        was = before.get(target, median)
         if max(was, median) > JUMP * max(1, min(was, median)):
             found[target] = (
                 f"latency: {target} jumped from {was / 1000:g} to {median / 1000:g} ms; it counts when it is told again"

@@ -174,6 +174,16 @@ def test_a_latency_that_jumps_a_thousandfold_is_unknown_until_it_is_told_again()
     assert made.core.variants.used["n0"].missing == ()
 
 
+def test_a_latency_that_jumps_each_time_is_not_believed() -> None:
+    made = scene()
+    for ms in (50_000, 20, 0.02):
+        measure(made, n0=ms)
+    assert add(made, pod := strict("a")) == [""]
+    measure(made, n0=0.03)
+    made.run(until_s=11)
+    assert nodes_of(made, pod) == ["n0"]
+
+
 def test_another_machine_of_the_same_name_has_not_been_measured() -> None:
     made = scene()
     measure(made, n0=10)
