@@ -24,6 +24,8 @@ assert len(NAMES) == PARTS
 
 STALE_S = 60.0
 """A part is masked when it is so much older than the newest part of its node."""
+TOGETHER_S = 0.5
+"""What ends within so long of each other ends at once, none later than it must."""
 JUMP = 100
 """A latency that is so many times the one told before, or so small a part of it, is believed when the next agrees."""
 GONE_S = 600.0
@@ -121,8 +123,9 @@ class MeasuredNodes:
         return known
 
     def expire(self, now_s: float) -> list[str]:
-        """Latencies and delays that nobody has renewed are none; the nodes whose they were."""
-        old = [name for name, node in self.nodes.items() if node.expires_s <= now_s]
+        """Latencies and delays that nobody has renewed are none; the nodes whose they were. Those that end in a moment
+        end with them: each look is one at all nodes."""
+        old = [name for name, node in self.nodes.items() if node.expires_s <= now_s + TOGETHER_S]
         for name in old:
             node = self.nodes[name]
             node.latencies, node.medians, node.delay_us = {}, {}, None
