@@ -128,6 +128,7 @@ class Variants:
     def forget_readings(self, name: str) -> None:
         """The machine of that name is gone: nothing that was measured of it is true of another."""
         if self.nodes.begin_anew(name, self._state.now):
+            self.store.delay(name, None)
             self._telling.changed([name])
 
     def _take_over(self, nodes: Sequence[str]) -> LatencyChanges:

@@ -395,3 +395,14 @@ def test_a_delay_that_grew_old_is_none_at_the_leader_and_at_agents() -> None:
     made.run(until_s=LATENCY_STALE_S)
     add(made, make_pod("b").cpu("100m").pod())
     assert delays() == [0.0, 0.0]
+
+
+def test_another_machine_of_the_same_name_has_no_delay_yet() -> None:
+    made = scene(policy="marl-dqn")
+    made.now += 1.0
+    made.deliver(NodesMeasured((NodeSample("n0", 0.0, 100, 1 << 20, source="agent", delay_us=40_000, latencies={}),)))
+    store = made.core.variants.store
+    assert store.look(np.array([store.nodes["n0"]])).delay_ms[0] == 40.0
+    made.inbox.append(NodeUpserted(replace(made.nodes["n0"], uid="another")))
+    made.run()
+    assert store.look(np.array([store.nodes["n0"]])).delay_ms[0] == 0.0
