@@ -34,7 +34,7 @@ from lab.audit.gangs import BINDING_S
 from lab.audit.ledger import ELIGIBILITY_GRACE_S, NodeBook
 from lab.audit.log import Entry
 from lab.audit.relations import FOREVER, Landing, Relations, stander
-from lab.audit.rules import Json, PodFacts, beyond_us, node_facts, pod_facts
+from lab.audit.rules import Json, PodFacts, bears_us, beyond_us, node_facts, pod_facts, waits_for_latency
 from lab.audit.storage import KINDS as STORAGE_KINDS
 from lab.audit.storage import Storage
 from lab.audit.units import UnitReport, Units
@@ -171,7 +171,7 @@ class Audit:
         record = self._pods.get(uid)
         if record is None:
             record = self._admit(entry, spec)
-        elif spec.get("nodeName") or not _same_spec(self._specs[uid], spec):
+        elif spec.get("nodeName") or not _same_spec(self._specs[uid], spec) or record.facts.bears_us != bears_us(pod):
             record.facts = pod_facts(pod)
             if record.node:
                 self._book(record.node).resize(uid, record.facts, entry.time_s)
@@ -320,9 +320,10 @@ class Audit:
         return record is not None and self._awaits(uid) and (bool(record.node) or record.ended_s < FOREVER)
 
     def _admits(self, uid: str, node: str) -> bool:
-        """Whether the node takes one more such pod as things are. Whether it has devices for one is not judged."""
+        """Whether the node takes one more such pod as things are. Whether it has devices for one, or is within a strict
+        limit of latency to a target, is not judged: what agents measured is in no object."""
         record, book = self._pods[uid], self._nodes[node]
-        if self._pending[uid]["spec"].get("resourceClaims"):
+        if self._pending[uid]["spec"].get("resourceClaims") or waits_for_latency(self._pending[uid]):
             return False
         if book.facts is None or not book.admits(record.facts) or beyond_us(record.facts.spec):
             return False

@@ -27,6 +27,9 @@ MILLI_PER_DEVICE = 1000
 MAKING_ROOM = "conclave.io/making-room"
 """Key of the taint by which the mesh closes a node to other schedulers; to itself it is none."""
 
+LATENCY, LATENCY_HARD = "conclave.io/latency-ms", "latencyHardConstraint"
+LATENCY_LIMIT, LATENCY_TARGET = "conclave.io/latency-limit", "conclave.io/latency-target"
+
 CORDON: Json = {"key": "node.kubernetes.io/unschedulable", "value": "", "effect": "NoSchedule"}
 """What ``spec.unschedulable`` amounts to."""
 
@@ -132,6 +135,8 @@ class NodeFacts:
     allocatable: Amounts
     broken: str = ""
     declares: frozenset[str] = frozenset()
+    latency_us: int = 0
+    """To the users, as its annotation says; 0: it does not."""
 
     @property
     def devices(self) -> int:
@@ -156,7 +161,8 @@ def node_facts(node: Json) -> NodeFacts:
     if spec.get("unschedulable"):
         taints.append(CORDON)
     declares = frozenset(status.get("declaredFeatures") or ())
-    return NodeFacts(meta["name"], meta.get("labels") or {}, tuple(taints), offered, broken, declares)
+    latency_us = _latency_us(meta.get("annotations"), LATENCY)
+    return NodeFacts(meta["name"], meta.get("labels") or {}, tuple(taints), offered, broken, declares, latency_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +175,8 @@ class PodFacts:
     ports: tuple[tuple[str, str, int], ...]
     broken: str = ""
     by_claim: frozenset[str] = frozenset()
+    bears_us: int | None = None
+    """How far from the users its node may be at most; 0: it says so, and no number; None: it does not mind."""
 
     @property
     def gpu_milli(self) -> int:
@@ -185,7 +193,23 @@ def pod_facts(pod: Json) -> PodFacts:
         requests, broken = {}, str(error)
     made = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     by_claim = frozenset(one.get("resourceName", "") for one in made.get("requestMappings") or ())
-    return PodFacts(requests, spec, tuple(_host_ports(spec)), broken, by_claim)
+    return PodFacts(requests, spec, tuple(_host_ports(spec)), broken, by_claim, bears_us(pod))
+
+
+def bears_us(pod: Json) -> int | None:
+    """``PodFacts.bears_us``; annotations, unlike most of a spec, may change."""
+    said = (pod.get("metadata") or {}).get("annotations") or {}
+    if said.get(LATENCY_LIMIT) != "strict" or LATENCY_TARGET in said:
+        return None
+    return _latency_us(said, LATENCY_HARD)
+
+
+def _latency_us(annotations: Json | None, name: str) -> int:
+    """Microseconds of an annotation in milliseconds; 0 where it is none."""
+    text = str((annotations or {}).get(name, "")).strip()
+    digits = text.replace(".", "", 1)
+    plain = digits.isascii() and digits.isdigit() and text[0] != "." and text[-1] != "."
+    return max(1, round(Fraction(text) * 1000)) if plain else 0
 
 
 def status_on_node(pod: Json) -> Json:
@@ -208,7 +232,9 @@ def refusal(pod: PodFacts, node: NodeFacts) -> str:
         return f"its quantity {pod.broken}"
     missing = [feature for feature in features_needed(pod.spec) if feature not in node.declares]
     undeclared = f"it does not declare {missing[0]}" if missing else ""
-    return taint_in_the_way(pod.spec, node) or selected_by(pod.spec, node) or undeclared
+    far = pod.bears_us is not None and not 0 < node.latency_us <= pod.bears_us
+    beyond = f"its limit of latency, {(pod.bears_us or 0) / 1000:g} ms" if far else ""
+    return taint_in_the_way(pod.spec, node) or selected_by(pod.spec, node) or undeclared or beyond
 
 
 def features_needed(spec: Json) -> list[str]:
@@ -228,6 +254,12 @@ def beyond_us(spec: Json) -> str:
     group = spec.get("schedulingGroup")
     ours = group is None or (isinstance(group, dict) and set(group) == {"podGroupName"})
     return "" if ours else "schedulingGroup"
+
+
+def waits_for_latency(pod: Json) -> bool:
+    """Whether the pod waits for what agents measure to a target."""
+    said = pod["metadata"].get("annotations") or {}
+    return said.get(LATENCY_LIMIT) == "strict" and LATENCY_TARGET in said
 
 
 def taint_in_the_way(spec: Json, node: NodeFacts, *, cordon: bool = True) -> str:

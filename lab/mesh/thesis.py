@@ -8,6 +8,7 @@ noise. The imbalance is the time mean of the s.d. over nodes of the highest of a
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -65,12 +66,15 @@ class _Due(NamedTuple):
 _ARRIVE, _START, _END, _SAMPLE = range(4)
 
 
-def episode(policy: Named, workload: str, agents: Agents, sensing: Sensing, seed: int) -> Result:
-    """One episode of ``uniform`` or ``random``."""
+def episode(
+    policy: Named, workload: str, agents: Agents, sensing: Sensing, seed: int, delays_ms: Sequence[float] = ()
+) -> Result:
+    """One episode of ``uniform`` or ``random``. ``delays_ms``: of the nodes to others, as sensors tell it; none: nobody
+    measures it."""
     pods, load = thesis_pods(workload, Draws(seed), nodes=NODES), NodeLoad(NODES)
     amounts = {CPU: 4000, MEMORY: 8_000_000_000, PODS: 110}
     nodes = [Node(name=f"worker-{number}", allocatable=amounts) for number in range(NODES)]
-    world, measured = policy.world(nodes, agents, seed), _Measured(load, sensing, seed)
+    world, measured = policy.world(nodes, agents, seed), _Measured(load, sensing, seed, delays_ms)
     due = [_Due(pod.at_s, _ARRIVE, number) for number, pod in enumerate(pods)]
     samples = round(LAST_SAMPLE_S / sensing.every_s)
     due += [_Due(1.0 + place * sensing.every_s, _SAMPLE, place) for place in range(samples)]
@@ -111,9 +115,10 @@ def _placed(world: MeshWorld, uid: str, pod: EnvPod) -> int:
 class _Measured:
     """What the coordinator hears, when it does."""
 
-    def __init__(self, load: NodeLoad, sensing: Sensing, seed: int) -> None:
+    def __init__(self, load: NodeLoad, sensing: Sensing, seed: int, delays_ms: Sequence[float]) -> None:
         self._load = load
         self._sensing = sensing
+        self._delay_us: list[int | None] = [*(round(delay * 1000) for delay in delays_ms)] or [None] * NODES
         self._noise = np.random.default_rng(seed)
         self._late: list[FloatArray] = []
 
@@ -134,5 +139,6 @@ class _Measured:
             return NodeSample(f"worker-{node}", self._sensing.lag_s, cpu, memory)
         disk, network = float(shares[2]), float(shares[3])
         return NodeSample(
-            f"worker-{node}", self._sensing.lag_s, cpu, memory, disk, network, source="agent", latencies={}
-        )
+            f"worker-{node}", self._sensing.lag_s, cpu, memory, disk, network, source="agent",
+            delay_us=self._delay_us[node], latencies={},
+        )  # fmt: skip

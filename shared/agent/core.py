@@ -266,8 +266,7 @@ class AgentCore:
         for sample in samples:
             if (row := row_of_slot.get(sample.slot)) is not None:
                 table.set_latencies(row, sample.latencies)
-                if sample.delay_us >= 0:
-                    store.delay(table.names[row], sample.delay_us / 1000)
+                store.delay(table.names[row], None if sample.delay_us < 0 else sample.delay_us / 1000)
         store.measure_some([sample for sample in found if sample is not None])
         if len(store.nodes) > len(row_of_slot):  # a view that began again has other nodes
             store.forget([name for name in store.nodes if name not in table.row_of])

@@ -4,7 +4,7 @@ A median: one slow answer says nothing about the node, three of the last five do
 more: of the last 5, 10 and 20 the longest window counts whose median agrees with those of all shorter ones, as far as
 the scatter between tries explains a difference (Lepski 1991), unless the last three all leave it. So a change beyond
 the scatter is seen as soon as by the last five alone. Failed attempts are counted and never take part; a target that
-answers nobody any more is told as failing and its old median ends with its samples.
+answers nobody any more is told as failing and its old median ends with its samples, or with the window of the last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import median, quantiles
 
 from shared.agent.vivaldi import Rng
-from shared.wire.readings import ProbeTarget, TargetLatency
+from shared.wire.readings import LATENCY_STALE_S, ProbeTarget, TargetLatency
 
 WINDOWS = (5, 10, 20)
 SAMPLES = WINDOWS[0]
@@ -36,6 +36,7 @@ class _Target:
     next_s: float
     samples: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOWS[-1]))
     failures: int = 0
+    answered_s: float = -math.inf
 
 
 class TargetTimes:
@@ -70,12 +71,13 @@ class TargetTimes:
         """When the next one is due; None while there is no target."""
         return min((target.next_s for target in self._targets.values()), default=None)
 
-    def answered(self, name: str, took_s: float) -> None:
+    def answered(self, name: str, took_s: float, now_s: float) -> None:
         """An attempt came about in so many seconds; one that cannot be is left out."""
         target, took_us = self._targets.get(name), round(took_s * 1e6)
         if target is not None and 0 < took_us <= MOST_US:
             target.samples.append(took_us)
             target.failures = 0
+            target.answered_s = now_s
 
     def failed(self, name: str) -> None:
         """An attempt got no answer in time, or was refused."""
@@ -86,13 +88,14 @@ class TargetTimes:
         if target.failures >= FORGET_FAILURES:
             target.samples.clear()
 
-    def told(self) -> list[TargetLatency]:
-        """What is known of each target; one without a sample says so by ``samples`` 0."""
-        return [_told(name, target) for name, target in self._targets.items()]
+    def told(self, now_s: float) -> list[TargetLatency]:
+        """What is known of each target; one without a sample, or that has not answered lately, says so by ``samples``
+        0."""
+        return [_told(name, target, now_s) for name, target in self._targets.items()]
 
 
-def _told(name: str, target: _Target) -> TargetLatency:
-    if not target.samples:
+def _told(name: str, target: _Target, now_s: float) -> TargetLatency:
+    if not target.samples or now_s - target.answered_s >= LATENCY_STALE_S:
         return TargetLatency(name, 0, 0, 0, min(target.failures, 4096))
     samples = _window(list(target.samples))
     middle = median(samples)

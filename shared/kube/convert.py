@@ -13,10 +13,10 @@ from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert_asks import device_pod_from_api, extended_asks, extended_claim
 from shared.kube.convert_demands import (
+    NO_LATENCY,
     declared_features,
     foreign_share,
-    latency_limits,
-    latency_target,
+    latency_demands,
     needed_features,
     node_latency,
 )
@@ -40,6 +40,7 @@ from shared.model.node_topology import Refusal
 from shared.model.pod import (
     DEVICES_ANNOTATION,
     LATENCY_HARD_ANNOTATION,
+    LATENCY_LIMIT_ANNOTATION,
     LATENCY_SOFT_ANNOTATION,
     LATENCY_TARGET_ANNOTATION,
     PREEMPTIBLE_ANNOTATION,
@@ -200,7 +201,8 @@ def _template_of(pod: api.Pod) -> _Template:
             spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.node_selector, spec.tolerations,
             affinity.node_affinity if affinity is not None else None, spec.host_network, spec.host_users,
             bool(spec.node_name), annotations.get(LATENCY_SOFT_ANNOTATION), annotations.get(LATENCY_HARD_ANNOTATION),
-            annotations.get(LATENCY_TARGET_ANNOTATION), _class_labels(pod.metadata),
+            annotations.get(LATENCY_TARGET_ANNOTATION), annotations.get(LATENCY_LIMIT_ANNOTATION),
+            _class_labels(pod.metadata),
             status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources,
             resize_infeasible(status),
             bool(spec.resource_claims),
@@ -248,7 +250,12 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
     check_gpu(requests.get(GPU_MILLI, 0))
     cpu, memory = score_requests(pod, requests, bound=bool(spec.node_name) and not incoming)
     required, preferred = _node_affinity(spec.affinity)
-    soft_us, hard_us = latency_limits(pod.metadata)
+    try:
+        soft_us, hard_us, target, strict = latency_demands(pod.metadata)
+    except ObjectError:
+        if not spec.node_name or incoming:
+            raise
+        soft_us, hard_us, target, strict = NO_LATENCY  # it is there: what it holds counts, whatever it says by now
     return PodClass(
         requests=tuple(sorted((name, amount) for name, amount in requests.items() if amount > 0)),
         score_cpu_millis=cpu,
@@ -265,9 +272,10 @@ def pod_class_of(pod: api.Pod, *, incoming: bool = False) -> PodClass:
         latency_soft_us=soft_us,
         latency_hard_us=hard_us,
         features=needed_features(spec),
-        latency_target=latency_target(pod.metadata),
+        latency_target=target,
         labels=_class_labels(pod.metadata),
         needs=needs_of(spec),
+        latency_strict=strict,
     )
 
 

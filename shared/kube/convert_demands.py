@@ -3,8 +3,9 @@ its annotations we cannot honour. Pure; a bad value is refused by name (``Object
 
 Features: kube-scheduler 1.36 plugin NodeDeclaredFeatures (``component-helpers/nodedeclaredfeatures``). Latency to the
 users comes from annotations, all in milliseconds: a node says how far it is (``conclave.io/latency-ms``), a pod what it
-would like and what it bears (``latencySoftConstraint``, ``latencyHardConstraint``), and to whom
-(``conclave.io/latency-target``); Kubernetes has no field for any of it.
+would like and what it bears (``latencySoftConstraint``, ``latencyHardConstraint``), to whom
+(``conclave.io/latency-target``), and whether it rather waits than goes beyond (``conclave.io/latency-limit``);
+Kubernetes has no field for any of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.model.features import DECIDING_FEATURES, HOST_USERS, RESTART_ALL
 from shared.model.node import LATENCY_ANNOTATION, UNKNOWN_LATENCY
-from shared.model.pod import LATENCY_HARD_ANNOTATION, LATENCY_SOFT_ANNOTATION, LATENCY_TARGET_ANNOTATION
+from shared.model.pod import (
+    LATENCY_HARD_ANNOTATION,
+    LATENCY_LIMIT_ANNOTATION,
+    LATENCY_SOFT_ANNOTATION,
+    LATENCY_TARGET_ANNOTATION,
+)
 
 
 def needed_features(spec: api.PodSpec) -> tuple[str, ...]:
@@ -74,6 +80,31 @@ def latency_limits(meta: api.ObjectMeta) -> tuple[int, int]:
         )
     return soft, hard
 
+
+STRICT, PREFERRED = "strict", "preferred"
+
+
+def latency_strict(meta: api.ObjectMeta) -> bool:
+    """Whether the pod waits rather than goes beyond its hard limit. Raises ``ObjectError``."""
+    text = (meta.annotations or {}).get(LATENCY_LIMIT_ANNOTATION)
+    if text is None or text == PREFERRED:
+        return False
+    field = f"metadata.annotations[{LATENCY_LIMIT_ANNOTATION}]"
+    if text != STRICT:
+        raise ObjectError(f"{text[:64]!r} is neither {STRICT} nor {PREFERRED}; give one of them", field=field)
+    if LATENCY_HARD_ANNOTATION not in (meta.annotations or {}):
+        raise ObjectError(f"{STRICT} needs {LATENCY_HARD_ANNOTATION}; give the milliseconds that it bears", field=field)
+    return True
+
+
+def latency_demands(meta: api.ObjectMeta) -> tuple[int, int, str, bool]:
+    """(soft, hard, target, strict): all that the pod says of latency. Raises ``ObjectError``."""
+    if not meta.annotations:
+        return NO_LATENCY
+    return *latency_limits(meta), latency_target(meta), latency_strict(meta)
+
+
+NO_LATENCY = 0, 0, "", False
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 

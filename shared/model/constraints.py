@@ -69,7 +69,8 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     ``score_cpu_millis`` and ``score_memory_bytes``: what scoring counts, with kube-scheduler's defaults of 100m and
     200 MiB for containers that request none. ``affinity_terms`` None: no required node affinity; () matches nothing.
     ``latency_soft_us`` and ``latency_hard_us``: what latency to the users the pod would like and how much it bears, in
-    microseconds; 0: any. They guide the policies that know latency and never make a node infeasible.
+    microseconds; 0: any. They guide the policies that know latency; where ``latency_strict``, the hard one makes a node
+    infeasible that is beyond it, or whose latency is not known.
     ``latency_target``: whose latency is meant, a LatencyTarget's name; "": the users', as nodes' annotations say.
     ``workload``: what the pod is a copy of (``workload_key``), for policies that learn what its copies really use; ""
     where nobody asks. The mesh carries it beside the class, so that pods of many owners still share one.
@@ -99,6 +100,7 @@ class PodClass(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     claimed: tuple[int, int] = (0, 0)
     by_class: tuple[str, ...] = ()
     needs: PodNeeds | None = None
+    latency_strict: bool = False
 
 
 def gpu_milli_of(pod_class: PodClass) -> int:

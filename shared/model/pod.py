@@ -21,6 +21,9 @@ are those of the thesis whose policy ``el`` reads them."""
 LATENCY_TARGET_ANNOTATION = "conclave.io/latency-target"
 """On a pod: the LatencyTarget that it serves, to which its limits apply; without it: the users in general."""
 
+LATENCY_LIMIT_ANNOTATION = "conclave.io/latency-limit"
+"""On a pod: ``strict``: it goes to no node that is beyond its hard limit; ``preferred``, as without it: a wish."""
+
 POLICY_ANNOTATION = "conclave.io/policy"
 """On a bound pod: the policy and version that placed it (``kube-default@1``)."""
 

@@ -132,6 +132,20 @@ def needs_of_ref(ref: PolicyRef) -> Needs:
     return needs_of_name(ref.name).union(*(needs_of_name(name) for name in ref.members))
 
 
+def heeds_latency(ref: PolicyRef) -> bool:
+    """Whether the policy, of a mixture any of its members, looks at limits of latency that are no more than preferred.
+    It says so by an attribute ``heeds_latency``: True, or the names under which it does."""
+    try:
+        names = tuple(parse(ref.name).policies) if is_mixture(ref.name) else (ref.name,)
+    except MixtureInvalid:
+        names = ()  # another version wrote it; its members are known
+    for name in (*names, *ref.members):
+        said = getattr(HEURISTICS.get(name) or LEARNED.get(name), "heeds_latency", ())
+        if said is True or (isinstance(said, list | tuple | set | frozenset) and name in said):
+            return True
+    return False
+
+
 def goal_of(name: str, card: Card | None = None) -> str:
     """What the policy ``name`` is for, by which a roll-out compares it: the goal that its card names, else its own;
     "": nothing that has a name. Raises ``GoalUnknown``."""

@@ -50,7 +50,8 @@ class Filter(Protocol):
 
     name: str
     static: bool
-    """Depends on labels, taints, names and ``unschedulable`` alone: its mask outlives changes of accounting."""
+    """Depends on labels, taints, names, ``unschedulable`` and latencies alone: its mask outlives changes of accounting,
+    and no eviction changes it."""
 
     def applies(self, table: NodeTable, pod_class: PodClass) -> bool:
         """False: this class passes on every node; the mask need not be computed."""

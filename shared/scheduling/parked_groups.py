@@ -7,7 +7,7 @@ whether ten pods wait or ten thousand. Only groups that pass it are looked at on
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator, KeysView
+from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
+from shared.scheduling.limited_groups import LimitedGroups
 from shared.scheduling.state.node_table import BoolArray, IntArray
 
 MAX_PRIORITIES = 16
@@ -119,6 +120,8 @@ class Waiting:
         self.related_version = 0
         self.version = 0
         """Counts groups that came or went."""
+        self.limited = LimitedGroups()
+        """Those that a latency may keep away."""
         self._of: dict[str, ParkedGroup] = {}
         self._by_number: list[ParkedGroup | None] = []
         self._free: list[int] = []
@@ -179,6 +182,7 @@ class Waiting:
             return
         del self.groups[group.key]
         self.version += 1
+        self.limited.discard(group.pod.pod_class, group.number)
         if self.related.pop(group.number, None) is not None:
             self.related_version += 1
         self._by_number[group.number] = None
@@ -228,6 +232,12 @@ class Waiting:
             return []
         return self._ordered(self._at_priorities(priorities, room_at) & (self._together | ~self._nominated))
 
+    def ordered(self, numbers: Iterable[int]) -> list[int]:
+        """These groups in queue order, each once."""
+        found = np.zeros(len(self._alive), np.bool_)
+        found[list(numbers)] = True
+        return self._ordered(found & self._alive)
+
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _at_priorities(self, priorities: list[int], room_at: Callable[[int], Room]) -> BoolArray:
@@ -261,6 +271,7 @@ class Waiting:
         group = self.groups[key] = ParkedGroup(key, number, like, plugins)
         self.version += 1
         self._by_number[number] = group
+        self.limited.add(pod.pod_class, number)
         for name, _ in pod.pod_class.requests:
             if name not in self._columns:
                 self._columns[name] = len(self._columns)

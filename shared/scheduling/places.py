@@ -50,6 +50,7 @@ class ClusterEvent(Enum):
     NODE_TAINTS = "node_taints"
     NODE_FEATURES = "node_features"
     NODE_TOPOLOGY = "node_topology"
+    NODE_LATENCY = "node_latency"
     NODE_DELETED = "node_deleted"
     POD_ADDED = "pod_added"
     POD_LABELS = "pod_labels"

@@ -53,6 +53,9 @@ _ALL = (
            "ask for less, add a node, or end pods on the node that is nearest"),
     Reason("ConclaveGpuDevices", "no single GPU device has the share free",
            "end pods that share a device, or ask for a smaller conclave.io/gpu-milli"),
+    Reason("ConclaveLatencyLimit", "its latency to the pod's target is above the strict limit, or is not known now",
+           "explain tells how far each node is; a nearer node, a wider latencyHardConstraint, or "
+           "conclave.io/latency-limit: preferred; where nobody knows: the LatencyTarget, and agents on their nodes"),
     Reason("NodeAffinity", "the labels, or the node, that the pod selects are not there",
            "add nodes that have them, or change nodeSelector or nodeAffinity"),
     Reason("NodeName", "it is not the node that the pod names",

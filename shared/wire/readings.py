@@ -17,6 +17,9 @@ MAX_TARGETS = 64
 MAX_PEERS = 8
 """Peers named at once to an agent that is to probe."""
 
+LATENCY_STALE_S = 120.0
+"""An older latency is none: one that its agent has not told again, and one of a target that has not answered since."""
+
 MaybeCount = Annotated[int, Meta(ge=-1, le=MAX_COUNT)]
 Share = Annotated[float, Meta(ge=-1, le=1e6)]
 Micros = Annotated[int, Meta(ge=0, le=3_600_000_000)]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from services.cli.explain import offline
 from services.cli.explain.offline import answers
-from shared.scheduling.cycle import feasibility
 from shared.scheduling.cycle.profile import Profile
 from shared.scheduling.filters import FILTERS, LAST
 
@@ -51,11 +51,7 @@ def test_every_verdict_about_node_features_is_kube_schedulers(cases: list[dict[s
 def test_without_the_rule_the_oracle_disagrees(cases: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     rest = tuple(rule for rule in FILTERS if rule.name != LAST)
     assert len(rest) == len(FILTERS) - 1
-    monkeypatch.setattr(
-        feasibility.FeasibilityCache.__init__,
-        "__kwdefaults__",
-        {"profile": Profile(rest), "cache_bytes": feasibility.CACHE_BYTES},
-    )
+    monkeypatch.setattr(offline, "UNMEASURED", Profile(rest))
     wrong = [
         case["id"]
         for case, mine in zip(cases, answered(cases), strict=True)

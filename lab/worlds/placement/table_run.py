@@ -3,7 +3,8 @@
 The same filters, accounting and ranking as in the mesh: a decision is ``Ranker.slots`` for one pod, so ties, refusals
 and fallbacks are the mesh's own. A pod that fits nowhere waits and is tried again, in the order of arrival, whenever
 one ends. Rules that look at other pods or at volumes (affinity between pods, spread, claims) are not among these
-filters. Pure: the order of events and the random draws depend on nothing but what comes in.
+filters, nor are limits of latency to targets, which nobody measures here. Pure: the order of events and the random
+draws depend on nothing but what comes in.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from shared.model.node import Node
 from shared.policy.observation import Observation, Policy, Rng
 from shared.policy.ranking import Ranker
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.state.cache import ClusterCache
 
 
@@ -70,7 +72,7 @@ class TableRun:
         self.cache = ClusterCache()
         for node in nodes:
             self.cache.upsert_node(node)
-        self.feasibility = FeasibilityCache(self.cache.table)
+        self.feasibility = FeasibilityCache(self.cache.table, profile=UNMEASURED)
         self.unplaced: list[Job] = []
         self.left_out: list[Job] = []
         self.now_s = 0.0
@@ -131,7 +133,7 @@ class PolicyChooser:
         """See ``Chooser``."""
         if self._ranker is None or self._ranker.table is not observation.table:
             table = observation.table
-            self._ranker = Ranker(table, FeasibilityCache(table), self.policy, self._rng)
+            self._ranker = Ranker(table, FeasibilityCache(table, profile=UNMEASURED), self.policy, self._rng)
         slot = self._ranker.slots(job.pod_class, 1, extra=0)[0]
         return int(np.searchsorted(observation.rows, slot.row))
 

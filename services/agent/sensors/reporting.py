@@ -146,7 +146,7 @@ class Reporter:
             self._who.incarnation,
             [told(self._who.node, reading, max(0.0, self._clock() - reading.at_s))],
             _standing(self._probing.coordinate),
-            self._times.told(),
+            self._times.told(self._clock()),
             self._probed_at,
         )
 

@@ -68,7 +68,7 @@ class Sensing:
             "readings_every_s": self.reporter.every_s,
             "neighbours": len(self.probing.neighbours),
             "probes": {name: getattr(counts, name) for name in counts.__slots__},
-            "targets": {one.target: one.median_us / 1000 for one in self.times.told() if one.samples},
+            "targets": {one.target: one.median_us / 1000 for one in self.times.told(time.monotonic()) if one.samples},
         }
 
     def register(self, metrics: Metrics) -> None:

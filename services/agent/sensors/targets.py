@@ -53,7 +53,7 @@ class Targets:
                 took_s = await _connect(family, address)
             if self._delays is not None:
                 took_s += delay_of(self._delays, target.name)
-            self._times.answered(target.name, took_s)
+            self._times.answered(target.name, took_s, time.monotonic())
         except (OSError, TimeoutError, ValueError) as error:  # a name that cannot be encoded is a ValueError
             self._times.failed(target.name)
             self._resolved.pop((target.host, target.port), None)

@@ -277,7 +277,7 @@ class State:
         )
         self.zones = self.cache.zones = NodeZones(self.cache, trusting=self.settings.trust_zones)
         self.left = self.settings.units_per_turn
-        self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile)
+        self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile.unmeasured)
 
     @property
     def sole(self) -> bool:

@@ -36,6 +36,7 @@ from shared.kube.resources import NODES, PODS, ObjectList
 from shared.kube.scheduling_kinds import DEVICE_KINDS, NODE_TOPOLOGY_KIND, SCHEDULING_KINDS, SchedulingKind
 from shared.model.devices import DeviceClaim
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.devices.dynamic_resources import Devices
 from shared.scheduling.devices.extended import CLAIM_NAME
@@ -130,7 +131,10 @@ async def answer_from(api: KubeApi, namespace: str, name: str) -> dict[str, Any]
     summary = settled or ("pending", pod.condition[2] or "nobody has said why")
     answer = pod_answer(pod, found.metadata.annotations or {}, *summary)
     if settled is None:
-        add_verdicts(answer, state, FeasibilityCache(state.table), pod, nodes_tried=NODES_TRIED)
+        feasibility = FeasibilityCache(state.table, profile=UNMEASURED)
+        add_verdicts(answer, state, feasibility, pod, nodes_tried=NODES_TRIED)
+        if pod.pod_class.latency_strict and pod.pod_class.latency_target:
+            missing = [*missing, f"how far nodes are from {pod.pod_class.latency_target}: no object says it"]
     return {**answer, "source": OFFLINE, "missing": missing}
 
 
@@ -215,7 +219,7 @@ def answer(question: Question, release: Release = Release.V1_36) -> dict[str, An
     state = load_cluster(question.input, release)
     if question.input.pod is None:
         return {"id": question.id, **_units_json(state, question.input)}
-    pod, feasibility = incoming_pod(question.input.pod), FeasibilityCache(state.table)
+    pod, feasibility = incoming_pod(question.input.pod), FeasibilityCache(state.table, profile=UNMEASURED)
     inventory = load_inventory(question.input, release)
     if inventory is None:
         return {"id": question.id, **verdict_json(what_if(state, feasibility, pod))}

@@ -21,6 +21,7 @@ from shared.kube.scheduling_kinds import JOBS, NATIVE_GROUPS, PLUGINS_GROUPS, Sc
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.explain.group_answer import explain_group as tried
 from shared.scheduling.gates import entry_rejection
 from shared.scheduling.groups.phase import BROKEN, WAITING, no_object_text, phase, too_few_text
@@ -107,7 +108,7 @@ def _answer(state: ClusterState, key: str, group: PodGroup | None, members: list
         message = too_few_text(roll.there, group.min_count, group.min_count - roll.there)
     now = None
     if group is not None:
-        now = tried(state, FeasibilityCache(state.table), group, waiting, bound)
+        now = tried(state, FeasibilityCache(state.table, profile=UNMEASURED), group, waiting, bound)
         if not message and waiting and not now["reached"]:
             reason, message = UNSCHEDULABLE, waiting[0].condition[2] or now["summary"]
     doing = phase(group, away=False, bound=len(bound), waiting=len(waiting), done=done)

@@ -78,6 +78,7 @@ def state_word(answer: Json) -> str:
 def _latency(found: Json) -> str:
     """How far its node, or the nodes, are from what it serves."""
     limits = [f"{kind} {found[f'{kind}_ms']:g} ms" for kind in ("soft", "hard") if found.get(f"{kind}_ms")]
+    limits += ["strict"] if found.get("strict") else []
     text = f"  latency to {found['target']}: {', '.join(limits) or 'no limit'}"
     if found.get("node_ms") is not None:
         text += f"; its node {found['node_ms']:g} ms"

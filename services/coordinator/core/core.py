@@ -62,7 +62,7 @@ from services.coordinator.queues.keeper import QueueKeeper
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.rollout.evaluation import RolloutEvaluation
-from services.coordinator.rollout.variants import Variants
+from services.coordinator.rollout.variants import LatencyChanges, Variants
 from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
@@ -117,8 +117,10 @@ class Core:
         self.requeuer = Requeuer(state, self.preemptor, self.group_preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
         self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
-        self.intake = ClusterIntake(state, self.registry, self.requeuer, self.nominations.holds)
         self.variants = Variants(state)
+        self.intake = ClusterIntake(
+            state, self.registry, self.requeuer, self.nominations.holds, self.variants.forget_readings
+        )
         self.evaluation = RolloutEvaluation(state, self.variants, self.registry.views)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger), self.group_preemptor)
         self.together = GroupFailures(
@@ -254,9 +256,13 @@ class Core:
             case QueueHistoryRead():
                 self.queues.past.read(event.record, event.time, self.state.now)
             case NodesMeasured():
-                self.variants.measured(event.samples)
+                self._latencies_changed(self.variants.measured(event.samples))
             case Tick():
                 self._timer = None
+
+    def _latencies_changed(self, changes: LatencyChanges) -> None:
+        for node, before in changes.items():
+            self.requeuer.latency_changed(node, before)
 
     def _change_agents(self, event: AgentsChanged) -> None:
         self.takeover.listed("agents")
@@ -288,6 +294,8 @@ class Core:
             agenda.sweep = now + self._until_next_look(queue.sweep(now))
             self.registry.rebalance()
             self.requeuer.swept()
+        if agenda.latencies <= now:
+            self._latencies_changed(self.variants.expire())
         if self.takeover.held:
             self.takeover.ask()
         if agenda.results <= now:

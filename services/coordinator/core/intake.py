@@ -8,7 +8,7 @@ which looks into it once per turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -277,11 +277,15 @@ class PodIntake:
 class ClusterIntake:
     """Nodes, and the objects that rules read beside them."""
 
-    def __init__(self, state: State, registry: AgentRegistry, requeuer: Requeuer, holds: Holds) -> None:
+    def __init__(
+        self, state: State, registry: AgentRegistry, requeuer: Requeuer, holds: Holds,
+        forget_readings: Callable[[str], None],
+    ) -> None:  # fmt: skip
         self._state = state
         self._holds = holds
         self._registry = registry
         self._requeuer = requeuer
+        self._forget_readings = forget_readings
         self.new_nodes: list[str] = []
         """Those that no agent decides for yet."""
         self._refused: dict[str, str] = {}
@@ -326,12 +330,15 @@ class ClusterIntake:
             return
         elif known.uid != node.uid:
             state.log("node_recreated", node=node.name)
+            self._forget_readings(node.name)
         state.cluster.upsert_node(node)
         state.nodes_version += 1
         if ClusterEvent.NODE_ALLOCATABLE in events or ClusterEvent.NODE_LABELS in events:
             self._registry.change_node(node)
         for event in events:
             self._requeuer.node_changed(node.name, event)
+        if known is not None and known.latency_us != node.latency_us:
+            self._requeuer.latency_changed(node.name, {"": known.latency_us})
 
     def delete_node(self, name: str) -> None:
         """A node is gone; its pods' accounts wait for their deletion."""
@@ -341,6 +348,7 @@ class ClusterIntake:
         if name in self._state.cache.table.row_of:
             self._state.cluster.remove_node(name)
             self._state.nodes_version += 1
+            self._forget_readings(name)
             self._requeuer.node_changed(name, ClusterEvent.NODE_DELETED)
             if name in self.new_nodes:
                 self.new_nodes.remove(name)
@@ -454,7 +462,7 @@ def oversize(node: Node) -> str:
 
 def changes_of(known: Node, node: Node) -> list[ClusterEvent]:
     """What of a node's change matters to scheduling; nothing for heartbeats, conditions and annotations
-    (a latency guides policies and makes no pod feasible: it is taken over without waking anybody)."""
+    (a latency wakes those alone whose limit it has come within: ``Requeuer.latency_changed``)."""
     events = []
     if known.allocatable != node.allocatable:
         events.append(ClusterEvent.NODE_ALLOCATABLE)

@@ -142,6 +142,8 @@ class Agenda:
 
     sweep: float = 0.0
     """The nets under lost events: pods parked for long, partitions that drifted apart."""
+    latencies: float = 0.0
+    """Measured latencies that nobody has renewed, which end."""
     results: float = 0.0
     """Answers to plans that are not taken in yet."""
     ledger: float = 0.0
@@ -158,7 +160,8 @@ class Agenda:
     def next(self) -> float:
         """The earliest."""
         return min(
-            self.sweep, self.results, self.ledger, self.views, self.rousing, self.evaluation, self.telling
+            self.sweep, self.latencies, self.results, self.ledger, self.views, self.rousing, self.evaluation,
+            self.telling,
         )  # fmt: skip
 
 

@@ -105,6 +105,7 @@ def _agenda(core: Core) -> Iterator[str]:
     if not core.state.started:
         return
     for name, at, wanted in (
+        ("latencies", agenda.latencies, core.variants.nodes.expires_s),
         ("results", agenda.results, now if core.outcomes.busy else NEVER),
         ("ledger", agenda.ledger, core.ledger.wake_at()),
         ("views", agenda.views, core.registry.wake_at()),

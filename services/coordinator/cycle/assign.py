@@ -84,7 +84,7 @@ class PlainSeats:
     def take(self, unit: Unit) -> bool:
         """Assume the unit on the best node that is left and takes it; False where there is none."""
         state, merged, conflicts, uid = self._state, self._merged, self._conflicts, unit.pod.uid
-        if self._judged_at != state.cache.table.static_stamp:
+        if self._judged_at != state.cache.table.decided_at(self._pod_class):
             self._judge_nodes()
         allowed = self._allowed
         found, raced = -1, uid in conflicts.races
@@ -124,13 +124,12 @@ class PlainSeats:
     def choices(self) -> Iterator[Choice]:
         """The units that were taken, in order."""
         state = self._state
-        # a pod that keeps others away may be assumed there before the binder takes a next-best node
-        wanted = 0 if state.cluster.index.anti_affinity else state.settings.extra_candidates
+        wanted = _alternatives(state, self._pod_class)
         return (_choice(self._merged, *one, wanted, state.drained.keys()) for one in self._taken)
 
     def _judge_nodes(self) -> None:
         """Which nodes may be used at all: it may change between two turns."""
-        self._judged_at = self._state.cache.table.static_stamp
+        self._judged_at = self._state.cache.table.decided_at(self._pod_class)
         self._allowed = self._state.feasibility.static_verdict(self._pod_class).mask
 
 
@@ -141,6 +140,12 @@ def _takes(state: State, pod_class: PodClass, allowed: BoolArray, head: Head) ->
     return (
         row is not None and row == head.answer.slot and bool(allowed[row]) and fits(state.feasibility, pod_class, row)
     )
+
+
+def _alternatives(state: State, pod_class: PodClass) -> int:
+    """How many next-best nodes the binder may take instead: none where what it does not know may refuse them by then. A
+    pod that keeps others away may be assumed there; and it hears of no latency."""
+    return 0 if state.cluster.index.anti_affinity or pod_class.latency_strict else state.settings.extra_candidates
 
 
 def _assume(state: State, unit: Unit, answer: Answer, node: str) -> None:
@@ -239,7 +244,7 @@ class RejudgedSeats:
                 _assume(state, unit, head.answer, head.name)
                 candidates.take(at)
                 others = [candidates.head(other) for other in ranked[place + 1 :][: _looked_at(state)]]
-                wanted = 0 if state.cluster.index.anti_affinity else state.settings.extra_candidates
+                wanted = _alternatives(state, self._pod_class)
                 self._choices.append(_judged_choice(state, unit, head, others, wanted))
                 return True
         return False
@@ -323,7 +328,7 @@ class GuidedSeats:
         state, candidates = self._state, self._candidates
         head = candidates.head(chosen)
         _assume(state, unit, head.answer, head.name)
-        wanted = 0 if alone else state.settings.extra_candidates
+        wanted = 0 if alone or unit.pod.pod_class.latency_strict else state.settings.extra_candidates
         self._choices.append(
             _judged_choice(state, unit, head, [candidates.head(at) for at in others[: _looked_at(state)]], wanted)
         )

@@ -210,7 +210,7 @@ class Cycle:
         view.classes.update(used)
         state.messages += 1
         view.request = Request(state.messages, state.now, is_offer=True)
-        samples = variants.samples_for(view.record.id, view.epoch, view.slots) if variants.used else []
+        samples = variants.samples_for(view.record.id, view.epoch, view.slots)
         offer = Offer(
             VERSION, view.request.id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
             extra, cluster, variants.number, samples, residents,

@@ -2,6 +2,7 @@
 
     a node's row, room given up --amounts, static filters, the rules--> the first of those that fit there now
                                 --room that evicting would make ------> a search for victims on that row
+    a latency that fell --first of those whose strict limit it has come within--> the same
     a pod, volume or domain that rules of others read ---------------> groups that such rules keep away, judged anew
     an attempt of a pod that was roused ends somewhere else ----------> the room that it left is offered to the next
 
@@ -16,8 +17,10 @@ Nobody is placed here; who is evicted is decided by ``preemption/search.py``.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from services.coordinator.core.state import NEVER, State
 from services.coordinator.cycle.concerned import concerns
@@ -35,6 +38,7 @@ from shared.model.pod import Pod
 from shared.model.relations import NO_RELATIONS
 from shared.model.resources import PODS
 from shared.scheduling.groups.trial import OUTSIDE
+from shared.scheduling.limited_groups import farther
 from shared.scheduling.parked_groups import RELATIONAL, ParkedGroup, Room
 from shared.scheduling.places import ClusterEvent, OwnEvent
 from shared.scheduling.state.node_table import PODS_COLUMN
@@ -94,6 +98,7 @@ class Requeuer:
         self._preemptor = preemptor
         self._gangs = GangRouser(state, preemptor.nominations, groups)
         self._nodes: dict[str, _Change] = {}
+        self._latencies: dict[str, dict[str, int]] = {}
         self._pods: dict[Hashable, tuple[Pod, ClusterEvent]] = {}
         self._groups: dict[int, ClusterEvent | OwnEvent] = {}
         self._objects: dict[ClusterEvent, set[str]] = {}
@@ -119,6 +124,14 @@ class Requeuer:
         if event is ClusterEvent.NODE_ADDED:
             self._joined = True
             self._held.discard(NOBODY)
+
+    def latency_changed(self, node_name: str, before: Mapping[str, int]) -> None:
+        """A node's latencies changed; ``before``: what they were, by target (``""``: to the users)."""
+        if self._state.queue.waiting.limited or self._held:
+            known = self._latencies.setdefault(node_name, {})
+            for target, before_us in before.items():  # the farthest: whoever was parked since was parked by any of them
+                known[target] = farther(known.get(target, before_us), before_us)
+            self._state.agenda.rousing = self._state.now
 
     def pod_changed(self, pod: Pod, event: ClusterEvent) -> None:
         """A pod that stands, or stood, came, went or changed: other pods' rules may mean it, and its own others."""
@@ -187,7 +200,7 @@ class Requeuer:
     @property
     def busy(self) -> bool:
         """Whether something is still to be looked into: the loop is to turn at once."""
-        return not self._held and bool(self._nodes or self._pods or self._groups or self._unjudged)
+        return not self._held and bool(self._nodes or self._latencies or self._pods or self._groups or self._unjudged)
 
     def step(self) -> None:
         """Look into what changed, as far as the turn's work goes."""
@@ -203,6 +216,7 @@ class Requeuer:
             self._look()
         else:
             self._nodes.clear()
+            self._latencies.clear()
             self._pods.clear()
             self._groups.clear()
             self._objects.clear()
@@ -210,7 +224,7 @@ class Requeuer:
         state.agenda.rousing = state.now if self.busy else NEVER
 
     def _look(self) -> None:
-        left = self._state.work * LOOKS_PER_WORK - self._find_helped()
+        left = self._state.work * LOOKS_PER_WORK - self._find_helped() - self._find_within()
         while left > 0 and self._pods:
             key = next(iter(self._pods))
             pod, event = self._pods.pop(key)
@@ -222,6 +236,39 @@ class Requeuer:
             number = next(iter(self._groups))
             left -= self._judge(number, self._groups.pop(number))
         self._state.work = left // LOOKS_PER_WORK
+
+    def _find_within(self) -> int:
+        """Note the groups whose strict limits latencies have come within: one pass, however many changed."""
+        changed, self._latencies = self._latencies, {}
+        table, limited = self._state.cache.table, self._state.queue.waiting.limited
+        for node_name, before in changed.items() if limited else ():
+            row, known = table.row_of.get(node_name), self._nodes.get(node_name)
+            if row is None or (known is not None and known.left is None):
+                continue  # all groups are to be looked at there
+            found = list(known.left) if known is not None and known.left is not None else []
+            already = len(found)
+            for target, before_us in before.items():
+                if target not in limited:
+                    continue
+                now_us = int(table.newest_latency(target, np.array([row]))[0])
+                found += limited.within(target, before_us, now_us)
+                if farther(before_us, now_us) == now_us:
+                    self._rouse_nominated(node_name, target, now_us)
+            if len(found) > already:
+                event = ClusterEvent.NODE_LATENCY if known is None else known.event
+                self._nodes[node_name] = _Change(event, deque(self._state.queue.waiting.ordered(found)))
+        return len(changed) // LOOKED_UP
+
+    def _rouse_nominated(self, node_name: str, target: str, now_us: int) -> None:
+        """Pods for whom others leave a node that now lies beyond their strict limit look for another."""
+        state = self._state
+        for pod in state.cluster.nominated_below(node_name, ABOVE_ALL):
+            limit = pod.pod_class
+            keeps = not limit.latency_strict or 0 <= now_us <= limit.latency_hard_us
+            if keeps or limit.latency_target != target or pod.uid not in state.queue.entries:
+                continue
+            if self._preemptor.may_go(pod):
+                state.stats.woken += state.queue.rouse(pod.uid, state.now, ClusterEvent.NODE_LATENCY)
 
     def _find_helped(self) -> int:
         """Note the groups that changed objects, domains or budgets may have helped: one pass, however many changed."""

@@ -10,7 +10,7 @@ import numpy as np
 from services.coordinator.core.core import Core
 from services.coordinator.usage.measured import NAMES as PARTS_BY_NAME
 from shared.model.node import UNKNOWN_LATENCY
-from shared.model.pod import Pod
+from shared.model.pod import LATENCY_LIMIT_ANNOTATION, Pod
 
 USERS = "the users (conclave.io/latency-ms of the nodes)"
 
@@ -23,14 +23,16 @@ def latency_of(core: Core, pod: Pod) -> dict[str, Any] | None:
     soft, hard, target = wanted.latency_soft_us, wanted.latency_hard_us, wanted.latency_target
     if not (soft or hard or target):
         return None
-    known = table.latency_to(target, table.live_rows())
+    known = table.newest_latency(target, table.live_rows())
     row = table.row_of.get(pod.node_name, -1) if pod.node_name else -1
-    here = int(table.latency_to(target, np.array([row]))[0]) if row >= 0 else UNKNOWN_LATENCY
+    here = int(table.newest_latency(target, np.array([row]))[0]) if row >= 0 else UNKNOWN_LATENCY
     there = known[known >= 0]
     answer: dict[str, Any] = {
         "target": target or USERS,
         "soft_ms": soft / 1000 or None,
         "hard_ms": hard / 1000 or None,
+        "strict": wanted.latency_strict,
+        "heeded": wanted.latency_strict or core.variants.heeds_latency,
         "node_ms": here / 1000 if here >= 0 else None,
         "nodes_known": len(there),
         "nodes_within_soft": int((there <= soft).sum()) if soft else None,
@@ -39,7 +41,7 @@ def latency_of(core: Core, pod: Pod) -> dict[str, Any] | None:
         "problem": "",
     }
     if not len(there):
-        answer["problem"] = _nobody_knows(target)
+        answer["problem"] = _nobody_knows(target, strict=wanted.latency_strict)
     elif pod.node_name and here < 0:
         answer["problem"] = f"the latency of {pod.node_name} is not known"
     elif pod.node_name and hard and here > hard:
@@ -48,7 +50,14 @@ def latency_of(core: Core, pod: Pod) -> dict[str, Any] | None:
         answer["problem"] = f"{pod.node_name} is beyond the soft limit now"
     elif not pod.node_name and hard and not (there <= hard).any():
         answer["problem"] = "no node is within the hard limit"
+    if not answer["heeded"] and (soft or hard):
+        answer["problem"] = "; ".join(filter(None, (answer["problem"], _unheeded(core))))
     return answer
+
+
+def _unheeded(core: Core) -> str:
+    policy = core.variants.title or core.state.policy
+    return f"{policy} does not look at it: el does, and {LATENCY_LIMIT_ANNOTATION}: strict holds the hard limit always"
 
 
 MOST_MEASURED = 100
@@ -70,8 +79,9 @@ def measured(core: Core) -> dict[str, dict[str, float]]:
     return found
 
 
-def _nobody_knows(target: str) -> str:
+def _nobody_knows(target: str, *, strict: bool) -> str:
     if not target:
-        return "no node has the annotation conclave.io/latency-ms; limits count as broken everywhere"
+        counts = "so no node is within a strict limit" if strict else "limits count as broken everywhere"
+        return f"no node has the annotation conclave.io/latency-ms; {counts}"
     ask = "is there a LatencyTarget of that name, does it answer, and do agents run on their nodes?"
     return f"no node knows its latency to {target}: {ask}"

@@ -55,6 +55,7 @@ EVENT_LABELS: dict[OwnEvent | ClusterEvent, str] = {
     ClusterEvent.NODE_TAINTS: "NodeUpdateNodeTaint",
     ClusterEvent.NODE_FEATURES: "NodeUpdateNodeDeclaredFeature",
     ClusterEvent.NODE_TOPOLOGY: "NodeResourceTopologyUpdate",
+    ClusterEvent.NODE_LATENCY: "ConclaveNodeLatency",
     ClusterEvent.NODE_DELETED: "NodeDelete",
     ClusterEvent.POD_ADDED: "AssignedPodAdd",
     ClusterEvent.POD_LABELS: "AssignedPodUpdatePodLabel",

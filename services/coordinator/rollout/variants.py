@@ -16,11 +16,11 @@ from services.coordinator.core.state import State
 from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.usage.inventory import WorkloadInventory
 from services.coordinator.usage.latency_limits import LatencyLimits
-from services.coordinator.usage.measured import NEVER_S, MeasuredNode, MeasuredNodes, Telling
+from services.coordinator.usage.measured import NEVER_S, NO_END_S, MeasuredNode, MeasuredNodes, Telling
 from shared.decide.stages import Stage
 from shared.model.pod import Pod
 from shared.policy.observation import NOTHING, Need, Needs
-from shared.policy.registry import needs_of_name, needs_of_ref
+from shared.policy.registry import heeds_latency, needs_of_name, needs_of_ref
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import candidate_for, deciding_goal
 from shared.policy.usage.kept_views import KeptViews
@@ -28,7 +28,10 @@ from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, sample_of, summary
 from shared.wire.messages import Decisions
 from shared.wire.readings import NodeUse
-from shared.wire.records import PolicyPointer
+from shared.wire.records import PolicyPointer, PolicyRef
+
+LatencyChanges = Mapping[str, Mapping[str, int]]
+"""By node, by target: what the latency was before, ``UNKNOWN_LATENCY`` for none."""
 
 MOST_MEAN = 1e6
 """Bound of the cluster's means: pods on a node that says it has no memory are billions of its share, and a number
@@ -62,6 +65,8 @@ class Variants:
         """Of the pointer; 0: there is none."""
         self.title = ""
         """The active policy, ``name@version``; "" where no pointer says."""
+        self.heeds_latency = heeds_latency(PolicyRef(state.policy, 0))
+        """Whether the active policy looks at limits of latency that are no more than preferred."""
         self._take(needs_of_name(state.policy), NOTHING)
 
     def follow(self, pointer: PolicyPointer) -> None:
@@ -69,6 +74,7 @@ class Variants:
         self.pointer, self.number, candidate = pointer, pointer.number, pointer.candidate
         self.title = pointer.active.title if pointer.number else ""
         self.has_candidate = candidate is not None and pointer.stage in (Stage.SHADOW, Stage.CANARY)
+        self.heeds_latency = heeds_latency(pointer.active)
         needs = needs_of_ref(candidate) if candidate is not None and self.has_candidate else NOTHING
         self._take(needs_of_ref(pointer.active), needs)
         if Need.WORKLOADS not in self.needs:
@@ -89,29 +95,54 @@ class Variants:
         means = summary(self._views.of(table, table.live_rows(), NO_POD, self.store))
         return [float(value) for value in np.clip(np.nan_to_num(means), -MOST_MEAN, MOST_MEAN)]
 
-    def measured(self, samples: Sequence[NodeSample]) -> None:
-        """What nodes used, as some source tells it; told to each agent about its own nodes with the next offer."""
+    def measured(self, samples: Sequence[NodeSample]) -> LatencyChanges:
+        """What nodes used, as some source tells it; told to each agent about its own nodes with the next offer. What
+        latencies changed."""
         table, now = self._state.cache.table, self._state.now
         self.nodes.forget(table.row_of, now)
         self._telling.forget(table.row_of)
-        fresh = dict.fromkeys([*self.nodes.take(samples, now), *self.nodes.expire(now)])
+        fresh = self.nodes.take(samples, now)
+        soonest = min((self.nodes.nodes[name].expires_s for name in fresh), default=NO_END_S)
+        self._state.agenda.latencies = min(self._state.agenda.latencies, soonest)
         changed = [name for name in fresh if name in table.row_of]
         found = []
         for name in changed:
-            row, node = table.row_of[name], self.nodes.nodes[name]
+            row = table.row_of[name]
             sample = self.nodes.sample(name, table, row)
             if sample is not None:
                 found.append(sample_of(table, row, sample.shares, sample.at_s, sample.unmeasured))
-            if node.delay_us is not None:
-                self.store.delay(name, node.delay_us / 1000)
-            if table.set_latencies(row, {target: median for target, (median, _) in node.latencies.items()}):
-                self.limits.look(name)
-        self._telling.changed(changed)
+        latencies = self._take_over(changed)
         self._targets = self._targets or bool(table.latencies)
         self.store.measure_some([one for one in found if one is not None])
         if now >= self._lesson_s:
             self._lesson_s = now + LESSON_EVERY_S
             self.inventory.learned()
+        return latencies
+
+    def expire(self) -> LatencyChanges:
+        """Latencies and delays that nobody has renewed end now; those that changed by it."""
+        old = self.nodes.expire(self._state.now)
+        self._state.agenda.latencies = self.nodes.expires_s
+        return self._take_over([name for name in old if name in self._state.cache.table.row_of])
+
+    def forget_readings(self, name: str) -> None:
+        """The machine of that name is gone: nothing that was measured of it is true of another."""
+        if self.nodes.begin_anew(name, self._state.now):
+            self.store.delay(name, None)
+            self._telling.changed([name])
+
+    def _take_over(self, nodes: Sequence[str]) -> LatencyChanges:
+        """Judge by what is measured of these nodes now, and tell it to their agents."""
+        table, found = self._state.cache.table, dict[str, Mapping[str, int]]()
+        for name in nodes:
+            node = self.nodes.nodes[name]
+            self.store.delay(name, None if node.delay_us is None else node.delay_us / 1000)
+            latencies = {target: median for target, (median, _) in node.latencies.items()}
+            if before := table.set_latencies(table.row_of[name], latencies):
+                found[name] = before
+                self.limits.look(name)
+        self._telling.changed(nodes)
+        return found
 
     @property
     def used(self) -> Mapping[str, MeasuredNode]:
@@ -126,19 +157,20 @@ class Variants:
             return found
         for slot, name in self._telling.news(agent, epoch, slots):
             node, row = self.nodes.nodes.get(name), table.row_of.get(name)
-            if node is None or row is None:
+            if row is None:
+                continue
+            if node is None:
+                if self._targets:  # it was told of what has ended since
+                    found.append(NodeUse(slot, 0, []))
                 continue
             sample = self.nodes.sample(name, table, row) if looks else None
             latencies = {target: median for target, (median, _) in node.latencies.items()}
+            delay_us = -1 if node.delay_us is None else node.delay_us
             if sample is not None:
-                age_ms, delay_us = max(0, round((now - sample.at_s) * 1000)), node.delay_us
-                found.append(
-                    NodeUse(
-                        slot, age_ms, sample.shares, sample.unmeasured, -1 if delay_us is None else delay_us, latencies
-                    )
-                )
+                age_ms = max(0, round((now - sample.at_s) * 1000))
+                found.append(NodeUse(slot, age_ms, sample.shares, sample.unmeasured, delay_us, latencies))
             elif self._targets and node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
-                found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, -1, latencies))
+                found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, delay_us, latencies))
         return found
 
     def takes(self, pod: Pod) -> bool:

@@ -27,7 +27,15 @@ from shared.hostport import server_of
 from shared.kube.latency_targets import LatencyTarget
 from shared.model.cluster_events import ClusterEvent, ObjectChanged
 from shared.wire.messages import VERSION, Readings, ReadingsAck
-from shared.wire.readings import MAX_PEERS, MAX_TARGETS, NodeReading, ProbePeer, ProbeTarget, TargetLatency
+from shared.wire.readings import (
+    LATENCY_STALE_S,
+    MAX_PEERS,
+    MAX_TARGETS,
+    NodeReading,
+    ProbePeer,
+    ProbeTarget,
+    TargetLatency,
+)
 
 SOURCE = "agent"
 MESSAGES_PER_S = 100.0
@@ -175,7 +183,7 @@ class ReadingsDesk:
             return NodesMeasured(())
         self._flushed_s = now_s
         waiting, self._waiting = self._waiting, {}
-        named, standing = self._named(), self._standing()
+        named, standing = self._named(), self._standing(now_s)
         return NodesMeasured(
             tuple(
                 self._sample(node, now_s - at_s, message, named, standing) for node, (at_s, message) in waiting.items()
@@ -186,13 +194,14 @@ class ReadingsDesk:
         """The targets that count: no more than a message has room for."""
         return dict(islice(self._targets.items(), MAX_TARGETS))
 
-    def _standing(self) -> _Standing:
+    def _standing(self, now_s: float) -> _Standing:
         """The nodes to which delays are told, once for all samples of a flush: of all nodes, and of each region that
         a target names."""
         regions = {target.region for target in self._named().values() if target.region}
         found: _Standing = {None: {}, **{region: {} for region in regions}}
         for node, one in self._heard.items():
-            if one.coordinate is None or one.coordinate.error > SURE:
+            old = now_s - one.at_s >= LATENCY_STALE_S
+            if one.coordinate is None or one.coordinate.error > SURE or old:
                 continue
             for place in (None, self._region_of(node)) if regions else (None,):
                 # one more than are compared: a node is not compared with itself

@@ -13,11 +13,17 @@ import numpy as np
 
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
+from shared.scheduling.state.latencies import STEP, STEP_US
 
 MOST_KEPT = 4096
 """Pods remembered before those that left are looked for."""
 MOST_PER_LOOK = 64
 """Events of one look at one node: a node that goes far away may hold a hundred pods that mind."""
+
+
+def margin(limit_us: int) -> int:
+    """A broken limit is kept again so much below it: a median that wavers about the limit is told of once."""
+    return min(limit_us // 2, max(STEP_US, round(STEP * limit_us)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +66,10 @@ class LatencyLimits:
             limit, target = pod.pod_class.latency_hard_us, pod.pod_class.latency_target
             if not limit or not target or told == MOST_PER_LOOK:
                 continue
-            now = int(table.latency_to(target, np.array([row]))[0])
-            breaks = now > limit
-            if now < 0 or breaks is (pod.uid in self._broken):
+            now = int(table.newest_latency(target, np.array([row]))[0])
+            known = pod.uid in self._broken
+            breaks = now > (limit - margin(limit) if known else limit)
+            if now < 0 or breaks is known:
                 continue
             told += 1
             if breaks:

@@ -17,17 +17,21 @@ from services.coordinator.core.events import NodeSample
 from shared.policy.usage.class_usage import PARTS
 from shared.policy.usage.views import MOST_SHARE
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
+from shared.wire.readings import LATENCY_STALE_S
 
 NAMES = ("cpu", "memory", "disk", "network")
 assert len(NAMES) == PARTS
 
 STALE_S = 60.0
 """A part is masked when it is so much older than the newest part of its node."""
-LATENCY_STALE_S = 120.0
-"""Latencies that are older, since their agent is silent, are not known any more."""
+TOGETHER_S = 0.5
+"""What ends within so long of each other ends at once, none later than it must."""
+JUMP = 100
+"""A latency that is so many times the one told before, or so small a part of it, is believed when the next agrees."""
 GONE_S = 600.0
 """Nobody has told anything of the node for so long: it is shown as not measured."""
 NEVER_S = -1e18
+NO_END_S = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,18 @@ class MeasuredNode:
     parts: list[Part | None] = field(default_factory=lambda: [None] * PARTS)
     delay_us: int | None = None
     latencies: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    medians: Mapping[str, int] = field(default_factory=dict)
+    """As last told, also those that are doubted."""
     told_s: float = NEVER_S
     """When the sensors' sample was taken."""
     pressure: tuple[float, ...] = ()
     oom_kills: int = 0
     missing: tuple[str, ...] = ()
+
+    @property
+    def expires_s(self) -> float:
+        """When what its agent told of latencies and delays is not known any more; ``NO_END_S`` where nothing is."""
+        return self.told_s + LATENCY_STALE_S if self.latencies or self.delay_us is not None else NO_END_S
 
     @property
     def newest_s(self) -> float:
@@ -104,16 +115,26 @@ class MeasuredNodes:
         for name in [name for name, node in self.nodes.items() if name not in present or _silent(node, now_s)]:
             del self.nodes[name]
 
+    def begin_anew(self, name: str, now_s: float) -> bool:
+        """Another machine has the name: what was measured up to now is not of it. Whether anything was."""
+        known = name in self.nodes
+        if known:
+            self.nodes[name] = MeasuredNode(told_s=now_s)
+        return known
+
     def expire(self, now_s: float) -> list[str]:
-        """Latencies and delays that nobody has renewed are none; the nodes whose they were."""
-        old = [
-            name
-            for name, node in self.nodes.items()
-            if (node.latencies or node.delay_us is not None) and now_s - node.told_s > LATENCY_STALE_S
-        ]
+        """Latencies and delays that nobody has renewed are none; the nodes whose they were. Those that end in a moment
+        end with them: each look is one at all nodes."""
+        old = [name for name, node in self.nodes.items() if node.expires_s <= now_s + TOGETHER_S]
         for name in old:
-            self.nodes[name].latencies, self.nodes[name].delay_us = {}, None
+            node = self.nodes[name]
+            node.latencies, node.medians, node.delay_us = {}, {}, None
         return old
+
+    @property
+    def expires_s(self) -> float:
+        """When the next of them does."""
+        return min((node.expires_s for node in self.nodes.values()), default=NO_END_S)
 
     def sample(self, name: str, table: NodeTable, row: int) -> Sample | None:
         """The node's sample, as shares of what it has; None where no part of it is measured."""
@@ -141,11 +162,26 @@ class MeasuredNodes:
                 new = True
         if sample.latencies is not None and at_s > node.told_s:  # sensors tell all of it, or nothing
             node.told_s = at_s
-            node.latencies, node.delay_us = sample.latencies, sample.delay_us
-            node.pressure, node.missing = sample.pressure, sample.missing
+            doubted = _doubted(node.medians, sample.latencies)
+            node.medians = {to: median for to, (median, _) in sample.latencies.items()}
+            node.latencies = {to: told for to, told in sample.latencies.items() if to not in doubted}
+            node.delay_us = sample.delay_us
+            node.pressure, node.missing = sample.pressure, (*sample.missing, *doubted.values())
             node.oom_kills += sample.oom_kills or 0
             new = True
         return new
+
+
+def _doubted(before: Mapping[str, int], now: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+    """Targets whose latency jumped, with a line that says so."""
+    found = {}
+    for target, (median, _) in now.items():
+        was = before.get(target, median)
+        if max(was, median) > JUMP * max(1, min(was, median)):
+            found[target] = (
+                f"latency: {target} jumped from {was / 1000:g} to {median / 1000:g} ms; it counts when it is told again"
+            )
+    return found
 
 
 def _silent(node: MeasuredNode, now_s: float) -> bool:

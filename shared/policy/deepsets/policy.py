@@ -38,6 +38,7 @@ class DeepSetsPolicy:
     needs = frozenset({Need.CLUSTER_MEANS})
     goals: ClassVar[Mapping[str, str]] = {"ee": "nodes", "lb": "balance", "el": "latency"}
     """What each is for, by which a roll-out compares it."""
+    heeds_latency = ("el",)
     feature_names = FEATURES
 
     def __init__(self, weights: WeightsFile) -> None:

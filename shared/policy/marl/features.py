@@ -28,6 +28,7 @@ FEATURES = (
 )  # fmt: skip
 MAGNIFY = 10.0
 """Differences are a few points; the network sees them at the size of the other inputs."""
+DELAY_UNIT_MS = 10.0
 CLIP = 5.0
 """No input is larger: an odd node must not throw the network out of the range it has seen."""
 
@@ -60,7 +61,7 @@ def features(view: NodeView, cluster: FloatArray, pod: PodView) -> Features:
     out[:, 0:4] = parts[:, 0]
     out[:, 4] = view.healthy
     out[:, 5] = view.pods
-    out[:, 6] = view.use.delay_ms / 10.0
+    out[:, 6] = view.use.delay_ms / DELAY_UNIT_MS
     out[:, 7:11] = cluster[0:4]
     out[:, 11] = cluster[10] * MAGNIFY
     out[:, 12:14] = pod.requested[:2] / view.use.scale[:, :2] * MAGNIFY

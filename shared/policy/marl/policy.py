@@ -4,6 +4,9 @@ The thesis' scheduler. Each agent's network gives Q(reject) and Q(accept) for it
 is worth more, and its score is by how much. With weights trained as a value decomposition (docs/policies/marl-dqn.md)
 the node of the highest score is the best joint action, because exactly one agent gets the pod. All agents share one
 set of weights, so any number of nodes will do. Inference in numpy; it refuses to train.
+
+Network delay was noise in training and in no reward, so the network is shown none (ADR 0071): shown a node farther away
+than it had ever seen, it took it for a better one. What delay costs stands outside of it (``delay_cost``).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from shared.errors import ConfigError
-from shared.policy.marl.features import FEATURES, Observer
+from shared.policy.marl.features import DELAY_UNIT_MS, FEATURES, Observer
 from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.usage.utilisation import UtilisationStore
@@ -21,6 +24,18 @@ NAME = "marl-dqn"
 PUBLISHED = "marl-dqn-published"
 """The same with weights trained by the thesis' reward: the reproduced variant, to compare with."""
 REJECT, ACCEPT = 0, 1
+
+DELAY = FEATURES.index("delay")
+NEAR_MS, FAR_MS = 3.0, 20.0
+MOST_DELAY_COST = 0.02
+"""What a score is lower by from ``FAR_MS`` on; 1 is a distance of 5 points from the cluster's mean. So it decides
+between nodes that are worth nearly the same. Chosen on validation seeds (ADR 0071)."""
+
+
+def delay_cost(delay_ms: Floats, most: float = MOST_DELAY_COST) -> Floats:
+    """What delays to other nodes cost: nothing up to ``NEAR_MS``, as inside one site, nor where none is known (0)."""
+    cost: Floats = most * np.clip((delay_ms - NEAR_MS) / (FAR_MS - NEAR_MS), 0.0, 1.0)
+    return cost
 
 
 class MarlDqn:
@@ -32,6 +47,7 @@ class MarlDqn:
     goal = "balance"
     needs = frozenset({Need.USAGE, Need.CLUSTER_MEANS, Need.WORKLOADS})
     feature_names = FEATURES
+    most_delay_cost = MOST_DELAY_COST
 
     def __init__(self, weights: WeightsFile, store: UtilisationStore | None = None) -> None:
         self.name = weights.card.policy
@@ -68,8 +84,12 @@ class MarlDqn:
         return self.observer.of(observation.table, observation.pod_class, observation.rows)
 
     def q_values(self, features: Floats) -> Floats:
-        """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``features``."""
-        return mlp(self._params, features, self._layers)
+        """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``features``, the latter less what its delay costs."""
+        seen = features.copy()
+        seen[:, DELAY] = 0.0
+        q = mlp(self._params, seen, self._layers)
+        q[:, ACCEPT] -= delay_cost(features[:, DELAY] * DELAY_UNIT_MS, self.most_delay_cost)
+        return q
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
         """Score: Q(accept) - Q(reject); accepted where that is above 0."""

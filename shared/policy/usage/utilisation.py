@@ -95,11 +95,14 @@ class UtilisationStore:
             self._stale.add(slot)
         return slot
 
-    def delay(self, node: str, delay_ms: float) -> None:
-        """The network delay to a node as last measured; an impossible one is ignored."""
+    def delay(self, node: str, delay_ms: float | None) -> None:
+        """The network delay to a node as last measured; None, and one that is impossible: it is not known (0)."""
+        if delay_ms is None and node not in self._slots:
+            return
         slot = self.slot(node)
-        if 0 <= delay_ms <= MAX_DELAY_MS:
-            self._delay_ms[slot] = delay_ms
+        known = delay_ms if delay_ms is not None and 0 <= delay_ms <= MAX_DELAY_MS else 0.0
+        if known != self._delay_ms[slot]:
+            self._delay_ms[slot] = known
             self._stale.add(slot)
 
     def limits(self, node: str, scale: FloatArray) -> None:

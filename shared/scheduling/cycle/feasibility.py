@@ -1,8 +1,8 @@
 """Which nodes pass all filters, per pod class, kept up to date cheaply; and why the others do not.
 
-Static filters (labels, taints, cordons) are judged once for all classes that differ in amounts alone, the others once
-per class; from then on both are judged again only on rows that changed. Most pods come from templates, so the work per
-pod is a few changed rows.
+Static filters (labels, taints, cordons, strict limits of latency) are judged once for all classes that differ in
+amounts alone, the others once per class; from then on both are judged again only on rows that changed. Most pods come
+from templates, so the work per pod is a few changed rows.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class FeasibilityCache:
     def _follow(self, static: StaticVerdict) -> None:
         """Judge the rows whose static half may have changed: those that changed at all, if any did so."""
         table = self.table
-        if static.seen >= table.static_stamp and len(static.mask) == table.rows:
+        if static.seen >= table.decided_at(static.half) and len(static.mask) == table.rows:
             return
         everything = static.seen < 0
         rows: Rows = slice(None) if everything else table.changed_since(static.seen)
@@ -206,7 +206,9 @@ def _passing(filters: tuple[Filter, ...], table: NodeTable, pod_class: PodClass,
 
 
 def static_half(pod_class: PodClass) -> PodClass:
-    """The class without what no static filter reads: amounts, ports, latency and what only scores look at."""
+    """The class without what no static filter reads: amounts, ports and what only scores look at; a limit of latency
+    that is no more than a wish is such."""
+    strict = pod_class.latency_strict
     return structs.replace(
         pod_class,
         requests=(),
@@ -215,8 +217,8 @@ def static_half(pod_class: PodClass) -> PodClass:
         preferred_terms=(),
         host_ports=(),
         latency_soft_us=0,
-        latency_hard_us=0,
-        latency_target="",
+        latency_hard_us=pod_class.latency_hard_us if strict else 0,
+        latency_target=pod_class.latency_target if strict else "",
         workload="",
         labels=(),
         needs=None,

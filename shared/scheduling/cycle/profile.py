@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from shared.model.gpu_shares import DEFAULT as GPU_DEFAULT
 from shared.model.gpu_shares import GpuShares
 from shared.scheduling.filters import FILTERS
+from shared.scheduling.filters.static import LatencyLimit
 from shared.scheduling.framework import Filter, Score
 
 
@@ -30,8 +31,15 @@ class Profile:
         """The same without the static filters."""
         return replace(self, filters=tuple(rule for rule in self.filters if not rule.static))
 
+    @property
+    def unmeasured(self) -> Profile:
+        """The same for who hears no readings of agents: limits of latency to a target pass."""
+        unmeasured = LatencyLimit(measured=False)
+        return replace(self, filters=tuple(unmeasured if isinstance(f, LatencyLimit) else f for f in self.filters))
+
 
 DEFAULT = Profile()
+UNMEASURED = DEFAULT.unmeasured
 
 
 def with_plugins(filters: tuple[Filter, ...], scores: tuple[Score, ...]) -> Profile:

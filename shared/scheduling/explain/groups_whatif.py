@@ -21,6 +21,7 @@ from shared.model.queue import QUEUE_LABEL
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.filtering import Filtered, rejection_of, run_filters
 from shared.scheduling.cycle.prefilter import Prefiltered, prefilter
+from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.cycle.scoring import score_nodes
 from shared.scheduling.framework import Rejection
 from shared.scheduling.gates import entry_rejection
@@ -101,7 +102,7 @@ class _Cycle:
     who had to leave for them."""
 
     def __init__(self, state: ClusterState, pods: Iterable[Pod]) -> None:
-        self.feasibility = FeasibilityCache(state.table)
+        self.feasibility = FeasibilityCache(state.table, profile=UNMEASURED)
         self.placed: dict[str, str] = {}
         self.victims: list[str] = []
         self._state = state

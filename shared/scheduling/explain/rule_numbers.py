@@ -201,7 +201,20 @@ def _volumes(state: ClusterState, prefiltered: Prefiltered, _: Rejection, __: in
             yield RuleNumbers(text, {"claim": claim.name, "volume": claim.volume_name, "reach": reach})
 
 
+def _latency(state: ClusterState, prefiltered: Prefiltered, _: Rejection, row: int) -> Iterator[RuleNumbers]:
+    pod_class = prefiltered.pod.pod_class
+    limit_us, target = pod_class.latency_hard_us, pod_class.latency_target
+    known_us = int(state.table.newest_latency(target, np.array([row]))[0])
+    to = target or "the users"
+    if known_us >= 0:
+        text = f"{known_us / 1000:g} ms from {to}, {limit_us / 1000:g} ms is the limit"
+        yield RuleNumbers(text, {"latency_us": known_us, "limit_us": limit_us})
+    else:
+        yield RuleNumbers(f"nobody knows now how far it is from {to}", {"limit_us": limit_us})
+
+
 _RULES: dict[str, Explain] = {
+    "ConclaveLatencyLimit": _latency,
     "TaintToleration": _taints,
     "NodeAffinity": _selector,
     "NodePorts": _ports,

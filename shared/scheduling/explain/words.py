@@ -11,6 +11,8 @@ from shared.scheduling.matching.tolerance import PREFER_NO_SCHEDULE, tolerated
 CHANGES = {
     "NodeName": "add the node that spec.nodeName names",
     "ConclaveGpuDevices": "free GPU devices on one of them, or ask for less of conclave.io/gpu-milli",
+    "ConclaveLatencyLimit": "wait for a reading within its limit, widen latencyHardConstraint, or set "
+    "conclave.io/latency-limit to preferred",
     "PodTopologySpread": "take pods that its constraints select from a fuller domain, add a node to an emptier one, "
     "raise maxSkew, or set whenUnsatisfiable to ScheduleAnyway",
     "InterPodAffinity": "start the pod that it must be near, or move the one that it must not be near; "

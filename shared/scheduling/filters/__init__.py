@@ -5,6 +5,7 @@ from __future__ import annotations
 from shared.scheduling.filters.accounted import GpuDevices, NodePorts, ResourceFit
 from shared.scheduling.filters.static import (
     DeclaredFeatures,
+    LatencyLimit,
     NodeAffinity,
     NodeName,
     NodeUnschedulable,
@@ -17,6 +18,7 @@ FILTERS: tuple[Filter, ...] = (
     NodeName(),
     TaintToleration(),
     NodeAffinity(),
+    LatencyLimit(),
     NodePorts(),
     ResourceFit(),
     GpuDevices(),

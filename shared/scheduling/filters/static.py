@@ -1,4 +1,4 @@
-"""Filters that a node's labels, taints, name, cordon and declared features alone decide.
+"""Filters that a node's labels, taints, name, cordon, declared features and latencies alone decide.
 
 Their masks outlive changes of accounting (``feasibility.StaticVerdict``). The reasons are kube-scheduler's.
 """
@@ -101,6 +101,46 @@ class NodeAffinity(OneReason):
     def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
         """True where the selector and at least one required term match."""
         return selected_mask(table, pod_class)[rows]
+
+
+BEYOND_LIMIT = "node(s) were beyond the Pod's latency limit"
+LATENCY_UNKNOWN = "node(s) had no current latency reading to the Pod's target"
+
+
+class LatencyLimit:
+    """A pod whose limit of latency is strict goes only where the latency to its target is known, was told within
+    its window, and is within the limit: by what agents measure, without a target by the node's annotation.
+
+    ``measured`` False: for who hears no readings; then limits to a target pass everywhere.
+    """
+
+    name = "ConclaveLatencyLimit"
+    static = True
+
+    def __init__(self, *, measured: bool = True) -> None:
+        self.measured = measured
+
+    def applies(self, table: NodeTable, pod_class: PodClass) -> bool:  # noqa: ARG002
+        """Only classes whose limit is strict."""
+        return pod_class.latency_strict and (self.measured or not pod_class.latency_target)
+
+    def mask(self, table: NodeTable, pod_class: PodClass, rows: Rows) -> BoolArray:
+        """True where the latency is known and within the limit."""
+        table.latencies.limit(pod_class.latency_target)
+        known = table.newest_latency(pod_class.latency_target, slice(None))[: table.rows][rows]
+        within: BoolArray = (known >= 0) & (known <= pod_class.latency_hard_us)
+        return within
+
+    def reasons(self, table: NodeTable, pod_class: PodClass, row: int) -> tuple[Code, tuple[str, ...]]:
+        """Whether it is too far, or nobody knows how far. No eviction brings it nearer."""
+        known = table.newest_latency(pod_class.latency_target, np.array([row]))[0]
+        return Code.UNRESOLVABLE, (BEYOND_LIMIT if known >= 0 else LATENCY_UNKNOWN,)
+
+    def tally(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> dict[str, int]:
+        """The reasons, once per row."""
+        beyond = int((table.newest_latency(pod_class.latency_target, rows) >= 0).sum())
+        counts = {BEYOND_LIMIT: beyond, LATENCY_UNKNOWN: len(rows) - beyond}
+        return {reason: count for reason, count in counts.items() if count}
 
 
 class DeclaredFeatures(OneReason):

@@ -38,7 +38,8 @@ class NodeTable:
     """Amounts, labels, taints, ports and GPU devices of many nodes.
 
     ``stamp[row]``: the counter's value at the row's last change; ``static_stamp``: at the last change of anything but
-    accounting (labels, taints, declared features, unschedulable, the set of nodes).
+    accounting and latencies (labels, taints, declared features, unschedulable, the set of nodes); ``latency_stamp``: at
+    the last change of a latency.
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -46,6 +47,7 @@ class NodeTable:
         self.rows = 0
         self.clock = 0
         self.static_stamp = 0
+        self.latency_stamp = 0
         self.names: list[str] = []
         self.row_of: dict[str, int] = {}
         self.nodes: list[Node | None] = []
@@ -89,6 +91,9 @@ class NodeTable:
             row = self._new_row(node.name)
         elif known == node:
             return row
+        if known is not None and known.uid != node.uid:
+            self.latencies.clear(row)  # another machine of that name
+            self.latency_stamp = self.clock + 1
         self.nodes[row] = node
         static_before = (known.labels, known.taints, known.closed, known.features) if known is not None else None
         if static_before != (node.labels, node.taints, node.closed, node.features):
@@ -100,7 +105,9 @@ class NodeTable:
         for name, column in self.column_of.items():
             self.allocatable[column, row] = node.allocatable.get(name, 0)
         self._resize_devices(row, node.allocatable.get(GPU_MILLI, 0) // MILLI_PER_DEVICE)
-        self.latency_us[row] = node.latency_us
+        if self.latency_us[row] != node.latency_us:
+            self.latency_us[row] = node.latency_us
+            self.latency_stamp = self.clock + 1
         self._touch(row)
         return row
 
@@ -177,19 +184,30 @@ class NodeTable:
         """The row's latency to the users from now on."""
         self.latency_us[row] = latency_us
         self._touch(row)
+        self.latency_stamp = self.clock
 
     def latency_to(self, target: str, rows: IntArray) -> IntArray:
         """int64 [rows]: microseconds to a target, for "" to the users in general; ``UNKNOWN_LATENCY``: not known."""
         return self.latencies.to(target, rows) if target else self.latency_us.take(rows)
 
-    def set_latencies(self, row: int, latencies: Mapping[str, int]) -> bool:
-        """All that is measured of the row by target (``TargetLatencies.put``). It is judged anew where that changes
-        anything; its accounting, and so its generation, stays."""
-        if (not latencies and not self.latencies) or not self.latencies.put(row, latencies):
-            return False
-        self.clock += 1
-        self.stamp[row] = self.clock
-        return True
+    def newest_latency(self, target: str, rows: Rows) -> IntArray:
+        """The same as last measured, however little that differs from before: what limits are held against."""
+        return self.latencies.newest(target, rows) if target else self.latency_us[rows]
+
+    def set_latencies(self, row: int, latencies: Mapping[str, int]) -> dict[str, int]:
+        """All that is measured of the row by target, and what changed (``TargetLatencies.put``). It is judged anew
+        where that is anything; its accounting, and so its generation, stays."""
+        if not latencies and not self.latencies:
+            return {}
+        changed = self.latencies.put(row, latencies)
+        if changed:
+            self.clock += 1
+            self.stamp[row] = self.latency_stamp = self.clock
+        return changed
+
+    def decided_at(self, pod_class: PodClass) -> int:
+        """The counter's value at the last change of what the static filters read for the class."""
+        return max(self.static_stamp, self.latency_stamp) if pod_class.latency_strict else self.static_stamp
 
     def clear_usage(self, row: int) -> None:
         """Count nothing on the row any more; the caller counts its pods anew."""

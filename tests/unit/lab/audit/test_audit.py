@@ -294,6 +294,32 @@ def test_a_pod_with_claims_may_wait_and_must_not_be_bound_without_them():
     assert "its claim default/gpu does not exist" in bound.examples[0]
 
 
+def test_a_pod_with_a_strict_limit_of_latency_may_wait_though_a_node_has_room():
+    history = History().node().pod(schedulerName="conclave").unschedulable()
+    assert history.report().lost == 1
+    history = History().node().pod(schedulerName="conclave")
+    strict = {"conclave.io/latency-limit": "strict", "latencyHardConstraint": "30"}
+    history.objects["Pod", "p1"]["metadata"]["annotations"] = {**strict, "conclave.io/latency-target": "shop"}
+    waiting = history.unschedulable().report()
+    assert (waiting.lost, waiting.pods_unschedulable, waiting.ok) == (0, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("node_ms", "hard_ms", "near"),
+    [("30", "30", True), ("30.001", "30", False), ("", "30", False), ("x", "30", False), ("12.5", "12.5", True)],
+)
+def test_a_strict_limit_without_a_target_is_held_against_the_nodes_annotation(node_ms, hard_ms, near):
+    def history() -> History:
+        made = History().node().annotate("Node", "n1", **({"conclave.io/latency-ms": node_ms} if node_ms else {}))
+        said = {"conclave.io/latency-limit": "strict", "latencyHardConstraint": hard_ms}
+        made.wait(60).pod(schedulerName="conclave").annotate("Pod", "p1", **said)  # long after the node has changed
+        return made.unschedulable()
+
+    assert history().report().lost == near
+    bound = history().bind().report()
+    assert bound.misplaced == (not near)
+
+
 # --- resized in place -----------------------------------------------------------------------------------------------
 
 

@@ -98,7 +98,7 @@ class Scene:
         self.nodes: dict[str, Node] = {}
         self.binder = ClusterCache()
         self.profile = self.core.state.settings.profile
-        self.binder_checks = FeasibilityCache(self.binder.table, profile=self.profile)
+        self.binder_checks = FeasibilityCache(self.binder.table, profile=self.profile.unmeasured)
         self.bindings: list[tuple[str, str]] = []
         self.inbox: deque[Event] = deque()
         self.trace: list[Instruction] = []

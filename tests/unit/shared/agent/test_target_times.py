@@ -10,7 +10,7 @@ import pytest
 
 from shared.agent import target_times
 from shared.agent.target_times import FORGET_FAILURES, SAMPLES, TargetTimes
-from shared.wire.readings import ProbeTarget, TargetLatency
+from shared.wire.readings import LATENCY_STALE_S, ProbeTarget, TargetLatency
 
 SHOP = ProbeTarget("shop", "shop.example", 443, 1000)
 
@@ -19,16 +19,16 @@ def test_a_median_with_its_spread_and_no_slow_answer_alone() -> None:
     times = TargetTimes(Random(1))
     times.follow([SHOP], 0.0)
     for took_ms in (10, 12, 11, 900, 10):
-        times.answered("shop", took_ms / 1000)
-    assert times.told() == [TargetLatency("shop", 11_000, 1_000, 5, 0)]
+        times.answered("shop", took_ms / 1000, 0.0)
+    assert times.told(0.0) == [TargetLatency("shop", 11_000, 1_000, 5, 0)]
 
 
 def test_three_answers_after_a_change_the_median_has_moved() -> None:
     times = TargetTimes(Random(1))
     times.follow([SHOP], 0.0)
     for took_ms in (10, 10, 10, 10, 10, 80, 80, 80):
-        times.answered("shop", took_ms / 1000)
-    assert times.told()[0].median_us == 80_000
+        times.answered("shop", took_ms / 1000, 0.0)
+    assert times.told(0.0)[0].median_us == 80_000
 
 
 def noisy(rng: Random, level_us: float, count: int) -> list[float]:
@@ -40,7 +40,7 @@ def tried(tries: list[float]) -> TargetTimes:
     times = TargetTimes(Random(1))
     times.follow([SHOP], 0.0)
     for took_s in tries:
-        times.answered("shop", took_s)
+        times.answered("shop", took_s, 0.0)
     return times
 
 
@@ -48,8 +48,8 @@ def test_while_nothing_changes_more_tries_tell_more() -> None:
     long, short = [], []
     for seed in range(200):
         tries = noisy(Random(seed), 20_000, 30)
-        long.append(tried(tries).told()[0].median_us)
-        short.append(tried(tries[-SAMPLES:]).told()[0].median_us)
+        long.append(tried(tries).told(0.0)[0].median_us)
+        short.append(tried(tries[-SAMPLES:]).told(0.0)[0].median_us)
     assert pstdev(long) < 0.7 * pstdev(short)
 
 
@@ -58,7 +58,7 @@ def test_a_change_beyond_the_scatter_is_seen_as_soon_as_by_the_last_few_alone(af
     def seen_after(tries: list[float], *, alone: bool) -> int:
         def beyond(count: int) -> bool:
             some = tries[: 30 + count]
-            median_us = tried(some[-SAMPLES:] if alone else some).told()[0].median_us
+            median_us = tried(some[-SAMPLES:] if alone else some).told(0.0)[0].median_us
             return abs(median_us - after_us) < abs(median_us - 20_000)
 
         return next(count for count in range(1, 21) if beyond(count))
@@ -73,31 +73,31 @@ def test_a_change_beyond_the_scatter_is_seen_as_soon_as_by_the_last_few_alone(af
 
 def test_without_its_check_against_shorter_windows_a_change_would_be_seen_late(monkeypatch) -> None:
     tries = [0.020] * 20 + [0.030] * 3
-    assert tried(tries).told()[0].median_us == 30_000
+    assert tried(tries).told(0.0)[0].median_us == 30_000
     monkeypatch.setattr(target_times, "AGREE", math.inf)
     monkeypatch.setattr(target_times, "_left", lambda _: False)
-    assert tried([0.020, 0.0201] * 10 + [0.030] * 3).told()[0].median_us < 21_000
+    assert tried([0.020, 0.0201] * 10 + [0.030] * 3).told(0.0)[0].median_us < 21_000
 
 
 def test_a_target_that_answers_nobody_any_more_loses_its_median() -> None:
     times = TargetTimes(Random(1))
     times.follow([SHOP], 0.0)
-    times.answered("shop", 0.010)
+    times.answered("shop", 0.010, 0.0)
     for number in range(FORGET_FAILURES):
-        assert times.told()[0].samples == 1, number
+        assert times.told(0.0)[0].samples == 1, number
         times.failed("shop")
-    assert times.told() == [TargetLatency("shop", 0, 0, 0, FORGET_FAILURES)]
+    assert times.told(0.0) == [TargetLatency("shop", 0, 0, 0, FORGET_FAILURES)]
 
 
 def test_what_cannot_be_is_left_out_and_unknown_names_change_nothing() -> None:
     times = TargetTimes(Random(1))
     times.follow([SHOP], 0.0)
     for took_s in (0.0, -1.0, 1e9):
-        times.answered("shop", took_s)
-    times.answered("other", 0.01)
+        times.answered("shop", took_s, 0.0)
+    times.answered("other", 0.01, 0.0)
     times.failed("other")
-    assert times.told()[0].samples == 0
-    assert not math.isnan(times.told()[0].median_us)
+    assert times.told(0.0)[0].samples == 0
+    assert not math.isnan(times.told(0.0)[0].median_us)
 
 
 def test_each_target_is_tried_as_often_as_it_says() -> None:
@@ -111,8 +111,22 @@ def test_each_target_is_tried_as_often_as_it_says() -> None:
 def test_a_target_that_leads_elsewhere_begins_anew() -> None:
     times = TargetTimes(Random(1))
     times.follow([SHOP], 0.0)
-    times.answered("shop", 0.010)
+    times.answered("shop", 0.010, 0.0)
     times.follow([ProbeTarget("shop", "elsewhere.example", 443, 1000)], 5.0)
-    assert times.told()[0].samples == 0
+    assert times.told(0.0)[0].samples == 0
     times.follow([], 6.0)
-    assert (times.told(), times.next_s()) == ([], None)
+    assert (times.told(0.0), times.next_s()) == ([], None)
+
+
+@pytest.mark.parametrize("every_s", [60, 600, 3600])
+def test_a_latency_is_told_while_the_last_answer_is_within_its_window(every_s: int) -> None:
+    times = TargetTimes(Random(1))
+    times.follow([ProbeTarget("shop", "shop.example", 443, every_s * 1000)], 0.0)
+    for number in range(5):
+        times.answered("shop", 0.010, number * every_s)
+    last_s = 4.0 * every_s
+    times.failed("shop")  # no answer renews nothing
+    assert times.told(last_s + LATENCY_STALE_S - 1)[0].median_us == 10_000
+    assert times.told(last_s + LATENCY_STALE_S) == [TargetLatency("shop", 0, 0, 0, 1)]
+    times.answered("shop", 0.010, last_s + every_s)
+    assert times.told(last_s + every_s)[0].samples

@@ -62,3 +62,40 @@ def test_the_node_table_follows_a_nodes_latency():
     assert table.changed_since(before).tolist() == [row]
     table.remove("n")
     assert table.latency_us[row] == UNKNOWN_LATENCY
+
+
+def pod(**annotations):
+    return make_pod().cpu("250m").set(annotations=annotations).pod()
+
+
+def test_a_pod_says_whether_it_rather_waits_than_goes_beyond_its_hard_limit():
+    limited = {"latencyHardConstraint": "30"}
+    assert pod(**limited, **{"conclave.io/latency-limit": "strict"}).pod_class.latency_strict
+    assert not pod(**limited, **{"conclave.io/latency-limit": "preferred"}).pod_class.latency_strict
+    assert not pod(**limited).pod_class.latency_strict
+    assert pod(**limited, **{"conclave.io/latency-limit": "preferred"}).pod_class == pod(**limited).pod_class
+
+
+@pytest.mark.parametrize("text", ["", "Strict", "strict ", "true", "30", "hard" * 100])
+def test_another_word_for_a_limit_makes_the_pod_invalid_in_one_line(text):
+    found = pod(latencyHardConstraint="30", **{"conclave.io/latency-limit": text}).invalid
+    assert "conclave.io/latency-limit" in found
+    assert "neither strict nor preferred; give one of them" in found
+    assert len(found) < 300
+    assert "\n" not in found
+
+
+def test_a_strict_limit_needs_a_hard_one():
+    found = pod(latencySoftConstraint="20", **{"conclave.io/latency-limit": "strict"}).invalid
+    assert "strict needs latencyHardConstraint; give the milliseconds that it bears" in found
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [{"conclave.io/latency-limit": "x"}, {"latencyHardConstraint": "soon"}, {"conclave.io/latency-target": "A B"}],
+)
+def test_what_a_pod_that_runs_holds_counts_whatever_it_says_of_latency_by_now(annotations):
+    there = make_pod().cpu("250m").set(annotations=annotations).on("n0").pod()
+    assert there.invalid == ""
+    assert dict(there.pod_class.requests)["cpu"] == 250
+    assert not there.pod_class.latency_hard_us

@@ -107,7 +107,7 @@ async def test_a_target_is_timed_and_one_that_refuses_is_a_failure() -> None:
         targets = [("there", "127.0.0.1", there), ("closed", "127.0.0.1", closed), ("unnamed", "no such host", 1)]
         times.follow([ProbeTarget(name, host, port, 100) for name, host, port in targets], time.monotonic())
         running = asyncio.create_task(Targets(times).run())
-        told = lambda: {one.target: one for one in times.told()}  # noqa: E731
+        told = lambda: {one.target: one for one in times.told(time.monotonic())}  # noqa: E731
         await until(
             lambda: told()["there"].samples > 0 and told()["closed"].failed > 0 and told()["unnamed"].failed > 0
         )
@@ -160,7 +160,7 @@ async def test_a_reading_is_told_with_its_age_and_the_answer_says_what_to_probe(
     )  # fmt: skip
     assert reading.missing == ["disk: sda vanished"]
     assert probes.neighbours == [("10.0.0.9", 8703)]
-    assert [one.target for one in times.told()] == ["shop"]
+    assert [one.target for one in times.told(time.monotonic())] == ["shop"]
     await leader.close()
 
 
@@ -196,7 +196,7 @@ async def test_a_file_of_delays_stands_for_a_longer_way_and_a_line_that_is_none_
         names = ("near", "far", "odd", "behind")
         times.follow([ProbeTarget(name, "127.0.0.1", there, 100) for name in names], time.monotonic())
         running = asyncio.create_task(Targets(times, delays).run())
-        told = lambda: {one.target: one for one in times.told()}  # noqa: E731
+        told = lambda: {one.target: one for one in times.told(time.monotonic())}  # noqa: E731
         await until(lambda: all(one.samples + one.failed > 0 for one in told().values()))
         running.cancel()
     assert told()["far"].median_us > 250_000

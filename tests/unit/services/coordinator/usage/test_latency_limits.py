@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.instructions import EmitEvent, SendOffer
 from services.coordinator.inspect.explain import explain
-from services.coordinator.usage.measured import LATENCY_STALE_S
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy, ref_of
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Offer
+from shared.wire.readings import LATENCY_STALE_S
 from shared.wire.records import PolicyPointer
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -98,6 +99,19 @@ def test_a_limit_that_breaks_after_placement_is_told_once_and_so_is_its_end() ->
     measure(made, n0=50, n1=9, n2=60)
     assert [event.reason for event in made.of(EmitEvent)] == ["LatencyLimitBroken", "LatencyLimitKept"]
     assert made.core.variants.limits.broken == 0
+
+
+@pytest.mark.parametrize("about_ms", [0.01, 0.1, 0.5])
+def test_a_median_that_wavers_about_the_limit_breaks_it_once(about_ms: float) -> None:
+    made = scene()
+    measure(made, n0=50, n1=10, n2=60)
+    pod = serving("a")
+    placed(made, replace(pod, pod_class=replace(pod.pod_class, latency_strict=True)))
+    made.trace.clear()
+    for _ in range(20):
+        for n1 in (30 - about_ms, 30 + about_ms):
+            measure(made, n0=50, n1=n1, n2=60)
+    assert [event.reason for event in made.of(EmitEvent)] == ["LatencyLimitBroken"]
 
 
 def test_a_pod_that_left_breaks_no_limit_any_more() -> None:

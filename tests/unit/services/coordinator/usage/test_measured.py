@@ -12,6 +12,7 @@ from shared.policy.usage.class_usage import BASE
 from shared.policy.usage.node_use import Measured
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.state.node_table import NodeTable
+from shared.wire.readings import LATENCY_STALE_S
 
 GIB = 1 << 30
 
@@ -103,3 +104,18 @@ def test_an_agent_hears_each_sample_once_and_all_in_a_new_epoch() -> None:
     assert list(telling.news("agent", 1, slots)) == [(5, "b")]
     assert sorted(telling.news("agent", 2, slots)) == [(3, "a"), (5, "b")]
     assert sorted(telling.news("agent", 2, {**slots, 7: "elsewhere"})) == [(3, "a"), (5, "b"), (7, "elsewhere")]
+
+
+def test_of_many_nodes_that_fell_silent_one_after_another_each_ends_in_time_by_few_looks_at_all() -> None:
+    nodes, count = MeasuredNodes(), 1000
+    for number in range(count):
+        sample = NodeSample(f"n{number}", 0.0, 400, GIB, 0.5, 0.25, "agent", latencies={"shop": (10_000, 100)})
+        nodes.take([sample], 100.0 + number / 100)  # within ten seconds
+    looks, ended = 0, list[str]()
+    while len(ended) < count:
+        now = nodes.expires_s
+        looks += 1
+        ended += nodes.expire(now)
+        assert all(node.told_s + LATENCY_STALE_S > now for node in nodes.nodes.values() if node.latencies)
+    assert ended == [f"n{number}" for number in range(count)]
+    assert looks <= 21

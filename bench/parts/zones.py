@@ -1,6 +1,6 @@
 """What nodes' zones add to a decision at 5,000 nodes: filter, score and assume one pod, with and without zones known.
 
-    .venv/bin/python -m bench.zones [NODES]
+    .venv/bin/python -m bench.parts.zones [NODES]
 
 CPU time, medians over 400 pods, both clusters asked in turn in one run. ``like``: every machine and pod of one make;
 ``mixed``: four makes of machines and pods of eight sizes, so that what is free differs from node to node. ``verdicts``:
