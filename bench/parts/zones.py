@@ -17,8 +17,8 @@ import time
 from functools import cache
 
 import numpy as np
-from bench.filters import best_row
 
+from bench.parts.filters import best_row
 from shared.model.constraints import PodClass
 from shared.model.node import Node
 from shared.model.node_topology import (
