@@ -139,7 +139,7 @@ def without_compares(patch: pytest.MonkeyPatch) -> None:
 
 def without_the_check(patch: pytest.MonkeyPatch) -> None:
     """Every node takes every pod."""
-    patch.setattr(check, "check_node", lambda *_: None)
+    patch.setattr(check, "check_node", lambda *_, **__: None)
     patch.setattr(binding_cycle, "in_vain", lambda *_: "")
 
 
