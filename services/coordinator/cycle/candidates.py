@@ -95,8 +95,10 @@ class Candidates:
         self.rows: IntArray = np.fromiter(heads, np.int64, len(heads))
         self._added = self._points(added)
         firsts = [one[0] for one in self._heads]
-        self.own: IntArray = np.array([self._worth(*one) for one in firsts], np.int64) - SCORE_SCALE * self._added
-        self.accept: BoolArray = np.array([found.answers[place].accept for found, place in firsts], np.bool_)
+        answers = [found.answers[place] for found, place in firsts]
+        worth = [one.score for one in answers] if self._ranks is None else [self._worth(*one) for one in firsts]
+        self.own: IntArray = np.array(worth, np.int64) - SCORE_SCALE * self._added
+        self.accept: BoolArray = np.array([one.accept for one in answers], np.bool_)
         self.taken: IntArray = np.zeros(len(heads), np.int64)
         self.floor = max(((end.accept, end.score) for end in _ends(lists)), default=None)
         self._generation: IntArray = np.full(len(heads), NEVER)
