@@ -5,7 +5,7 @@
 CPU time, medians over 400 pods, both clusters asked in turn in one run. ``like``: every machine and pod of one make;
 ``mixed``: four makes of machines and pods of eight sizes, so that what is free differs from node to node. ``verdicts``:
 what all kubelets say, asked before the decision; target: 25 us. The rest of what a decision costs more is that
-of every rule beyond the nodes themselves: its nodes are ranked anew for each pod (``bench.filters``).
+of every rule beyond the nodes themselves: its nodes are ranked anew for each pod (``bench.parts.filters``).
 """
 
 from __future__ import annotations

@@ -326,6 +326,8 @@ class EtcdConnection:
         deadline = loop.time() + timeout_s
         several = len(self._members) > 1
         error: StoreError = StoreUnknown(f"etcd: {doing}: no member could be reached within {timeout_s:.3g} s")
+        other: set[Member] = set()
+        """Those that are of another history."""
         pause_s = 0.02
         while (left_s := deadline - loop.time()) > 0:
             if self.is_closed():
@@ -346,11 +348,12 @@ class EtcdConnection:
                     raise error from rpc_error
             except StoreUnknown as unknown:
                 error = unknown
+                if isinstance(unknown, StoreRolledBack):
+                    other.add(member)
+                    self._tell(unknown, other)
                 # A store that went back will not come forward by being asked again, another member may be right.
                 if not repeatable or (isinstance(unknown, StoreRolledBack) and not several):
                     self.leave(member)
-                    if not several:
-                        self._tell(unknown)
                     raise
             except (asyncio.CancelledError, grpc.aio.UsageError) as cancelled:
                 # Closing a channel cancels its calls: to the waiting task that looks like its own cancellation. One is
@@ -364,16 +367,16 @@ class EtcdConnection:
             self.leave(member)
             await asyncio.sleep(max(0.0, min(pause_s, deadline - loop.time())))
             pause_s = min(pause_s * 2, 0.25)
-        self._tell(error)
         raise error
 
-    def _tell(self, error: StoreError) -> None:
-        if isinstance(error, StoreRolledBack):
+    def _tell(self, error: StoreRolledBack, other: set[Member]) -> None:
+        """A majority, since the rest may be out for a while, and a stale member is not to end anybody."""
+        if 2 * len(other) > len(self._members):
             self._rolled_back = error
             self._history_over.set()
 
     async def keep_history(self) -> NoReturn:
-        """Eternal. ``StoreRolledBack`` once every member that could be asked is of another history than was seen."""
+        """Eternal. ``StoreRolledBack`` once a majority of members is of another history than was seen, in one call."""
         await self._history_over.wait()
         assert self._rolled_back is not None
         raise self._rolled_back

@@ -9,7 +9,15 @@ import grpc
 import grpc.aio
 import pytest
 
-from shared.adapters.etcd.channel import EtcdSettings, EtcdTls, Member, RollbackGuard, explain, split_endpoint
+from shared.adapters.etcd.channel import (
+    EtcdConnection,
+    EtcdSettings,
+    EtcdTls,
+    Member,
+    RollbackGuard,
+    explain,
+    split_endpoint,
+)
 from shared.adapters.etcd.watch import range_end, range_start
 from shared.errors import ConfigError, StoreRejected, StoreRolledBack, StoreUnknown
 
@@ -90,6 +98,30 @@ def test_an_answer_of_another_cluster_is_refused():
     guard.check(header(1, 10), floor=0)
     with pytest.raises(StoreRolledBack, match="cluster"):
         guard.check(header(2, 99), floor=0)
+
+
+@pytest.mark.parametrize(("others", "over"), [(1, False), (2, True)])
+async def test_a_history_is_over_for_a_majority_of_members_alone(monkeypatch, others, over):
+    async def ready(*_, **__):
+        return True
+
+    async def attempt(member, left_s):
+        if member in connection.members[:others]:
+            raise StoreRolledBack("of another cluster")
+        return member
+
+    monkeypatch.setattr(Member, "ready", ready)
+    connection = EtcdConnection(EtcdSettings(endpoints=("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")))
+    keeping = asyncio.ensure_future(connection.keep_history())
+    for _ in connection.members:
+        assert await connection.run(attempt, "get", timeout_s=60, repeatable=True) in connection.members[others:]
+        connection.leave(connection.current)
+    if over:
+        with pytest.raises(StoreRolledBack):
+            await keeping
+    assert keeping.done() == over
+    keeping.cancel()
+    await connection.close()
 
 
 @pytest.mark.parametrize(
