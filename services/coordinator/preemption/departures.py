@@ -9,6 +9,7 @@ from services.coordinator.preemption.making import Making
 from shared.model.pod import Pod
 from shared.scheduling.cycle.filtering import refusal_at
 from shared.scheduling.framework import Code
+from shared.scheduling.numa.inside import LATE_S
 
 
 class Departures:
@@ -17,6 +18,8 @@ class Departures:
     def __init__(self, state: State, made: dict[str, Making]) -> None:
         self._state = state
         self._made = made
+        self._before_until: float | None = None
+        """From the first look on, whom leaders before asked to leave may be in objects of zones for so long."""
 
     def waits(self, pod: Pod) -> bool:
         """Whether somebody is already leaving for the pod, or the others of its group that are nominated with it: on
@@ -57,7 +60,10 @@ class Departures:
         """Whether somebody of lower priority is being deleted on the node; of a pod that was nominated by a leader
         before, also whether somebody left whom the object of its zones counts still."""
         if pod.uid not in self._made and pod.pod_class.needs is not None and self._state.zones.left(node):
-            return True
+            if self._before_until is None:
+                self._before_until = self._state.now + LATE_S
+            if self._state.now < self._before_until:
+                return True
         return any(
             other.terminating and other.priority < pod.priority for other in self._state.cluster.index.pods_on(node)
         )

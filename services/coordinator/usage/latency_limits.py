@@ -23,7 +23,7 @@ MOST_PER_LOOK = 64
 
 def margin(limit_us: int) -> int:
     """A broken limit is kept again so much below it: a median that wavers about the limit is told of once."""
-    return min(limit_us // 2, max(STEP_US, round(STEP * limit_us)))
+    return min(limit_us // 10, max(STEP_US, round(STEP * limit_us)))
 
 
 @dataclass(frozen=True, slots=True)

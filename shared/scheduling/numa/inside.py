@@ -239,15 +239,15 @@ class Inside:
         )
 
     def _give_back(self, books: Books, pod: Standing) -> None:
-        """What the pod would leave, where it is known from where."""
+        """What the pod would leave, where it is known from where, of what the object still names."""
         for one in pod.seats.values() if pod.seats is not None else ():
             for zone, count in one.cpus.items():
                 books.cpus_free[books.positions[zone]] += count
             for block in one.memory:
-                if len(block.zones) == 1:
+                if len(block.zones) == 1 and block.type in books.memory_free:
                     books.memory_free[block.type][books.positions[block.zones[0]]] += block.size
             for name, by_zone in one.devices.items():
-                for at, count in by_zone.items():
+                for at, count in by_zone.items() if name in books.devices_free else ():
                     books.devices_free[name][-1 if at is None else books.positions[at]] += count
 
 

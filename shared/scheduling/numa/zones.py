@@ -130,6 +130,8 @@ class NodeZones:
             if self._refusals.drop(name):
                 self._rejudge()
             self._told.pop(name, None)
+            for event in ("node_topology_gone", "node_topology_unclear"):
+                self.news.pop((event, name), None)
             self._forget_inside(name)
 
     def advance(self, now: float) -> list[str]:
@@ -148,9 +150,10 @@ class NodeZones:
                 if name in self._gone and self._gone[name] + LATE_S <= now:
                     self._drop(name)
                     changed.append(name)
-            elif inside is not None and inside.outlast(uid, now):
-                self._touch(name)
-                changed.append(name)
+            elif inside is not None:
+                if inside.outlast(uid, now):
+                    self._touch(name)
+                changed.append(name)  # else it was read in the object meanwhile, of which nobody was told
         self.wake_at = min(self._refusals.wake_at, self._due[0][0] if self._due else NEVER)
         return changed
 
