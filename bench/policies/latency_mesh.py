@@ -88,14 +88,15 @@ class Sensors:
         """What is due is tried."""
         for times, true_us in zip(self._times.values(), truth_us, strict=True):
             for _ in times.due(at_s):
-                times.answered(TARGET, true_us / 1e6 * max(0.1, self._noise.normal(1.0, self._seen.noise)))
+                took_s = true_us / 1e6 * max(0.1, self._noise.normal(1.0, self._seen.noise))
+                times.answered(TARGET, took_s, at_s)
 
     def read(self, at_s: float) -> tuple[NodeSample, ...] | None:
         """Read now; what comes in now, read ``lag_s`` ago."""
         samples = tuple(
             NodeSample(
                 name, self._seen.lag_s, 100, 1 << 20, source="agent",
-                latencies={one.target: (one.median_us, one.spread_us) for one in times.told() if one.samples},
+                latencies={one.target: (one.median_us, one.spread_us) for one in times.told(at_s) if one.samples},
             )
             for name, times in self._times.items()
         )  # fmt: skip
