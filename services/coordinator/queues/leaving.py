@@ -93,7 +93,7 @@ class Leaving:
         waited_for = before.victims | uids
         attempt = _Attempt(waited_for, before.unasked | uids, len(waited_for), state.now)
         self.attempts[name, unit] = attempt
-        self._line_up(name, unit, attempt)
+        self._line_up(name, unit, attempt, attempt.unasked)
         self._unmarked |= uids
         self._nominations.wanted |= uids.keys()
         self._mark()
@@ -141,13 +141,15 @@ class Leaving:
             del self._unmarked[uid]
             self._state.queues.leave(uid)
 
-    def _line_up(self, name: str, unit: str, attempt: _Attempt) -> None:
-        """Those that were not asked yet stand in line; whoever does already stays where he is."""
+    def _line_up(self, name: str, unit: str, attempt: _Attempt, uids: Iterable[str]) -> None:
+        """These are to be asked; whoever stands in line already stays where he is."""
         reason = EvictionReason.RECLAIM if unit else EvictionReason.OVER_LIMIT
-        for uid in attempt.unasked:
-            if (account := self._state.cache.accounts.get(uid)) is not None:
-                key = self._state.shards.of(account.node_name), reason
-                self._lines.setdefault(key, {})[uid] = name, unit
+        for uid in list(uids):
+            if (account := self._state.cache.accounts.get(uid)) is None:
+                attempt.unasked.pop(uid, None)  # he stands nowhere
+                continue
+            attempt.unasked[uid] = None
+            self._lines.setdefault((self._state.shards.of(account.node_name), reason), {})[uid] = name, unit
 
     def _request(self, uid: str, name: str, unit: str, reason: EvictionReason) -> Eviction | None:
         """The victim is asked now; None: the attempt does not want him any more, he is gone, or leaves."""
@@ -219,8 +221,7 @@ class Leaving:
             if unit in tree.reserved:
                 tree.due[unit] = None
         elif not over:
-            attempt.unasked |= {uid: None for uid in unknown if uid in attempt.victims}
-            self._line_up(name, unit, attempt)
+            self._line_up(name, unit, attempt, [uid for uid in unknown if uid in attempt.victims])
 
     def _free_room(self, unit: str) -> None:
         """No node is kept for the unit any more."""
