@@ -111,6 +111,8 @@ class Leaving:
         self._mark()
         left = ASKED_PER_TURN
         for key, line in list(self._lines.items()):
+            if self._nominations.has_in_line(*key):
+                continue  # those are asked first, and those again that the binder has in its line
             while line and left and self._ledger.may_evict(*key):
                 some = list(islice(line, left))
                 left -= len(some)
