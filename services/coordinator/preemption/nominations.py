@@ -246,6 +246,10 @@ class Nominations:
         )  # fmt: skip
         return Eviction(uid, pod.namespace, pod.name, by.uid, node, uid in known.forced, known.reason)
 
+    def has_in_line(self, shard: str, reason: int) -> bool:
+        """Whether victims on nodes of the shard wait to be asked, for that reason, before any others."""
+        return self._requests.has(shard, reason)
+
     def ask(self) -> None:
         """Ask victims to leave, in few plans at a time."""
         self._requests.send(self._addressed)

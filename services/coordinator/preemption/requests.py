@@ -55,6 +55,10 @@ class Requests:
         """The binder told the end of one."""
         self._stuck.pop(self._state.shards.of(eviction.node), None)
 
+    def has(self, shard: str, reason: int) -> bool:
+        """Whether somebody stands in that line, or is to be asked for again."""
+        return bool(self._again) or (shard, reason) in self._lines
+
     def send(self, addressed: Callable[[Eviction], Eviction | None]) -> None:
         """As many as the plans that may be out now can name: the more that wait, the more are in each. ``addressed``:
         the request as it is to be made now, None: not any more."""

@@ -7,6 +7,9 @@
 
 Whoever was asked is looked after until he has gone or is given up, whatever became of the unit.
 
+They are asked in few plans at a time, those of all units together: each holds a connection to the binder, and many
+would stand before those that place pods. Nobody is given up who was not asked yet.
+
 Both are done to some per turn: a limit that falls may cost most of what runs. Victims of nominations are asked and
 followed by those (``preemption/nominations.py``); here they stop counting as leaving when their nomination is over.
 """
@@ -34,7 +37,7 @@ MARKED_PER_TURN, ASKED_PER_TURN = 2048, 256
 """Victims that one turn counts as leaving, and asks to: some 5 ms each."""
 
 LOOKED_AFTER = 1024
-"""Victims of an attempt that are looked after in one part of the work."""
+"""Victims that are looked after in one part of the work."""
 
 FOLLOWED_PER_LOOK = 256
 """Victims of nominations that are looked after in one look."""
@@ -46,8 +49,8 @@ FOLLOWED, FOLLOWED_MAKING = 2, 4
 @dataclass(slots=True)
 class _Attempt:
     """``victims``: uids that are still there; ``unasked``: of those, in order; ``stay``: how many had not begun to
-    leave at the last look; ``at``: when they were chosen, or somebody began to last; ``unknown``: by victim, how often
-    in a row nobody knew whether he was asked."""
+    leave at the last look; ``at``: when they were chosen, or somebody was asked, or began to, last; ``unknown``: by
+    victim, how often in a row nobody knew whether he was asked."""
 
     victims: dict[str, None]
     unasked: dict[str, None]
@@ -66,8 +69,8 @@ class Leaving:
         self.attempts: dict[tuple[str, str], _Attempt] = {}
         """By queue, and the unit for which it is; "" for nobody: a lowered limit."""
         self.refused: dict[str, float] = {}
-        self._unasked: dict[tuple[str, str], None] = {}
-        """Attempts with victims that were not asked yet."""
+        self._lines: dict[tuple[str, EvictionReason], dict[str, tuple[str, str]]] = {}
+        """By shard and reason: victims that were not asked yet, in order, and the attempt that asks for each."""
         self._unmarked: dict[str, None] = {}
         """Victims that do not count as leaving yet."""
         self._asked: dict[str, None] = {}
@@ -75,8 +78,8 @@ class Leaving:
 
     @property
     def busy(self) -> bool:
-        """Whether another turn has somebody to ask still."""
-        return bool(self._unasked or self._unmarked)
+        """Whether another turn has somebody to ask still, before any plan is answered."""
+        return bool(self._unmarked) or any(self._ledger.may_evict(*key) for key in self._lines)
 
     def may_leave(self, victims: Sequence[Charge]) -> bool:
         """Whether each of them may still be asked, for somebody else than those were who are asked already."""
@@ -88,8 +91,9 @@ class Leaving:
         state, uids = self._state, {charge.uid: None for charge in victims}
         before = self.attempts.get((name, unit), _Attempt({}, {}, 0, state.now))  # others leave for it still
         waited_for = before.victims | uids
-        self.attempts[name, unit] = _Attempt(waited_for, before.unasked | uids, len(waited_for), state.now)
-        self._unasked[name, unit] = None
+        attempt = _Attempt(waited_for, before.unasked | uids, len(waited_for), state.now)
+        self.attempts[name, unit] = attempt
+        self._line_up(name, unit, attempt, attempt.unasked)
         self._unmarked |= uids
         self._nominations.wanted |= uids.keys()
         self._mark()
@@ -103,32 +107,34 @@ class Leaving:
             self._asked[uid] = None
 
     def step(self) -> None:
-        """Ask as many to leave as a turn may; not for a unit that is gone, or went."""
+        """Ask as many to leave as a turn and the plans that may be out can; not for a unit that is gone, or went."""
         self._mark()
         left = ASKED_PER_TURN
-        for name, unit in list(self._unasked):
-            attempt = self.attempts.get((name, unit))
-            if attempt is None or self._is_over(unit):
-                del self._unasked[name, unit]
-                continue
-            uids = list(islice(attempt.unasked, left))
-            for uid in uids:
-                del attempt.unasked[uid]
-            self._ask(name, unit, uids)
-            if not attempt.unasked:
-                del self._unasked[name, unit]
-            left -= len(uids)
-            if left <= 0:
-                break
+        for key, line in list(self._lines.items()):
+            if self._nominations.has_in_line(*key):
+                continue  # those are asked first, and those again that the binder has in its line
+            while line and left and self._ledger.may_evict(*key):
+                some = list(islice(line, left))
+                left -= len(some)
+                requests = [self._request(uid, *line.pop(uid), key[1]) for uid in some]
+                if evictions := [request for request in requests if request is not None]:
+                    self._ledger.evict(evictions)
+            if not line:
+                del self._lines[key]
 
     def follow(self) -> Iterator[int]:
         """Whether victims have gone, or will not; yields what each part of the work was."""
         now = self._state.now
         self.refused = {uid: until for uid, until in self.refused.items() if until > now}
+        followed = 0
         for key in list(self.attempts):
             if key in self.attempts:
+                followed += len(self.attempts[key].victims) % LOOKED_AFTER
                 yield from self._follow(*key, self.attempts[key])
-        yield self._follow_nominations()
+                if followed >= LOOKED_AFTER:
+                    yield FOLLOWED * followed
+                    followed = 0
+        yield FOLLOWED * followed + self._follow_nominations()
 
     # --- inside -------------------------------------------------------------------------------------------------
 
@@ -137,26 +143,37 @@ class Leaving:
             del self._unmarked[uid]
             self._state.queues.leave(uid)
 
-    def _ask(self, name: str, unit: str, uids: Iterable[str]) -> None:
-        """Ask those to leave that stand and do not leave yet."""
-        state, evictions = self._state, list[Eviction]()
-        preemptor, reason = self._uid_of(unit), EvictionReason.RECLAIM if unit else EvictionReason.OVER_LIMIT
-        by = state.queue.entries.get(preemptor)
-        for uid in uids:
-            pod, account, charge = (
-                state.cluster.index.get(uid), state.cache.accounts.get(uid), state.queues.charges.get(uid)
-            )  # fmt: skip
-            if pod is None or account is None or charge is None or pod.terminating:
+    def _line_up(self, name: str, unit: str, attempt: _Attempt, uids: Iterable[str]) -> None:
+        """These are to be asked; whoever stands in line already stays where he is."""
+        reason = EvictionReason.RECLAIM if unit else EvictionReason.OVER_LIMIT
+        for uid in list(uids):
+            if (account := self._state.cache.accounts.get(uid)) is None:
+                attempt.unasked.pop(uid, None)  # he stands nowhere
                 continue
-            evictions.append(Eviction(uid, pod.namespace, pod.name, preemptor, account.node_name, reason=reason))
-            state.evicted.asked(
-                PastEviction(
-                    state.now, uid, pod.namespace, pod.name, charge.priority, account.node_name, preemptor,
-                    by.pod.key if by is not None else f"queue {name}", by.pod.priority if by is not None else 0,
-                )
-            )  # fmt: skip
-        if evictions:
-            self._ledger.evict(evictions)
+            attempt.unasked[uid] = None
+            self._lines.setdefault((self._state.shards.of(account.node_name), reason), {})[uid] = name, unit
+
+    def _request(self, uid: str, name: str, unit: str, reason: EvictionReason) -> Eviction | None:
+        """The victim is asked now; None: the attempt does not want him any more, he is gone, or leaves."""
+        state, attempt = self._state, self.attempts.get((name, unit))
+        if attempt is None or uid not in attempt.unasked or self._is_over(unit):
+            return None
+        del attempt.unasked[uid]
+        attempt.at = state.now
+        preemptor = self._uid_of(unit)
+        by = state.queue.entries.get(preemptor)
+        pod, account, charge = (
+            state.cluster.index.get(uid), state.cache.accounts.get(uid), state.queues.charges.get(uid)
+        )  # fmt: skip
+        if pod is None or account is None or charge is None or pod.terminating:
+            return None
+        state.evicted.asked(
+            PastEviction(
+                state.now, uid, pod.namespace, pod.name, charge.priority, account.node_name, preemptor,
+                by.pod.key if by is not None else f"queue {name}", by.pod.priority if by is not None else 0,
+            )
+        )  # fmt: skip
+        return Eviction(uid, pod.namespace, pod.name, preemptor, account.node_name, reason=reason)
 
     def _uid_of(self, unit: str) -> str:
         group = self._state.queue.groups.get(unit)
@@ -186,7 +203,8 @@ class Leaving:
                 yield FOLLOWED * LOOKED_AFTER
         if len(stay) < attempt.stay:
             attempt.at = state.now
-        given_up = refused or (stay if state.now >= attempt.at + GIVE_UP_S else {})
+        late = state.now >= attempt.at + GIVE_UP_S
+        given_up = refused or ({uid: None for uid in stay if uid not in attempt.unasked} if late else {})
         self.refused |= dict.fromkeys(given_up, state.now + GIVE_UP_S)
         if given_up and (waiting := tree.reserved.get(unit)) is not None:
             tree.add(waiting)  # the others leave as they were asked to; somebody else may go in place of these
@@ -205,8 +223,7 @@ class Leaving:
             if unit in tree.reserved:
                 tree.due[unit] = None
         elif not over:
-            attempt.unasked |= {uid: None for uid in unknown if uid in attempt.victims}
-            self._unasked[name, unit] = None
+            self._line_up(name, unit, attempt, [uid for uid in unknown if uid in attempt.victims])
 
     def _free_room(self, unit: str) -> None:
         """No node is kept for the unit any more."""

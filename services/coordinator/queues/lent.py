@@ -121,8 +121,14 @@ class Lent:
     def begin(self) -> None:
         """A look begins. What nobody asked for in the last is not followed any more."""
         if not self._rankings:
-            self._forget()
+            self.forget()
         self._rankings.clear()
+
+    def forget(self) -> None:
+        """The sums are not kept any more, until somebody asks for them."""
+        self._changed = self._state.queues.changed = None
+        self._held.clear()
+        self._of.clear()
 
     def ranking(self, pod: Pod, unit: Waiting) -> Work[Ranking | None]:
         """The nodes, those first where the smallest part of what the unit asks for is to be freed; None: nobody owes it
@@ -194,17 +200,12 @@ class Lent:
 
     # --- summed up ----------------------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
-        self._changed = self._state.queues.changed = None
-        self._held.clear()
-        self._of.clear()
-
     def _count(self) -> Work[None]:
         """Bring the sums up to date: costs as what changed since."""
         state = self._state
         tree = state.queues
         if self._changed is None or tree.changed is not self._changed or state.nodes_version != self._nodes_version:
-            self._forget()
+            self.forget()
             self._nodes_version = state.nodes_version
             self._changed = tree.changed = dict.fromkeys(tree.charges)
         changed = self._changed

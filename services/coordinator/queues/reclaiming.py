@@ -110,6 +110,7 @@ class Reclaimer:
         for a group beside it; each may take half of the work there is."""
         state = self._state
         if state.paused is not None:
+            self.lent.forget()  # nobody asks for the sums meanwhile
             return
         if self._look is None and state.now >= self._looked_at + (AGAIN_S if self._may_look_early(turns) else EVERY_S):
             self._look = _Task(state.queues.structure, self._over_queues(turns))
@@ -152,11 +153,14 @@ class Reclaimer:
         yield from self._leaving.follow()
         queues, stock = self._state.queues.queues, self._finder.stock()
         names = sorted(name for name, queue in queues.items() if queue.reclaim or queue.preempts_within)
+        for name in [name for name in turns.fresh if name not in queues or not queues[name].reclaim]:
+            del turns.fresh[name]  # it reclaims no more
         for _ in range(min(len(names), QUEUES_PER_LOOK)):
             self._next = (self._next + 1) % len(names)
             yield LOOKED
             yield from self._look_at(names[self._next], turns, stock)
             if stock.weighed >= PODS_WEIGHED:
+                self._in_vain = True
                 break
 
     @property
@@ -204,6 +208,8 @@ class Reclaimer:
     def _lift(self, name: str, unit: Waiting, blocked: Blocked, turns: Turns, stock: Stock) -> Work[bool]:
         """Look for those that have to leave so that the limit lets the unit go, and a node, or nodes, take it then."""
         tree, began, waited_s = self._state.queues, self._version, turns.waited_s(unit.key, self._state.now)
+        if waited_s < tree.queues[name].reclaim_after_s and not by_own_pods(unit, blocked):
+            return False
         places = self._places(unit.key)
         if places is None:
             found = yield from search(tree, unit, self._state.now, waited_s=waited_s, blocked=blocked, stock=stock)
@@ -253,11 +259,11 @@ class Reclaimer:
     # --- no node takes units ------------------------------------------------------------------------------------
 
     def _look_at_parked(self, name: str, turns: Turns, stock: Stock) -> Work[None]:
-        """Some units of the queue that no node takes: what was borrowed may be in their way. Those that came since the
-        last look first, else thousands for which room is made already would stand before them; then the others, with
-        which the next look goes on."""
-        yield from self._look_at_some(name, turns, stock, turns.fresh)
+        """Some units of the queue that no node takes: what was borrowed may be in their way. Those first that were
+        looked at longest ago, with which the next look goes on: who waits gets what he waits for. Then some that came
+        since the last look, else thousands for which room is made already would stand before them."""
         yield from self._look_at_some(name, turns, stock, turns.parked)
+        yield from self._look_at_some(name, turns, stock, turns.fresh)
 
     def _look_at_some(
         self, name: str, turns: Turns, stock: Stock, among: Mapping[str, Mapping[str, object]]
@@ -272,12 +278,13 @@ class Reclaimer:
                 if in_vain >= UNITS_TRIED or served >= UNITS_SERVED or stock.weighed >= PODS_WEIGHED:
                     return
                 looked.add(key)
+                came = key in turns.fresh.get(name, ())
                 turns.looked_at(name, key)
                 yield LOOKED
                 found = yield from self._look_at_one(name, key, turns, stock)
                 in_vain += found is False
                 served += found is True
-                self._in_vain = self._in_vain or found is False
+                self._in_vain = self._in_vain or found is False or (came and not found)
 
     def _look_at_one(self, name: str, key: str, turns: Turns, stock: Stock) -> Work[bool | None]:
         """Whether room is made for it now; None: it was not asked."""
@@ -298,6 +305,8 @@ class Reclaimer:
                 state.queue.rouse(pods[0].uid, state.now)  # it is held back, and looked at as such
             return False
         waited_s = max(state.now - since, turns.waited_s(key, state.now))
+        if waited_s < state.queues.queues[name].reclaim_after_s:
+            return None  # the nodes are tried for those of its kind whose time has come
         if is_group:
             seeking = self._make_room_for_a_group(key, pods, unit, waited_s, turns)
             self._search = _Task(state.queues.structure, seeking)

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from bench.in_process.counts import python, read
 from bench.in_process.meters import OpcodeMeter
+from services.coordinator.binding.plans import EVICTING_PLANS
+from services.coordinator.core.events import ControlSeen
 from services.coordinator.core.instructions import Instruction, PatchCondition
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.core.validate import validate
@@ -23,6 +25,7 @@ from shared.model.pod import Pod
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.scheduling.queues.reclaim.search import Work
 from shared.scheduling.queues.turns import Turns
+from shared.wire.records import Paused
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import bound, cpus, put, used
 from tests.unit.services.coordinator.scene import Scene
@@ -190,6 +193,93 @@ def test_room_of_one_who_does_not_go_is_awaited_no_longer_than_it_is_hoped_for()
     scene.run(batch=100, until_s=5)
     assert [uid for uid, _ in scene.bindings] == [second.uid]
     assert stays in scene.pods
+
+
+def test_a_burst_that_a_limit_holds_back_asks_in_few_plans_at_a_time() -> None:
+    """Each plan holds a connection to the binder, and those that place pods want one too."""
+    scene, count = lent(40, limited=True), 300
+    scene.hold_plans = True
+    for pod in owners(count):
+        scene.add_pod(pod)
+    scene.run(batch=100, until_s=GIVE_UP_S - 10)
+    assert len(scene.held_plans) == EVICTING_PLANS
+    asked = {eviction.uid for plan in scene.held_plans for eviction in plan.evictions}
+    assert 0 < len(asked) < count
+    scene.hold_plans = False
+    scene.inbox.extend(map(scene.bind, scene.held_plans))
+    scene.run(batch=100, until_s=5)
+    assert len(scene.bindings) == len(set(scene.evicted)) == len(scene.evicted) == count
+    assert len([plan for plan in scene.plans if plan.evictions]) < count // 4
+    assert validate(scene.core) == []
+
+
+def test_who_was_not_asked_yet_is_not_given_up() -> None:
+    scene, count = lent(40, limited=True), 300
+    scene.hold_plans = True
+    for pod in owners(count):
+        scene.add_pod(pod)
+    scene.run(batch=100, until_s=2)
+    leaving = scene.core.queues._reclaimer._leaving
+    asked = {eviction.uid for plan in scene.held_plans for eviction in plan.evictions}
+    before = {uid for attempt in leaving.attempts.values() for uid in attempt.victims}
+    assert len(before) == count > len(asked)
+    scene.run(batch=100, until_s=GIVE_UP_S + 1)
+    after = {uid for attempt in leaving.attempts.values() for uid in attempt.victims}
+    assert before - asked <= after
+    assert leaving.refused.keys() == asked
+
+
+def test_who_waits_in_vain_gets_what_becomes_free_before_who_comes() -> None:
+    scene = lent(2)
+    put(scene, Queue(BORROWER, min_run_s=3600))
+    scene.run(batch=100, until_s=3)
+    first, newcomer = owners(6)[:5], owners(6)[5]
+    for pod in first:
+        scene.add_pod(pod)
+    scene.run(batch=100, until_s=10)
+    assert scene.evicted == []
+    put(scene, Queue("brief"))  # one of them may go by now, and another owner comes at that moment
+    scene.change_pod("uid-low-0-0", labels={QUEUE_LABEL: "brief"})
+    scene.add_pod(newcomer)
+    scene.run(batch=100, until_s=3)
+    assert len(scene.bindings) == 1
+    assert scene.bindings[0][0] in {pod.uid for pod in first}
+
+
+def test_units_that_may_not_take_back_yet_leave_the_nodes_to_those_that_may() -> None:
+    """Though they are of the same kind, and as many come in each second as there are nodes."""
+    scene, nodes, after_s = lent(4), 4, 5.0
+    put(scene, Queue(LENDER, guaranteed=cpus(nodes * PLACES), reclaim=True, reclaim_after_s=after_s))
+    scene.run(batch=100, until_s=3)
+    pods = owners(24)
+    for second in range(6):
+        for pod in pods[nodes * second : nodes * (second + 1)]:
+            scene.add_pod(pod)
+        scene.run(batch=100, until_s=1)
+        assert bool(scene.evicted) is (second + 1 > after_s)
+    scene.run(batch=100, until_s=1)
+    assert {uid for uid, _ in scene.bindings} >= {pod.uid for pod in pods[:nodes]}
+
+
+def test_a_queue_that_reclaims_no_more_is_not_looked_at_early() -> None:
+    scene = lent(2)
+    reclaimer, turns = scene.core.queues._reclaimer, scene.core.state.queue.turns
+    assert turns is not None
+    turns.fresh["gone"] = {"uid-gone": None}
+    turns.fresh[BORROWER] = {"uid-other": None}
+    scene.run(batch=100, until_s=2)
+    assert not turns.fresh
+    assert not reclaimer._may_look_early(turns)
+
+
+def test_while_paused_no_sums_are_kept() -> None:
+    scene = lent(2)
+    for pod in owners(3):
+        scene.add_pod(pod)
+    scene.run(batch=100, until_s=0.9)
+    assert scene.core.state.queues.changed is not None
+    scene.deliver(ControlSeen(paused=Paused(by="somebody", reason="", since="")))
+    assert scene.core.state.queues.changed is None
 
 
 def crowd(rng: Random, nodes: int) -> list[Pod]:
