@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo reference test test-real test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
+.PHONY: env demo reference test test-real test-explore test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
 # Tests start processes by the hundred: where no bytecode is kept, each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,6 +62,10 @@ LENGTH ?= full
 test-scenarios: .venv/.learn
 	@for run in $$(seq $(RUNS)); do echo "scenarios, run $$run of $(RUNS)"; \
 		SCENARIO_LENGTH=$(LENGTH) $(BIN)/pytest -q -n $(JOBS) --dist worksteal tests/scenarios || exit 1; done
+
+# Generated inputs that `make test` has not seen; each run has others, and a failure says how to play it again.
+test-explore: .venv/.learn
+	$(BIN)/pytest -n $(JOBS) --hypothesis-profile explore $$(grep -rl --include='*.py' 'from hypothesis' tests --exclude=conftest.py)
 
 # What a takeover asks for and reads beside so many pods that stand; `make test` has a few hundred.
 STANDING_PODS ?= 100000

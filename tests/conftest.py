@@ -1,18 +1,36 @@
-"""For every test: generated inputs are judged by what the code does with them, never by how busy the machine is; no
-mesh imports its services anew; and the collector leaves alone what lives for the whole run.
+"""For every test: generated inputs are judged by what the code does with them, never by how busy the machine is, and
+are the same in each run (``make test-explore`` looks for others); no mesh imports its services anew; no logger
+remembers how one test set up logging; and the collector leaves alone what lives for the whole run.
 """
 
 from __future__ import annotations
 
 import gc
+from typing import Any
 
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.process.mesh import Mesh
 
-settings.register_profile("conclave", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "conclave", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None
+)
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("conclave")
 Mesh.forks = True
+
+_configure = structlog.configure
+
+
+def _configured_for_one_test(*given: Any, **settings: Any) -> None:
+    """A module's logger that is kept from its first line on (the service's own choice) would write where that test's
+    lines went, and ``capture_logs`` of all later ones would see none of it."""
+    _configure(*given, **settings)
+    _configure(cache_logger_on_first_use=False)
+
+
+structlog.configure = _configured_for_one_test
 
 
 def pytest_collection_finish() -> None:

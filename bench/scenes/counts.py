@@ -13,8 +13,8 @@ from bench.in_process import world as in_process
 from bench.in_process.counts import python
 from bench.in_process.meters import OTHERS, OpcodeMeter
 from bench.in_process.server import Server
-from bench.scenes.scenes import NODES, PODS, POLICIES, SCENES
-from bench.scenes.world import SceneWorld
+from bench.scenes.scenes import PODS, POLICIES, SCENES
+from bench.scenes.world import NODES, SceneWorld
 from shared.runtime.observe.logging import current_level, set_level
 
 RECORDED = Path(__file__).with_name("counts.json")
@@ -24,10 +24,11 @@ Counts = dict[str, dict[str, float]]
 Stages = dict[str, float]
 
 
-def of_scene(name: str, *, policy: str = "kube-default") -> Stages:
+def of_scene(name: str, *, policy: str = "kube-default", nodes: int = NODES) -> Stages:
     """By core, for one of the scene's pods."""
-    SCENES[name](SceneWorld(policy=policy, counted=False))  # imports and caches of the process are there then
-    world = SceneWorld(policy=policy)
+    # imports and caches of the process are there then
+    SCENES[name](SceneWorld(policy=policy, counted=False, nodes=nodes))
+    world = SceneWorld(policy=policy, nodes=nodes)
     count = SCENES[name](world)
     return {stage: round(spent / count, 1) for stage, spent in world.meter.spent.items()}
 

@@ -18,8 +18,8 @@ from shared.model.devices import Ask, Device, DeviceClaim, DeviceClass, DeviceSl
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import Queue
 
-NODES, PODS = 60, 64
-"""Few of both, so that all scenes together take seconds."""
+PODS = 64
+"""As few as there are nodes, so that all scenes together take seconds."""
 DRIVER = "scene.conclave.bench"
 Json = dict[str, Any]
 Body = Callable[[int], Json]
@@ -32,9 +32,9 @@ def burst(world: SceneWorld, pod: Body, *, pods: int = PODS) -> int:
         return world.until_bound([world.add_pod(pod(number)) for number in range(pods)])
 
 
-def nodes(world: SceneWorld, count: int = NODES) -> None:
-    """Empty ones in three zones."""
-    for number in range(count):
+def nodes(world: SceneWorld, count: int = 0) -> None:
+    """Empty ones in three zones; 0: the world's number."""
+    for number in range(count or world.nodes):
         world.add_node(load.node(f"node-{number:05}", number))
 
 
@@ -62,8 +62,10 @@ def joining(world: SceneWorld) -> int:
 def running(world: SceneWorld) -> int:
     """The same burst beside pods that run already."""
     nodes(world)
-    for number in range(10 * NODES):
-        world.add_pod(load.pod(f"standing-{number:05}", 10, 16, on=f"node-{number % NODES:05}", scheduler="other"))
+    for number in range(10 * world.nodes):
+        world.add_pod(
+            load.pod(f"standing-{number:05}", 10, 16, on=f"node-{number % world.nodes:05}", scheduler="other")
+        )
     return burst(world, bursts.like)
 
 
@@ -158,7 +160,7 @@ def urgent(world: SceneWorld, *, others: int = 0) -> int:
 def volumes(world: SceneWorld) -> int:
     """Pods whose claims are bound to volumes of a CSI driver."""
     nodes(world)
-    for number in range(NODES):
+    for number in range(world.nodes):
         world.add_object("csinodes", f"node-{number:05}", {DRIVER: 8})
     for number in range(PODS):
         key, name = f"default/data-{number}", f"volume-{number}"
@@ -178,7 +180,7 @@ def devices(world: SceneWorld) -> int:
     nodes(world)
     world.add_object("deviceclasses", DRIVER, DeviceClass(DRIVER, (f'device.driver == "{DRIVER}"',)))
     every = tuple(Device(f"device-{number}") for number in range(8))
-    for number in range(NODES):
+    for number in range(world.nodes):
         name = f"node-{number:05}"
         world.add_object("resourceslices", name, DeviceSlice(name, DRIVER, name, 1, 1, Reach(name), devices=every))
     for number in range(PODS):

@@ -26,6 +26,7 @@ from shared.model.devices import DeviceClaim
 
 COORDINATOR, AGENTS, BINDER = STAGES = ("coordinator", "agents", "binder")
 TURN_S, LOOK_S, LONGEST_S, SETTLE_S = 0.001, 0.05, 600.0, 30.0
+NODES = 60
 Function = Callable[..., Any]
 
 
@@ -65,15 +66,16 @@ def counting(meter: OpcodeMeter) -> Iterator[None]:
 
 class SceneWorld(GangWorld):
     """``meter``: opcodes so far, by stage; counted within ``counting`` alone, and not where nothing is to be
-    ``counted``. ``claims``: of devices, by key."""
+    ``counted``. ``nodes``: of a scene that does not say itself how many it has. ``claims``: of devices, by key."""
 
     turn_s = TURN_S
 
     def __init__(
         self, *, agents: int = 1, policy: str = "kube-default", settings: CoreSettings | None = None,
-        counted: bool = True,
+        counted: bool = True, nodes: int = NODES,
     ) -> None:  # fmt: skip
         super().__init__(agents=agents, seed=1, policy=policy, settings=settings)
+        self.nodes = nodes
         self.phase = "scene"
         self.meter = OpcodeMeter()
         self._counted = counted

@@ -172,7 +172,7 @@ class Ranker:
         heap = [(not slot.accept, -slot.score, 0, float(place), slot.row) for place, slot in enumerate(leading)]
         taken: list[Slot] = []
         while heap:
-            rejected, minus, units, _, row = heap[0]
+            rejected, minus, units, place, row = heap[0]
             taken.append(Slot(row, -minus, not rejected, int(generation[row])))
             if len(taken) == wanted:
                 heapq.heappop(heap)
@@ -181,10 +181,11 @@ class Ranker:
             worth = ahead.worth(row, units)
             if worth is None:
                 heapq.heappop(heap)
-            else:  # of equals the row that was given fewer, then any
+            else:  # of equals the row given fewer, then any; of guided units the first named, as they are dealt
                 score, accept = worth
                 score += 0.0 if added is None else float(added[row])
-                heapq.heapreplace(heap, (not accept, -score, units, self._rng.random(), row))
+                place = self._rng.random() if added is None else place
+                heapq.heapreplace(heap, (not accept, -score, units, place, row))
         further = sorted(heap) if added is not None else ()
         return taken + [Slot(row, -minus, not rejected, int(generation[row])) for rejected, minus, _, _, row in further]
 

@@ -62,6 +62,22 @@ async def test_a_taken_port_is_one_clear_line_and_leaves_no_process(tmp_path: Pa
     assert etcd.pid == 0
 
 
+@pytest.mark.parametrize("lost", [0, 1, 2])
+async def test_a_port_that_somebody_took_since_it_was_found_free_is_another_one(tmp_path: Path, monkeypatch, lost: int):
+    """Of clients, peers and health, asked for in this order."""
+    found = EmbeddedEtcd._free_port
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        first = iter([0] * lost + [taken.getsockname()[1]])
+        monkeypatch.setattr(EmbeddedEtcd, "_free_port", lambda self: next(first, 0) or found(self))
+        async with EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path, fsync=False)) as etcd:
+            assert not etcd.endpoint.endswith(f":{taken.getsockname()[1]}")
+            store = EtcdStore(EtcdSettings(endpoints=(etcd.endpoint,)))
+            await store.txn([], [Put("/k", b"served")])
+            await store.close()
+
+
 async def test_a_stopped_etcd_ends_although_it_is_paused(tmp_path: Path):
     etcd = EmbeddedEtcd(EmbeddedEtcdSettings(data_dir=tmp_path, fsync=False))
     await etcd.start()

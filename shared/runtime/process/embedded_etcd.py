@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -36,6 +37,13 @@ _GARBAGE_PERCENT = "50"
 
 _LOOK_EVERY_S = 0.02
 """Until it serves, which takes it some tenths of a second."""
+
+_PORT_TRIES = 5
+"""A port that was free a moment ago may be given to somebody's connection before etcd listens on it."""
+
+
+class _PortTaken(ConfigError):
+    """etcd ended since somebody else has a port of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,16 +150,21 @@ class EmbeddedEtcd:
         self._client_port = settings.client_port or self._free_port()
         self._peer_port = 0
         self._health_port = 0
+        self._served = False
 
     @property
     def endpoint(self) -> str:
-        """URL for clients, the same over restarts."""
+        """URL for clients, the same over restarts; settled once it has started."""
         return url_of(self._settings.client_scheme, self._settings.host, self._client_port)
 
     @property
     def pid(self) -> int:
         """Process id; 0 when not running."""
         return self._process.pid if self._process is not None and self._process.returncode is None else 0
+
+    @property
+    def _member(self) -> Path:
+        return self._settings.data_dir / "member"
 
     @property
     def log_file(self) -> Path:
@@ -162,6 +175,23 @@ class EmbeddedEtcd:
         if self.pid:
             return
         self._settings.data_dir.mkdir(parents=True, exist_ok=True)
+        fresh = not self._member.exists()
+        for tries_left in reversed(range(_PORT_TRIES)):
+            try:
+                await self._start_once()
+            except _PortTaken as error:
+                of_clients = f":{self._client_port}: " in str(error)
+                if not tries_left or (of_clients and (self._served or self._settings.client_port)):
+                    raise
+                if of_clients:
+                    self._client_port = self._free_port()
+                if fresh:  # what it had begun to write never comes to have a leader
+                    shutil.rmtree(self._member, ignore_errors=True)
+            else:
+                self._served = True
+                return
+
+    async def _start_once(self) -> None:
         with self.log_file.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 str(self.binary.path),
@@ -178,7 +208,9 @@ class EmbeddedEtcd:
             async with asyncio.timeout(self._settings.start_timeout_s):
                 while not await self._healthy():
                     if self._process.returncode is not None:
-                        raise ConfigError(f"etcd: ended with {self._process.returncode}: {self._last_log_line()}")
+                        why = self._last_log_line()
+                        taken = _PortTaken if "address already in use" in why else ConfigError
+                        raise taken(f"etcd: ended with {self._process.returncode}: {why}")
                     await asyncio.sleep(_LOOK_EVERY_S)
         except TimeoutError:
             await self.kill()
@@ -241,12 +273,12 @@ class EmbeddedEtcd:
 
     def _flags(self) -> Sequence[str]:
         settings = self._settings
-        # Nobody else needs these two, so new ones at each start cost nothing and cannot collide with a leftover.
+        # Nobody else needs these two, so new ones at each try cost nothing and cannot collide with a leftover.
         self._peer_port, self._health_port = self._free_port(), self._free_port()
         peer = url_of("http", settings.host, self._peer_port)
         return [
             "--name=conclave",
-            f"--data-dir={settings.data_dir / 'member'}",
+            f"--data-dir={self._member}",
             f"--listen-client-urls={self.endpoint}",
             f"--advertise-client-urls={self.endpoint}",
             f"--listen-peer-urls={peer}",

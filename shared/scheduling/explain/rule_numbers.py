@@ -158,7 +158,7 @@ def _limits(state: ClusterState, prefiltered: Prefiltered, _: Rejection, row: in
     wanted = volumes_of(state.storage, prefiltered.pod)
     standing = state.index.volume_pods.get(name, {}).values()
     attached = {volume for pod in standing for volume in volumes_of(state.storage, pod)}
-    for driver, limit in sorted(state.storage.attach_limits.get(name, {}).items()):
+    for driver, limit in sorted(state.storage.attach_limits.of(name).items()):
         used = sum(1 for one, _ in attached if one == driver)
         more = sum(1 for one, _ in wanted - attached if one == driver)
         if more and used + more > limit:

@@ -13,7 +13,6 @@ import numpy as np
 
 from shared.model.cluster_objects import Claim
 from shared.model.pod import Pod
-from shared.model.resources import MAX_INT64
 from shared.scheduling.framework import Code
 from shared.scheduling.state.cluster_state import ClusterState, Storage
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
@@ -33,8 +32,7 @@ def prepare(state: ClusterState, pod: Pod) -> VolumeLimits | None:
     wanted = volumes_of(state.storage, pod)
     if not wanted:
         return None
-    drivers = {driver for driver, _ in wanted}
-    if all(drivers.isdisjoint(by_driver) for by_driver in state.storage.attach_limits.values()):
+    if not any(driver in state.storage.attach_limits.drivers for driver, _ in wanted):
         return None
     return VolumeLimits(state.table, state.index, state.storage, wanted, {})
 
@@ -73,17 +71,15 @@ class VolumeLimits:
     def mask(self) -> BoolArray:
         """``[rows]``: True where the new volumes stay within every limit."""
         passing: BoolArray = np.ones(self.table.rows, np.bool_)
-        uses = self.index.claim_uses
-        for node_name, limits in self.storage.attach_limits.items():
-            row = self.table.row_of.get(node_name)
-            if row is None or uses.get(node_name, 0) + len(self.wanted) <= min(limits.values(), default=MAX_INT64):
-                continue  # even if each claim were a volume of its own, they would fit
+        # elsewhere they fit, even if each claim were a volume of its own
+        near = np.flatnonzero(self.storage.attach_limits.least() - self.index.claim_uses() < len(self.wanted))
+        for row in (*near.tolist(), *self.adjusted):
             passing[row] = self.verdict(row) is None
         return passing
 
     def verdict(self, row: int) -> tuple[Code, tuple[str, ...]] | None:
         """Evicting pods whose volumes then go resolves it."""
-        limits = self.storage.attach_limits.get(self.table.names[row])
+        limits = self.storage.attach_limits.of(self.table.names[row])
         if not limits:
             return None
         attached = {volume for pod in self._standing(row).values() for volume in volumes_of(self.storage, pod)}

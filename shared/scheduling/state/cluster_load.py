@@ -80,4 +80,4 @@ def _load_storage(state: ClusterState, dump: ClusterObjects) -> None:
     for storage_class in map(kube.storage_class_from_api, dump.storage_classes or ()):
         storage.classes[storage_class.name] = storage_class
     for node in dump.csi_nodes or ():
-        storage.attach_limits[node.metadata.name] = kube.csi_limits_from_api(node)
+        storage.attach_limits.put(node.metadata.name, kube.csi_limits_from_api(node))

@@ -15,6 +15,7 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup
 from shared.model.queue import Queue
+from shared.scheduling.state.attach_limits import AttachLimits
 from shared.scheduling.state.cache import Account, ClusterCache
 from shared.scheduling.state.devices_port import KeepsDevices
 from shared.scheduling.state.images import ImageTable
@@ -30,9 +31,9 @@ from shared.scheduling.state.zones_port import KeepsZones
 class Storage:
     """Claims by ``namespace/name``, volumes and classes by name, attach limits by node and driver."""
 
+    attach_limits: AttachLimits
     claims: dict[str, Claim] = field(default_factory=dict)
     classes: dict[str, StorageClass] = field(default_factory=dict)
-    attach_limits: dict[str, dict[str, int]] = field(default_factory=dict)
     _volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     _of_class: dict[str, dict[str, PersistentVolume]] = field(default_factory=dict)
 
@@ -73,7 +74,7 @@ class ClusterState:
         self.images = ImageTable(self.cache.table)
         self.namespaces = Namespaces()
         self.namespaces.release = release
-        self.storage = Storage()
+        self.storage = Storage(AttachLimits(self.table))
         self.workloads = Workloads()
         self.budgets: list[DisruptionBudget] = []
         self.pod_groups: dict[str, PodGroup] = {}

@@ -62,8 +62,7 @@ def put_object(state: ClusterState, kind: str, key: str, item: object) -> object
             before = state.namespaces.get(key)
             state.namespaces[key] = item
         case dict() if kind == "csinodes":
-            before = storage.attach_limits.get(key)
-            storage.attach_limits[key] = item
+            before = storage.attach_limits.put(key, item)
         case _:
             raise TypeError(f"{kind}: {type(item).__name__} is no object of a scheduling rule")
     return before
@@ -89,7 +88,7 @@ def drop_object(state: ClusterState, kind: str, key: str) -> None:
         case "storageclasses":
             storage.classes.pop(key, None)
         case "csinodes":
-            storage.attach_limits.pop(key, None)
+            storage.attach_limits.drop(key)
         case "namespaces":
             state.namespaces.pop(key, None)
         case "queues":

@@ -145,7 +145,7 @@ class PodIndex:
     ``version`` counts every change of what is counted, ``terms_version`` every distinct term that appears or goes.
     ``anti_affinity``: who carries a required anti-affinity term; ``weighted``: sums of weights of preferred terms and
     of required affinity, which weighs 1. ``claim_users``: pods per claim key on nodes that exist; ``volume_pods``: pods
-    with claims or disks by node, ``claim_uses`` the number of their claims; ``priorities``: pods per priority,
+    with claims or disks by node; ``priorities``: pods per priority,
     ``removable``: how much evicting them would free; ``schedulers``: pods per scheduler that they name;
     ``assumed``: pods that nobody has seen bound yet.
     """
@@ -157,7 +157,7 @@ class PodIndex:
         self.anti_affinity: dict[AffinityTerm, TermRows] = {}
         self.weighted: dict[AffinityTerm, TermRows] = {}
         self.claim_users: dict[str, int] = {}
-        self.claim_uses: dict[str, int] = {}
+        self._claim_uses: IntArray = np.zeros(table.capacity, np.int64)
         self.volume_pods: dict[str, dict[str, Pod]] = {}
         self.priorities: dict[int, int] = {}
         self.schedulers: Counter[str] = Counter()
@@ -206,7 +206,6 @@ class PodIndex:
         if pod.relations is not None:
             if pod.relations.claims or pod.relations.disks:
                 self.volume_pods.setdefault(node_name, {})[pod.uid] = pod
-                self.claim_uses[node_name] = self.claim_uses.get(node_name, 0) + len(pod.relations.claims)
             self._use_terms(pod, 1)
         self._seat_in(placed, 1)
         row = self._seated.get(node_name)
@@ -237,10 +236,6 @@ class PodIndex:
         _discard(self.volume_pods, node_name, uid)
         if pod.relations is not None:
             self._use_terms(pod, -1)
-            if node_name in self.volume_pods:
-                self.claim_uses[node_name] -= len(pod.relations.claims)
-            else:
-                self.claim_uses.pop(node_name, None)
         self.version += 1
 
     def pods_on(self, node_name: str) -> Iterable[Pod]:
@@ -261,6 +256,11 @@ class PodIndex:
     def counts(self, matcher: Matcher) -> IntArray:
         """``[rows]``: pods that the matcher finds on each row. The caller must not write to it."""
         return self.answer(matcher).amounts[: self.table.rows]
+
+    def claim_uses(self) -> IntArray:
+        """``[rows]``: claims that pods on each row name, each as often as it is named. The caller must not write."""
+        self.sync()
+        return self._claim_uses[: self.table.rows]
 
     def answer(self, matcher: Matcher) -> Amounts:
         """The pods that the matcher finds, which follow what comes and goes. The caller must not write to them."""
@@ -378,6 +378,7 @@ class PodIndex:
             self.weighted[term].add(row, sign, self.version + 1)
         for weighted in relations.preferences:
             self.weighted[weighted.term].add(row, sign * weighted.weight, self.version + 1)
+        self._claim_uses[row] += sign * len(relations.claims)
         for claim in relations.claims:
             if not claim.ephemeral:
                 key = f"{pod.namespace}/{claim.name}"
@@ -438,7 +439,7 @@ class PodIndex:
 
     def _capacity(self) -> int:
         arrays = [counted.amounts for counted in (*self._counted.values(), *self._terms())]
-        return min((len(array) for array in arrays), default=self.table.capacity)
+        return min(map(len, (self._claim_uses, *arrays)))
 
     def _terms(self) -> Iterable[TermRows]:
         yield from self.anti_affinity.values()
@@ -446,6 +447,7 @@ class PodIndex:
 
     def _grow(self) -> None:
         capacity = self.table.capacity
+        self._claim_uses = np.pad(self._claim_uses, (0, capacity - len(self._claim_uses)))
         for counted in (*self._counted.values(), *self._terms()):
             counted.amounts = np.pad(counted.amounts, (0, capacity - len(counted.amounts)))
 

@@ -7,20 +7,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench.in_process.counts import python
 from bench.scenes import __main__ as command
 from bench.scenes import counts
-from bench.scenes.counts import COUNTED, SLACK, TOLERANCE, counted, problems, read
+from bench.scenes.counts import COUNTED, SLACK, TOLERANCE, counted, of_scene, problems, read
 from bench.scenes.page import named, rewritten
-from bench.scenes.world import COORDINATOR, STAGES
+from bench.scenes.world import COORDINATOR, NODES, STAGES
 from services.coordinator.core.core import Core
+from shared.model.resources import MAX_INT64
+from shared.scheduling.state.attach_limits import AttachLimits
+from shared.scheduling.state.node_table import IntArray
 
 REMEDY = (
     "A scene costs another amount than is recorded. If that is meant, python -m bench.scenes --record writes what it "
     "costs now; otherwise python -m bench.preemption core --profile FILE and its like tell where the time goes."
 )
+GROWING = ("like", "unlike", "deployments", "zone-spread", "affinity", "anti-affinity", "running", "gangs-3", "volumes")
+"""Scenes whose nodes can be more without more pods."""
+GROWTH = 1.04
 same_python = pytest.mark.skipif(
     python() != read()["python"], reason="opcodes are those of the Python that recorded them"
 )
@@ -34,6 +41,23 @@ def test_one_of_a_scene_costs_what_is_recorded(scene: str) -> None:
 
 def test_every_scene_is_recorded_and_no_other() -> None:
     assert read()["counts"].keys() == COUNTED.keys()
+
+
+@same_python
+@pytest.mark.parametrize("scene", GROWING)
+def test_one_of_a_scene_costs_the_same_on_four_times_as_many_nodes(scene: str) -> None:
+    few, many = (sum(of_scene(scene, nodes=nodes).values()) for nodes in (NODES, 4 * NODES))
+    assert many <= GROWTH * few
+
+
+@same_python
+def test_ablation_a_filter_that_asks_every_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def each(limits: AttachLimits) -> IntArray:
+        return np.array([min(limits.of(name).values(), default=MAX_INT64) for name in limits.table.names])
+
+    monkeypatch.setattr(AttachLimits, "least", each)
+    with pytest.raises(AssertionError):
+        test_one_of_a_scene_costs_the_same_on_four_times_as_many_nodes("volumes")
 
 
 @same_python

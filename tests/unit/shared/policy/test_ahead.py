@@ -193,14 +193,16 @@ def test_devices_are_counted_one_by_one() -> None:
 
 
 def dealt(slots: list[Slot], units: int) -> list[tuple[int, bool, float]]:
-    """Row, verdict and score of each unit, by what was said of rows: the best of what is next on each."""
+    """Row, verdict and score of each unit, by what was said of rows: the best of what is next on each, of equals the
+    row that was given fewest (``Candidates.ranked``), then the one named first."""
     said: dict[int, list[Slot]] = {}
     for slot in slots:
         said.setdefault(slot.row, []).append(slot)
-    found = []
+    found, given = [], Counter[int]()
     while len(found) < units and said:
-        row = max(said, key=lambda row: (said[row][0].accept, said[row][0].score))
+        row = max(said, key=lambda row: (said[row][0].accept, said[row][0].score, -given[row]))
         best = said[row].pop(0)
+        given[row] += 1
         found.append((row, best.accept, best.score))
         if not said[row]:
             del said[row]

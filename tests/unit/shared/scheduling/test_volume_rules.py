@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
+from shared.kube import objects as api
 from shared.kube.cluster_objects import ClusterDump
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.explain.whatif import Outcome, what_if
+from shared.scheduling.filters import volume_limits
 from shared.scheduling.state.cluster_load import incoming_pod, load_cluster
 
 Json = dict[str, Any]
@@ -224,3 +226,26 @@ def test_the_zone_label_of_a_volume_may_be_old_and_name_several_zones() -> None:
     assert reasons(found)["far"] == (
         "Filter", "VolumeZone", UNRESOLVABLE, ("node(s) had no available volume zone",),
     )  # fmt: skip
+
+
+def test_a_pod_that_a_dry_run_adds_counts_against_the_limit_of_its_node() -> None:
+    limited = {"metadata": {"name": "a"}, "spec": {"drivers": [{"name": "csi.x", "allocatable": {"count": 1}}]}}
+    names = ("mine", "other")
+    dump: Json = {
+        "pod": pod("mine", uses("mine")),
+        "nodes": [node("a"), node("b")],
+        "csiNodes": [limited],
+        "persistentVolumes": [volume(name, handle=name, storage_class="later") for name in names],
+        "persistentVolumeClaims": [claim(name, volume=name) for name in names],
+    }
+    given = msgspec.convert(dump, ClusterDump)
+    state = load_cluster(given)
+    other = incoming_pod(msgspec.convert(pod("other", uses("other")), api.Pod))
+    rule = volume_limits.prepare(state, incoming_pod(given.pod))
+    assert rule is not None
+    row = state.table.row_of["a"]
+    assert rule.mask().all()
+    rule.adjust(other, row, 1)
+    assert rule.mask().tolist() == [at != row for at in range(state.table.rows)]
+    rule.adjust(other, row, -1)
+    assert rule.mask().all()

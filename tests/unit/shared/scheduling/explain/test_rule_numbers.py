@@ -113,7 +113,7 @@ def test_attach_limits_tell_attached_asked_and_limit() -> None:
     state = stored(state_of(app("a", "n0", **volumes("v")), zones="a"), v=bound("v"), w=bound("w"))
     for name in "vw":
         state.storage.put_volume(PersistentVolume(name, csi=("disk.csi", name)))
-    state.storage.attach_limits["n0"] = {"disk.csi": 1}
+    state.storage.attach_limits.put("n0", {"disk.csi": 1})
     assert texts(state, app("p", **volumes("w"))) == {"n0": ["disk.csi: 1 volumes attached, 1 asked, at most 1"]}
 
 

@@ -43,7 +43,8 @@ def everything(index: PodIndex, table: NodeTable) -> dict[str, object]:
         }
     answers["claims"] = dict(index.claim_users)
     answers["volumes"] = {name: sorted(pods) for name, pods in index.volume_pods.items()}
-    answers["claim uses"] = dict(index.claim_uses)
+    uses = index.claim_uses()
+    answers["claim uses"] = {name: int(uses[row]) for name, row in table.row_of.items()}
     return answers
 
 
