@@ -9,12 +9,12 @@ import pytest
 
 from tests.autoscalers import cluster_autoscaler_acts, condition, karpenter_acts
 from tests.scenarios.groups.corner import priority_classes
-from tests.scenarios.world import QUEUES, QUEUES_KIND, Json, World, world
+from tests.scenarios.world import MERGE, PODS, QUEUES, QUEUES_KIND, Json, World, world
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 UNSCHEDULABLE, NOT_READY = "Unschedulable", "NotReadyForScheduling"
-WITHIN_S = 30.0
+WITHIN_S = 15.0
 HELPED = {"large": UNSCHEDULABLE, "whole-0": UNSCHEDULABLE, "whole-1": UNSCHEDULABLE, "patient": UNSCHEDULABLE}
 """Pods that a further node would help; ``patient``: within its preemption delay."""
 OTHERS = {
@@ -37,9 +37,11 @@ async def waiting_pods(cluster: World) -> None:
     await cluster.create(QUEUES, "Queue", "small", api="conclave.io/v1alpha1", spec={"maximum": {"cpu": "50m"}})
     for number in range(2):
         await cluster.add_node(f"n{number}")
-        on: Json = {"nodeSelector": {"kubernetes.io/hostname": f"n{number}"}, "terminationGracePeriodSeconds": 3600}
+        on: Json = {"nodeSelector": {"kubernetes.io/hostname": f"n{number}"}}
         await cluster.add_pod(f"low-{number}", cpu="3500m", priorityClassName="low", **on)
     await cluster.until(lambda c: c.bound("low-0", "low-1"), within_s=WITHIN_S, what="the nodes are full")
+    linger = {"metadata": {"finalizers": ["conclave.test/linger"]}}  # the victim is long in leaving
+    await cluster.call("PATCH", f"{PODS}/low-0", linger, MERGE)
     first: Any = {"nodeSelector": {"kubernetes.io/hostname": "n0"}}
     await cluster.add_pod("urgent", cpu="2", priorityClassName="urgent", **first)
     await cluster.add_pod(
