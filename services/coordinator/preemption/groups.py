@@ -142,12 +142,13 @@ class GroupPreemptor:
             else:
                 nominations.end(kept)  # a node was closed: the group is roused, and considered again
             return
-        if refusal := nominations.refusal(key):
+        never = group.never_preempts or all(pod.never_preempts for pod in pods)
+        if refusal := nominations.tries.refusal(key) or ("" if never else nominations.delayed.refusal(key)):
             for pod in nominated:
                 nominations.clear(pod)
             self._tell(key, pods, message, refusal, reason)
             return
-        if group.never_preempts or all(pod.never_preempts for pod in pods):
+        if never:
             self._tell(key, pods, message, NEVER, reason)
             return
         if nominated and nominations.departures.waits_together(nominated):

@@ -35,7 +35,7 @@ from shared.scheduling.preemption.preemption import (
 )
 from shared.scheduling.preemption.resolvable import NO_VICTIMS, NOT_HELPFUL
 from shared.scheduling.preemption.units import victim_units
-from shared.scheduling.reasons import NOT_READY, UNSCHEDULABLE
+from shared.scheduling.reasons import UNSCHEDULABLE
 
 TRIES_KEPT = 16
 """Kinds of preemptors (class and priority) for which it is remembered what a dry run gave on each node."""
@@ -147,7 +147,7 @@ class Preemptor:
     def says_otherwise(self, group: ParkedGroup) -> bool:
         """Whether its members say that a further node would help where none would any more, or the reverse."""
         told = self._reporter.reason(group.first(1)[0])
-        return told in (UNSCHEDULABLE, NOT_READY) and told != self._state.constraints.reason(group.pod)
+        return bool(told) and told != self._state.constraints.reason(group.pod)
 
     def tell_again(self, group: ParkedGroup) -> int:
         """What keeps the members changed, and let none of them in: they say so; returns the work it was."""

@@ -405,6 +405,16 @@ def test_a_gang_waits_for_its_delay_too() -> None:
     assert {uid for uid, _ in scene.bindings} == set(waiting)
 
 
+def test_who_never_preempts_waits_for_no_delay() -> None:
+    scene = full(preemption_delays=DELAYS)
+    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
+    scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
+    gangs = [replace(member(number), priority=7, never_preempts=True) for number in range(3)]
+    alone = replace(make_pod("p").cpu("3").pod(), priority=7, never_preempts=True)
+    scene, waiting = waits(scene, *gangs, alone, until_s=5.0)
+    assert all(scene.pods[uid].condition[2].endswith("preemptionPolicy=Never.") for uid in waiting)
+
+
 def test_while_a_pod_waits_for_its_delay_another_one_of_its_kind_that_has_waited_preempts() -> None:
     scene = full(preemption_delays=DELAYS)
     scene, [first] = waits(scene, make_pod("first").cpu("3").priority(7), until_s=50.0)
