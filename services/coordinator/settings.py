@@ -19,6 +19,7 @@ from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
 from shared.runtime.process.plugins import profile_of
 from shared.runtime.process.process import ProcessSettings, SchedulerName, Standby, check_prometheus
 from shared.runtime.process.runtime_settings import RuntimeTable
+from shared.scheduling.preemption.delays import parse_delays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,13 @@ class CoordinatorSettings(ProcessSettings):
     """A cycle goes on without agents that are silent for so long."""
     preemption_pdb: Literal["best-effort", "strict"] = "best-effort"
     """Whether preemption may violate a disruption budget when no other victims would do, as kube-scheduler does."""
+    preemption_delay: str = ""
+    """How long pods that find no room wait before anybody is evicted for them, so that an autoscaler may add a node
+    first: PRIORITY=SECONDS, comma-separated, each for that priority and above. Empty: nobody waits. See
+    docs/operations/autoscalers.md."""
+    hold_nodes: Literal["beside-others", "always"] = "beside-others"
+    """When nodes where room is made or kept bear a taint and what keeps autoscalers from removing them: while another
+    scheduler is at work, or always, for clusters whose nodes come and go. See docs/operations/autoscalers.md."""
     gang_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
     """How long nodes are kept for a gang that does not come about, and how long a broken one is waited for before its
     members are evicted where it says so; a pod group may set its own."""
@@ -148,6 +156,7 @@ class CoordinatorSettings(ProcessSettings):
         check_prometheus(self.prometheus, self.prometheus_token_file, self.prometheus_ca)
         if self.runbooks_url:
             check_runbooks_url(self.runbooks_url)
+        parse_delays(self.preemption_delay)
         profile_of(self.plugins, self.gpu_shares)
         make_policy(self.policy)
 
@@ -162,6 +171,8 @@ class CoordinatorSettings(ProcessSettings):
         return CoreSettings(
             profile=profile_of(self.plugins, self.gpu_shares),
             preemption_strict=self.preemption_pdb == "strict",
+            preemption_delays=parse_delays(self.preemption_delay),
+            hold_always=self.hold_nodes == "always",
             batch_units=self.batch_units,
             dispatch=self.dispatch,
             open_cycles=self.open_cycles,
@@ -207,6 +218,7 @@ RUNTIME_SETTINGS = RuntimeTable(
         "plans_in_flight",
         "offer_deadline_ms",
         "preemption_pdb",
+        "hold_nodes",
         "gang_timeout_s",
         "gang_patience_s",
         "api_writers",

@@ -15,6 +15,12 @@ HELD_TAINT = "conclave.io/making-room"
 """Key of the taint (NoSchedule) by which a node is closed to other schedulers while room is made on it (ADR 0054). To
 ours it is no taint: ``Node.held`` says that it is there."""
 
+NOT_REMOVED = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
+"""Annotations by which autoscalers leave a node alone; a held node bears them."""
+
+OUR_ANNOTATIONS = "conclave.io/making-room-annotations"
+"""Annotation of a held node: which of them it did not bear before, and so are taken away with the taint."""
+
 
 CONDITIONS = {
     "Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False",

@@ -23,8 +23,9 @@ OURS = "conclave"
 FINISHED = ("Succeeded", "Failed")
 SEEN_AFTER_S = 0.5 * PATIENCE
 """A change so shortly before a bind may not have been seen by anybody: what separate processes cannot exclude."""
-TOLD_AFTER_S = 3.0
-"""A pod that was created so shortly before the end may still be on its way to its first verdict."""
+TOLD_AFTER_S = 8.0
+"""A pod that was created so shortly before the end may still be on its way to its first verdict: a reason that no node
+helps is told after five seconds."""
 
 
 @dataclass(slots=True)

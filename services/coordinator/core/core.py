@@ -319,6 +319,7 @@ class Core:
         if queue.backing_off:
             queue.flush(now)
         self.nominations.holds.step()
+        self.nominations.delayed.step()
         self._again = False
         if state.paused is not None and self.cycle.examined:
             self.cycle.give_up()
@@ -396,6 +397,8 @@ class Core:
         if state.queue.turns is not None and (at := self.queues.wake_at()) is not None:
             times.append(at)
         if (at := self.nominations.holds.wake_at()) is not None:
+            times.append(at)
+        if (at := self.nominations.delayed.wake_at()) is not None:
             times.append(at)
         return times
 

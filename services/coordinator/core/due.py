@@ -29,6 +29,10 @@ class Due:
                 found.append(key)
         return found
 
+    def __contains__(self, key: str) -> bool:
+        """Whether its time is still to come."""
+        return key in self._at
+
     def next_at(self) -> float | None:
         """When the next one's time comes."""
         return self._heap[0][0] if self._heap else None

@@ -26,6 +26,7 @@ from shared.scheduling.devices.claimed import ClaimedDevices
 from shared.scheduling.numa.zones import NodeZones
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
+from shared.scheduling.preemption.delays import NO_DELAYS, Delays
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.queues.tree import QueueTree
 from shared.scheduling.shards import Shards
@@ -101,6 +102,10 @@ class CoreSettings:
     """A pending pod's message that differs in its counts alone is not written again before so long."""
     preemption_strict: bool = False
     """True: disruption budgets are never violated; False: they are where no other victims would do."""
+    preemption_delays: Delays = NO_DELAYS
+    """How long units that find no room wait before anybody is asked to leave for them, by priority."""
+    hold_always: bool = False
+    """True: nodes where room is made or kept are closed though no other scheduler is at work (``holds.py``)."""
     objects_grace_s: float = 5.0
     """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
     gang_timeout_s: float = 300.0

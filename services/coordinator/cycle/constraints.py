@@ -230,6 +230,10 @@ class Constraints:
         mask = run_filters(self._cluster, self._feasibility, later, explain=False).mask
         return frozenset(waiting) if mask.any() else frozenset()
 
+    def reason(self, pod: Pod) -> str:
+        """That of the condition PodScheduled of a pod that no node takes: whether a further node would help."""
+        return self.prefiltered(pod).reason
+
     def diagnosis(self, pod: Pod) -> Diagnosis:
         """Why no node takes the pod, over all nodes."""
         if pod.group and self._domains.of(pod) is not None:

@@ -439,9 +439,13 @@ class Requeuer:
         if group.needs:
             roused, work = self._gangs.rouse(group, event)
             self._roused.update(dict.fromkeys(roused, _Roused("", group.key, counted=False)))
+            if not roused and self._preemptor.says_otherwise(group):
+                state.queue.rouse(group.first(1)[0], state.now)
             return work
         pod = group.pod
         if state.constraints.fits_nowhere(pod):
+            if self._preemptor.says_otherwise(group):
+                return JUDGED_IN_FULL + self._preemptor.tell_again(group)
             self._preemptor.look_again(group, None)
             return JUDGED_IN_FULL
         nodes = int(taking_nodes(state, pod, state.constraints.judge(pod)).sum())

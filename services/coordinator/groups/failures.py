@@ -28,7 +28,7 @@ from shared.scheduling.groups.placing import Attempt
 from shared.scheduling.groups.trial import PART
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.pod_groups import Standing
-from shared.scheduling.reasons import NOT_READY, SCHEDULER_ERROR
+from shared.scheduling.reasons import NOT_READY, SCHEDULER_ERROR, UNSCHEDULABLE
 
 NODES_PER_WORK, MEMBERS_PER_WORK, ATTEMPT = 1_000, 8, 4
 """Nodes that an attempt looks at, and members that are judged or parked, in the time of one unit of a turn's work
@@ -46,13 +46,15 @@ def _work_of(attempt: Attempt, pods: Sequence[Pod]) -> int:
 @dataclass(frozen=True, slots=True)
 class Shortfall:
     """Why a group cannot reach its minimum: ``placed`` of its members would fit; ``plugins`` keep the others away.
-    ``way``: where else than it may go now it would fit (``binding/shards.py``), "" for nowhere."""
+    ``way``: where else than it may go now it would fit (``binding/shards.py``), "" for nowhere. ``told``: the reason of
+    its condition."""
 
     lacking: int
     placed: int
     reason: str
     plugins: frozenset[str]
     way: str = ""
+    told: str = UNSCHEDULABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +171,9 @@ class GroupFailures:
                 break
         if not attempt.reached or not goes(state, key, way):
             reason = next((failure_message(diagnosis) for diagnosis in attempt.rejected.values()), "")
-            elsewhere = way if attempt.reached else ""
-            return Outlook(pods, work, short=Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins, elsewhere))
+            elsewhere, told = way if attempt.reached else "", attempt.reason(lacking)
+            short = Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins, elsewhere, told)
+            return Outlook(pods, work, short=short)
         if attempt.reordered:
             by_uid = {pod.uid: pod for pod in pods}
             others = [pod for pod in pods if pod.uid not in attempt.nodes]
@@ -225,7 +228,7 @@ class GroupFailures:
             if pod.asks is not None:
                 unblock(state, pod, fits_nowhere=False)
         state.queue.park_group(key, short.plugins, short.lacking, state.now)
-        self._preemptor.consider(key, self._as_queued(pods), text)
+        self._preemptor.consider(key, self._as_queued(pods), text, short.told)
         self._ended(key, pods)
 
     def give_back(self, key: str, pods: Sequence[Pod], silent: str) -> Iterator[int]:

@@ -1,7 +1,9 @@
-"""Closes nodes to other schedulers, and opens them again: one taint, which is added or taken away.
+"""Closes nodes to other schedulers, and opens them again: one taint, which is added or taken away, and with it the
+annotations by which autoscalers leave a node alone.
 
 The taints of a node are one list, which others write too. So the patch tests what it rests on: it finds no list where
 it makes one, and the taint in the place from which it takes it; where that changed meanwhile, the node is read again.
+Annotations that somebody else has written stay: the node says itself which were added.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from services.coordinator.core.instructions import HoldNode
 from shared.errors import KubeError, KubeRejected
 from shared.kube import objects as api
 from shared.kube.resources import NODES
-from shared.model.node import HELD_TAINT
+from shared.model.node import HELD_TAINT, NOT_REMOVED, OUR_ANNOTATIONS
 from shared.ports import KubeApi
 
 log = structlog.get_logger()
@@ -84,12 +86,35 @@ def operations(node: api.Node, *, hold: bool) -> list[dict[str, Any]]:
     same: dict[str, Any] = {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid}
     if place is not None:
         at = f"/spec/taints/{place}"
-        return [same, {"op": "test", "path": f"{at}/key", "value": HELD_TAINT}, {"op": "remove", "path": at}]
+        taken = [{"op": "test", "path": f"{at}/key", "value": HELD_TAINT}, {"op": "remove", "path": at}]
+        return [same, *taken, *_annotations(node, hold=False)]
     taint = {"key": HELD_TAINT, "effect": "NoSchedule"}
     if taints:
-        return [same, {"op": "add", "path": "/spec/taints/-", "value": taint}]
+        return [same, {"op": "add", "path": "/spec/taints/-", "value": taint}, *_annotations(node, hold=True)]
     return [
         same,
         {"op": "test", "path": "/spec/taints", "value": None},
         {"op": "add", "path": "/spec/taints", "value": [taint]},
+        *_annotations(node, hold=True),
     ]
+
+
+def _annotations(node: api.Node, *, hold: bool) -> list[dict[str, Any]]:
+    there = node.metadata.annotations
+    if not hold:
+        ours = (there or {}).get(OUR_ANNOTATIONS)
+        gone = [] if ours is None else [key for key in (*ours.split(","), OUR_ANNOTATIONS) if key in (there or {})]
+        return [{"op": "remove", "path": _path_of(key)} for key in gone]
+    added = [key for key in NOT_REMOVED if key not in (there or {})]
+    if not added:
+        return []
+    values = {**dict.fromkeys(added, "true"), OUR_ANNOTATIONS: ",".join(added)}
+    if there is None:
+        at = "/metadata/annotations"
+        return [{"op": "test", "path": at, "value": None}, {"op": "add", "path": at, "value": values}]
+    return [{"op": "add", "path": _path_of(key), "value": value} for key, value in values.items()]
+
+
+def _path_of(annotation: str) -> str:
+    """Its JSON pointer."""
+    return "/metadata/annotations/" + annotation.replace("~", "~0").replace("/", "~1")

@@ -36,6 +36,7 @@ from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.pod_groups import Members, Standing
 from shared.scheduling.preemption.preemption import NEVER, NO_CANDIDATE, TERMINATING
+from shared.scheduling.reasons import UNSCHEDULABLE
 
 NODES_PER_WORK = 125
 """Nodes that a search looks at in one unit of the turn's work."""
@@ -67,12 +68,13 @@ KEPT = "waiting for pods to end on nodes that are kept for the pod group."
 
 @dataclass(slots=True)
 class _Search:
-    """``message``: what keeps the group, told with the outcome; "": it was told before. ``begun``: when. ``patient``:
-    for nodes on which nobody is asked to leave."""
+    """``message``: what keeps the group, told with the outcome, for ``reason``; "": it was told before. ``begun``:
+    when. ``patient``: for nodes on which nobody is asked to leave."""
 
     message: str
     begun: float
     patient: bool = False
+    reason: str = UNSCHEDULABLE
     tries: int = 0
     steps: Generator[int, None, GroupPreemption] | None = None
 
@@ -123,11 +125,12 @@ class GroupPreemptor:
 
     # --- a group is parked --------------------------------------------------------------------------------------
 
-    def consider(self, key: str, pods: Sequence[Pod], message: str) -> None:
-        """The group is parked for want of room: say so, or look for victims and say what came of it."""
+    def consider(self, key: str, pods: Sequence[Pod], message: str, reason: str = UNSCHEDULABLE) -> None:
+        """The group is parked for want of room: say so, or look for victims and say what came of it. ``reason``: of the
+        condition, by whether further nodes would help."""
         group, nominations = self._state.cluster.pod_groups.get(key), self._nominations
         if group is None:
-            self._reporter.unplaced(key, pods, message)
+            self._reporter.unplaced(key, pods, message, reason=reason)
             return
         self.begun += 1
         self._patience.waits(key)
@@ -135,25 +138,26 @@ class GroupPreemptor:
         kept = next((known for pod in nominated if (known := nominations.made.get(pod.uid)) and known.patient), None)
         if kept is not None:
             if nominations.departures.waits_together(nominated):
-                self._tell(key, pods, message, KEPT)
+                self._tell(key, pods, message, KEPT, reason)
             else:
                 nominations.end(kept)  # a node was closed: the group is roused, and considered again
             return
-        if refusal := nominations.tries.refusal(key):
+        never = group.never_preempts or all(pod.never_preempts for pod in pods)
+        if refusal := nominations.tries.refusal(key) or ("" if never else nominations.delayed.refusal(key)):
             for pod in nominated:
                 nominations.clear(pod)
-            self._tell(key, pods, message, refusal)
+            self._tell(key, pods, message, refusal, reason)
             return
-        if group.never_preempts or all(pod.never_preempts for pod in pods):
-            self._tell(key, pods, message, NEVER)
+        if never:
+            self._tell(key, pods, message, NEVER, reason)
             return
         if nominated and nominations.departures.waits_together(nominated):
             nominations.insist(nominated[0].uid)
-            self._tell(key, pods, message, TERMINATING)
+            self._tell(key, pods, message, TERMINATING, reason)
             return
         for pod in nominated:
             nominations.drop(pod.uid)
-        self._begin(key, message)
+        self._begin(key, message, reason=reason)
 
     def look_again(self, parked: ParkedGroup) -> None:
         """Something changed by which evicting may help groups that wait for the same."""
@@ -163,7 +167,7 @@ class GroupPreemptor:
                 continue
             key = entry.group.key
             known = self._known.get(key)
-            if known is None or key in self.searches or self._nominations.tries.refusal(key):
+            if known is None or key in self.searches or self._nominations.refusal(key):
                 continue
             at = known.looked_at + LOOK_AGAIN_S
             if at <= self._state.now:
@@ -173,14 +177,14 @@ class GroupPreemptor:
                 known.listed = True
                 heapq.heappush(self._due, (at, key))
 
-    def _begin(self, key: str, message: str, *, patient: bool = False) -> None:
+    def _begin(self, key: str, message: str, *, patient: bool = False, reason: str = UNSCHEDULABLE) -> None:
         queued = self._state.queue.groups.get(key)
         if queued is None:
             return
         self.begun += 1
         if key not in self.searches:
             heapq.heappush(self._order, (-queued.priority, self.begun, key))
-        self.searches[key] = _Search(message, self._state.now, patient)
+        self.searches[key] = _Search(message, self._state.now, patient, reason)
         self._state.stats.group_preemption_searches += not patient
 
     # --- members are nominated ----------------------------------------------------------------------------------
@@ -344,7 +348,7 @@ class GroupPreemptor:
             self._drop(key)
             for pod in pods:
                 self._nominations.clear(pod)
-            self._tell(key, pods, search.message, found.reason)
+            self._tell(key, pods, search.message, found.reason, search.reason)
             return
         if not found.victims:
             self._drop(key)
@@ -354,7 +358,7 @@ class GroupPreemptor:
             search.steps, search.tries = None, search.tries + 1
             if search.tries >= TRIES:
                 self._drop(key)
-                self._tell(key, pods, search.message, NO_CANDIDATE)
+                self._tell(key, pods, search.message, NO_CANDIDATE, search.reason)
             return
         self._drop(key)
         if search.patient:
@@ -364,7 +368,7 @@ class GroupPreemptor:
             state.log("group_nodes_kept", group=key, members=len(found.nodes), pods=len(making.victims))
             return
         if search.message:
-            self._reporter.unplaced(key, pods, search.message)
+            self._reporter.unplaced(key, pods, search.message, reason=search.reason)
         for pod in pods:
             if pod.uid not in found.nodes:
                 self._nominations.clear(pod)
@@ -402,6 +406,6 @@ class GroupPreemptor:
         cluster = self._state.cluster
         return cluster.table.clock, cluster.index.version, cluster.objects_version, self._state.budgets_version
 
-    def _tell(self, key: str, pods: Sequence[Pod], message: str, preemption: str) -> None:
+    def _tell(self, key: str, pods: Sequence[Pod], message: str, preemption: str, reason: str) -> None:
         if message:
-            self._reporter.unplaced(key, pods, f"{message} preemption: {preemption}")
+            self._reporter.unplaced(key, pods, f"{message} preemption: {preemption}", reason=reason)

@@ -46,9 +46,9 @@ class Holds:
 
     def contended(self, victims: Iterable[Pod]) -> bool:
         """Whether another scheduler may want what these leave: it places pods here, or one of them is its own, for
-        which a controller makes another at once."""
+        which a controller makes another at once. Nodes may also be closed always (``hold_nodes``), for autoscalers."""
         state = self._state
-        if state.others or state.now < state.others_at + OTHERS_S:
+        if state.settings.hold_always or state.others or state.now < state.others_at + OTHERS_S:
             return True
         return any(victim.scheduler_name != state.scheduler_name for victim in victims)
 

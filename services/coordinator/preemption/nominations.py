@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import State
+from services.coordinator.preemption.delayed import Delayed
 from services.coordinator.preemption.departures import Departures
 from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFUSED, UNKNOWN, PastEviction
 from services.coordinator.preemption.holds import Holds
@@ -71,6 +72,7 @@ class Nominations:
         self.departures = Departures(state, self.made)
         self.holds = Holds(state)
         self.tries = Tries(state)
+        self.delayed = Delayed(state)
         self._closing: dict[str, list[Making]] = {}
         """By node that is still being closed, those of which all is stored, each under one of its nodes."""
         self.landing: set[str] = set()
@@ -85,6 +87,10 @@ class Nominations:
         self._promises = Promises(state)
 
     # --- made ---------------------------------------------------------------------------------------------------
+
+    def refusal(self, unit: str) -> str:
+        """Why nobody is asked to leave for a lone pod (by uid), or a pod group (by key), now; "" where some may be."""
+        return self.delayed.refusal(unit) or self.tries.refusal(unit)
 
     def leaves(self, pod: Pod) -> bool:
         """Whether a pod that stands is on its way out already: for one that room is made for here, for one that is

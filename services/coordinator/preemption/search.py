@@ -118,7 +118,7 @@ class Preemptor:
             self._tell(pod, message, TERMINATING)
             return
         self.nominations.drop(pod.uid)
-        if refusal := self.nominations.tries.refusal(pod.uid):
+        if refusal := self.nominations.refusal(pod.uid):
             self._give_up(pod, message, refusal)
             return
         group = self._state.queue.waiting.groups[group_key(pod)]
@@ -143,6 +143,18 @@ class Preemptor:
             search.whole = True
         else:
             search.add([row])
+
+    def says_otherwise(self, group: ParkedGroup) -> bool:
+        """Whether its members say that a further node would help where none would any more, or the reverse."""
+        told = self._reporter.reason(group.first(1)[0])
+        return bool(told) and told != self._state.constraints.reason(group.pod)
+
+    def tell_again(self, group: ParkedGroup) -> int:
+        """What keeps the members changed, and let none of them in: they say so; returns the work it was."""
+        message, entries = failure_message(self._state.constraints.diagnosis(group.pod)), self._state.queue.entries
+        for uid in list(group.members):
+            self.consider(entries[uid].pod, message)
+        return len(group.members) // 4
 
     @property
     def _nodes(self) -> int:
@@ -318,16 +330,17 @@ class Preemptor:
     def _first(self, group: ParkedGroup, search: _Search) -> str:
         """The first for whom somebody may be asked to leave, "" where there is none. Those that may not are passed over
         once in a search, not again for each of the others; who joins meanwhile comes after them."""
-        refusal = self.nominations.tries.refusal
+        refusal, delayed = self.nominations.refusal, self.nominations.delayed
         (uid,) = group.first(1)
         if not refusal(uid):
             return uid
         while search.listed < group.joined:
             for uid in search.turn:
-                if uid in group.members and not refusal(uid):
+                if uid in group.members and uid not in delayed and not refusal(uid):
                     return uid
             search.listed, search.turn = group.joined, iter(group.first(len(group.members)))
-        return next((uid for uid in search.turn if uid in group.members and not refusal(uid)), "")
+        left = (uid for uid in search.turn if uid in group.members and uid not in delayed)
+        return next((uid for uid in left if not refusal(uid)), "")
 
     def _chosen(self, pod: Pod, search: _Search) -> Candidate:
         """The best that was found; where a leader before nominated the pod, its node, if no more budgets break there:
@@ -358,14 +371,15 @@ class Preemptor:
     def _give_up(self, pod: Pod, message: str, preemption: str) -> None:
         """Preemption does not help: an older nomination ends."""
         turns = self._state.queue.turns
-        after_s = FIRST_AFTER_S if turns is not None and turns.reclaims(pod) else 0.0
+        after_s = FIRST_AFTER_S if turns is not None and turns.reclaims(pod) else None
         self._tell(pod, message, preemption, nominated="" if pod.nominated_node else None, first_after_s=after_s)
 
     def _tell(
-        self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None, first_after_s: float = 0.0
+        self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None,
+        first_after_s: float | None = None,
     ) -> None:  # fmt: skip
-        text = f"{message} preemption: {preemption}"
-        self._reporter.tell(pod, UNSCHEDULABLE, text, nominated=nominated, first_after_s=first_after_s)
+        text, reason = f"{message} preemption: {preemption}", self._state.constraints.reason(pod)
+        self._reporter.tell(pod, reason, text, nominated=nominated, first_after_s=first_after_s)
 
     def forget_tries(self, node: str) -> None:
         """Whom pods may evict there changed, or who leaves there already, though the node did not."""

@@ -18,7 +18,7 @@ from services.coordinator.queues.past_use import PastUse
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.status.groups import GroupReporter
-from services.coordinator.status.reporter import FIRST_AFTER_S, StatusReporter
+from services.coordinator.status.reporter import StatusReporter
 from shared.model.queue import Queue, QueueStatus
 from shared.scheduling.places import Place
 from shared.scheduling.queues.nodes import Blocked, Waiting
@@ -179,11 +179,10 @@ class QueueKeeper:
         if not pods:
             return
         text, turns = blocked.text(), state.queue.turns
-        reclaims = turns is not None and turns.reclaims(pods[0])
-        if turns is not None and reclaims:
+        if turns is not None and turns.reclaims(pods[0]):
             turns.held_anew = True
         if unit.key in state.queue.groups:
             self._groups.unplaced(unit.key, pods, text, reason=NOT_READY)
             return
         for pod in pods:
-            self._reporter.tell(pod, NOT_READY, text, first_after_s=FIRST_AFTER_S if reclaims else 0.0)
+            self._reporter.tell(pod, NOT_READY, text)

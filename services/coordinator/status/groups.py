@@ -35,11 +35,15 @@ class GroupReporter:
     _reporter: StatusReporter
     told: dict[str, tuple[str, tuple[str, str, str], float]] = field(default_factory=dict)
 
-    def unplaced(self, key: str, pods: Iterable[Pod], message: str, *, reason: str = UNSCHEDULABLE) -> None:
-        """The group was tried in vain: its members are told, each with the group's name, and the group."""
+    def unplaced(
+        self, key: str, pods: Iterable[Pod], message: str, *, reason: str = UNSCHEDULABLE,
+        first_after_s: float | None = None,
+    ) -> None:  # fmt: skip
+        """The group was tried in vain: its members are told, each with the group's name, and the group.
+        ``first_after_s``: see ``StatusReporter.tell``."""
         text = f'pod group "{group_title(key)}": {message}'
         for pod in pods:
-            self._reporter.tell(pod, reason, text)
+            self._reporter.tell(pod, reason, text, first_after_s=first_after_s)
         self._tell_group(key, "False", reason, message)
 
     def waits(self, key: str, members: Members, why: str) -> None:
@@ -47,7 +51,7 @@ class GroupReporter:
         queue = self._state.queue
         pods = (queue.entries[uid].pod for uid in members.pending if uid in queue.entries and uid not in members.away)
         reason = UNSCHEDULABLE if self._state.groups.short_of_nodes(key) else NOT_READY
-        self.unplaced(key, pods, why, reason=reason)
+        self.unplaced(key, pods, why, reason=reason, first_after_s=0.0)  # it has waited for as long already
 
     def unusable(self, key: str) -> None:
         """The group has no members: where it is written so that none could be placed, that is told at once."""

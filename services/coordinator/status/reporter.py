@@ -28,7 +28,7 @@ from services.coordinator.core.state import NEVER, State
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
 from shared.model.unit import cause_id
-from shared.scheduling.reasons import UNSCHEDULABLE
+from shared.scheduling.reasons import NOT_READY
 from shared.wire.messages import Placement
 
 MAX_NOTE_CHARS = 1024
@@ -36,6 +36,10 @@ MAX_NOTE_CHARS = 1024
 
 FIRST_AFTER_S = 1.0
 """So long whoever may take back what his queue lent is not told that he waits: most are helped by then."""
+
+NOT_READY_AFTER_S = 5.0
+"""So long a pod must have waited before it is told a reason that no node helps, as the first that it is told at all:
+most go on by then, and need no write (KEP-5501)."""
 
 NOMINATIONS_MORE = 8
 """Nominations that may be out beyond ``notices_in_flight``: they wait for nobody."""
@@ -109,25 +113,35 @@ class StatusReporter:
     # --- what is told -------------------------------------------------------------------------------------------
 
     def tell(
-        self, pod: Pod, reason: str, message: str, *, nominated: str | None = None, first_after_s: float = 0.0
+        self, pod: Pod, reason: str, message: str, *, nominated: str | None = None, first_after_s: float | None = None
     ) -> None:  # fmt: skip
         """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this.
-        ``first_after_s``: the first that is told of the pod at all is written so much later, as what it is then."""
+        ``first_after_s``: the first that is told of the pod at all is written so much later, as what it is then, unless
+        what follows is to be told sooner; None: as its reason has it."""
         notice = self.notices.get(pod.uid)
+        if first_after_s is None:
+            first_after_s = NOT_READY_AFTER_S if reason == NOT_READY else 0.0
         news = _news(reason, message)
         if notice is None:
             shown = _news(*pod.condition[1:]) if pod.condition[0] == "False" else None
             notice = self.notices[pod.uid] = _Notice(pod, news, shown, due=self._state.now + first_after_s)
+        elif notice.shown is None and not notice.failures:
+            notice.due = min(notice.due, self._state.now + first_after_s)
         notice.pod, notice.news = pod, news
         if nominated is not None:
             notice.nominated, notice.due, notice.failures = nominated, 0.0, 0
         self._file(notice)
 
+    def reason(self, uid: str) -> str:
+        """What the pod says, or is to say, as the reason why it waits; "" where it was told nothing."""
+        notice = self.notices.get(uid)
+        return notice.news.reason if notice is not None else ""
+
     def clear_nomination(self, pod: Pod) -> None:
-        """The pod is nominated nowhere any more; what it was told last stays."""
+        """The pod is nominated nowhere any more; what it was told last stays. One told nothing buys nothing."""
         notice = self.notices.get(pod.uid)
         reason, message = (notice.news.reason, notice.news.message) if notice is not None else pod.condition[1:]
-        self.tell(pod, reason or UNSCHEDULABLE, message, nominated="")
+        self.tell(pod, reason or NOT_READY, message, nominated="")
 
     def placing(self, uid: str) -> None:
         """The pod goes into a plan: what it was to be told waits, lest it change the version its Binding names."""

@@ -19,6 +19,7 @@ from shared.model.constraints import PodClass
 from shared.scheduling.cycle.profile import DEFAULT, Profile
 from shared.scheduling.filters import LAST
 from shared.scheduling.framework import Filter, Rejection
+from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ class Diagnosis:
     """``nodes`` looked at, how many were feasible, and how often each reason was given by which plugins.
 
     ``prefiltered``: what was said of the pod before any node was looked at; then no node's reasons are told.
+    ``reason``: that of the condition PodScheduled, by whether a further node would help.
     """
 
     nodes: int
@@ -242,6 +244,7 @@ class Diagnosis:
     reasons: dict[str, int]
     plugins: frozenset[str]
     prefiltered: str = ""
+    reason: str = UNSCHEDULABLE
 
 
 def failure_message(diagnosis: Diagnosis) -> str:

@@ -7,7 +7,7 @@ rule that rejects wins; names in required node affinity narrow before the volume
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shared.model.constraints import PodClass
@@ -23,6 +23,7 @@ from shared.scheduling.filters import (
 )
 from shared.scheduling.framework import ClusterRule, Code, Rejection
 from shared.scheduling.numa import rule as numa
+from shared.scheduling.reasons import NOT_READY, SCHEDULER_ERROR, UNSCHEDULABLE
 from shared.scheduling.state.cluster_state import ClusterState
 
 NODE_AFFINITY = "NodeAffinity"
@@ -53,6 +54,30 @@ class Prefiltered:
     rules: tuple[ClusterRule, ...] = ()
     rejection: Rejection | None = None
     named: frozenset[str] | None = None
+
+    @property
+    def reason(self) -> str:
+        """That of the condition PodScheduled, where no node takes the pod."""
+        return reason_of(self.rejection, self.rules)
+
+
+def reason_of(rejection: Rejection | None, rules: Iterable[ClusterRule]) -> str:
+    """The reason of the condition PodScheduled of a pod that no node takes: whether a further node would help. What is
+    said before any node is looked at would be said with one more as well; so are some verdicts of rules."""
+    if rejection is not None:
+        return SCHEDULER_ERROR if rejection.code is Code.ERROR else NOT_READY
+    return NOT_READY if any(map(_refuses_any, rules)) else UNSCHEDULABLE
+
+
+def _refuses_any(rule: ClusterRule) -> bool:
+    """Whether a node that is not there yet would be refused too: another pod has the claim that one may use, or a
+    volume is gone."""
+    match rule:
+        case volume_restrictions.VolumeRestrictions():
+            return rule.users > 0
+        case volume_binding.VolumeBinding():
+            return bool(rule.gone.any())
+    return False
 
 
 def prefilter(state: ClusterState, pod: Pod) -> Prefiltered:

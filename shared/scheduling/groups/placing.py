@@ -28,6 +28,7 @@ from shared.scheduling.groups.crew import Crew, Template
 from shared.scheduling.groups.topology import Domains, domain_rows, domains, worth
 from shared.scheduling.groups.trial import Trial
 from shared.scheduling.parts import in_one_go
+from shared.scheduling.reasons import NOT_READY, UNSCHEDULABLE
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.state.node_table import BoolArray, IntArray
 
@@ -71,6 +72,12 @@ class Attempt:
     def plugins(self) -> frozenset[str]:
         """Every rule that keeps some member from some node."""
         return frozenset().union(*(diagnosis.plugins for diagnosis in self.rejected.values()))
+
+    def reason(self, lacking: int) -> str:
+        """That of the members' condition, of whom ``lacking`` are to be placed: further nodes help where so many would
+        go somewhere then."""
+        helped = sum(diagnosis.reason == UNSCHEDULABLE for diagnosis in self.rejected.values())
+        return UNSCHEDULABLE if len(self.nodes) + helped >= lacking else NOT_READY
 
 
 def try_group(
@@ -123,7 +130,8 @@ def _exploring(
 ) -> Exploring[tuple[Attempt, Trial]]:
     cluster, members, needed = crew.cluster, crew.members, max(0, group.min_count - len(bound))
     if len(crew.ruled) * len(members) > MAX_PAIRS:
-        why = Diagnosis(len(cluster.table.row_of), 0, {}, frozenset((TOO_MANY_RULES,)), TOO_MANY_TEXT)
+        refused = frozenset((TOO_MANY_RULES,))
+        why = Diagnosis(len(cluster.table.row_of), 0, {}, refused, TOO_MANY_TEXT, NOT_READY)
         return Attempt({}, dict.fromkeys(crew.template_of, why), needed <= 0), Trial.of(crew, feasibility)
     base = Trial.of(crew, feasibility)
     search = _Search(crew, base, needed)

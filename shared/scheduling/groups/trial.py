@@ -19,6 +19,7 @@ from shared.model.pod import Pod
 from shared.model.resources import MILLI_PER_DEVICE, PODS
 from shared.scheduling.cycle.conflicts import fits
 from shared.scheduling.cycle.feasibility import Diagnosis, FeasibilityCache
+from shared.scheduling.cycle.prefilter import reason_of
 from shared.scheduling.cycle.room import places
 from shared.scheduling.filters.accounted import conflicts
 from shared.scheduling.framework import ClusterRule
@@ -211,7 +212,8 @@ class Trial:
         nodes = len(table.row_of)
         if rejection is not None:
             said = dict.fromkeys(rejection.reasons, nodes)
-            return Diagnosis(nodes, 0, said, frozenset((rejection.plugin,)), ", ".join(rejection.reasons))
+            told, reason = ", ".join(rejection.reasons), reason_of(rejection, ())
+            return Diagnosis(nodes, 0, said, frozenset((rejection.plugin,)), told, reason)
         reasons, plugins, pod_class = Counter[str](), set[str](), template.pod.pod_class
         rows = table.live_rows()
         if allowed is not None:
@@ -221,7 +223,8 @@ class Trial:
                 plugins.add(OUTSIDE)
             rows = rows[inside]
         rows = self._feasibility.sift(pod_class, rows, reasons, plugins, last=False)
-        for rule in self._rules_of(template):
+        rules = self._rules_of(template)
+        for rule in rules:
             passing = rule.mask()[rows]
             if not passing.all():
                 reasons.update(rule.tally(rows[~passing]))
@@ -229,7 +232,7 @@ class Trial:
             rows = rows[passing]
         rows = self._feasibility.sift(pod_class, rows, reasons, plugins, last=True)
         self.work += table.rows
-        return Diagnosis(nodes, len(rows), dict(reasons), frozenset(plugins))
+        return Diagnosis(nodes, len(rows), dict(reasons), frozenset(plugins), reason=reason_of(None, rules))
 
     def nearest(
         self, template: Template, count: int, allowed: BoolArray | None = None

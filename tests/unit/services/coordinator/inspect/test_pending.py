@@ -475,7 +475,7 @@ def test_a_pod_with_an_unknown_queue_has_one_reason_and_one_with_a_full_one_anot
     scene.core.queues.change("small", Queue("small", maximum={"cpu": 100}, namespaces=("tight",)))
     scene.add_pod(make_pod("lost").set(labels={QUEUE_LABEL: "nowhere"}).cpu("1").pod())
     scene.add_pod(make_pod("held").set(namespace="tight").cpu("1").pod())
-    scene.run(until_s=2.0)
+    scene.run(until_s=6.0)
     found = {group.oldest_pod.rpartition("/")[2]: group for group in picture(scene).groups}
     assert {name: group.reason for name, group in found.items()} == {"lost": "QueueUnusable", "held": "QueueQuota"}
     for name, group in found.items():

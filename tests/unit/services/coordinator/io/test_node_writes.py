@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from services.coordinator.core.events import Event, NodeHeld
 from services.coordinator.core.instructions import HoldNode
 from services.coordinator.io.node_writes import IN_FLIGHT, TRIES, NodeWrites, operations
 from shared.errors import KubeRejected
 from shared.kube.convert import node_from_api
 from shared.kube.objects import Node
-from shared.model.node import HELD_TAINT
+from shared.model.node import HELD_TAINT, NOT_REMOVED
 from tests.builders import NodeBuilder, make_node
 from twin.patches.json_patch import json_patch
 
@@ -115,3 +117,44 @@ async def test_only_so_many_nodes_are_written_at_once() -> None:
     await asyncio.gather(*(writes.hold(HoldNode(f"n{number}", True)) for number in range(100)))
     assert len(events) == 100
     assert api.most == IN_FLIGHT
+
+
+# --- what keeps autoscalers from removing it ------------------------------------------------------------------------
+
+DISABLED, UNDISRUPTED = NOT_REMOVED
+
+
+def annotations(api: Api) -> dict[str, str]:
+    assert api.builder is not None
+    return api.builder.json["metadata"].get("annotations") or {}
+
+
+@pytest.mark.parametrize("before", [None, {}, {"a/b~c": "d"}], ids=["none", "empty", "others"])
+async def test_a_held_node_asks_autoscalers_to_leave_it_alone_and_no_longer(before: dict[str, str] | None) -> None:
+    builder = node()
+    if before is not None:
+        builder.json["metadata"]["annotations"] = dict(before)
+    api = Api(builder)
+    assert (await told(api, hold=True)).ok
+    assert annotations(api).items() >= {DISABLED: "true", UNDISRUPTED: "true", **(before or {})}.items()
+    assert (await told(api, hold=False)).ok
+    assert annotations(api) == (before or {})
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+async def test_what_somebody_else_wrote_for_autoscalers_stays(value: str) -> None:
+    builder = node()
+    builder.json["metadata"]["annotations"] = {UNDISRUPTED: value}
+    api = Api(builder)
+    assert (await told(api, hold=True)).ok
+    assert (annotations(api)[UNDISRUPTED], annotations(api)[DISABLED]) == (value, "true")
+    assert (await told(api, hold=False)).ok
+    assert annotations(api) == {UNDISRUPTED: value}
+
+
+async def test_annotations_that_are_gone_meanwhile_do_not_keep_the_node_closed() -> None:
+    api = Api(node())
+    await told(api, hold=True)
+    del annotations(api)[DISABLED]
+    assert (await told(api, hold=False)).ok
+    assert (api.taints, annotations(api)) == ([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}], {})

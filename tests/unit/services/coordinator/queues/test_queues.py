@@ -21,7 +21,7 @@ from tests.unit.services.coordinator.queues.queue_scenes import KEY, add, bound,
 def test_a_maximum_holds_back_what_exceeds_it_and_says_so() -> None:
     scene = scene_with(Queue("a", maximum=cpus(2)))
     add(scene, "a", "p0", "p1", "p2")
-    scene.run(batch=100, until_s=3)
+    scene.run(batch=100, until_s=6)
     assert bound(scene) == ["p0", "p1"]
     assert place(scene, "p2") is Place.GATED
     assert told(scene, "p2").startswith("queue a: cpu 2 of maximum 2 is used; it asks for 1 and waits")
@@ -92,7 +92,7 @@ def test_a_label_to_no_queue_is_told_and_others_go() -> None:
     scene = scene_with()
     add(scene, "typo", "lost")
     add(scene, "", "p0")
-    scene.run(batch=100, until_s=3)
+    scene.run(batch=100, until_s=6)
     assert bound(scene) == ["p0"]
     assert "there is no Queue of this name" in told(scene, "lost")
     put(scene, Queue("typo"))

@@ -107,7 +107,7 @@ def test_below_a_parents_maximum_a_pod_takes_back_on_its_node_alone() -> None:
     extra = [make_node(f"x{i}").allocatable(cpu="4").node() for i in range(2)]
     scene = taken(under_a_maximum(), nodes(), small_pods(), then=extra)
     scene.keep_victims = True
-    comes(scene, asking("own", "a", host="n17"), until_s=3)
+    comes(scene, asking("own", "a", host="n17"), until_s=6)
     assert "queue top" in told(scene, "own")
     scene.delete_pod(scene.evicted[0])
     scene.run(batch=1000, until_s=3)

@@ -1,0 +1,37 @@
+"""Nodes where room is made for a pod ask autoscalers to leave them alone, on a real API server, and no longer then."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from shared.model.node import HELD_TAINT, NOT_REMOVED, OUR_ANNOTATIONS
+from tests.real.conftest import RunningPlane, mesh_of
+from tests.real.scene import PATIENCE_S, Json, Scene
+
+
+def marks(node: Json) -> set[str]:
+    """What of ours the node bears."""
+    taints = {taint["key"] for taint in node["spec"].get("taints", ())}
+    there = {*taints, *node["metadata"].get("annotations", ())}
+    return there & {HELD_TAINT, *NOT_REMOVED, OUR_ANNOTATIONS}
+
+
+async def test_a_node_is_held_while_room_is_made(plane: RunningPlane, tmp_path: Path) -> None:
+    with mesh_of(plane, tmp_path, "--agents", "1"):
+        async with Scene(plane, "held") as scene:
+            node = await scene.node("a", slots=2)
+            path, theirs = f"/api/v1/nodes/{node}", {NOT_REMOVED[1]: "true"}
+            await scene.call("PATCH", path, {"metadata": {"annotations": theirs}})
+            await scene.pod("low", slots=2, held=True)
+            await scene.until_bound("low")
+            await scene.pod("theirs", slots=9, schedulerName="example.com/other")  # another scheduler is at work
+            await scene.pod("high", slots=2, priority=300)
+            await scene.until(lambda: "low" in scene.stopped)
+            assert marks(await scene.call("GET", path)) == {HELD_TAINT, *NOT_REMOVED, OUR_ANNOTATIONS}
+            await scene.end("low")
+            await scene.until_bound("high")
+            async with asyncio.timeout(PATIENCE_S):
+                async for event in scene.objects(f"/api/v1/nodes?fieldSelector=metadata.name%3D{node}"):
+                    if marks(event["object"]) == theirs.keys():
+                        break
