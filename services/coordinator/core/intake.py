@@ -107,10 +107,11 @@ class PodIntake:
         state.untried.pop(uid, None)
         if grouped:
             self._regroup(pod)
+        nominations = self._preemptor.nominations
+        if uid in nominations.made or uid in nominations.records.kept:
+            pod = nominations.as_nominated(pod)
         if (self._takeover.held or not state.started) and self._takeover.keep(pod):
             return
-        if uid in self._preemptor.nominations.made:
-            pod = self._preemptor.nominations.as_nominated(pod)
         entry = state.queue.entries.get(uid)
         if entry is None:
             state.stats.pods_seen += 1
