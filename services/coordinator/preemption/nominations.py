@@ -6,8 +6,9 @@ One lone pod, or members of a pod group over many nodes: the same. A nomination 
 (``records.py``), so a crash in between leaves either no victim touched or nominations that the next leader reads back,
 and goes on with: a request of the dead may arrive yet, so the same node comes first, there who leaves already. While a
 victim is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. A pod that waits
-still ``TOLD_AFTER_S`` later is told where it is to go, and why it waits, in one write of its status. The nominations
-are the reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
+still ``TOLD_AFTER_S`` after its victims were asked is told where it is to go, and why it waits, in one write of its
+status. The nominations are the reservation: nobody of the same or lower priority takes that room
+(``ClusterState.nominated_on``).
 
 Room may also be kept for a pod group by nominations alone (``keep``): nobody is asked to leave, and the API server is
 not told; whoever ends there leaves room that nobody else of the same or lower priority takes.
@@ -52,9 +53,9 @@ OUTCOMES: dict[int, str] = {
 MOST_UNKNOWN = 4
 """Times in a row that nobody knows whether a victim was asked: then others are looked for."""
 
-TOLD_AFTER_S = 1.0
-"""So long a pod's status is not told where it is to go: most are placed by then, which spares the API server a write
-(ADR 0074)."""
+TOLD_AFTER_S, TOLD_AT_LATEST_S = 1.0, 5.0
+"""So long after its victims were asked, or in all, a pod's status is not told where it is to go: most are placed by
+then, which spares the API server a write while it has the most to do (ADR 0074)."""
 
 OF_QUEUES = (EvictionReason.RECLAIM, EvictionReason.OVER_LIMIT)
 """Reasons for which a queue wants a victim to leave (``queues/leaving.py``), nominated or not."""
@@ -127,7 +128,7 @@ class Nominations:
         self._promise(making)
         self._nominate(making, nodes)
         for pod in making.pods.values():
-            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node, after_s=TOLD_AFTER_S)
+            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node, after_s=TOLD_AT_LATEST_S)
         state.stats.preemptions += 1
         (state.stats.group_victims_s if group else state.stats.victims_s).append(len(leaving))
         return making
@@ -373,6 +374,9 @@ class Nominations:
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
+                for known in waiting:
+                    for uid in known.pods:
+                        self._reporter.tell_by(uid, state.now + TOLD_AFTER_S)
                 told_for = self.made.get(eviction.preemptor)
                 if told_for is not None and told_for in waiting and not told_for.counted:
                     told_for.counted = True

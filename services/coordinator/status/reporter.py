@@ -143,6 +143,13 @@ class StatusReporter:
             notice.nominated, notice.due = None, 0.0
             self._file(notice)
 
+    def tell_by(self, uid: str, at: float) -> None:
+        """The nomination that waits to be told of the pod, if one does, is told at that time at the latest."""
+        notice = self.notices.get(uid)
+        if notice is not None and notice.nominated and not notice.failures and notice.due > at:
+            notice.due = at
+            self._file(notice)
+
     def placing(self, uid: str) -> None:
         """The pod goes into a plan: what it was to be told waits, lest it change the version its Binding names."""
         notice = self.notices[uid]
