@@ -245,7 +245,8 @@ class PodIntake:
         if pod.uid in self._preemptor.nominations.landing:
             self._preemptor.nominations.landed(pod)
         self._drop(pod.uid)
-        if stood is not None and (stood.preempted, stood.terminating) != (pod.preempted, pod.terminating):
+        begins = stood is not None and (stood.preempted, stood.terminating) != (pod.preempted, pod.terminating)
+        if begins and pod.uid not in self._preemptor.nominations.leaving:  # else that was counted on before
             self._preemptor.forget_tries(pod.node_name)
         if before is None or before.assumed_at is not None:
             requeuer.pod_changed(pod, ClusterEvent.POD_ADDED)

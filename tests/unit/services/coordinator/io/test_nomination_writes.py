@@ -44,7 +44,8 @@ async def leading(store: MemoryStore) -> int:
 async def written(store: CountingStore, *works: StoreNominations, term: int = 0, lost: int = 0) -> list[Event]:
     """What is heard until all of it is written; or raised."""
     heard: list[Event] = []
-    wanted = {(uid, node) for work in works for uid, _, node in work.changes if node}
+    newest = {uid: node for work in works for uid, _, node in work.changes}
+    wanted = {(uid, node) for uid, node in newest.items() if node}
     done = asyncio.Event()
 
     def post(events: Iterable[Event]) -> None:
