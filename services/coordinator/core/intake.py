@@ -246,7 +246,8 @@ class PodIntake:
             self._preemptor.nominations.landed(pod)
         self._drop(pod.uid)
         begins = stood is not None and (stood.preempted, stood.terminating) != (pod.preempted, pod.terminating)
-        if begins and pod.uid not in self._preemptor.nominations.leaving:  # else that was counted on before
+        counted_on = pod.uid in self._preemptor.nominations.leaving and pod.node_name in state.cluster.nominated
+        if begins and not counted_on:  # else nothing is new since somebody was nominated there
             self._preemptor.forget_tries(pod.node_name)
         if before is None or before.assumed_at is not None:
             requeuer.pod_changed(pod, ClusterEvent.POD_ADDED)
