@@ -55,7 +55,7 @@ MOST_UNKNOWN = 4
 
 TOLD_AFTER_S, TOLD_AT_LATEST_S = 1.0, 5.0
 """So long after its victims were asked, or in all, a pod's status is not told where it is to go: most are placed by
-then, which spares the API server a write while it has the most to do (ADR 0074)."""
+then, which spares the API server a write while it has the most to do (ADR 0075)."""
 
 OF_QUEUES = (EvictionReason.RECLAIM, EvictionReason.OVER_LIMIT)
 """Reasons for which a queue wants a victim to leave (``queues/leaving.py``), nominated or not."""
