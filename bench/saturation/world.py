@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -45,7 +46,7 @@ from shared.wire.messages import (
 )
 from shared.wire.records import AgentRecord
 
-ANSWER_S, BIND_S, WATCH_S, PATCH_S = 0.003, 0.008, 0.002, 0.005
+ANSWER_S, BIND_S, WATCH_S, PATCH_S, STORE_S = 0.003, 0.008, 0.002, 0.005, 0.004
 EMBEDDED = "embedded"
 """The leader's own agent, of a world of no others: asked in its process, it answers at once."""
 
@@ -212,6 +213,9 @@ class CoreWorld:
                 self.post(seen.PodFetched(instruction.uid, self.pods.get(instruction.uid)), PATCH_S)
             case wanted.PatchCondition():
                 self._patch(instruction)
+            case wanted.StoreNominations():
+                for uid, _, node in filter(itemgetter(2), instruction.changes):
+                    self.post(seen.NominationStored(uid, node), STORE_S)
             case wanted.HoldNode():
                 self._hold(instruction)
             case _:
@@ -232,8 +236,6 @@ class CoreWorld:
         if patch.nominated is not None:
             changes["nominated_node"] = patch.nominated
         self._change(patch.uid, PATCH_S, **changes)
-        if patch.nominated:
-            self.post(seen.NominationStored(patch.uid, patch.nominated), PATCH_S)
         self.post(seen.ConditionWritten(patch.uid), PATCH_S)
 
     def _ask(self, agent: str, message: Offer | ViewUpdate) -> None:

@@ -329,6 +329,7 @@ async def lead(
         shell.run(),
         shell.publish_partitions(),
         shell.windows.run(),
+        shell.nominations.run(),
         vitals.run(),
         totals.run(),
         watches.follow_nodes(shell.post, images=True, attended=learned is not None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import itemgetter
 
 import msgspec
 import structlog
@@ -24,6 +25,7 @@ from services.coordinator.core.instructions import (
     SendView,
     SetTimer,
     StepDown,
+    StoreNominations,
     TellPodGroup,
     TellQueue,
     WritePointer,
@@ -32,6 +34,7 @@ from services.coordinator.health.pulse import Pulse
 from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.throughput import Throughput
 from services.coordinator.io.kube_writes import KubeWrites
+from services.coordinator.io.nomination_writes import NominationWrites
 from services.coordinator.io.peers import Peers
 from services.coordinator.rollout import pointer
 from services.coordinator.rollout.window_ring import WindowRing
@@ -73,6 +76,7 @@ class Shell(LeaderShell[Event, Instruction]):
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
         self.windows = WindowRing(store, keys, core.state.term)
+        self.nominations = NominationWrites(store, keys, core.state.term, self.post)
         self.throughput, self.pulse = Throughput(), Pulse()
         self.latency_ms = metrics.quantiles("schedule_latency_ms")
         self.round_ms = metrics.quantiles("round_ms")
@@ -127,9 +131,10 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self.peers.view(instruction))
             case SetTimer():
                 self.wake_at(instruction.at)
-            case PatchCondition(nominated=str(node)) if node:
-                self._failpoints.reach("before_nominate")
-                self.writes.submit(instruction)
+            case StoreNominations():
+                for _ in filter(itemgetter(2), instruction.changes):
+                    self._failpoints.reach("before_nominate")
+                self.nominations.submit(instruction)
             case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup() | TellQueue() | HoldNode() | FreeClaim():
                 self.writes.submit(instruction)
             case PublishPartition():

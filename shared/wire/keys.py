@@ -9,6 +9,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     coordinator/mesh_id           the mesh's own id, made once: the holder of the Lease in the cluster
     coordinator/terms/<term>      who led that term, and since when
     coordinator/totals            what was counted over all terms
+    coordinator/nominations/<pod uid>  where a pod that waits is to go, before its status says so or it is bound
     binders/shards                which shards nodes are divided into; without it there is the one shard 0
     binders/<shard>/leader        the binder's record of one shard; its create_revision is that shard's term
     binders/<shard>/fence         written after a transaction that got no answer, so that it cannot come later, and to
@@ -186,6 +187,13 @@ class Keys:
     @property
     def coordinator_terms_prefix(self) -> str:
         return f"{self.prefix}coordinator/terms/"
+
+    def nomination(self, uid: str) -> str:
+        return f"{self.nominations_prefix}{escape(uid)}"
+
+    @property
+    def nominations_prefix(self) -> str:
+        return f"{self.prefix}coordinator/nominations/"
 
     @property
     def control_prefix(self) -> str:

@@ -266,6 +266,15 @@ class QueueHistoryRecord(msgspec.Struct, frozen=True, kw_only=True):
     term: int = 0
 
 
+class NominationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a pod that waits is to go once others have left there: the value under ``Keys.nomination(uid)``, written
+    before anybody is asked to leave. ``pod``: ``namespace/name``; ``term``: of the coordinator that wrote it."""
+
+    pod: str
+    node: str
+    term: int = 0
+
+
 class LearnerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A learner's registration under ``Keys.member("learner", id)``: where agents send what they lived through."""
 
@@ -376,6 +385,7 @@ Record = (
     | TermRecord
     | TotalsRecord
     | QueueHistoryRecord
+    | NominationRecord
     | AuditRecord
 )
 

@@ -22,11 +22,12 @@ from shared.errors import WireError
 from shared.model.cluster_events import Listed, ObjectChanged
 from shared.model.pod_group import PodGroup
 from shared.policy.registry import make_policy
+from shared.ports import CreateRevisionIs, Delete, Put
 from shared.runtime.kube.watches import node_events, object_events, pod_events
 from shared.scheduling.state.object_changes import GROUP_SOURCES
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
-from shared.wire.records import AgentRecord, Drained, Paused
+from shared.wire.records import AgentRecord, Drained, NominationRecord, Paused, decode_record, encode_record
 from tests.fake_kube import at_once
 from tests.unit.services.binder.binder_world import KEYS, KINDS, SENT, Binder, World
 
@@ -127,7 +128,7 @@ class MeshWorld(World):
             *self._groups_told(),
             Listed("nodes"),
             Listed("pods"),
-            seen.IntentsListed(intents),
+            seen.IntentsListed(intents, self._nominations()),
             self.control,
             seen.AgentsChanged(tuple(self.records.values())),
             *(self.leads(binder) for binder in self.binders.values() if not binder.stopped),
@@ -244,6 +245,8 @@ class MeshWorld(World):
                 self._write(coordinator, self.writes.patch(effect), fault)
                 if fault == "late":
                     self.late_writes.append(effect)
+            case wanted.StoreNominations():
+                self._store(coordinator, effect, fault)
             case wanted.FreeClaim():
                 self._write(coordinator, self.writes.free_claim(effect), fault)
             case wanted.FetchPod():
@@ -257,6 +260,29 @@ class MeshWorld(World):
         at_once(call)
         heard, self._told[:] = list(self._told), []
         self.inform(coordinator, *heard)
+
+    def _store(self, coordinator: Coordinator, work: wanted.StoreNominations, fault: str) -> None:
+        """As the shell does: the same again until etcd answers, under the term."""
+        if fault != "ok":
+            coordinator.effects.insert(0, work)
+            return
+        ops = [
+            Put(KEYS.nomination(uid), encode_record(NominationRecord(pod=pod, node=node)))
+            if node
+            else Delete(KEYS.nomination(uid))
+            for uid, pod, node in work.changes
+        ]
+        leads = CreateRevisionIs(KEYS.coordinator_leader, coordinator.core.state.term)
+        if not self.etcd.txn([leads], ops).succeeded:
+            coordinator.stopped = "fenced"
+            return
+        self.inform(coordinator, *(seen.NominationStored(uid, node) for uid, _, node in work.changes if node))
+
+    def _nominations(self) -> tuple[tuple[str, str], ...]:
+        """(pod uid, node), as etcd has them."""
+        found = self.etcd.list_prefix(KEYS.nominations_prefix).items
+        records = ((kv.key, decode_record(kv.value, NominationRecord)) for kv in found)
+        return tuple((KEYS.last_part(key), record.node) for key, record in records if record is not None)
 
     def deliver_late_write(self) -> None:
         """A condition of before arrives at the API server; nobody waits for its answer."""

@@ -3,7 +3,8 @@ vain, and every preemptor runs in the end.
 
 Every history is run again with a new leader after its first, second, ... step. What was under way then is lost, was
 begun (the victim is marked, and never deleted), has arrived, or arrives only when the new leader has listed all pods:
-each eviction and each nomination by its own chance.
+each eviction and each write of a pod's status by its own chance. What etcd was to keep has arrived or is lost: it
+compares the term.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.instructions import Instruction, PatchCondition
+from services.coordinator.core.instructions import Instruction, PatchCondition, StoreNominations
 from services.coordinator.preemption.search import Preemptor
 from shared.model.cluster_events import ObjectChanged
 from shared.model.pod_group import PodGroup, Source, group_key
@@ -60,6 +61,10 @@ class Dying(Scene):
             if fate == "late":
                 self.late.append(lambda: Scene._carry_out(self, instruction))
                 return
+        if self.dying and isinstance(instruction, StoreNominations):
+            if self.chance.random() < 0.5:  # else it is lost: etcd takes none of a term that is over
+                self._store(instruction)
+            return
         super()._carry_out(instruction)
 
     def leave(self) -> None:  # type: ignore[override]

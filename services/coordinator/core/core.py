@@ -234,14 +234,15 @@ class Core:
             case PlanFailed():
                 self.outcomes.failed(event)
             case IntentsListed():
+                if "intents" in self.takeover.missing:  # else it is told again
+                    self.nominations.records.inherit(dict(event.nominations))
                 self.takeover.list_intents(event.intents)
             case IntentGone():
                 self.takeover.gone(event.key)
             case PodFetched():
                 self.outcomes.fetched(event)
             case ConditionFailed():
-                if self.reporter.failed(event):
-                    self.nominations.unstored(event.uid)
+                self.reporter.failed(event)
             case ConditionWritten():
                 self.reporter.written(event.uid)
             case NodeHeld():
@@ -281,7 +282,8 @@ class Core:
             self.failures.begin()
             self.intake.begin()
             self.registry.since_empty = state.now
-            self.takeover.start(self.pods.upsert)
+            self.takeover.start(self.pods.upsert, self.nominations.as_nominated)
+            self.nominations.records.keep_only(state.queue.entries.keys() | self.takeover.held.keys())
             self.registry.publish()
         return state.started
 

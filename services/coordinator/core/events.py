@@ -87,9 +87,11 @@ class PlanFailed(Struct, frozen=True):
 
 
 class IntentsListed(Struct, frozen=True):
-    """All intents there were when this leader won; no older leader can add any (the term is compared)."""
+    """All intents there were when this leader won; no older leader can add any (the term is compared). ``nominations``:
+    (pod uid, node), of pods that were to go there, likewise."""
 
     intents: tuple[IntentRecord, ...]
+    nominations: tuple[tuple[str, str], ...] = ()
 
 
 class IntentGone(Struct, frozen=True):
@@ -105,7 +107,7 @@ class PodFetched(Struct, frozen=True):
 
 
 class NominationStored(Struct, frozen=True):
-    """A ``PatchCondition`` with a nominated node got through."""
+    """etcd has it that the pod is to go to the node."""
 
     uid: str
     node: str

@@ -41,8 +41,8 @@ class PatchCondition(Struct, frozen=True):
     """PodScheduled=False with this reason and message, unless the pod is bound or gone (ADR 0014).
 
     Answered with ``ConditionWritten`` or ``ConditionFailed``. ``told``: as far as is known the pod shows
-    PodScheduled=False already. ``nominated``: the node to nominate ("": none any more), answered with
-    ``NominationStored`` too; None leaves the nomination as it is.
+    PodScheduled=False already. ``nominated``: its nominated node from now on ("": none any more); None leaves the
+    nomination as it is.
     """
 
     uid: str
@@ -52,6 +52,13 @@ class PatchCondition(Struct, frozen=True):
     message: str
     told: bool = False
     nominated: str | None = None
+
+
+class StoreNominations(Struct, frozen=True):
+    """Write to etcd under the term where pods are to go: (uid, ``namespace/name``, node), node "": nowhere any more.
+    Each that goes somewhere is answered with ``NominationStored``, however long that takes."""
+
+    changes: tuple[tuple[str, str, str], ...]
 
 
 class TellPodGroup(Struct, frozen=True):
@@ -167,6 +174,7 @@ Instruction = (
     | SendView
     | SendPlan
     | PatchCondition
+    | StoreNominations
     | TellPodGroup
     | TellQueue
     | HoldNode

@@ -107,10 +107,11 @@ class PodIntake:
         state.untried.pop(uid, None)
         if grouped:
             self._regroup(pod)
+        nominations = self._preemptor.nominations
+        if uid in nominations.made or uid in nominations.records.kept:
+            pod = nominations.as_nominated(pod)
         if (self._takeover.held or not state.started) and self._takeover.keep(pod):
             return
-        if uid in self._preemptor.nominations.made:
-            pod = self._preemptor.nominations.as_nominated(pod)
         entry = state.queue.entries.get(uid)
         if entry is None:
             state.stats.pods_seen += 1
@@ -244,7 +245,9 @@ class PodIntake:
         if pod.uid in self._preemptor.nominations.landing:
             self._preemptor.nominations.landed(pod)
         self._drop(pod.uid)
-        if stood is not None and (stood.preempted, stood.terminating) != (pod.preempted, pod.terminating):
+        begins = stood is not None and (stood.preempted, stood.terminating) != (pod.preempted, pod.terminating)
+        counted_on = pod.uid in self._preemptor.nominations.leaving and pod.node_name in state.cluster.nominated
+        if begins and not counted_on:  # else nothing is new since somebody was nominated there
             self._preemptor.forget_tries(pod.node_name)
         if before is None or before.assumed_at is not None:
             requeuer.pod_changed(pod, ClusterEvent.POD_ADDED)

@@ -91,9 +91,10 @@ class Takeover:
             return True
         return False
 
-    def start(self, take_claiming: Callable[[Pod, float], None]) -> None:
-        """All lists are complete: assume the pods of intents, queue the others, oldest first. ``take_claiming``: takes
-        in one that claims devices, and since when it is known: its claims may not be there."""
+    def start(self, take_claiming: Callable[[Pod, float], None], as_nominated: Callable[[Pod], Pod]) -> None:
+        """All lists are complete: assume the pods of intents, queue the others, oldest first. ``as_nominated``: a pod
+        with what leaders before kept of it; ``take_claiming``: takes in one that claims devices, and since when it is
+        known: its claims may not be there."""
         state = self._state
         for uid, node in self._node_of.items():
             early = self._early.pop(uid, None)
@@ -111,8 +112,9 @@ class Takeover:
                 take_claiming(pod, seen)
                 continue
             state.stats.pods_seen += 1
-            state.cluster.nominate(pod)
-            state.queue.add(pod, seen, gated=bool(pod.group))
+            nominated = as_nominated(pod)
+            state.cluster.nominate(nominated)
+            state.queue.add(nominated, seen, gated=bool(pod.group))
         state.log("takeover_finished", pods=len(state.queue.entries), intents=len(self._intents), held=len(self.held))
 
     def gone(self, key: str) -> None:

@@ -28,6 +28,7 @@ def validate(core: Core) -> list[str]:
         *core.queues.validate(),
         *_places(core),
         *_plans(core),
+        *_nominations(core),
         *_ownership(core),
         *_agenda(core),
         *_cycles(core),
@@ -97,6 +98,17 @@ def _plans(core: Core) -> Iterator[str]:
         there = accounts.get(uid)
         if not placed.answered and (there is None or there.node_name != placed.placement.node):
             yield f"assumed: {uid} is planned for {placed.placement.node}, which does not count it"
+
+
+def _nominations(core: Core) -> Iterator[str]:
+    """Nobody is asked to leave for a pod of which etcd does not have where it is to go, nor does it have that of others
+    than those that wait: the next leader goes on by it."""
+    nominations, waiting = core.nominations, core.state.queue.entries.keys() | core.takeover.held.keys()
+    for uid, known in nominations.made.items():
+        if known.evicting and uid not in known.stored:
+            yield f"nominated-first: others are to leave for {uid}, and etcd was not told where it is to go"
+    for uid in nominations.records.kept.keys() - waiting if core.state.started else ():
+        yield f"nominated-first: etcd is to keep where {uid} is to go, which does not wait"
 
 
 def _agenda(core: Core) -> Iterator[str]:

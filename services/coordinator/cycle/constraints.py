@@ -138,6 +138,8 @@ class Constraints:
 
     def finds_room(self, pod: Pod) -> bool:
         """Whether some node takes the pod now; ``judge`` without its scores, for one that is not offered."""
+        if not self._feasibility.of(pod.pod_class).mask.any():
+            return False
         prefiltered = self.prefiltered(pod)
         if prefiltered.rejection is not None:
             return False

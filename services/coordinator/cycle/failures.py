@@ -216,7 +216,7 @@ class FailureHandler:
         if uid in self.conflicts.races:
             self.conflicts.forget(uid)
         nominations = self._preemptor.nominations
-        if nominations.made or nominations.landing:
+        if nominations.made or nominations.landing or nominations.records.kept:
             nominations.forget(uid)
         self._requeuer.attempt_ended(uid)
         self._state.untried.pop(uid, None)

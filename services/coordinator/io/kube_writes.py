@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from services.coordinator.core.events import ConditionFailed, ConditionWritten, Event, NominationStored, PodFetched
+from services.coordinator.core.events import ConditionFailed, ConditionWritten, Event, PodFetched
 from services.coordinator.core.instructions import (
     EmitEvent,
     FetchPod,
@@ -112,9 +112,9 @@ class KubeWrites:
     # --- conditions and lookups ---------------------------------------------------------------------------------
 
     async def patch(self, work: PatchCondition) -> None:
-        """Answers ``ConditionWritten``, after ``NominationStored`` where it carried one, or ``ConditionFailed``."""
+        """Answers ``ConditionWritten`` or ``ConditionFailed``."""
         try:
-            written = await mark_unscheduled(
+            await mark_unscheduled(
                 self._api, namespace=work.namespace, name=work.name, uid=work.uid, reason=work.reason,
                 message=work.message, shown=FIRST if work.told else NOTHING, nominated=work.nominated,
             )  # fmt: skip
@@ -122,8 +122,6 @@ class KubeWrites:
             log.info("condition_failed", pod_uid=work.uid, error=error)
             self._post(_failure(work.uid, error))
             return
-        if written and work.nominated:
-            self._post(NominationStored(work.uid, work.nominated))
         self._post(ConditionWritten(work.uid))
 
     async def free_claim(self, work: FreeClaim) -> None:

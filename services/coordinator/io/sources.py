@@ -20,6 +20,7 @@ from services.coordinator.core.events import (
     IntentsListed,
     ShardsSeen,
 )
+from services.coordinator.io.nomination_writes import stored_nominations
 from shared.ports import KeyValue, Store
 from shared.runtime.lease.leadership import observe_leader
 from shared.runtime.records.prefix_watch import follow_prefix
@@ -88,13 +89,15 @@ async def follow_layout(store: Store, keys: Keys, post: Post) -> None:
 
 
 async def follow_inherited_intents(store: Store, keys: Keys, post: Post, wanted: Callable[[], bool]) -> None:
-    """List the intents there are after the election, then tell which of them go, while that is ``wanted``."""
+    """List the intents, and who was nominated, as of after the election; then tell which intents go, while that is
+    ``wanted``."""
+    nominations = await stored_nominations(store, keys)
     open_keys: set[str] | None = None
     async with aclosing(follow_prefix(store, keys.intents_prefix)) as views:
         async for view in views:
             if open_keys is None:
                 open_keys = set(view.items)
-                post([IntentsListed(tuple(_intent(kv) for kv in view.items.values()))])
+                post([IntentsListed(tuple(_intent(kv) for kv in view.items.values()), nominations)])
                 if not open_keys:
                     return
                 continue

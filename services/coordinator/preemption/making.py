@@ -15,9 +15,9 @@ class Making:
 
     ``group``: the pod group whose members they are; "": there is one, and it is alone. ``forced``: victims whose budget
     is broken; ``reason``: what victims are told. ``patient``: nobody is asked to leave, they may end by themselves.
-    ``held``: its nodes are closed to other schedulers meanwhile. ``stored``: those whose nomination the API server has,
-    ``shown``: those that the watch has shown with it. ``unsure``: victims of which the binder could not say whether
-    they were asked; ``unknown``: by victim, how often that was.
+    ``held``: its nodes are closed to other schedulers meanwhile. ``stored``: those whose nomination etcd has;
+    ``shown``: whose status has it, as the watch has shown; ``before``: who were nominated already. ``unsure``: victims
+    of which the binder could not say whether they were asked; ``unknown``: by victim, how often that was.
     """
 
     pods: dict[str, Pod]
@@ -29,6 +29,7 @@ class Making:
     held: bool = False
     stored: set[str] = field(default_factory=set)
     shown: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
     unknown: Counter[str] = field(default_factory=Counter)
     open: dict[str, None] = field(default_factory=dict)

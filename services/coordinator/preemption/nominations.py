@@ -2,11 +2,13 @@
 
     made --nominations stored, nodes held--> EVICTING (the binder evicts) --the last victim has left--> woken
 
-One lone pod, or members of a pod group over many nodes: the same. A nomination is in the pod's status before anybody is
-evicted, so a crash in between leaves either no victim touched or nominations that the next leader reads back, and goes
-on with: a request of the dead may arrive yet, so the same node comes first, there who leaves already. While a victim
-is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. The nominations are the
-reservation: nobody of the same or lower priority takes that room (``ClusterState.nominated_on``).
+One lone pod, or members of a pod group over many nodes: the same. A nomination is in etcd before anybody is evicted
+(``records.py``), so a crash in between leaves either no victim touched or nominations that the next leader reads back,
+and goes on with: a request of the dead may arrive yet, so the same node comes first, there who leaves already. While a
+victim is still there, or a pod of lower priority leaves a nominated node, no second one is chosen. A pod that waits
+still ``TOLD_AFTER_S`` after its victims were asked is told where it is to go, and why it waits, in one write of its
+status. The nominations are the reservation: nobody of the same or lower priority takes that room
+(``ClusterState.nominated_on``).
 
 Room may also be kept for a pod group by nominations alone (``keep``): nobody is asked to leave, and the API server is
 not told; whoever ends there leaves room that nobody else of the same or lower priority takes.
@@ -34,6 +36,7 @@ from services.coordinator.preemption.evictions import ASKED, EVICTED, GONE, REFU
 from services.coordinator.preemption.holds import Holds
 from services.coordinator.preemption.making import Making
 from services.coordinator.preemption.promises import Promises
+from services.coordinator.preemption.records import Records
 from services.coordinator.preemption.requests import Requests
 from services.coordinator.preemption.tries import Tries
 from services.coordinator.status.reporter import StatusReporter
@@ -50,6 +53,10 @@ OUTCOMES: dict[int, str] = {
 
 MOST_UNKNOWN = 4
 """Times in a row that nobody knows whether a victim was asked: then others are looked for."""
+
+TOLD_AFTER_S, TOLD_AT_LATEST_S = 1.0, 5.0
+"""So long after its victims were asked, or in all, a pod's status is not told where it is to go: most are placed by
+then, which spares the API server a write while it has the most to do (ADR 0075)."""
 
 OF_QUEUES = (EvictionReason.RECLAIM, EvictionReason.OVER_LIMIT)
 """Reasons for which a queue wants a victim to leave (``queues/leaving.py``), nominated or not."""
@@ -85,6 +92,7 @@ class Nominations:
         """Victims that are to leave for a limit (``queues/leaving.py``), nominated or not."""
         self._requests = Requests(state, ledger)
         self._promises = Promises(state)
+        self.records = Records(state)
 
     # --- made ---------------------------------------------------------------------------------------------------
 
@@ -126,7 +134,7 @@ class Nominations:
         self._promise(making)
         self._nominate(making, nodes)
         for pod in making.pods.values():
-            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node)
+            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node, after_s=TOLD_AT_LATEST_S)
         state.stats.preemptions += 1
         (state.stats.group_victims_s if group else state.stats.victims_s).append(len(leaving))
         return making
@@ -145,7 +153,10 @@ class Nominations:
     def _nominate(self, making: Making, nodes: Mapping[str, str]) -> None:
         state = self._state
         for uid, node in nodes.items():
-            pod = replace(state.queue.entries[uid].pod, nominated_node=node)
+            waiting = state.queue.entries[uid].pod
+            if waiting.nominated_node:
+                making.before.add(uid)
+            pod = replace(waiting, nominated_node=node)
             for other in state.cluster.nominated_below(node, pod.priority):
                 if other.uid not in nodes:
                     self._displace(other)
@@ -154,6 +165,10 @@ class Nominations:
             self.made[uid] = making
             if making.held:
                 self.holds.take(node)
+            if making.patient:
+                self.records.let_go(uid)
+            else:
+                self.records.keep(uid, pod.key, node)
             state.queue.renominate(uid, pod)
             state.cluster.nominate(pod)
             state.log("pod_nominated", pod_uid=uid, node=node, victims=len(making.victims))
@@ -169,9 +184,18 @@ class Nominations:
             return  # another scheduler's
         self.drop(other.uid)
         state.cluster.withdraw_nomination(other.uid)
-        self._reporter.clear_nomination(other)
+        self._tell_of_none(known, other)
         state.queue.renominate(other.uid, replace(other, nominated_node=""))
         state.queue.rouse(other.uid, state.now)
+
+    def _tell_of_none(self, known: Making | None, pod: Pod) -> None:
+        """The pod is nominated nowhere any more, which its status and etcd are to say too. ``known`` None: a leader
+        before nominated it."""
+        self.records.let_go(pod.uid)
+        if known is None or pod.uid in known.before:
+            self._reporter.clear_nomination(pod)
+        else:
+            self._reporter.withdraw_nomination(pod)
 
     def _promise(self, making: Making) -> None:
         """Its victims are to leave, and count against the budgets that cover them."""
@@ -182,7 +206,7 @@ class Nominations:
                 self._promises.make(pod)
 
     def stored(self, uid: str, node: str) -> None:
-        """The API server has a nomination; once it has all of them the victims may go."""
+        """etcd has a nomination; once it has all of them the victims may go."""
         known = self.made.get(uid)
         if known is None or known.evicting or known.pods[uid].nominated_node != node:
             return
@@ -257,7 +281,8 @@ class Nominations:
         return self._requests.has(shard, reason)
 
     def ask(self) -> None:
-        """Ask victims to leave, in few plans at a time."""
+        """Ask victims to leave, in few plans at a time, and etcd to keep where pods are to go."""
+        self.records.step()
         self._requests.send(self._addressed)
 
     def _addressed(self, eviction: Eviction) -> Eviction | None:
@@ -355,6 +380,9 @@ class Nominations:
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
+                for known in waiting:
+                    for uid in known.pods:
+                        self._reporter.tell_by(uid, state.now + TOLD_AFTER_S)
                 told_for = self.made.get(eviction.preemptor)
                 if told_for is not None and told_for in waiting and not told_for.counted:
                     told_for.counted = True
@@ -421,14 +449,8 @@ class Nominations:
         if pod.nominated_node:
             state.cluster.withdraw_nomination(pod.uid)
             if known is None or not known.patient:
-                self._reporter.clear_nomination(pod)
+                self._tell_of_none(known, pod)
             state.queue.renominate(pod.uid, replace(pod, nominated_node=""))
-
-    def failed(self, uid: str) -> None:
-        """A nomination was not written, or victims do not go: the pods are tried again after their backoff."""
-        known = self.made.get(uid)
-        if known is not None:
-            self.end(known)
 
     def end(self, known: Making) -> None:
         """All of it is given up."""
@@ -440,32 +462,34 @@ class Nominations:
             state.cluster.withdraw_nomination(uid)
             entry = state.queue.entries.get(uid)
             if entry is not None:
-                if uid in known.stored:
-                    self._reporter.clear_nomination(entry.pod)
+                if not known.patient:
+                    self._tell_of_none(known, entry.pod)
                 state.queue.renominate(uid, replace(entry.pod, nominated_node=""))
                 state.queue.rouse(uid, state.now)
 
-    def unstored(self, uid: str) -> None:
-        """The patch of a pod's condition failed; if it carried the nomination, there is none."""
-        known = self.made.get(uid)
-        if known is not None and uid not in known.stored and not known.patient:
-            self.end(known)
-
     def as_nominated(self, pod: Pod) -> Pod:
-        """The pod with the nomination that is on its way to the API server, until the watch shows that one."""
-        known = self.made.get(pod.uid)
-        if known is None or pod.uid in known.shown:
-            return pod
-        node = known.pods[pod.uid].nominated_node
-        if pod.nominated_node == node:
+        """The pod with the nomination that its status does not say yet, as the watch shows it; once it does, etcd need
+        not keep that any more."""
+        known, kept = self.made.get(pod.uid), self.records.kept.get(pod.uid, "")
+        fresh = known is not None and pod.uid not in known.shown
+        node = known.pods[pod.uid].nominated_node if known is not None and fresh else kept
+        if not node or pod.nominated_node != node:
+            return replace(pod, nominated_node=node) if node else pod
+        if known is not None:
             known.shown.add(pod.uid)
-            return pod
-        return replace(pod, nominated_node=node)
+        if node == kept and (known is None or pod.uid in known.stored):
+            self.records.let_go(pod.uid)
+        return pod
+
+    def untold(self, uid: str) -> str | None:
+        """Where a pod is to go by a leader before, which did not tell it any more; None: nowhere, or it is told."""
+        return None if uid in self.made else self.records.kept.get(uid) or None
 
     def forget(self, uid: str) -> None:
         """The pod is placed or gone."""
         self.landing.discard(uid)
         self.tries.forget(uid)
+        self.records.let_go(uid)
         known = self.drop(uid)
         if known is None:
             return

@@ -115,7 +115,7 @@ class Preemptor:
             return
         if self.nominations.departures.waits(pod):
             self.nominations.insist(pod.uid)
-            self._tell(pod, message, TERMINATING)
+            self._tell(pod, message, TERMINATING, nominated=self.nominations.untold(pod.uid))
             return
         self.nominations.drop(pod.uid)
         if refusal := self.nominations.refusal(pod.uid):
@@ -369,10 +369,13 @@ class Preemptor:
             self._give_up(entry.pod, message, preemption)
 
     def _give_up(self, pod: Pod, message: str, preemption: str) -> None:
-        """Preemption does not help: an older nomination ends."""
+        """Preemption does not help: an older nomination ends, and the pod is tried as one that has none."""
         turns = self._state.queue.turns
         after_s = FIRST_AFTER_S if turns is not None and turns.reclaims(pod) else None
-        self._tell(pod, message, preemption, nominated="" if pod.nominated_node else None, first_after_s=after_s)
+        if pod.nominated_node:
+            self.nominations.clear(pod)
+            self._state.queue.rouse(pod.uid, self._state.now)
+        self._tell(pod, message, preemption, first_after_s=after_s)
 
     def _tell(
         self, pod: Pod, message: str, preemption: str, *, nominated: str | None = None,

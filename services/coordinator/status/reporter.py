@@ -45,7 +45,7 @@ NOMINATIONS_MORE = 8
 """Nominations that may be out beyond ``notices_in_flight``: they wait for nobody."""
 
 NOMINATION_TRIES = 3
-"""After so many failures in a row a nomination is given up; the pod is tried again after its own backoff."""
+"""After so many failures in a row a pod's status is not told where it is to go; what keeps it is told still."""
 
 BACKOFF_S, MAX_BACKOFF_S = 0.25, 30.0
 """Pause after a patch that failed; doubles. ``Retry-After`` makes it longer."""
@@ -81,6 +81,8 @@ class _Notice:
     timer: float = 0.0
     failures: int = 0
     written_at: float = float("-inf")
+    named: bool = False
+    """Its status may have a nomination."""
     placed: bool = False
     """On its way to a node: nothing is written."""
     since: float = 0.0
@@ -113,11 +115,13 @@ class StatusReporter:
     # --- what is told -------------------------------------------------------------------------------------------
 
     def tell(
-        self, pod: Pod, reason: str, message: str, *, nominated: str | None = None, first_after_s: float | None = None
+        self, pod: Pod, reason: str, message: str, *, nominated: str | None = None, after_s: float = 0.0,
+        first_after_s: float | None = None,
     ) -> None:  # fmt: skip
-        """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node changes to this.
-        ``first_after_s``: the first that is told of the pod at all is written so much later, as what it is then, unless
-        what follows is to be told sooner; None: as its reason has it."""
+        """Say why the pod is pending, unless it says so already. ``nominated``: its nominated node becomes this; that
+        is written ``after_s`` from now, what else is to be told waits for it and goes with it. ``first_after_s``: the
+        first that is told of the pod at all is written so much later, as what it is then, unless what follows is to be
+        told sooner; None: as its reason has it."""
         notice = self.notices.get(pod.uid)
         if first_after_s is None:
             first_after_s = NOT_READY_AFTER_S if reason == NOT_READY else 0.0
@@ -125,11 +129,11 @@ class StatusReporter:
         if notice is None:
             shown = _news(*pod.condition[1:]) if pod.condition[0] == "False" else None
             notice = self.notices[pod.uid] = _Notice(pod, news, shown, due=self._state.now + first_after_s)
-        elif notice.shown is None and not notice.failures:
+        elif notice.shown is None and not notice.failures and not notice.nominated:
             notice.due = min(notice.due, self._state.now + first_after_s)
         notice.pod, notice.news = pod, news
         if nominated is not None:
-            notice.nominated, notice.due, notice.failures = nominated, 0.0, 0
+            notice.nominated, notice.due, notice.failures = nominated, self._state.now + after_s, 0
         self._file(notice)
 
     def reason(self, uid: str) -> str:
@@ -142,6 +146,23 @@ class StatusReporter:
         notice = self.notices.get(pod.uid)
         reason, message = (notice.news.reason, notice.news.message) if notice is not None else pod.condition[1:]
         self.tell(pod, reason or NOT_READY, message, nominated="")
+        self.notices[pod.uid].named = True
+
+    def withdraw_nomination(self, pod: Pod) -> None:
+        """The pod is nominated nowhere any more: nor is its status told so, unless it was, or that is on its way."""
+        notice, out = self.notices.get(pod.uid), self._out.get(pod.uid)
+        if (out is not None and out.nominated) or (notice is not None and notice.named):
+            self.clear_nomination(pod)
+        elif notice is not None and notice.nominated:
+            notice.nominated, notice.due = None, 0.0
+            self._file(notice)
+
+    def tell_by(self, uid: str, at: float) -> None:
+        """The nomination that waits to be told of the pod, if one does, is told at that time at the latest."""
+        notice = self.notices.get(uid)
+        if notice is not None and notice.nominated and not notice.failures and notice.due > at:
+            notice.due = at
+            self._file(notice)
 
     def placing(self, uid: str) -> None:
         """The pod goes into a plan: what it was to be told waits, lest it change the version its Binding names."""
@@ -171,12 +192,13 @@ class StatusReporter:
         if notice is None or out is None:
             return
         notice.shown, notice.failures, notice.written_at = out.news, 0, self._state.now
+        notice.named = notice.named if out.nominated is None else bool(out.nominated)
         if notice.nominated == out.nominated:
             notice.nominated = None
         self._file(notice)
 
-    def failed(self, event: ConditionFailed) -> bool:
-        """The patch did not get through; it is made again. True: a nomination it carried is given up."""
+    def failed(self, event: ConditionFailed) -> None:
+        """The patch did not get through; it is made again."""
         state, out = self._state, self._out.pop(event.uid, None)
         state.stats.conditions_failed += 1
         state.agenda.telling = state.now
@@ -184,7 +206,7 @@ class StatusReporter:
             self._room = max(1, self._room // 2)
         notice = self.notices.get(event.uid)
         if notice is None or out is None:
-            return bool(out and out.nominated)
+            return
         notice.failures += 1
         given_up = bool(out.nominated) and (event.refused or notice.failures >= NOMINATION_TRIES)
         if given_up and notice.nominated == out.nominated:
@@ -192,7 +214,6 @@ class StatusReporter:
         pause_s = backoff_s(notice.failures, first_s=BACKOFF_S, most_s=MAX_BACKOFF_S)
         notice.due = state.now + max(pause_s, event.retry_after_s or 0.0)
         self._file(notice)
-        return given_up and notice.nominated is None
 
     # --- whose turn it is ---------------------------------------------------------------------------------------
 

@@ -85,6 +85,9 @@ def prefilter(state: ClusterState, pod: Pod) -> Prefiltered:
     named = named_nodes(pod.pod_class)
     if named is not None and not named:
         return Prefiltered(pod, rejection=CONTRADICTION)
+    state.index.sync()
+    if pod.relations is None and pod.asks is None and pod.pod_class.needs is None and not state.index.anti_affinity:
+        return Prefiltered(pod, named=named)  # as of most: there is nothing that a rule would read
     rules = []
     for prepare in CLUSTER_RULES:
         rule = prepare(state, pod)

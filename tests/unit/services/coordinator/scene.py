@@ -43,6 +43,7 @@ from services.coordinator.core.instructions import (
     SendPlan,
     SendView,
     SetTimer,
+    StoreNominations,
 )
 from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
@@ -118,6 +119,9 @@ class Scene:
         self.control = ControlSeen()
         self.plans: list[Plan] = []
         self.intents: dict[str, str] = {}
+        self.nominations: dict[str, str] = {}
+        """As etcd has them."""
+        self.slow_stores = 0
         self.newest_plan = 0
         self.overcommitted: list[str] = []
         self._versions = 1
@@ -212,7 +216,7 @@ class Scene:
         self.inbox.append(AgentsChanged(tuple(self.records.values())))
         for shard in self.core.state.shards.names:
             self.inbox.append(BinderChanged("http://binder", 3, shard))
-        self.inbox.append(IntentsListed(intents))
+        self.inbox.append(IntentsListed(intents, tuple(self.nominations.items())))
         self.inbox.append(self.control)
         self.inbox.extend([Listed("nodes"), Listed("pods")])
 
@@ -285,11 +289,11 @@ class Scene:
                     if instruction.nominated is not None:
                         changes["nominated_node"] = instruction.nominated
                     self.change_pod(instruction.uid, **changes)
-                    if instruction.nominated:
-                        self.inbox.append(NominationStored(instruction.uid, instruction.nominated))
                     self.inbox.append(ConditionWritten(instruction.uid))
                 else:
                     self.inbox.append(ConditionWritten(instruction.uid))
+            case StoreNominations():
+                self._store(instruction)
             case HoldNode():
                 if not self.refuse_holds:
                     node = msgspec.structs.replace(self.nodes[instruction.node], held=instruction.hold)
@@ -298,6 +302,20 @@ class Scene:
                 self.inbox.append(NodeHeld(instruction.node, instruction.hold, ok=not self.refuse_holds))
             case EmitEvent():
                 pass
+
+    def _store(self, work: StoreNominations) -> None:
+        """etcd has it at once; that it does is heard a second late of the ``slow_stores`` next."""
+        for uid, _, node in work.changes:
+            if not node:
+                self.nominations.pop(uid, None)
+            elif self.slow_stores:
+                self.slow_stores -= 1
+                late = self.now + 1.0
+                self.timeouts.append((late, NominationStored(uid, node)))
+                self.nominations[uid] = node
+            else:
+                self.nominations[uid] = node
+                self.inbox.append(NominationStored(uid, node))
 
     def _ask(self, agent: str, message: Offer | ViewUpdate) -> None:
         core = self.agents.get(agent)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.coordinator.core.events import ConditionFailed, ConditionWritten, Event, NominationStored, PodFetched
+from services.coordinator.core.events import ConditionFailed, ConditionWritten, Event, PodFetched
 from services.coordinator.core.instructions import EmitEvent, FetchPod, PatchCondition
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.status.event_recorder import EVENTS_BURST
@@ -56,15 +56,15 @@ class Desk:
         self.writes.submit(EmitEvent(self.uid, "default", "p0", "1", kind, reason, "Scheduling", note, "7-1"))
 
 
-def test_a_condition_that_is_written_is_answered_so_and_its_nomination_first() -> None:
+def test_a_condition_that_is_written_is_answered_so_and_its_nomination_goes_with_it() -> None:
     desk = Desk()
     desk.patch(nominated="n1")
-    assert desk.heard == [NominationStored(desk.uid, "n1"), ConditionWritten(desk.uid)]
+    assert desk.heard == [ConditionWritten(desk.uid)]
     status = desk.server.pods["default/p0"]["status"]
     assert (status["nominatedNodeName"], status["conditions"][0]["message"]) == ("n1", "full")
 
 
-def test_of_a_bound_pod_nothing_is_written_and_no_nomination_is_stored() -> None:
+def test_of_a_bound_pod_nothing_is_written() -> None:
     desk = Desk()
     pod = desk.server.pods["default/p0"]["metadata"]
     desk.server.bind(BindRequest("default", "p0", desk.uid, pod["resourceVersion"], "n0"))

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.coordinator.core import core as turning
 from services.coordinator.core.events import Tick
-from services.coordinator.core.instructions import Log, PatchCondition, SendPlan
+from services.coordinator.core.instructions import Log, SendPlan, StoreNominations
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle import constraints
 from services.coordinator.cycle.assign import GuidedSeats
@@ -59,7 +59,7 @@ def test_members_are_nominated_before_anybody_is_evicted_and_bound_together_when
     assert {node for _, node in scene.bindings} == {f"n{uid[-1]}" for uid in scene.evicted}
     [plan] = [plan for plan in scene.plans if plan.gangs]
     assert plan.gangs[0].min_count == 2
-    nominations = [p for p in scene.of(PatchCondition) if p.nominated]
+    nominations = [store for store in scene.of(StoreNominations) for _, _, node in store.changes if node]
     first = next(i for i in scene.trace if isinstance(i, SendPlan) and i.plan.evictions)
     assert len(nominations) == 2
     assert all(scene.trace.index(one) < scene.trace.index(first) for one in nominations)
@@ -98,7 +98,7 @@ def test_a_member_that_has_its_node_is_judged_there_alone(monkeypatch: pytest.Mo
 
 def test_nobody_is_evicted_while_one_nomination_is_not_stored() -> None:
     scene = full()
-    scene.lost_patches = 1
+    scene.slow_stores = 1
     tell_group(scene, 2)
     add_members(scene, 2)
     scene.run(batch=100)
@@ -281,7 +281,7 @@ def test_the_next_leader_reads_the_nominations_back_and_waits_for_the_same_victi
 
 def test_a_gang_of_which_a_member_is_deleted_before_anybody_was_asked_starts_anew() -> None:
     scene = full(3)
-    scene.lost_patches = 2
+    scene.slow_stores = 2
     tell_group(scene, 2)
     add_members(scene, 3)
     scene.run(batch=100)

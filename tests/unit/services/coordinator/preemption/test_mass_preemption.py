@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from bench.in_process.counts import python, read
 from bench.in_process.meters import OpcodeMeter
 from services.coordinator.binding.plans import EVICTING_PLANS
-from services.coordinator.core.instructions import Instruction
+from services.coordinator.core.instructions import Instruction, PatchCondition
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.preemption.nominations import TOLD_AT_LATEST_S
 from services.coordinator.preemption.search import Preemptor, Tried
 from services.coordinator.preemption.tries import MOST
 from shared.model.cluster_events import ObjectChanged
@@ -184,6 +185,27 @@ def test_the_victims_of_a_burst_are_all_asked_within_a_second_though_none_of_the
     assert len(scene.evicted) == len(set(scene.evicted)) == count
     scene.run(batch=100, until_s=29.0)
     assert len(scene.evicted) == count
+
+
+@pytest.mark.parametrize("members", [1, 4])
+def test_nobody_of_a_burst_whose_victims_leave_at_once_is_told_anything_but_that_he_is_bound(members: int) -> None:
+    scene, count = full_scene(25), 200
+    add_burst(scene, count, members)
+    scene.run(batch=100, until_s=20)
+    assert len(scene.bindings) == count
+    assert not scene.of(PatchCondition)
+    assert scene.nominations == {}
+
+
+def test_those_of_a_burst_whose_victims_stand_in_line_are_told_late_and_at_last() -> None:
+    """What is written of them meanwhile would make the line longer."""
+    scene, count = full_scene(25), 40
+    scene.hold_plans = True
+    add_burst(scene, count, 1)
+    scene.run(batch=100, until_s=0.9 * TOLD_AT_LATEST_S)
+    assert not scene.of(PatchCondition)
+    scene.run(batch=100, until_s=0.2 * TOLD_AT_LATEST_S)
+    assert len({patch.uid for patch in scene.of(PatchCondition) if patch.nominated}) == count
 
 
 def test_one_more_of_a_burst_is_one_more_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:

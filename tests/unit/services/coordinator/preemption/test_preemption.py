@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.instructions import EmitEvent, PatchCondition, SendPlan
+from services.coordinator.core.instructions import EmitEvent, PatchCondition, SendPlan, StoreNominations
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.preemption.nominations import TOLD_AFTER_S
+from services.coordinator.preemption.records import Records
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.constraints import Requirement
@@ -38,11 +40,10 @@ def test_a_pod_of_higher_priority_is_nominated_then_its_victim_evicted_then_it_i
     assert len(scene.evicted) == 1
     node = "n" + scene.evicted[0][-1]
     assert scene.bindings == [("uid-high", node)]
-    nomination = next(p for p in scene.of(PatchCondition) if p.nominated)
-    assert nomination.nominated == node
-    assert nomination.message == "0/2 nodes are available: 2 Insufficient cpu."
-    order = [i for i in scene.trace if i is nomination or (isinstance(i, SendPlan) and i.plan.evictions)]
-    assert order[0] is nomination
+    kept = [store for store in scene.of(StoreNominations) if store.changes[0][2]]
+    assert [store.changes for store in kept] == [(("uid-high", "default/high", node),)]
+    order = [i for i in scene.trace if i is kept[0] or (isinstance(i, SendPlan) and i.plan.evictions)]
+    assert order[0] is kept[0]
     (event,) = [e for e in scene.of(EmitEvent) if e.reason == "Preempted"]
     assert (event.uid, event.note) == (scene.evicted[0], f"Preempted by pod uid-high on node {node}")
     assert not check_overcommit(scene)
@@ -51,13 +52,64 @@ def test_a_pod_of_higher_priority_is_nominated_then_its_victim_evicted_then_it_i
 
 def test_nobody_is_evicted_while_the_nomination_is_not_stored() -> None:
     scene = full()
-    scene.lost_patches = 1
+    scene.slow_stores = 1
     scene.add_pod(high().pod())
     scene.run()
     assert not scene.evicted
     scene.run(until_s=20)
     assert len(scene.evicted) == 1
     assert len(scene.bindings) == 1
+
+
+def test_a_pod_whose_victim_leaves_at_once_is_told_nothing_and_etcd_keeps_nothing_of_it() -> None:
+    scene = full()
+    scene.add_pod(high().pod())
+    scene.run(until_s=15)
+    assert [uid for uid, _ in scene.bindings] == ["uid-high"]
+    assert not scene.of(PatchCondition)
+    assert scene.nominations == {}
+
+
+def test_a_pod_whose_victim_takes_long_is_told_once_where_it_is_to_go_and_why_it_waits() -> None:
+    scene = full()
+    scene.keep_victims = True
+    scene.add_pod(high().pod())
+    scene.run(until_s=0.9 * TOLD_AFTER_S)
+    (victim,) = scene.evicted
+    assert not scene.of(PatchCondition)
+    assert scene.nominations == {"uid-high": "n" + victim[-1]}
+    scene.run(until_s=30)
+    (told,) = scene.of(PatchCondition)
+    assert told.nominated == scene.pods["uid-high"].nominated_node == "n" + victim[-1]
+    assert told.message == "0/2 nodes are available: 2 Insufficient cpu."
+    assert scene.nominations == {}, "its status has it"
+    assert scene.evicted == [victim]
+    scene.delete_pod(victim)
+    scene.run(until_s=5)
+    assert scene.bindings == [("uid-high", told.nominated)]
+
+
+def test_a_nomination_that_is_over_before_it_was_told_is_never_told() -> None:
+    scene = full(1)
+    scene.budget_forbids = {"uid-low0"}
+    scene.add_pod(high().pod())
+    scene.run(until_s=30)
+    assert scene.plans
+    assert not scene.evicted
+    assert scene.of(PatchCondition)
+    assert not any(patch.nominated for patch in scene.of(PatchCondition))
+
+
+def test_a_nomination_that_the_api_server_does_not_take_costs_nobody_else() -> None:
+    scene = full()
+    scene.keep_victims, scene.lost_patches = True, 100
+    scene.add_pod(high().pod())
+    scene.run(until_s=60)
+    (victim,) = scene.evicted
+    scene.delete_pod(victim)
+    scene.run(until_s=5)
+    assert [uid for uid, _ in scene.bindings] == ["uid-high"]
+    assert len(scene.evicted) == 1
 
 
 def test_a_pod_that_never_preempts_evicts_nobody_and_is_told_so() -> None:
@@ -115,6 +167,60 @@ def test_a_new_leader_reads_the_nomination_back_and_evicts_no_second_victim() ->
     after.run(until_s=30)
     assert ("uid-high", "n" + victim[-1]) in after.bindings
     assert "uid-sneaky" not in dict(after.bindings)
+
+
+def killed_before_it_told() -> Scene:
+    """A leader died whose victim leaves, before the preemptor's status said where that one is to go; its heir is at
+    work, and then a label of the preemptor changes."""
+    scene = full(8)
+    scene.keep_victims = True
+    scene.add_pod(high().pod())
+    scene.run(until_s=0.5 * TOLD_AFTER_S)
+    assert not scene.of(PatchCondition)
+    scene.seed += 1  # it would choose the same of equals
+    scene.replace_leader(set())
+    scene.run(until_s=5)
+    scene.change_pod("uid-high", labels={"seen": "again"})
+    scene.run(until_s=5)
+    return scene
+
+
+def test_a_new_leader_goes_on_with_a_nomination_that_was_not_told_yet() -> None:
+    scene = killed_before_it_told()
+    (victim,) = scene.evicted
+    node = scene.pods[victim].node_name
+    assert scene.core.state.cluster.nominated_to == {"uid-high": node}
+    scene.delete_pod(victim)
+    scene.run(until_s=15)
+    assert scene.bindings == [("uid-high", node)]
+    assert scene.nominations == {}
+
+
+def test_ablation_where_etcd_keeps_no_nominations_a_new_leader_evicts_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Records, "inherit", lambda *_: None)
+    assert len(set(killed_before_it_told().evicted)) == 2
+
+
+def test_a_new_leader_keeps_no_nominations_of_those_that_wait_no_more() -> None:
+    scene = full()
+    scene.nominations = {"uid-gone": "n0", "uid-low0": "n1", "uid-unreadable": ""}
+    scene.replace_leader(set())
+    scene.run(until_s=5)
+    assert scene.nominations == {}
+
+
+def test_ablation_where_victims_are_asked_before_etcd_has_it_the_checker_says_so() -> None:
+    scene = full()
+    scene.slow_stores = 1
+    scene.add_pod(high().pod())
+    scene.run()
+    (known,) = set(scene.core.nominations.made.values())
+    assert scene.core.validate() == []
+    known.evicting = True
+    assert [line.partition(":")[0] for line in scene.core.validate()] == ["nominated-first"]
+    known.evicting = False
+    scene.core.nominations.records.kept["uid-gone"] = "n0"
+    assert [line.partition(":")[0] for line in scene.core.validate()] == ["nominated-first"]
 
 
 def test_two_preemptors_do_not_share_one_victim() -> None:

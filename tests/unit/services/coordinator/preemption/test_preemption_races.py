@@ -19,7 +19,7 @@ from tests.unit.services.coordinator.scene import Scene
 
 
 def until_stored(scene: Scene) -> Event:
-    """Run until the API server has the nomination, and take that news out of the inbox."""
+    """Run until etcd has the nomination, and take that news out of the inbox."""
     for _ in range(1000):
         found = next((event for event in scene.inbox if isinstance(event, NominationStored)), None)
         if found is not None:
@@ -88,7 +88,7 @@ def test_a_victim_of_which_nobody_ever_knows_is_asked_some_times_before_another_
 
 
 def test_victims_in_the_binders_line_are_waited_for_however_long_it_is() -> None:
-    """Thousands take longer than a plan may: nobody is asked in their place, tried meanwhile, or told anything."""
+    """Thousands take longer than a plan may: nobody is asked in their place, tried meanwhile, or told twice."""
     scene = full(6)
     scene.waiting_evictions = 5 * MOST_UNKNOWN
     for number in range(2):
@@ -99,7 +99,7 @@ def test_victims_in_the_binders_line_are_waited_for_however_long_it_is() -> None
     assert len(asked) == len(scene.evicted) == 2
     assert len(scene.bindings) == 2
     patches = [patch for patch in scene.of(PatchCondition) if patch.name.startswith("high")]
-    assert len(patches) == 2
+    assert len(patches) <= 2
 
 
 def gone_elsewhere(*, asked: bool) -> Scene:
@@ -218,12 +218,15 @@ def test_the_search_goes_on_until_somebody_can_go_without_violating_a_budget() -
 
 def test_an_older_nomination_withdrawn_keeps_what_the_pod_was_told() -> None:
     scene = full(1)
+    scene.keep_victims = True
     scene.add_pod(high("low-preemptor", 50).pod())
-    until_stored(scene)
+    scene.run(until_s=2)
+    assert [p.nominated for p in scene.of(PatchCondition)] == ["n0"]
     scene.add_pod(high("top", 1000).pod())
     scene.run(until_s=15)
-    said = [p.message for p in scene.of(PatchCondition) if p.uid == "uid-low-preemptor"]
-    assert all(said)
+    said = [p for p in scene.of(PatchCondition) if p.uid == "uid-low-preemptor"]
+    assert all(p.message for p in said)
+    assert [p.nominated for p in said if p.nominated is not None] == ["n0", ""]
 
 
 def test_a_pod_that_preemption_did_not_help_is_woken_when_it_would() -> None:

@@ -38,9 +38,12 @@ class Desk:
         self.sent: list[PatchCondition] = []
         self.events: list[EmitEvent] = []
 
-    def tell(self, name: str, message: str = FULL, *, reason: str = UNSCHEDULABLE, nominated: str | None = None) -> Pod:
+    def tell(
+        self, name: str, message: str = FULL, *, reason: str = UNSCHEDULABLE, nominated: str | None = None,
+        after_s: float = 0.0,
+    ) -> Pod:  # fmt: skip
         pod = make_pod(name).pod()
-        self.notices.tell(pod, reason, message, nominated=nominated)
+        self.notices.tell(pod, reason, message, nominated=nominated, after_s=after_s)
         return pod
 
     def step(self) -> list[str]:
@@ -59,9 +62,9 @@ class Desk:
         del self.out[uid]
         self.notices.written(uid)
 
-    def failed(self, uid: str, **how: bool | float) -> bool:
+    def failed(self, uid: str, **how: bool | float) -> None:
         del self.out[uid]
-        return self.notices.failed(ConditionFailed(uid, **how))  # type: ignore[arg-type]
+        self.notices.failed(ConditionFailed(uid, **how))  # type: ignore[arg-type]
 
     def all_written(self) -> None:
         while self.step() or self.out:
@@ -279,9 +282,10 @@ def test_a_throttled_api_server_is_asked_less_at_a_time_and_more_again_when_it_a
 def test_a_nomination_is_tried_again_then_given_up_and_the_message_is_still_told() -> None:
     desk = Desk()
     pod = desk.tell("p", nominated="n1")
-    for attempt in range(NOMINATION_TRIES):
+    for _ in range(NOMINATION_TRIES):
         assert desk.step() == [pod.uid]
-        assert desk.failed(pod.uid, throttled=True) == (attempt == NOMINATION_TRIES - 1)
+        assert desk.out[pod.uid].nominated == "n1"
+        desk.failed(pod.uid, throttled=True)
         desk.wait()
     assert desk.step() == [pod.uid]
     assert desk.out[pod.uid].nominated is None
@@ -291,7 +295,10 @@ def test_a_refused_nomination_is_given_up_at_once() -> None:
     desk = Desk()
     pod = desk.tell("p", nominated="n1")
     desk.step()
-    assert desk.failed(pod.uid, refused=True)
+    desk.failed(pod.uid, refused=True)
+    desk.wait()
+    assert desk.step() == [pod.uid]
+    assert desk.out[pod.uid].nominated is None
 
 
 def test_a_newer_nomination_survives_the_failure_of_the_one_before() -> None:
@@ -299,7 +306,7 @@ def test_a_newer_nomination_survives_the_failure_of_the_one_before() -> None:
     pod = desk.tell("p", nominated="n1")
     desk.step()
     desk.tell("p", nominated="n2")
-    assert not desk.failed(pod.uid, refused=True)
+    desk.failed(pod.uid, refused=True)
     desk.wait()
     assert desk.step() == [pod.uid]
     assert desk.out[pod.uid].nominated == "n2"
@@ -312,6 +319,42 @@ def test_a_new_nomination_does_not_wait_for_the_backoff_of_an_older_message() ->
     desk.failed(pod.uid, throttled=True, retry_after_s=30.0)
     desk.tell("p", nominated="n1")
     assert desk.step() == [pod.uid]
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["waits", "written"])
+def test_a_nomination_that_is_over_is_told_to_be_so_only_where_it_was_told(written: bool) -> None:
+    desk = Desk()
+    pod = desk.tell("p", nominated="n1", after_s=1.0)
+    assert desk.step() == []
+    if written:
+        desk.wait()
+        assert desk.step() == [pod.uid]
+        desk.written(pod.uid)
+    desk.notices.withdraw_nomination(pod)
+    assert desk.step() == [pod.uid], "or else what keeps it is told now, as nothing waits for a node"
+    assert desk.out[pod.uid].nominated == ("" if written else None)
+
+
+def test_a_nomination_on_its_way_that_is_over_is_told_to_be_so_after_it() -> None:
+    desk = Desk()
+    pod = desk.tell("p", nominated="n1")
+    desk.step()
+    desk.notices.withdraw_nomination(pod)
+    desk.written(pod.uid)
+    assert desk.step() == [pod.uid]
+    assert desk.out[pod.uid].nominated == ""
+
+
+def test_a_nomination_to_be_taken_back_is_so_though_another_came_and_went_meanwhile() -> None:
+    desk = Desk()
+    pod = desk.tell("p", nominated="n1")
+    desk.step()
+    desk.written(pod.uid)
+    desk.notices.clear_nomination(pod)
+    desk.tell("p", nominated="n2", after_s=1.0)
+    desk.notices.withdraw_nomination(pod)
+    assert desk.step() == [pod.uid]
+    assert desk.out[pod.uid].nominated == ""
 
 
 # --- pods that leave ------------------------------------------------------------------------------------------------

@@ -1,0 +1,49 @@
+"""Nominations that etcd is to have: where a pod is to go is written there before anybody is asked to leave.
+
+    kept --stored--> victims are asked --shown in the pod's status, placed, over--> let go
+
+A pod is told where it is to go only where it waits for a while (``Nominations``): most are placed by then, which spares
+the API server a write for each. Until then this is what the next leader reads. What etcd has counts before what the
+pod's status says, which is older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from services.coordinator.core.instructions import StoreNominations
+from services.coordinator.core.state import State
+
+
+class Records:
+    """One term's. ``kept``: the node by pod uid, as etcd has it once all that was asked for is done."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.kept: dict[str, str] = {}
+        self._changes: dict[str, tuple[str, str]] = {}
+
+    def inherit(self, nodes: Mapping[str, str]) -> None:
+        """What leaders before kept."""
+        self.kept = dict(nodes)
+
+    def keep(self, uid: str, pod: str, node: str) -> None:
+        """The pod, ``namespace/name``, is nominated to the node; answered once that is stored, however often asked."""
+        self.kept[uid] = node
+        self._changes[uid] = pod, node
+
+    def let_go(self, uid: str) -> None:
+        """The pod's status says so, it is placed or gone, or nominated no more; an unknown one is fine."""
+        if self.kept.pop(uid, None) is not None:
+            self._changes[uid] = "", ""
+
+    def keep_only(self, uids: Collection[str]) -> None:
+        """Of those that leaders before kept the others do not wait any more."""
+        for uid in [uid for uid in self.kept if uid not in uids]:
+            self.let_go(uid)
+
+    def step(self) -> None:
+        """Ask for what has changed in this turn."""
+        if self._changes:
+            changes, self._changes = self._changes, {}
+            self._state.out.append(StoreNominations(tuple((uid, *change) for uid, change in changes.items())))
