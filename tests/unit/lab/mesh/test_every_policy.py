@@ -48,7 +48,7 @@ def test_any_number_of_agents_places_as_one_decider_that_sees_every_node(name, a
 @pytest.mark.usefixtures("_brought")
 @pytest.mark.parametrize("name", [*sorted(POLICIES), "el=0.5,lb=0.5", "fullest"])
 def test_asking_few_of_the_agents_loses_no_more_than_that(name):
-    """At most five best nodes of twelve, and five of which too little is known: most are others from pod to pod here."""
+    """At most five best nodes of twelve and five of which too little is known: most are others from pod to pod here."""
     gpus, few = name in OF_GPUS, CoreSettings(asked_agents=5)
     lost = [
         lost_by(PER_NODE, lambda: make_policy(name), ref_of(name), seed=seed, gpus=gpus, settings=few)
