@@ -202,7 +202,8 @@ class Promising:
                 self._learn(offered, self._words(offered, asked))
 
     def _words(self, offered: OfferedClass, asked: Collection[str]) -> Words:
-        """What they said. A node that its agent does not name is worth no more to it than the last that it does."""
+        """What they said. A node that its agent does not name is worth no more to it than the last that it does; of one
+        that was judged by another policy nothing is known, whatever was."""
         table, title = self._state.cache.table, self._variants.title_of(candidate=offered.candidate)
         mask = offered.guidance.mask if offered.guidance is not None else None
         lists = {found.agent: found for found in offered.lists}
@@ -210,8 +211,11 @@ class Promising:
         for agent in sorted(asked):
             view = self._registry.views.get(agent)
             found = lists.get(agent)
-            if view is None or (found is not None and found.policy != (title or found.policy)):
-                continue  # it judged by another policy, or by what stands in for it
+            if view is None:
+                continue
+            if found is not None and found.policy != (title or found.policy):  # by what stands in for it, say
+                words |= {row: (-NOT_ACCEPTED, False, NEVER) for row in view.slots if row < table.rows}
+                continue
             named = {} if found is None else self._named(found)
             last = min(((accept, worth) for worth, accept, _ in named.values()), default=(False, -NOT_ACCEPTED))
             for row in view.slots:

@@ -10,13 +10,15 @@ import pytest
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.classes import OfferedClass
-from services.coordinator.cycle.promising import RENEW_S, Promising, kind_of
+from services.coordinator.cycle.promising import NEVER, RENEW_S, Promising, kind_of
 from shared.agent.core import AgentCore
+from shared.decide.stages import Stage
 from shared.model.pod import Pod
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Need, Observation, Rng, Verdicts
+from shared.policy.rollout.rollout import to_stage
 from tests.builders import make_node, make_pod
-from tests.unit.services.coordinator.rollout.test_evaluation import NEW
+from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, OLD, Rolled
 from tests.unit.services.coordinator.rollout.test_sampling import Serving
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 
@@ -199,9 +201,26 @@ def test_by_policies_whose_scores_drift_a_node_is_asked_again_after_a_while() ->
     asked(scene, lone(0))
     scene.run(until_s=RENEW_S + 1.0)
     seen = set()
-    for number in range(1, 1 + NODES // FEW):
+    for number in range(1, NODES):
         seen |= set(asked(scene, lone(number)))
     assert len(seen) == NODES
+
+
+def test_of_a_node_that_was_judged_by_another_policy_nothing_is_known() -> None:
+    scene = Rolled(agents=12, nodes=24, settings=replace(SETTINGS, rollout=BY_HAND.rollout))
+    scene.shadow()
+    scene.put(to_stage(scene.pointer, Stage.ACTIVE, 0, reason="test", by="test").after)
+    asked(scene, lone(0))
+    promising = set(asked(scene, lone(1)))
+    assert len(promising) < len(scene.agents)
+    for agent in promising:
+        scene.agents[agent].lanes.use(OLD, scene.agents[agent].lanes.active.guard.fallback)
+    asked(scene, lone(2))
+    (said,) = (found for found in scene.core.cycle._promising._said.values() if (found.generation >= 0).any())
+    owner, table = scene.core.registry.ownership.owner, scene.core.state.cache.table
+    judged = {agent for name, agent in owner.items() if said.generation[table.row_of[name]] != NEVER}
+    assert judged
+    assert promising - judged
 
 
 def test_classes_of_one_kind_differ_by_amounts_of_about_the_same_size_alone() -> None:
