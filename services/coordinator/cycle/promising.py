@@ -7,14 +7,14 @@ With an agent on each node a lone pod would be as many offers as there are nodes
 ask, and nothing else: those who are asked judge as ever, and where none of them accepts a unit all are asked
 (``KnownClass.for_all``).
 
-Everybody is asked about pods of a kind that nobody was asked about yet, and where most nodes are others since; about
-members of pod groups; about several units that other pods decide about too, since the best nodes for the first are not
-those for the next; and by a policy that goes by what it is asked about (``Need.DEMAND``).
+Everybody is asked about the first pod that differs from those before it by more than amounts, and where most nodes are
+others since; about members of pod groups; about several units that other pods decide about too, since the best nodes
+for the first are not those for the next; and by a policy that goes by what it is asked about (``Need.DEMAND``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,8 @@ NOT_ACCEPTED = 2**60
 """What a rejected node is worth less, and one that its agent does not name at all."""
 
 Floats = NDArray[np.float64]
+Key = tuple[int, bool, PodClass]
+"""The policy pointer's number, whether the candidate judges, and the kind."""
 Words = dict[int, tuple[int, bool, int]]
 """By row: the score in millionths, whether it was accepted, and the node's generation then."""
 
@@ -71,6 +73,9 @@ class _Said:
             np.full(rows, LONG_AGO),
         )  # fmt: skip
 
+    def copy(self) -> _Said:
+        return _Said(self.worth.copy(), self.accept.copy(), self.generation.copy(), self.at_s.copy())
+
     def grown(self, rows: int) -> _Said:
         """For so many rows at least."""
         more = rows - len(self.worth)
@@ -90,7 +95,7 @@ class Promising:
         self._state = state
         self._registry = registry
         self._variants = variants
-        self._said: dict[Hashable, _Said] = {}
+        self._said: dict[Key, _Said] = {}
         """The kind that was asked about last stands last."""
 
     # --- whom to ask ------------------------------------------------------------------------------------------------
@@ -155,7 +160,7 @@ class Promising:
             norms = norms_of(state.feasibility, offered.pod_class) if guidance is None else guidance.norms
             score = policy.decide(Observation(table, offered.pod_class, rows, norms), state.rng).score
             return rows[self._best(worth + np.rint(score * SCORE_SCALE).astype(np.int64), wanted)]
-        if (said := self._remembered(offered)) is None:
+        if (said := self._remembered(offered) or self._inherited(offered)) is None:
             return None
         changed = said.generation[rows] != table.generation[rows]
         if 2 * int(np.count_nonzero(changed)) > len(rows):
@@ -253,24 +258,34 @@ class Promising:
             said = self._said[key] = said.grown(self._state.cache.table.rows)
         return said
 
-    def _begin(self, offered: OfferedClass) -> _Said:
+    def _inherited(self, offered: OfferedClass) -> _Said | None:
+        """What pods of other amounts were told last: a kind that is new begins with it."""
+        number, candidate, kind = self._key(offered)
+        shape = kind_of(kind, amounts=False)
+        for key, said in reversed(self._said.items()):
+            if key[:2] == (number, candidate) and kind_of(key[2], amounts=False) == shape:
+                return self._begin(offered, said.grown(self._state.cache.table.rows).copy())
+        return None
+
+    def _begin(self, offered: OfferedClass, said: _Said | None = None) -> _Said:
         while len(self._said) >= MOST_KINDS:
             del self._said[next(iter(self._said))]
-        said = self._said[self._key(offered)] = _Said.nothing(self._state.cache.table.capacity)
+        said = self._said[self._key(offered)] = said or _Said.nothing(self._state.cache.table.capacity)
         return said
 
-    def _key(self, offered: OfferedClass) -> Hashable:
+    def _key(self, offered: OfferedClass) -> Key:
         return self._variants.number, offered.candidate, kind_of(offered.pod_class)
 
     def _name(self, offered: OfferedClass) -> str:
         return self._variants.name_of(candidate=offered.candidate)
 
 
-def kind_of(pod_class: PodClass) -> PodClass:
-    """One for all classes that differ by amounts of about the same size alone."""
+def kind_of(pod_class: PodClass, *, amounts: bool = True) -> PodClass:
+    """One for all classes that differ by amounts of about the same size alone, or without ``amounts`` by any."""
+    size = int.bit_length if amounts else bool
     return replace(
         pod_class,
-        requests=tuple((name, amount.bit_length()) for name, amount in pod_class.requests),
-        score_cpu_millis=pod_class.score_cpu_millis.bit_length(),
-        score_memory_bytes=pod_class.score_memory_bytes.bit_length(),
+        requests=tuple((name, int(size(amount))) for name, amount in pod_class.requests),
+        score_cpu_millis=int(size(pod_class.score_cpu_millis)),
+        score_memory_bytes=int(size(pod_class.score_memory_bytes)),
     )
