@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -48,10 +48,12 @@ METRICS, SENSORS = Sensing(15.0, 0.0, 0.0, all_parts=False), Sensing(5.0, 15.0, 
 
 
 class Result(NamedTuple):
-    """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents."""
+    """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents; ``each``: the imbalance from the first
+    arrival of each workload to that of the next one, of the last to its last arrival."""
 
     imbalance: float
     offer_bytes: float
+    each: tuple[float, ...]
 
 
 class _Due(NamedTuple):
@@ -67,21 +69,26 @@ _ARRIVE, _START, _END, _SAMPLE = range(4)
 
 
 def episode(
-    policy: Named, workload: str, agents: Agents, sensing: Sensing, seed: int, delays_ms: Sequence[float] = ()
-) -> Result:
+    policy: Named, workload: str, agents: Agents, sensing: Sensing, seed: int, delays_ms: Sequence[float] = (),
+    times: int = 1,
+) -> Result:  # fmt: skip
     """One episode of ``uniform`` or ``random``. ``delays_ms``: of the nodes to others, as sensors tell it; none: nobody
-    measures it."""
-    pods, load = thesis_pods(workload, Draws(seed), nodes=NODES), NodeLoad(NODES)
+    measures it. ``times``: so many workloads, each begins as the one before has come to its last arrival."""
+    (pods, begins), load = _one_after_the_other(workload, Draws(seed), times), NodeLoad(NODES)
     amounts = {CPU: 4000, MEMORY: 8_000_000_000, PODS: 110}
     nodes = [Node(name=f"worker-{number}", allocatable=amounts) for number in range(NODES)]
     world, measured = policy.world(nodes, agents, seed), _Measured(load, sensing, seed, delays_ms)
     due = [_Due(pod.at_s, _ARRIVE, number) for number, pod in enumerate(pods)]
-    samples = round(LAST_SAMPLE_S / sensing.every_s)
+    samples = round((begins[-2] + LAST_SAMPLE_S) / sensing.every_s)
     due += [_Due(1.0 + place * sensing.every_s, _SAMPLE, place) for place in range(samples)]
     heapq.heapify(due)
     began_s, left, last_s = world.now, len(pods), 0.0
+    areas: list[float] = []
     while left:
         one = heapq.heappop(due)
+        while len(areas) < len(begins) and one.at_s >= begins[len(areas)]:
+            load.advance(begins[len(areas)])
+            areas.append(load.imbalance_area)
         world.rest(for_s=max(0.0, began_s + one.at_s - world.now))
         if one.what == _SAMPLE:
             if (read := measured.read()) is not None:
@@ -101,7 +108,19 @@ def episode(
             world.remove(uid)
             left, last_s = left - 1, one.at_s
     load.advance(last_s)
-    return Result(load.imbalance_area / last_s, world.offer_bytes / len(pods))
+    each = tuple(float(one) for one in np.diff(areas) / np.diff(begins))
+    return Result(load.imbalance_area / last_s, world.offer_bytes / len(pods), each)
+
+
+def _one_after_the_other(workload: str, draws: Draws, times: int) -> tuple[list[EnvPod], list[float]]:
+    """The pods of so many workloads, and when each begins; at last the last arrival of all."""
+    pods: list[EnvPod] = []
+    begins = [0.0]
+    for _ in range(times):
+        drawn = thesis_pods(workload, draws, nodes=NODES)
+        pods += (replace(pod, at_s=begins[-1] + pod.at_s) for pod in drawn)
+        begins.append(pods[-1].at_s)
+    return pods, begins
 
 
 def _placed(world: MeshWorld, uid: str, pod: EnvPod) -> int:

@@ -58,6 +58,10 @@ class CoordinatorSettings(ProcessSettings):
     open_cycles: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """Cycles that are open at a time. Above 1, where one agent decides alone about a class, another agent is given the
     next units meanwhile. See docs/adr/0045."""
+    asked_agents: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 16
+    """Of more than twice so many agents only those are asked about a pod that own the most promising nodes: so many,
+    and at most as many of whom too little is known. All are where none of them takes it. 0: all are always. See
+    docs/adr/0077."""
     embedded_agent: bool = False
     """While no agent is registered the leader decides for all nodes itself, in its own process: for small clusters that
     need no agents, or to go on when all are gone. See docs/adr/0027."""
@@ -176,6 +180,7 @@ class CoordinatorSettings(ProcessSettings):
             batch_units=self.batch_units,
             dispatch=self.dispatch,
             open_cycles=self.open_cycles,
+            asked_agents=self.asked_agents,
             plans_in_flight=self.plans_in_flight,
             gang_timeout_s=self.gang_timeout_s,
             gang_patience_s=self.gang_patience_s,
@@ -215,6 +220,7 @@ RUNTIME_SETTINGS = RuntimeTable(
         "batch_units",
         "dispatch",
         "open_cycles",
+        "asked_agents",
         "plans_in_flight",
         "offer_deadline_ms",
         "preemption_pdb",

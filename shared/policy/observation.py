@@ -107,6 +107,8 @@ class Need(StrEnum):
     """The user's scores (``shared.plugins``), to be added to its own."""
     GPU_SHARES = "gpu_shares"
     """Which resources and devices count as GPUs, and as how much of one."""
+    DEMAND = "demand"
+    """What all pods ask for, as far as it was asked about them: every agent is asked about every pod."""
     CLOCK = "clock"
     """The thread's CPU time, by which it sees which of its parts are slow."""
 

@@ -20,6 +20,9 @@ from shared.wire.records import AgentRecord
 ROWS_PER_PIECE = MAX_NODES_PER_PAGE // 2
 """New nodes in one piece, and as many changed ones beside them."""
 
+FEW_NODES = 8
+"""An agent with less than such a part of the rows has few nodes."""
+
 
 @dataclass(slots=True)
 class Request:
@@ -83,7 +86,7 @@ class AgentView:
 
     def piece(self, table: NodeTable, owner: dict[str, str]) -> View | None:
         """The next piece, None when the agent knows everything. Counts as sent from here on."""
-        changed = table.changed_since(self.stamp).tolist() if self.sent else []
+        changed = self._changed(table).tolist() if self.sent else []
         removed: list[int] = []
         rows: list[NodeRow] = []
         usages: list[NodeUsage] = []
@@ -111,6 +114,14 @@ class AgentView:
         if self._owned is None:
             self._owned = np.sort(np.fromiter(self.slots, np.int64, len(self.slots)))
         return self._owned
+
+    def _changed(self, table: NodeTable) -> IntArray:
+        """Rows that changed since the last piece. Of few nodes its own alone: one that is asked now and then would look
+        through all that happened to others meanwhile."""
+        if FEW_NODES * len(self.slots) > table.rows:
+            return table.changed_since(self.stamp)
+        owned = self.owned_slots()
+        return owned[table.stamp[owned] > self.stamp]
 
     def _split(
         self, table: NodeTable, changed: list[int], fresh: frozenset[str], rows: list[NodeRow], usages: list[NodeUsage]

@@ -74,6 +74,9 @@ class CoreSettings:
     """After so long an answer cannot come any more: the shell's HTTP deadline. Well above ``offer_deadline_s``."""
     units_per_turn: int = 400
     """Units that one turn gives nodes to, or hears the end of: some 10 ms. Of larger gangs others do the rest."""
+    asked_agents: int = 16
+    """Of more than twice so many agents those alone are asked that own the most promising nodes, so many; 0: all are
+    (``cycle.promising``)."""
     extra_candidates: int = 2
     """Next-best nodes per unit group beyond one per unit; as many alternatives per placement."""
     max_losses: int = 5

@@ -43,16 +43,16 @@ class _Asked(NamedTuple):
 
 class Asking:
     """One cycle's questions. ``agents``: how many own nodes, of whom the ``idle`` are asked; ``compared``: classes by
-    which policies are compared; ``together``: there are members of pod groups; ``policy``: the one that
-    decides, by its name."""
+    which policies are compared; ``together``: there are members of pod groups; ``policies``: the one that decides and
+    the candidate, by their names."""
 
     def __init__(
         self, state: State, classes: dict[int, OfferedClass], agents: int, idle: Sequence[AgentView],
-        compared: Collection[int], *, together: bool, policy: str,
+        compared: Collection[int], *, together: bool, policies: tuple[str, str],
     ) -> None:  # fmt: skip
         self._state = state
         self._idle = idle
-        self._policy = policy
+        self._policies = policies
         self._asked: list[_Asked] = []
         self.extra = state.settings.extra_candidates
         """Next-best nodes that an agent names beside one per unit: the more, the more classes compete for them."""
@@ -98,7 +98,8 @@ class Asking:
         told = guidance_of(view.owned_slots(), guidance.mask, guidance.scores, min(MOST_DISTINCT, wanted))
         if told is None:
             return None
-        rescored = scored_here(self._policy, self._state.settings.profile.scores)  # then nobody need look ahead
+        own = self._state.settings.profile.scores
+        rescored = scored_here(self._policies[offered.candidate], own)  # then nobody need look ahead
         numbers = [unit.number for unit in offered.units[: 1 if rescored else min(MOST_AHEAD, offered.asked)]]
         return UnitGroup(offered.known.id, numbers, guidance.norms, told, counted)
 

@@ -63,6 +63,13 @@ class AgentAnswers:
     variant: str = ""
     agent: str = ""
 
+    def keep_accepted(self) -> None:
+        """Leave out what the policy rejects."""
+        kept = [place for place, answer in enumerate(self.answers) if answer.accept]
+        if len(kept) < len(self.answers):
+            self.answers = [self.answers[place] for place in kept]
+            self.names = [self.names[place] for place in kept]
+
 
 @dataclass(slots=True)
 class OfferedClass:
@@ -72,7 +79,7 @@ class OfferedClass:
     ``unknown``: an agent did not know the class. ``guidance``: of units about which more than the nodes themselves
     decides. ``candidate``: judged by the candidate policy; ``shadow``: asked only to compare the two, never placed
     (``variants.py``). ``workload``: of all its units, where the policy looks at it. ``sole``: the one agent that is
-    asked about it, "": all are.
+    asked about it, "": all are, or the ``few`` that are most promising (``promising.py``).
     """
 
     pod_class: PodClass
@@ -87,8 +94,19 @@ class OfferedClass:
     shadow: bool = False
     workload: str = ""
     sole: str = ""
+    few: bool = False
     template: Hashable | None = None
     seated: bool = False
+
+    @property
+    def narrow(self) -> bool:
+        """Whether not everybody was asked: that nobody took a unit says nothing of the others."""
+        return bool(self.sole) or self.few
+
+    def keep_accepted(self) -> None:
+        """Go by accepted nodes alone: others, who were not asked, may accept where these reject."""
+        for found in self.lists:
+            found.keep_accepted()
 
 
 class Classes:

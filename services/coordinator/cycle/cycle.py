@@ -28,6 +28,7 @@ from services.coordinator.cycle.classes import AgentAnswers, KnownClass, Offered
 from services.coordinator.cycle.dispatch import Dispatch, Dispatcher
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.placing import OpenCycle, Placer
+from services.coordinator.cycle.promising import Promising
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.cycle.taking import Taken, Taker
 from services.coordinator.groups.failures import GroupFailures
@@ -72,6 +73,7 @@ class Cycle:
         self._ledger = ledger
         self._taker = Taker(state, variants, parts.failures, parts.together)
         self._dispatcher = Dispatcher(state)
+        self._promising = Promising(state, registry, variants)
         self._placer = Placer(state, registry, parts.failures, parts.together, parts.requeuer)
         self._usual_s = 0.0
         self.open: list[OpenCycle] = []
@@ -89,7 +91,7 @@ class Cycle:
     @property
     def _policy(self) -> str:
         """The name of the one that decides."""
-        return self._variants.title.partition("@")[0] or self._state.policy
+        return self._variants.name_of()
 
     @property
     def has_room(self) -> bool:
@@ -159,7 +161,7 @@ class Cycle:
         return lambda known, pod_class: known.for_all or not dispatcher.able(pod_class, agents, names).any()
 
     def _offer(self, agents: list[AgentView], idle: list[AgentView], missing: int, taken: Taken) -> None:
-        """Ask the idle ones of the agents that own nodes for their best slots per class."""
+        """Ask the idle ones of the agents that own nodes, or the most promising, for their best slots per class."""
         state, settings, classes = self._state, self._state.settings, taken.classes
         if not taken.together and not self._variants.has_candidate:
             names = {view.record.id for view in idle}
@@ -168,11 +170,15 @@ class Cycle:
             more = bool(self.open) or state.queue.has_active() or len(classes) > 1
             self._dispatcher.deal(classes, agents, names, more=more, policy=self._policy)
         compared = [number for number in self._variants.sampling.compared if number in classes]
-        asking = Asking(state, classes, len(agents), idle, compared, together=bool(taken.together), policy=self._policy)
+        together = bool(taken.together)
+        chosen = self._promising.among(classes, idle, together=together)
+        share = len(agents) if len(chosen) == len(idle) else len(chosen)
+        policies = self._policy, self._variants.name_of(candidate=True)
+        asking = Asking(state, classes, share, chosen, compared, together=together, policies=policies)
         first_offer = state.messages + 1
         cluster = self._variants.cluster() if Need.CLUSTER_MEANS in self._variants.needs else []
         asked: dict[str, int] = {}
-        for place, view in enumerate(idle):
+        for place, view in enumerate(chosen):
             if wire_groups := asking.groups(place):
                 asked[view.record.id] = self._send(view, classes, wire_groups, cluster, asking.extra)
         # the setting, or longer where cycles usually take long (a loaded machine)
@@ -299,6 +305,7 @@ class Cycle:
         took_s = state.now - current.started_at
         state.stats.rounds_s.append(took_s)
         self._usual_s += USUAL_WEIGHT * (took_s - self._usual_s)
+        self._promising.heard(current.classes, current.asked - current.waiting.keys())
         if current.waiting:
             state.stats.rounds_cut += 1
             current.missing += len(current.waiting)
@@ -307,3 +314,6 @@ class Cycle:
             current.waiting.clear()
         if self._variants.pointer is not None:
             self._variants.sampling.take(current.classes)
+        for offered in current.classes.values():
+            if offered.few:
+                offered.keep_accepted()

@@ -177,8 +177,8 @@ class Placer:
         state, dealt = self._state, False
         if left and seats.dry and offered.guidance is None:
             offered.known.widen()
-        if left or not offered.sole:  # that a sole agent placed all does not unsay what another cycle found
-            offered.known.for_all = bool(left) and bool(offered.sole or offered.known.for_all)
+        if left or not offered.narrow:  # that one agent or few placed all does not unsay what another cycle found
+            offered.known.for_all = bool(left) and (offered.narrow or offered.known.for_all)
         for choice in seats.choices():
             dealt = True
             pod = choice.unit.pod
@@ -192,7 +192,7 @@ class Placer:
         for unit in left:
             if not self._same(unit):
                 self._try_again(unit)
-            elif offered.sole or (
+            elif offered.narrow or (
                 seats.dry and dealt and not (offered.guidance is not None and state.constraints.waits(unit.pod))
             ):
                 state.queue.retry(unit.pod.uid, state.now, failed=False)  # it was not lost: nobody was asked

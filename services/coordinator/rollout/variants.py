@@ -80,6 +80,15 @@ class Variants:
         if Need.WORKLOADS not in self.needs:
             self.inventory.stop()
 
+    def title_of(self, *, candidate: bool) -> str:
+        """By which policy such units are decided, ``name@version``; "" where no pointer says."""
+        other = self.pointer.candidate if candidate and self.pointer is not None else None
+        return self.title if other is None else other.title
+
+    def name_of(self, *, candidate: bool = False) -> str:
+        """The same by its name alone."""
+        return self.title_of(candidate=candidate).partition("@")[0] or self._state.policy
+
     def _take(self, active: Needs, candidate: Needs) -> None:
         self.looks = (Need.WORKLOADS in active, Need.WORKLOADS in candidate)
         """Whether the units of the active policy, and of the candidate policy, are told by workload too."""

@@ -68,7 +68,7 @@ class GpuPolicy:
     row_local = False
     """A verdict depends on the row and on the demand, so the ranker must ask each time; known states cost little."""
     rows_apart = True
-    needs = frozenset({Need.GPU_SHARES})
+    needs = frozenset({Need.GPU_SHARES, Need.DEMAND})
     agents_agree = True
     """By one demand: agents are asked for the same pods. docs/policies/frag.md says what is lost where they are not."""
 
@@ -363,6 +363,8 @@ class FgdPolicy(GpuPolicy):
 
 class BestFitPolicy(GpuPolicy):
     """Best fit of FGD's simulator: half CPU, half GPU."""
+
+    needs = frozenset({Need.GPU_SHARES})
 
     def __init__(self) -> None:
         super().__init__("best-fit")

@@ -25,7 +25,7 @@ PAGES = [
 ]  # fmt: skip
 SCENES_OF = {
     "bench.arrival": {arrival.ARRIVAL, arrival.STATUS}, "bench.drain": {*DRAINED}, "bench.preemption": {*PREEMPTED},
-    "bench.quality": {"openb", *BURSTS}, "bench.scenes": {*COUNTED},
+    "bench.few_agents": {*BURSTS}, "bench.quality": {"openb", *BURSTS}, "bench.scenes": {*COUNTED},
 }  # fmt: skip
 """What ``--scene`` or ``--scenes`` of a bench takes."""
 CALL = re.compile(r"(python3? -m |`)(bench(?:\.[a-z_0-9]+)+)(.*?)(?=`|\n\n|\bpython3? -m |\Z)", re.DOTALL)

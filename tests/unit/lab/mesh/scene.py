@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from lab.mesh.regret import Judge
 from lab.mesh.world import Agents, MeshWorld
+from services.coordinator.core.state import CoreSettings
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import GPU_MILLI
@@ -47,10 +48,11 @@ def pod_of(number: int, rng: Random, *, gpus: bool = False) -> Pod:
 
 
 def lost_by(
-    agents: str, make: Callable[[], Policy], ref: PolicyRef, *, seed: int, pods: int = 60, gpus: bool = False
-) -> list[float]:
+    agents: str, make: Callable[[], Policy], ref: PolicyRef, *, seed: int, pods: int = 60, gpus: bool = False,
+    settings: CoreSettings | None = None,
+) -> list[float]:  # fmt: skip
     """What each placement lost against one decider that sees all nodes (``lab.mesh.regret``)."""
-    world = MeshWorld(unlike_nodes(gpus=gpus), Agents.parse(agents), make, ref, seed=seed)
+    world = MeshWorld(unlike_nodes(gpus=gpus), Agents.parse(agents), make, ref, seed=seed, settings=settings)
     judge, rng, lost = Judge(world, make), Random(seed), list[float]()
     for number in range(pods):
         world.add([pod_of(number, rng, gpus=gpus)])

@@ -10,6 +10,7 @@ import pytest
 
 from lab.mesh.regret import NOT_ACCEPTED, share_lost
 from lab.mesh.world import PER_NODE
+from services.coordinator.core.state import CoreSettings
 from shared.plugins import policy_maker
 from shared.policy import registry
 from shared.policy.deepsets.policy import DeepSetsPolicy
@@ -41,6 +42,18 @@ def _brought(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_number_of_agents_places_as_one_decider_that_sees_every_node(name, agents):
     gpus = name in OF_GPUS
     lost = [lost_by(agents, lambda: make_policy(name), ref_of(name), seed=seed, gpus=gpus) for seed in (1, 2)]
+    assert np.mean(lost) <= REGRET
+
+
+@pytest.mark.usefixtures("_brought")
+@pytest.mark.parametrize("name", [*sorted(POLICIES), "el=0.5,lb=0.5", "fullest"])
+def test_asking_few_of_the_agents_loses_no_more_than_that(name):
+    """At most five best nodes of twelve and five of which too little is known: most are others from pod to pod here."""
+    gpus, few = name in OF_GPUS, CoreSettings(asked_agents=5)
+    lost = [
+        lost_by(PER_NODE, lambda: make_policy(name), ref_of(name), seed=seed, gpus=gpus, settings=few)
+        for seed in (1, 2)
+    ]
     assert np.mean(lost) <= REGRET
 
 

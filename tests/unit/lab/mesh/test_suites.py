@@ -57,6 +57,16 @@ def test_the_suites_promises_are_kept_by_four_agents_in_small(monkeypatch):
     assert result.notes[0].startswith("decided by a mesh of agents: 4;")
 
 
+def test_of_a_workload_that_comes_again_each_time_is_told_apart():
+    once, twice = (
+        thesis.episode(Named("kube-default"), "uniform", ONE, thesis.METRICS, 42, times=times) for times in (1, 2)
+    )
+    assert len(once.each) == 1
+    assert len(twice.each) == 2
+    assert twice.each[0] == pytest.approx(once.each[0])
+    assert twice.each[0] != twice.each[1]
+
+
 def test_of_the_thesis_one_agent_and_four_tell_the_imbalance():
     one, four = (thesis.episode(Named("kube-default"), "uniform", agents, thesis.METRICS, 42) for agents in (ONE, FOUR))
     assert 0.02 < one.imbalance < 0.2

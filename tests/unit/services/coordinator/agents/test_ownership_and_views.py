@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.coordinator.agents.registry import REBALANCE_SLACK, Ownership
-from services.coordinator.agents.views import ROWS_PER_PIECE, AgentView
+from services.coordinator.agents.views import FEW_NODES, ROWS_PER_PIECE, AgentView
 from shared.agent.replica import Replica
 from shared.scheduling.state.node_table import NodeTable
 from shared.wire.records import AgentRecord
@@ -145,10 +146,13 @@ def same(table: NodeTable, replica: Replica, owned: set[str]) -> None:
         assert copy.unschedulable == (node.unschedulable or node.deleting)
 
 
+@pytest.mark.parametrize("others", [0, 8 * FEW_NODES])
 @settings(max_examples=300)
-@given(WORLD)
-def test_an_agents_replica_follows_whatever_happens(changes: list) -> None:
+@given(changes=WORLD)
+def test_an_agents_replica_follows_whatever_happens(others: int, changes: list) -> None:
     table, replica = NodeTable(2), Replica()
+    for number in range(others):
+        table.upsert(make_node(f"other{number}").node())
     owner: dict[str, str] = {}
     view = AgentView(AgentRecord(id="a", url="", incarnation="i"), epoch=1)
     pod_class = make_pod().cpu("1").gpu_milli(500).pod().pod_class

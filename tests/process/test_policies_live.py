@@ -1,0 +1,270 @@
+"""Each learned policy goes from shadow to active in a real mesh by what it is for, and a spoiled copy is withdrawn.
+
+One mesh plays all of them, one after the other, on nodes that differ in their latency to users and in their GPUs: with
+four agents that share the nodes, and with one agent on each node, whose sensors read a /proc in which the node's pods
+use what they ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.adapters.etcd.channel import EtcdSettings
+from shared.adapters.etcd.store import EtcdStore
+from shared.decide.stages import Stage
+from shared.model.pod import POLICY_ANNOTATION
+from shared.model.resources import GPU_MILLI
+from shared.policy.networks import layer_count
+from shared.policy.registry import goal_of, reference
+from shared.policy.rollout.rollout import BUILT_IN, Change, publish, to_stage
+from shared.policy.weights import WeightsFile, decode, encode, shipped
+from shared.runtime.records.policies import follow_pointer, read_pointer, write_change
+from shared.wire.keys import Keys
+from shared.wire.records import PolicyPointer, PolicyRef
+from tests.patience import PATIENCE_S
+from tests.process.mesh import Mesh, bindings_per_uid
+
+pytestmark = [pytest.mark.process, pytest.mark.etcd]
+
+KEYS = Keys()
+NODES, CPUS, MEMORY_GIB = 6, 32, 128
+LATENCY_MS, GPUS = (5, 25, 60), (8, 4)
+"""Of the nodes, in turn."""
+ROLLOUT = [
+    "--rollout-window-s", "0.4", "--rollout-min-samples", "8", "--rollout-good-windows", "1",
+    "--rollout-promotion", "auto", "--rehearse-every-s", "0", "--metrics-every-s", "3600",
+]  # fmt: skip
+LIMITS = {"latencySoftConstraint": "10", "latencyHardConstraint": "30"}
+Json = dict[str, Any]
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """Pods that come in turn, one each ``every_s``, and how many of them stay. ``kinds``: CPUs, thousandths of GPUs."""
+
+    kinds: Sequence[tuple[float, int]]
+    stay: int
+    every_s: float = 0.04
+    annotations: dict[str, str] = {}
+
+    def pod(self, name: str, kind: tuple[float, int]) -> Json:
+        """Four times as many GiB as CPUs; pods of a kind are one workload, of which is learned what it uses."""
+        cpus, gpu_milli = kind
+        requests = {"cpu": f"{cpus * 1000:.0f}m", "memory": f"{cpus * 4096:.0f}Mi"}
+        gpus = {GPU_MILLI: str(gpu_milli)} if gpu_milli else {}
+        container = {"name": "c", "image": "i", "resources": {"requests": requests | gpus, "limits": gpus}}
+        return {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": "default", "annotations": self.annotations,
+                "labels": {"app": f"w{cpus:g}-{gpu_milli}"},
+            },
+            "spec": {"schedulerName": "conclave", "containers": [container]},
+        }  # fmt: skip
+
+
+DEMANDS = {
+    "frag": Demand([(2, 1000), (2, 500), (2, 1000), (2, 250), (2, 2000), (2, 4000)], stay=16),
+    "ee": Demand([(1, 0), (3, 0), (1, 0)], stay=30),
+    "lb": Demand([(1, 0)], stay=40),
+    "el": Demand([(1, 0)], stay=40, annotations=LIMITS),
+    "marl-dqn": Demand([(1, 0), (3, 0)], stay=40, every_s=0.15),  # it goes by readings
+}
+
+
+def spoiled(file: WeightsFile) -> WeightsFile:
+    """As of weights whose sign was lost on the way: the network's last layer the other way round."""
+    last = f"l{layer_count(file.arrays) - 1}."
+    arrays = {name: -array if name.startswith(last) else array for name, array in file.arrays.items()}
+    card = msgspec.structs.replace(file.card, version=file.card.version + 1)
+    return decode(encode(WeightsFile(arrays, card)), policy=file.card.policy)
+
+
+class Kubelets:
+    """A /proc for each node, in which its pods use what they ask for."""
+
+    def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
+        self._folders = {node: folder / f"proc-{node}" for node in nodes}
+        self._ticks = dict.fromkeys(nodes, 0.0)
+        self._at_s = time.monotonic()
+        for proc in self._folders.values():
+            (proc / "1/net").mkdir(parents=True)
+        self.pass_time({})
+
+    def pass_time(self, cpus: dict[str, float]) -> None:
+        """Until now so many of each node's CPUs were used. Each file is replaced whole."""
+        now = time.monotonic()
+        for node, proc in self._folders.items():
+            self._ticks[node] += 100 * cpus.get(node, 0.0) * (now - self._at_s)
+            each = "".join(f"cpu{number} 0 0 0 0 0 0 0 0 0 0\n" for number in range(CPUS))
+            free_kib = int((MEMORY_GIB - 4 * cpus.get(node, 0.0)) * 2**20)
+            texts = {
+                "stat": f"cpu  {round(self._ticks[node])} 0 0 9999 0 0 0 0 0 0\n{each}",
+                "meminfo": f"MemTotal: {MEMORY_GIB * 2**20} kB\nMemAvailable: {free_kib} kB\n",
+                "vmstat": "oom_kill 0\n",
+                "diskstats": "",
+                "1/net/dev": "",
+            }
+            for name, text in texts.items():
+                new = proc / f"{name}.new"
+                new.write_text(text)
+                new.replace(proc / name)
+        self._at_s = now
+
+
+class Live:
+    """A mesh, its pointer, and pods that come and go."""
+
+    def __init__(self, mesh: Mesh, store: EtcdStore) -> None:
+        self.mesh = mesh
+        self.store = store
+        self.made = 0
+        self._here: deque[str] = deque()
+
+    async def until(self, holds: Callable[[PolicyPointer], bool]) -> PolicyPointer:
+        """The first pointer from now on for which it holds."""
+        last: PolicyPointer | None = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S), aclosing(follow_pointer(self.store, KEYS)) as pointers:
+                async for stored in pointers:
+                    last = stored.pointer if stored is not None else None
+                    if last is not None and holds(last):
+                        return last
+        windows = [line for line in self._windows() if "rollout" in line]
+        pytest.fail(f"not within {PATIENCE_S:g} s: {last}; {windows[-5:]}")
+
+    def _windows(self) -> list[str]:
+        return (self.mesh.folder / "coordinator-0.log").read_text().splitlines()
+
+    async def put(self, ref: PolicyRef, stage: Stage, file: WeightsFile | None = None) -> None:
+        """As ``conclave policy try`` does it."""
+        stored = await read_pointer(self.store, KEYS)
+        assert stored.pointer is not None
+        made_for = goal_of(ref.name, file.card) if file is not None else ""
+        published = publish(stored.pointer, ref, by="test", made_for=made_for).after
+        after = to_stage(published, stage, 0, reason="test", by="test").after
+        data = None if file is None else encode(file)
+        assert await write_change(self.store, KEYS, Change(stored.pointer, after), stored.mod_revision, weights=data)
+
+    @asynccontextmanager
+    async def pods(self, demand: Demand) -> AsyncIterator[None]:
+        """They come while the block runs, the oldest go; then all go."""
+        coming = asyncio.create_task(self._come(demand))
+        try:
+            yield
+        finally:
+            coming.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await coming
+        while self._here:
+            await self._remove(self._here.popleft())
+
+    async def _come(self, demand: Demand) -> None:
+        for kind in cycle(demand.kinds):
+            name = f"p{self.made}"
+            self.made += 1
+            await self.mesh.create("/api/v1/namespaces/default/pods", demand.pod(name, kind))
+            self._here.append(name)
+            while len(self._here) > demand.stay:
+                await self._remove(self._here.popleft())
+            await asyncio.sleep(demand.every_s)
+
+    async def time_passes(self, kubelets: Kubelets) -> None:
+        """Until cancelled."""
+        while True:
+            used = await self._used()
+            for _ in range(3):
+                kubelets.pass_time(used)
+                await asyncio.sleep(0.1)
+
+    async def _remove(self, name: str) -> None:
+        url = f"{self.mesh.api_url}/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0"
+        async with self.mesh.session.delete(url) as response:
+            assert response.status == 200, await response.text()
+
+    async def _used(self) -> dict[str, float]:
+        """CPUs that pods ask for, by node."""
+        used: dict[str, float] = {}
+        for pod in await self.mesh.pods():
+            node = pod["spec"].get("nodeName", "")
+            cpu = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            used[node] = used.get(node, 0.0) + float(cpu.removesuffix("m")) / (1000 if cpu.endswith("m") else 1)
+        return used
+
+
+async def add_nodes(mesh: Mesh, names: Sequence[str]) -> None:
+    await mesh.add_nodes(NODES, cpu=str(CPUS), memory=f"{MEMORY_GIB}Gi", pods="250", named=names[0].rpartition("-")[0])
+    headers = {"Content-Type": "application/merge-patch+json"}
+    for number, name in enumerate(names):
+        latency = str(LATENCY_MS[number % len(LATENCY_MS)])
+        gpus = {GPU_MILLI: str(1000 * GPUS[number % len(GPUS)])}
+        patches = {
+            "": {"metadata": {"annotations": {"conclave.io/latency-ms": latency}}},
+            "/status": {"status": {"allocatable": gpus, "capacity": gpus}},
+        }
+        for part, patch in patches.items():
+            url = f"{mesh.api_url}/api/v1/nodes/{name}{part}"
+            async with mesh.session.patch(url, json=patch, headers=headers) as response:
+                assert response.status == 200, await response.text()
+
+
+@asynccontextmanager
+async def live(folder: Path, *, per_node: bool) -> AsyncIterator[Live]:
+    names = [f"{'agent' if per_node else 'node'}-{number}" for number in range(NODES)]
+    kubelets = Kubelets(folder, names) if per_node else None
+    sensors = ["--node", "{name}", "--sensor-every-s", "1", "--host-proc", f"{folder}/proc-{{name}}"]
+    flags = {"coordinator": ROLLOUT, "agent": sensors if per_node else []}
+    async with Mesh(folder, coordinators=1, agents=NODES if per_node else 4, binders=1, flags=flags) as mesh:
+        await add_nodes(mesh, names)
+        await mesh.leader()
+        store = EtcdStore(EtcdSettings(endpoints=(mesh.etcd.endpoint,)))
+        running = Live(mesh, store)
+        passing = asyncio.create_task(running.time_passes(kubelets)) if kubelets is not None else None
+        try:
+            yield running
+        finally:
+            if passing is not None:
+                passing.cancel()
+            await store.close()
+
+
+@pytest.mark.parametrize("per_node", [False, True], ids=["four agents", "one agent a node, with sensors"])
+async def test_each_policy_is_rolled_out_live_and_a_spoiled_copy_withdrawn(tmp_path: Path, per_node: bool) -> None:
+    async with live(tmp_path, per_node=per_node) as mesh:
+        await mesh.until(lambda pointer: pointer.active == BUILT_IN)
+        for name, demand in DEMANDS.items():
+            sound, other = shipped(name), spoiled(shipped(name))
+            async with mesh.pods(demand):
+                await mesh.put(reference(sound), Stage.SHADOW, sound)
+                promoted = await mesh.until(lambda pointer: pointer.candidate is None)
+                assert (promoted.active, promoted.previous) == (reference(sound), BUILT_IN), promoted.reason
+
+                await mesh.put(reference(other), Stage.SHADOW, other)
+                back = await mesh.until(lambda pointer: pointer.candidate is None)
+                assert back.active == reference(sound)
+                assert "worse in 3 windows in a row: value" in back.reason
+                assert f"by the goal {goal_of(name, sound.card)}" in back.reason
+
+                await mesh.put(BUILT_IN, Stage.ACTIVE)
+                await mesh.until(lambda pointer: pointer.active == BUILT_IN)
+        nodes = bindings_per_uid(await mesh.mesh.audit_until_now())
+        assert all(len(given) == 1 for given in nodes.values())
+        placed = {
+            entry["object"]["metadata"].get("annotations", {}).get(POLICY_ANNOTATION, "").partition("@")[0]
+            for entry in await mesh.mesh.audit_until_now()
+            if entry["kind"] == "Pod" and entry["object"].get("spec", {}).get("nodeName")
+        }
+        assert {*DEMANDS, "kube-default"} <= placed
+        if per_node:
+            told = (await mesh.mesh.get("coordinator-0", "/v1/stats"))["coordinator"].get("measured", {})
+            assert len(told) == NODES

@@ -1,0 +1,244 @@
+"""Whom of many agents a lone pod is asked of: few that promise most; all where too little is known or none takes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from services.coordinator.core.instructions import SendOffer
+from services.coordinator.core.state import CoreSettings
+from services.coordinator.cycle.classes import OfferedClass
+from services.coordinator.cycle.promising import NEVER, RENEW_S, Promising, kind_of
+from shared.agent.core import AgentCore
+from shared.decide.stages import Stage
+from shared.model.pod import Pod
+from shared.policy.heuristics import KubeDefault
+from shared.policy.observation import Need, Observation, Rng, Verdicts
+from shared.policy.rollout.rollout import to_stage
+from tests.builders import make_node, make_pod
+from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, OLD, Rolled
+from tests.unit.services.coordinator.rollout.test_sampling import Serving
+from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
+
+NODES, FEW = 24, 3
+SETTINGS = CoreSettings(validate=True, asked_agents=FEW)
+MIXED = "kube-default=0.5,least-allocated=0.5"
+"""Cannot be asked at the coordinator: what agents last said is all there is."""
+
+
+def scene_of(policy: str = "kube-default", settings: CoreSettings = SETTINGS) -> Scene:
+    """An agent on each node, which others use the less, the higher its number."""
+    scene = Scene(agents=0, policy=policy, settings=settings)
+    for number in range(NODES):
+        scene.join(f"a{number}", node=f"n{number}", tell=False)
+        scene.add_node(make_node(f"n{number}").allocatable(cpu="32", memory="64Gi", pods="110").node())
+        scene.add_pod(make_pod(f"other{number}").cpu(f"{30 - number}").on(f"n{number}").pod())
+    scene.begin()
+    scene.run()
+    return scene
+
+
+def asked(scene: Scene, *pods: Pod) -> list[str]:
+    """Who was asked about these, which come together."""
+    scene.trace.clear()
+    for pod in pods:
+        scene.add_pod(pod)
+    scene.run(batch=len(pods))
+    assert check_bound_once(scene) == check_overcommit(scene) == check_places(scene) == []
+    return [offer.agent for offer in scene.of(SendOffer)]
+
+
+def lone(number: int, cpu: str = "100m") -> Pod:
+    return make_pod(f"p{number}").cpu(cpu).memory("64Mi").pod()
+
+
+def where(scene: Scene, pod: Pod) -> str:
+    return scene.pods[pod.uid].node_name
+
+
+def test_by_a_policy_that_can_be_asked_here_few_are_asked_and_the_best_node_is_among_them() -> None:
+    scene = scene_of()
+    for number in range(12):
+        pod, table = lone(number), scene.core.state.cache.table
+        rows = table.live_rows()
+        score = KubeDefault().decide(Observation(table, pod.pod_class, rows), np.random.default_rng(0)).score
+        best = {table.names[row] for row in rows[score == score.max()]}
+        assert len(asked(scene, pod)) == FEW
+        assert where(scene, pod) in best
+
+
+def test_by_any_other_all_are_asked_about_the_first_pod_and_few_about_those_that_differ_by_amounts() -> None:
+    scene = scene_of(MIXED)
+    assert len(asked(scene, lone(0))) == NODES
+    for number in range(1, 9):
+        assert FEW <= len(asked(scene, lone(number, cpu=f"{100 + number}m"))) <= 2 * FEW
+    assert FEW <= len(asked(scene, lone(9, cpu="3"))) <= 2 * FEW
+    assert len(asked(scene, make_pod("other").memory("1Gi").tolerate(key="a", operator="Exists").pod())) == NODES
+
+
+def test_a_node_that_became_better_is_asked_again_though_others_promised_more() -> None:
+    scene = scene_of(MIXED)
+    asked(scene, lone(0))
+    scene.delete_pod(make_pod("other0").pod().uid)
+    scene.run()
+    pod = lone(1)
+    assert "a0" in asked(scene, pod)
+    assert where(scene, pod) == "n0"
+
+
+def test_ablation_without_what_changed_it_is_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    learn = Promising._learn
+
+    def blind(self: Promising, offered: OfferedClass, words: object) -> None:
+        learn(self, offered, words)  # type: ignore[arg-type]
+        for said in self._said.values():
+            said.generation = self._state.cache.table.generation  # the same array: nothing ever differs
+
+    monkeypatch.setattr(Promising, "_learn", blind)
+    scene = scene_of(MIXED)
+    asked(scene, lone(0))
+    scene.delete_pod(make_pod("other0").pod().uid)
+    scene.run()
+    pod = lone(1)
+    assert "a0" not in asked(scene, pod)
+    assert where(scene, pod) != "n0"
+
+
+def test_where_most_nodes_are_others_since_all_are_asked() -> None:
+    scene = scene_of(MIXED)
+    asked(scene, lone(0))
+    for number in range(NODES // 2 + 1):
+        scene.add_pod(make_pod(f"more{number}").cpu("100m").on(f"n{number}").pod())
+    scene.run()
+    assert len(asked(scene, lone(1))) == NODES
+    assert len(asked(scene, lone(2))) <= 2 * FEW
+
+
+class Rejects(KubeDefault):
+    """Would rather have nothing."""
+
+    def decide(self, observation: Observation, rng: Rng) -> Verdicts:
+        return Verdicts(super().decide(observation, rng).score, np.zeros(len(observation.rows), np.bool_))
+
+
+def test_where_none_of_few_accepts_all_are_asked_at_once() -> None:
+    scene = scene_of()
+    for number in range(NODES - 2 * FEW, NODES):
+        scene.agents[f"a{number}"] = AgentCore(Rejects(), np.random.default_rng(0))
+    pod = lone(0)
+    assert len(asked(scene, pod)) == FEW + NODES
+    assert where(scene, pod) == f"n{NODES - 2 * FEW - 1}"
+
+
+def test_where_none_of_few_answers_all_others_are_asked() -> None:
+    scene = scene_of()
+    scene.lost_answers = {f"a{number}" for number in range(NODES - FEW, NODES)}
+    pod = lone(0)
+    scene.trace.clear()
+    scene.add_pod(pod)
+    scene.run(until_s=2.0)
+    assert where(scene, pod) == f"n{NODES - FEW - 1}"
+    assert not scene.core.state.queue.entries
+
+
+def test_ablation_a_pod_that_few_did_not_take_would_be_told_that_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OfferedClass, "narrow", property(lambda self: bool(self.sole)))
+    scene = scene_of()
+    for number in range(NODES - 2 * FEW, NODES):
+        scene.agents[f"a{number}"] = AgentCore(Rejects(), np.random.default_rng(0))
+    pod = lone(0)
+    asked(scene, pod)
+    assert where(scene, pod) == ""
+
+
+def test_units_that_come_together_are_asked_of_more_and_never_lost() -> None:
+    scene = scene_of()
+    pods = [lone(number, cpu=f"{100 + number}m") for number in range(4)]
+    assert len(asked(scene, *pods)) < NODES
+    assert all(where(scene, pod) for pod in pods)
+
+
+@pytest.mark.parametrize(("together", "everybody"), [(1, False), (3, True)])
+def test_of_pods_that_others_decide_about_a_lone_one_is_asked_of_few(together: int, everybody: bool) -> None:
+    scene = scene_of()
+    label = {"matchLabels": {"app": "web"}}
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "labelSelector": label}
+    pods = []
+    for number in range(together):
+        made = make_pod(f"web{number}").cpu("100m").set(labels={"app": "web"})
+        made.json["spec"]["topologySpreadConstraints"] = [spread | {"whenUnsatisfiable": "ScheduleAnyway"}]
+        pods.append(made.pod())
+    assert (len(set(asked(scene, *pods))) == NODES) is everybody
+    assert all(where(scene, pod) for pod in pods)
+
+
+@pytest.mark.parametrize("policy", ["frag", "fgd"])
+def test_policies_that_go_by_what_they_are_asked_about_are_asked_about_everything(policy: str) -> None:
+    scene = scene_of(policy)
+    for number in range(3):
+        assert len(asked(scene, lone(number))) == NODES
+
+
+@pytest.mark.parametrize("most", [0, NODES // 2])
+def test_all_are_asked_where_the_setting_is_0_or_few_would_be_no_fewer(most: int) -> None:
+    scene = scene_of(settings=replace(SETTINGS, asked_agents=most))
+    assert len(asked(scene, lone(0))) == NODES
+
+
+def test_a_node_without_an_agent_takes_no_place_among_few() -> None:
+    scene = scene_of()
+    scene.leave(f"a{NODES - 1}")
+    scene.run()
+    pod = lone(0)
+    assert len(asked(scene, pod)) == FEW
+    assert where(scene, pod) == f"n{NODES - 2}"
+
+
+def test_by_policies_whose_scores_drift_a_node_is_asked_again_after_a_while() -> None:
+    scene = scene_of(MIXED)
+    scene.core.variants.needs = scene.core.variants.needs | {Need.CLUSTER_MEANS}
+    asked(scene, lone(0))
+    scene.run(until_s=RENEW_S + 1.0)
+    seen = set()
+    for number in range(1, NODES):
+        seen |= set(asked(scene, lone(number)))
+    assert len(seen) == NODES
+
+
+def test_of_a_node_that_was_judged_by_another_policy_nothing_is_known() -> None:
+    scene = Rolled(agents=12, nodes=24, settings=replace(SETTINGS, rollout=BY_HAND.rollout))
+    scene.shadow()
+    scene.put(to_stage(scene.pointer, Stage.ACTIVE, 0, reason="test", by="test").after)
+    asked(scene, lone(0))
+    promising = set(asked(scene, lone(1)))
+    assert len(promising) < len(scene.agents)
+    for agent in promising:
+        scene.agents[agent].lanes.use(OLD, scene.agents[agent].lanes.active.guard.fallback)
+    asked(scene, lone(2))
+    (said,) = (found for found in scene.core.cycle._promising._said.values() if (found.generation >= 0).any())
+    owner, table = scene.core.registry.ownership.owner, scene.core.state.cache.table
+    judged = {agent for name, agent in owner.items() if said.generation[table.row_of[name]] != NEVER}
+    assert judged
+    assert promising - judged
+
+
+def test_classes_of_one_kind_differ_by_amounts_of_about_the_same_size_alone() -> None:
+    one, like, larger = (lone(0, cpu=cpu).pod_class for cpu in ("600m", "1000m", "1100m"))
+    assert kind_of(one) == kind_of(like) != kind_of(larger)
+    assert kind_of(one) != kind_of(make_pod().cpu("600m").memory("64Mi").select(disk="fast").pod().pod_class)
+
+
+def test_a_candidate_is_asked_about_guided_units_by_its_own_rule() -> None:
+    """What it says of the first unit alone would stand for all of them: it is not scored anew at the coordinator."""
+    scene = Serving(settings=CoreSettings(validate=True))
+    scene.shadow()
+    scene.canary(100)
+    scene.trace.clear()
+    for _ in range(4):
+        scene.add_pod(scene.web_pod(containers=[{"name": "c", "resources": {"requests": {"cpu": "1"}}}]))
+    scene.run(batch=4)
+    assert scene.pointer.candidate == NEW
+    groups = [group for offer in scene.of(SendOffer) for group in offer.offer.groups if group.guidance is not None]
+    assert max(len(group.units) for group in groups) == 4
