@@ -20,6 +20,7 @@ from services.coordinator.core.state import Unwell
 from services.coordinator.usage.measured import NAMES as PARTS_BY_NAME
 from shared.agent.counters import PRESSURES
 from shared.model.constraints import Taint
+from shared.model.devices import DeviceClaim
 from shared.model.node import Condition, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from shared.scheduling.devices.census import DeviceCounts
@@ -248,10 +249,14 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
     state = core.state
     pods = sorted(state.cluster.index.pods_on(name), key=lambda pod: (-pod.priority, pod.namespace, pod.name))
     given: dict[str, list[str]] = {}
-    for claim in state.devices.accounts.shown.values() if pods else ():
-        if claim.allocation is not None:
-            for uid in claim.reserved_for:
-                given.setdefault(uid, []).extend("/".join(result.id) for result in claim.allocation.results)
+    shown = state.devices.accounts.shown
+    for claim in shown.values() if pods else ():
+        for uid in claim.reserved_for:
+            given.setdefault(uid, []).extend(_devices_of(claim))
+    for pod in pods[:limit]:
+        for key, holder in state.devices.holders(pod).items():
+            if key in shown and holder.uid in shown[key].reserved_for:
+                given.setdefault(pod.uid, []).extend(_devices_of(shown[key]))
     return [
         PodOnNode(
             namespace=pod.namespace,
@@ -263,6 +268,10 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
         )
         for pod in pods[:limit]
     ]
+
+
+def _devices_of(claim: DeviceClaim) -> list[str]:
+    return ["/".join(result.id) for result in claim.allocation.results] if claim.allocation is not None else []
 
 
 def node_map(core: Core, group_by: str = "") -> NodeMap:
