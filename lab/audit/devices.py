@@ -106,8 +106,8 @@ def _is_for(user: Json, pod: Json) -> bool:
     """Whether a claim's consumer is the pod, or its pod group, of which the pod knows the name alone."""
     if user.get("apiGroup") == "scheduling.k8s.io" and user.get("resource") == "podgroups":
         group = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
-        return group is not None and user.get("name") == group
-    return user.get("uid") == pod["metadata"]["uid"]
+        return group is not None and bool(user.get("name") == group)
+    return bool(user.get("uid") == pod["metadata"]["uid"])
 
 
 def _given(claim: Json | None) -> list[Json]:

@@ -1,5 +1,5 @@
-"""The whole mesh with claims of pod groups under random faults by seed: as ``test_mesh_claims_walk.py``, with groups that
-come, go and come again under their names, members by template or by name, gangs and others."""
+"""The whole mesh with claims of pod groups under random faults by seed: as ``test_mesh_claims_walk.py``, with groups
+that come, go and come again under their names, members by template or by name, gangs and others."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class DeviceClaimController(Controller[ObjectKey]):
         found = owner_of(claim) if claim is not None else None
         if found is None or found["uid"] == owner["metadata"]["uid"]:
             return found is not None
-        return found["kind"] == "PodGroup" and found["name"] == group_of(owner)
+        return bool(found["kind"] == "PodGroup" and found["name"] == group_of(owner))
 
     def _claim_from(self, key: ObjectKey, owner: Json, name: str, template_name: str) -> str:
         """The claim that was made for the owner, made now where there is none; "" while the template is missing."""

@@ -110,8 +110,8 @@ class WriteClaim(Struct, frozen=True):
 
 class FreeClaim(Struct, frozen=True):
     """The pod ``consumer`` does not use the claim after all; ``deallocate``: we gave it what it has, or were about to.
-    ``made``: it is the one that is made for the pod's extended resources, and deleted. ``group``: it is reserved for the
-    pod's group, and is marked alone, so that nothing of before comes late. Answer ``ClaimFreed``."""
+    ``made``: it is the one that is made for the pod's extended resources, and deleted. ``group``: it is reserved for
+    the pod's group, and is marked alone, so that nothing of before comes late. Answer ``ClaimFreed``."""
 
     namespace: str
     name: str

@@ -54,13 +54,14 @@ def leave(state: State, group: str, pods: Iterable[Pod]) -> bool:
         for claim, user in state.devices.freeable(pod)
         if user.group
     }
-    return any([_free(state, *one) for one in found.values()])
+    freed = [_free(state, *one) for one in found.values()]
+    return any(freed)
 
 
 def give_way(state: State, pod: Pod) -> None:
     """A binder has given the pod back. What its group has serves nobody any more, where it was the last on its way; and
-    what was allocated for it, while another claim has a device of that too, is given back where nobody uses it: a binder
-    gives back what it wrote itself."""
+    what was allocated for it, while another claim has a device of that too, is given back where nobody uses it: a
+    binder gives back what it wrote itself."""
     leave(state, pod.group, (pod,))
     for claim, user in state.devices.freeable(pod):
         if not user.group and state.devices.contested(claim.key):

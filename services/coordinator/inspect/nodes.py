@@ -20,7 +20,6 @@ from services.coordinator.core.state import Unwell
 from services.coordinator.usage.measured import NAMES as PARTS_BY_NAME
 from shared.agent.counters import PRESSURES
 from shared.model.constraints import Taint
-from shared.model.devices import DeviceClaim
 from shared.model.node import Condition, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from shared.scheduling.devices.census import DeviceCounts
@@ -245,18 +244,15 @@ def node_shown(core: Core, name: str, now: float, *, labels: Sequence[str] | Non
 
 
 def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode]:
-    """The pods that are counted on a node, greatest priority first, ``limit`` at most."""
+    """The pods that are counted on a node, greatest priority first, ``limit`` at most. What a pod group has for its
+    members stands with each."""
     state = core.state
     pods = sorted(state.cluster.index.pods_on(name), key=lambda pod: (-pod.priority, pod.namespace, pod.name))
     given: dict[str, list[str]] = {}
-    shown = state.devices.accounts.shown
-    for claim in shown.values() if pods else ():
-        for uid in claim.reserved_for:
-            given.setdefault(uid, []).extend(_devices_of(claim))
-    for pod in pods[:limit]:
-        for key, holder in state.devices.holders(pod).items():
-            if key in shown and holder.uid in shown[key].reserved_for:
-                given.setdefault(pod.uid, []).extend(_devices_of(shown[key]))
+    for claim in state.devices.accounts.shown.values() if pods else ():
+        for uid in claim.reserved_for if claim.allocation is not None else ():
+            given.setdefault(uid, []).extend("/".join(result.id) for result in claim.allocation.results)
+    groups = state.cluster.pod_groups
     return [
         PodOnNode(
             namespace=pod.namespace,
@@ -264,14 +260,10 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
             uid=pod.uid,
             priority=pod.priority,
             ours=pod.scheduler_name == state.scheduler_name,
-            devices=given.get(pod.uid, []),
+            devices=[*given.get(pod.uid, ()), *(given.get(groups[pod.group].uid, ()) if pod.group in groups else ())],
         )
         for pod in pods[:limit]
     ]
-
-
-def _devices_of(claim: DeviceClaim) -> list[str]:
-    return ["/".join(result.id) for result in claim.allocation.results] if claim.allocation is not None else []
 
 
 def node_map(core: Core, group_by: str = "") -> NodeMap:
