@@ -8,7 +8,8 @@ collection would. The names in use: ``before_commit``, ``after_commit``, ``befor
 ``gang_link`` and ``gang_head`` (values of its intent are written), ``gang_rewrite``, ``gang_clear``,
 ``gang_first_bind`` (nobody is bound yet) and ``gang_next_bind``, each with ``before_`` and ``after_``; around writes
 of claims for devices ``claim_mark``, ``claim_status`` and ``claim_free``, of those that it makes itself
-``claim_create``, ``claim_delete`` and ``pod_status``; and around the transaction after which a binder tells what it lends: ``lend``.
+``claim_create``, ``claim_delete`` and ``pod_status``; and around the transaction after which a binder tells what it
+lends: ``lend``.
 
 Does nothing without the variable, which no deployment sets; then ``reach`` is one attribute read.
 """
