@@ -293,8 +293,8 @@ def test_ablation_without_a_mark_for_each_member_one_is_bound_on_what_is_being_g
 ) -> None:
     """The coordinator gives back what it has seen; a member that it plans meanwhile must make that a conflict."""
 
-    def trusting(self: Claims, binding: Any, claim: Any, consumer: Any) -> bool:
-        shown = self._state.devices.accounts.shown.get(claim.key)
+    def trusting(self: Claims, binding: Any, key: str, consumer: Any) -> bool:
+        shown = self._state.devices.accounts.shown.get(key)
         return shown is not None and shown.allocation is not None and consumer.uid in shown.reserved_for
 
     assert not freed_beneath()

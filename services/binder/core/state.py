@@ -316,7 +316,7 @@ class State:
                 if before is None and committed:
                     continue  # its intent does not name it: whoever comes after us would not know of it
                 found[claim.name] = IntentClaim(claim.name, "", made=True)
-            elif claim.key in held:  # fellows may use it, of other shards too: not ours to give back
+            elif held and claim.key in held:  # fellows may use it, of other shards too: not ours to give back
                 found[claim.name] = IntentClaim(claim.name, claim.uid, fresh=False, group=True)
             else:
                 free = shown is None or shown.allocation is None or shown.reserved_for == (pod.uid,)

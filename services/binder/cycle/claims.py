@@ -127,11 +127,14 @@ class Claims:
             failed = any(not usable(claim, devices.wall) for claim in given)
             self._conditions_ended(binding, pod, "failure" if failed else "error")
             return Answer(ready=False, vain=vain, refused=devices.name_taken(pod))
-        held, own = devices.holders(pod), Consumer(binding.name, uid)
-        waits = [claim for claim in devices.claims(pod) if not self._carried(binding, claim, held.get(claim.key, own))]
-        for claim in waits:
-            self._waiting.setdefault(claim.key, {})[uid] = held.get(claim.key, own)
-            self.waits_for.setdefault(uid, set()).add(claim.key)
+        held, own, waits = devices.holders(pod), Consumer(binding.name, uid), []
+        for claim in devices.claims(pod):
+            key = claim.key
+            user = held.get(key, own)
+            if not self._carried(binding, key, user):
+                self._waiting.setdefault(key, {})[uid] = user
+                self.waits_for.setdefault(uid, set()).add(key)
+                waits.append(claim)
         for claim in waits:
             self._write(binding, claim)
         self._fill()
@@ -186,9 +189,9 @@ class Claims:
                 return f"{node}: {taken}"[:512]
         return ""
 
-    def _carried(self, binding: InFlightBinding, claim: DeviceClaim, consumer: Consumer) -> bool:
+    def _carried(self, binding: InFlightBinding, key: str, consumer: Consumer) -> bool:
         """Whether the API server shows the claim as it must be, its devices ready, and whoever wrote before is late."""
-        key, shown = claim.key, self._state.devices.accounts.shown.get(claim.key)
+        shown = self._state.devices.accounts.shown.get(key)
         if not self.in_order or key in self._writing or key in self._unseen or self.returns.freeing((key,)):
             return False
         if (
@@ -207,7 +210,7 @@ class Claims:
         if key in self._writing or self.returns.freeing((key,)):
             return
         allocation = claim.allocation if shown.allocation is None else None
-        reserved = set(shown.reserved_for)
+        reserved = shown.reserved_for
         done = self._waiting[key][binding.uid].uid in reserved
         if allocation is None and done and key in binding.claimed:
             return  # its devices are not ready, or the watch is late

@@ -113,8 +113,10 @@ class ClaimAccounts:
                     if ours.sent is None:
                         ours.allocation = None
                     reserved = set(claim.reserved_for)
-                    through = {uid for uid, group in ours.through.items() if group in reserved}
-                    for uid in ours.consumers.keys() & reserved | through:
+                    users = ours.consumers.keys() & reserved
+                    if ours.through:
+                        users |= {uid for uid, group in ours.through.items() if group in reserved}
+                    for uid in users:
                         self._release(claim.key, uid)
                     self._end_if_over(claim.key)
         self._publish(claim.key)

@@ -350,14 +350,14 @@ class ClaimedDevices:
             return why
         self.version += 1
         given = {claim.key: allocation for claim, allocation in found.allocations(node, self.new_share)}
-        special, held = found.special_on(node), holders(found.pod)
+        special, held = found.special_on(node), holders(found.pod) if pod.group else {}
         for claim in (*found.claims, *((special,) if special is not None else ())):
             allocation = given.get(claim.key)
             if allocation is not None and any(result.bound_on for result in allocation.results):
                 allocation = replace(allocation, at=self.wall)
             why = self.accounts.assume(
                 pod.uid, claim.key, allocation, now, made=claim if claim is special else None,
-                group_uid=held[claim.key].uid if claim.key in held else "",
+                group_uid=held[claim.key].uid if held and claim.key in held else "",
             )  # fmt: skip
             if why:
                 self.accounts.forget(pod.uid)
