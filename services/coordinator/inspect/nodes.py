@@ -250,8 +250,9 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
     pods = sorted(state.cluster.index.pods_on(name), key=lambda pod: (-pod.priority, pod.namespace, pod.name))
     given: dict[str, list[str]] = {}
     for claim in state.devices.accounts.shown.values() if pods else ():
-        for uid in claim.reserved_for if claim.allocation is not None else ():
-            given.setdefault(uid, []).extend("/".join(result.id) for result in claim.allocation.results)
+        if claim.allocation is not None:
+            for uid in claim.reserved_for:
+                given.setdefault(uid, []).extend("/".join(result.id) for result in claim.allocation.results)
     groups = state.cluster.pod_groups
     return [
         PodOnNode(
