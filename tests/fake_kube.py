@@ -105,7 +105,7 @@ class FakeKube:
         self.bind(BindRequest("default", name, pod["metadata"]["uid"], pod["metadata"]["resourceVersion"], node))
 
     def put_object(self, kind: SchedulingKind, item: dict[str, Any]) -> str:
-        """An object of ``DEVICE_KINDS`` is made or replaced; its uid."""
+        """An object of ``DEVICE_KINDS``, or a PodGroup, is made or replaced; its uid."""
         meta, key = item["metadata"], self.key_of(item)
         known = self.objects.setdefault(kind.name, {}).get(key)
         if known is None:

@@ -131,7 +131,7 @@ class SceneWorld(GangWorld):
         claim = self.claims[instruction.key]
         given = self.claims[instruction.key] = replace(
             claim, allocation=instruction.allocation or claim.allocation, protected=True,
-            reserved_for=(*claim.reserved_for, *(uid for _, uid in instruction.consumers)),
+            reserved_for=(*claim.reserved_for, *(one.uid for one in instruction.consumers)),
             resource_version=f"{self._written}",
         )  # fmt: skip
         self._tell(heard.ClaimWritten(given), BIND_S)

@@ -39,7 +39,6 @@ class Devices:
 
     def refusal(self, pod: Json, node: NodeFacts) -> str:
         """The rule by which a pod bound to the node now should not be there; empty when there is none."""
-        meta = pod["metadata"]
         for key in claims_of(pod):
             claim = self._claims.get(key) if key else None
             status = (claim or {}).get("status") or {}
@@ -47,7 +46,7 @@ class Devices:
                 return f"its claim {key or 'of a template'} does not exist"
             if not status.get("allocation"):
                 return f"its claim {key} has no devices"
-            if meta["uid"] not in {user.get("uid") for user in status.get("reservedFor") or ()}:
+            if not any(_is_for(user, pod) for user in status.get("reservedFor") or ()):
                 return f"its claim {key} is not reserved for it"
             selector = status["allocation"].get("nodeSelector")
             if selector is not None and not selector_holds(selector, node):
@@ -101,6 +100,14 @@ def claims_of(pod: Json) -> Iterator[str]:
     made = (pod.get("status") or {}).get("extendedResourceClaimStatus")
     if made is not None:
         yield f"{namespace}/{made.get('resourceClaimName')}"
+
+
+def _is_for(user: Json, pod: Json) -> bool:
+    """Whether a claim's consumer is the pod, or its pod group, of which the pod knows the name alone."""
+    if user.get("apiGroup") == "scheduling.k8s.io" and user.get("resource") == "podgroups":
+        group = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
+        return group is not None and bool(user.get("name") == group)
+    return bool(user.get("uid") == pod["metadata"]["uid"])
 
 
 def _given(claim: Json | None) -> list[Json]:

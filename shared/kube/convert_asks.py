@@ -18,7 +18,7 @@ def device_pod_from_api(pod: api.Pod) -> model.DevicePod:
         if one.resource_claim_name is not None:
             claims.append(model.ClaimRef(one.name, one.resource_claim_name))
         elif one.resource_claim_template_name is not None:
-            claims.append(model.ClaimRef(one.name, made.get(one.name), templated=True))
+            claims.append(model.ClaimRef(one.name, made.get(one.name), one.resource_claim_template_name))
         else:
             claims.append(model.ClaimRef(one.name, sourceless=True))
     return model.DevicePod(

@@ -17,6 +17,7 @@ from shared.kube import objects as api
 from shared.kube.label_selectors import is_qualified_name
 from shared.kube.objects import Json, ObjectMeta, Quantities
 from shared.kube.resources import Resource
+from shared.model.devices import ClaimRef
 from shared.model.pod_group import (
     GANG_ANNOTATION,
     GANG_BROKEN_ANNOTATION,
@@ -64,10 +65,6 @@ class SchedulingConstraints(Json, frozen=True):
     topology: list[TopologyConstraint] | None = None
 
 
-class NamedClaim(Json, frozen=True):
-    name: str = ""
-
-
 class DisruptionMode(Json, frozen=True):
     single: Empty | None = None
     all: Empty | None = None
@@ -78,7 +75,7 @@ class NativeSpec(Json, frozen=True):
 
     scheduling_policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     scheduling_constraints: SchedulingConstraints | None = None
-    resource_claims: list[NamedClaim] | None = None
+    resource_claims: list[api.PodResourceClaim] | None = None
     disruption_mode: str | DisruptionMode | None = None
     priority: int | None = None
     preemption_policy: str | None = None
@@ -200,6 +197,10 @@ def native_group(item: NativePodGroup) -> PodGroup:
         problems=(_native_problem(spec), "" if gang is None else _count_problem(
             gang.min_count, "spec.schedulingPolicy.gang.minCount"
         )),
+        claims=tuple(
+            ClaimRef(one.name, one.resource_claim_name, one.resource_claim_template_name)
+            for one in spec.resource_claims or ()
+        ),
     )  # fmt: skip
 
 
@@ -221,11 +222,12 @@ def _native_problem(spec: NativeSpec) -> str:
         return f"spec.disruptionMode: {mode[:64]!r} is not known here; give Pod or PodGroup"
     if isinstance(mode, DisruptionMode) and (mode.single is None) == (mode.all is None):
         return "spec.disruptionMode: names not exactly one of single and all, which this scheduler knows; set one"
-    if spec.resource_claims:
-        return (
-            "spec.resourceClaims: dynamic resource allocation is not supported by this scheduler;"
-            " create the group without claims"
-        )
+    for index, one in enumerate(spec.resource_claims or ()):
+        if one.resource_claim_name is None and one.resource_claim_template_name is None:
+            where = f"spec.resourceClaims[{index}]"
+            return (
+                f"{where}: names neither a claim nor a template, which this scheduler knows; create the group with one"
+            )
     if len((spec.scheduling_constraints or SchedulingConstraints()).topology or ()) > 1:
         return "spec.schedulingConstraints.topology: this scheduler honours one constraint; leave one"
     return ""
@@ -314,6 +316,7 @@ def _group(
     gang: bool, min_count: int, problems: tuple[str, ...], condition: tuple[str, str, str, str] = ("", "", "", ""),
     topology: Topology | None = None, whole: bool = False, priority: int | None = None, never_preempts: bool = False,
     timeout_s: float | None = None, min_resources: tuple[tuple[str, int], ...] = (),
+    claims: tuple[ClaimRef, ...] = (),
 ) -> PodGroup:  # fmt: skip
     annotations, namespace = meta.annotations or {}, meta.namespace or ""
     broken, broken_problem = _broken(annotations)
@@ -342,6 +345,7 @@ def _group(
         condition=condition,
         generation=0 if source is Source.JOB else meta.generation or 0,
         problem=next((one for one in (*problems, broken_problem, topology_problem) if one), ""),
+        claims=claims,
     )
 
 

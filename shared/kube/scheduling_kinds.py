@@ -98,11 +98,15 @@ STORAGE_KINDS = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES)
 NODE_TOPOLOGY_KIND = SchedulingKind(NODE_TOPOLOGIES, topology_from_api, older=(NODE_TOPOLOGIES_V1ALPHA1,))
 """What the rule of nodes' zones reads, where an exporter's definition was applied."""
 
-BINDER_KINDS = (*STORAGE_KINDS, *DEVICE_KINDS, NODE_TOPOLOGY_KIND)
-"""What the binder reads beside pods and nodes."""
+_NODE_RULES_KINDS = (*STORAGE_KINDS, *DEVICE_KINDS, NODE_TOPOLOGY_KIND)
+
+NATIVE_GROUPS = SchedulingKind(pod_groups.PODGROUPS, pod_groups.native_group, older=(pod_groups.PODGROUPS_V1ALPHA2,))
+
+BINDER_KINDS = (*_NODE_RULES_KINDS, NATIVE_GROUPS)
+"""What the binder reads beside pods and nodes: of pod groups, which claims of devices their members share."""
 
 SCHEDULING_KINDS = (
-    *BINDER_KINDS,
+    *_NODE_RULES_KINDS,
     SchedulingKind(NAMESPACES, _labels),
     _workload("Service", "", "services", kube.ByLabels),
     _workload("ReplicationController", "", "replicationcontrollers", kube.ByLabels),
@@ -115,7 +119,6 @@ SCHEDULING_KINDS = (
 )
 """Everything that any rule reads: the coordinator's."""
 
-NATIVE_GROUPS = SchedulingKind(pod_groups.PODGROUPS, pod_groups.native_group, older=(pod_groups.PODGROUPS_V1ALPHA2,))
 PLUGINS_GROUPS = SchedulingKind(pod_groups.PLUGINS_PODGROUPS, pod_groups.plugins_group, full_name=True)
 JOBS = SchedulingKind(pod_groups.JOBS, pod_groups.job_group)
 

@@ -262,14 +262,24 @@ class DeviceClaim(Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
+class Consumer(NamedTuple):
+    """Whom a claim is reserved for: a pod, or a pod group (Kubernetes' own) for all of its members."""
+
+    name: str
+    uid: str
+    group: bool = False
+
+
 class ClaimRef(Struct, frozen=True, gc=False):
-    """An entry of a pod's ``spec.resourceClaims``: the claim by name, or one made for this pod from a template, whose
-    name its status tells. ``claim`` None: not made yet; "": none was needed."""
+    """An entry of a pod's ``spec.resourceClaims``, or of its pod group's: the claim by name, or one made from a
+    ``template``, whose name the status tells. ``claim`` None: not made yet; "": none was needed. ``holder``: the pod
+    group that has the claim for all of its members; None: the pod has it for itself."""
 
     name: str
     claim: str | None = None
-    templated: bool = False
+    template: str | None = None
     sourceless: bool = False
+    holder: Consumer | None = None
 
 
 class ContainerAsk(Struct, frozen=True, gc=False):

@@ -10,6 +10,8 @@ from enum import Enum
 
 from msgspec import Struct
 
+from shared.model.devices import ClaimRef
+
 
 class Source(Enum):
     """Which API a pod group comes from; the value is the first part of its key."""
@@ -63,7 +65,7 @@ class PodGroup(Struct, frozen=True, gc=False):
     ``timeout_s``: how long capacity is held for a group that cannot be completed; None: the scheduler's setting.
     ``condition``: (type, status, reason, message) of the scheduling condition as last written; type "": the API has
     none (of the plug-ins' PodGroup its status is the phase). ``problem``: why the group cannot be used as it is
-    written; its members wait and are told so.
+    written; its members wait and are told so. ``claims``: of devices, that members share which name them alike.
     """
 
     key: str
@@ -88,6 +90,7 @@ class PodGroup(Struct, frozen=True, gc=False):
     condition: tuple[str, str, str, str] = ("", "", "", "")
     problem: str = ""
     generation: int = 0
+    claims: tuple[ClaimRef, ...] = ()
 
     @property
     def title(self) -> str:

@@ -17,12 +17,14 @@ R = TypeVar("R")
 class IntentClaim(msgspec.Struct, frozen=True):
     """A claim of the pod of an intent: its name in the pod's namespace, and its uid. ``fresh``: it gets its devices for
     this pod, or got them in an attempt before, and nobody else uses it. ``made``: it is made for the pod's extended
-    resources, and deleted where it never binds; its uid is "", as it has none before."""
+    resources, and deleted where it never binds; its uid is "", as it has none before. ``group``: its pod group has it
+    for all members, so that it is never given back for one; not ``fresh`` then."""
 
     name: str
     uid: str
     fresh: bool = True
     made: bool = False
+    group: bool = False
 
 
 class IntentPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 Json = dict[str, Any]
 API = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{API}/namespaces/default/resourceclaims"
+GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 NODES, DEVICES = 3, 4
 DRIVER = "gpu.example.com"
 BY_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
@@ -142,3 +143,37 @@ async def each_has_its_own(cluster: World, names: set[str]) -> None:
     for name, found in devices.items():
         assert [one.split("/")[0] for one in found] == [node_of(cluster.pods[name])], devices
     assert max(Counter(one for found in devices.values() for one in found).values()) == 1
+
+
+PLACES_OF_A_GROUP = (
+    "before_claim_mark", "after_claim_mark", "after_claim_status", "after_gang_first_bind", "before_gang_next_bind@2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES_OF_A_GROUP)
+async def test_a_binder_killed_at_a_step_leaves_a_gang_the_one_claim_of_its_group(tmp_path: Path, place: str) -> None:
+    async with world(tmp_path, agents=2, coordinators=1, binders=1, flags={"binder": ["--validate"]}) as cluster:
+        mesh = cluster.mesh
+        await add_devices(cluster)
+        doomed = await mesh.add("binder", 1, {VARIABLE: f"{place}=kill"})
+        doomed.wanted = False
+        mesh.kill("binder-0")
+        await mesh.services["binder-0"].ended.wait()
+        group = await add_group(cluster, "gang", 4)
+        names = await cluster.add_pods(
+            (f"p{n}" for n in range(4)), schedulingGroup={"podGroupName": "gang"}, **BY_TEMPLATE
+        )
+        await cluster.until(lambda c: c.bound(*names), within_s=60, what="all are bound")
+        assert doomed.codes == [-signal.SIGKILL]
+        assert len({node_of(cluster.pods[name]) for name in names}) == 1
+        [claim] = (await cluster.call("GET", CLAIMS))["items"]
+        assert [one["uid"] for one in claim["status"]["reservedFor"]] == [group["metadata"]["uid"]]
+        [device] = (await given(cluster))["gang"]
+        assert device.split("/")[0] == node_of(cluster.pods["p0"])
+
+
+async def add_group(cluster: World, name: str, minimum: int) -> Json:
+    """A gang with the claim that its members name, too."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}, **BY_TEMPLATE}
+    await cluster.create(GROUPS, "PodGroup", name, api="scheduling.k8s.io/v1alpha2", spec=spec)
+    return await cluster.call("GET", f"{GROUPS}/{name}")

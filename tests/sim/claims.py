@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.kube.convert_devices import EXTENDED_CLAIM
 from shared.kube.pod_groups import GROUP_LABEL
-from shared.kube.scheduling_kinds import DEVICE_CLAIMS, DEVICE_KINDS
+from shared.kube.scheduling_kinds import DEVICE_CLAIMS, DEVICE_KINDS, NATIVE_GROUPS
 from tests.builders import make_pod
 from tests.fake_kube import FakeKube, copy
 
@@ -45,12 +45,14 @@ def add_devices(kube: FakeKube, node: str, count: int, device: Json | None = Non
     })  # fmt: skip
 
 
-def add_claim(kube: FakeKube, name: str, *, count: int = 1, owner: Json | None = None) -> None:
-    """A claim for so many devices; ``owner``: metadata of the pod that it is made for."""
+def add_claim(
+    kube: FakeKube, name: str, *, count: int = 1, owner: Json | None = None, kind: str = "Pod"
+) -> None:  # fmt: skip
+    """A claim for so many devices; ``owner``: metadata of the pod, or the group, that it is made for."""
     asked = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": count}
     meta: Json = {"name": name, "namespace": "default"}
     if owner is not None:
-        meta["ownerReferences"] = [{"kind": "Pod", "name": owner["name"], "uid": owner["uid"], "controller": True}]
+        meta["ownerReferences"] = [{"kind": kind, "name": owner["name"], "uid": owner["uid"], "controller": True}]
     spec = {"devices": {"requests": [{"name": "r", "exactly": asked}]}}
     kube.put_object(DEVICE_CLAIMS, {"metadata": meta, "spec": spec, "status": {}})
 
@@ -67,12 +69,45 @@ def add_claiming(
 ) -> str:
     """A pod with a claim of its own, by a template for ``count`` devices, or with one that is there already."""
     pod = make_pod(name).cpu(cpu)
-    source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": f"for-{count}"}
     pod.json["spec"]["schedulerName"] = scheduler
     if group:
         pod.set(labels={GROUP_LABEL: group})
-    pod.json["spec"]["resourceClaims"] = [{"name": "gpu", **source}]
+    pod.json["spec"]["resourceClaims"] = [{"name": "gpu", **_source(claim, count)}]
     return kube.add_pod(pod)
+
+
+def add_group(kube: FakeKube, name: str, *, minimum: int = 0, claim: str = "", count: int = 1) -> str:
+    """A PodGroup of Kubernetes' own (a gang, where it has a minimum) with a claim for all members, by a template for
+    ``count`` devices, or with one that is there already; its uid."""
+    policy: Json = {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
+    spec = {"schedulingPolicy": policy, "resourceClaims": [{"name": "gpu", **_source(claim, count)}]}
+    return kube.put_object(
+        NATIVE_GROUPS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec, "status": {}}
+    )
+
+
+def add_member(
+    kube: FakeKube, name: str, group: str, *, cpu: str = "100m", claim: str = "", count: int = 1
+) -> str:  # fmt: skip
+    """A pod of such a group that names its claim as the group does."""
+    pod = make_pod(name).cpu(cpu)
+    pod.json["spec"] |= {
+        "schedulerName": "conclave",
+        "schedulingGroup": {"podGroupName": group},
+        "resourceClaims": [{"name": "gpu", **_source(claim, count)}],
+    }
+    return kube.add_pod(pod)
+
+
+def _source(claim: str, count: int) -> Json:
+    return {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": f"for-{count}"}
+
+
+def group_of(kube: FakeKube, pod: Json) -> Json:
+    """The pod's PodGroup as the API server has it; nothing of one where it has none."""
+    name = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
+    found: Json = kube.objects.get("podgroups", {}).get(f"default/{name}", {"metadata": {"uid": ""}, "spec": {}})
+    return found
 
 
 def add_requesting(
@@ -105,14 +140,22 @@ def control_claims(kube: FakeKube) -> None:
         for one in pod["spec"].get("resourceClaims", ()):
             template = one.get("resourceClaimTemplateName")
             if template and one["name"] not in told and not pod["spec"].get("nodeName"):
-                name = f"{pod['metadata']['name']}-{one['name']}"
-                if f"default/{name}" in kube.objects.get("resourceclaims", {}):
-                    continue  # that of a pod of this name before
-                add_claim(kube, name, count=int(template.removeprefix("for-")), owner=pod["metadata"])
+                group = group_of(kube, pod)
+                shared = one in group["spec"].get("resourceClaims", ())
+                if not shared and "schedulingGroup" in pod["spec"] and not group["metadata"]["uid"]:
+                    continue  # nobody knows whose it is
+                owner = (group if shared else pod)["metadata"]
+                name, found = f"{owner['name']}-{one['name']}", kube.objects.get("resourceclaims", {})
+                if f"default/{name}" not in found:
+                    kind = "PodGroup" if shared else "Pod"
+                    add_claim(kube, name, count=int(template.removeprefix("for-")), owner=owner, kind=kind)
+                elif found[f"default/{name}"]["metadata"]["ownerReferences"][0]["uid"] != owner["uid"] or not shared:
+                    continue  # that of a pod, or a group, of this name before
                 changed = copy(pod)
                 changed["status"]["resourceClaimStatuses"] = [{"name": one["name"], "resourceClaimName": name}]
                 kube._store_pod(changed)
     uids = {pod["metadata"]["uid"] for pod in kube.pods.values() if pod["status"].get("phase") not in ENDED}
+    uids |= {group["metadata"]["uid"] for group in kube.objects.get("podgroups", {}).values()}
     for key, claim in list(kube.objects.get("resourceclaims", {}).items()):
         _control_claim(kube, key, claim, uids)
 
@@ -187,7 +230,7 @@ def check_claims(kube: FakeKube, *, local: bool = True, others: bool = False) ->
         for key in claims_of(pod):
             claim = claims.get(key, {"status": {}})
             devices, users = devices_of(claim), [one["uid"] for one in claim["status"].get("reservedFor", ())]
-            if not devices or pod["metadata"]["uid"] not in users:
+            if not devices or not {pod["metadata"]["uid"], group_of(kube, pod)["metadata"]["uid"]} & set(users):
                 found.append(f"D2: {pod['metadata']['name']} is bound, {key} has {devices} for {users}")
             elif local and any(device.split("/")[1] != node for device in devices):
                 found.append(f"D2: {pod['metadata']['name']} is on {node}, its devices are {devices}")
@@ -210,7 +253,8 @@ def leaked(kube: FakeKube) -> list[str]:
     """D3, at rest: what is given to a claim is used by a pod that runs. D7: a pod has one claim that was made for its
     extended resources, and that is the one its status tells of."""
     told = {key for pod in kube.pods.values() if pod["spec"].get("nodeName") for key in claims_of(pod)}
-    running = {pod["metadata"]["uid"] for pod in kube.pods.values() if pod["spec"].get("nodeName")}
+    bound = [pod for pod in kube.pods.values() if pod["spec"].get("nodeName")]
+    running = {one["metadata"]["uid"] for pod in bound for one in (pod, group_of(kube, pod))}
     found = []
     for key, claim in kube.objects.get("resourceclaims", {}).items():
         users = {one["uid"] for one in claim["status"].get("reservedFor", ())}

@@ -189,6 +189,39 @@ def test_one_that_asks_for_something_else_is_deleted_and_the_pod_placed_with_ano
     assert leaked(scene.kube) == []
 
 
+class Killed(Exception):
+    """What a failpoint does to the process."""
+
+
+@pytest.mark.parametrize("node", ["", "n1"])
+@pytest.mark.parametrize("point", ["before_claim_delete", "after_claim_delete"])
+def test_a_coordinator_that_dies_as_it_deletes_one_leaves_nothing_behind(point: str, node: str) -> None:
+    scene = ClassScene()
+    world = scene.world
+    reached: list[str] = []
+
+    def reach(name: str) -> None:
+        reached.append(name)
+        if name == point:
+            raise Killed
+
+    world.writes._reached = reach
+    add_requesting(scene.kube, "a")
+    before = left(scene, "a", count=2, node=node)["metadata"]["uid"]
+    with pytest.raises(Killed):
+        scene.go(30.0)
+    there = any(claim["metadata"]["uid"] == before for claim in made_for(scene.kube, "a"))
+    assert there is (point == "before_claim_delete")
+    world.writes._reached = reached.append
+    world.replace_coordinator()
+    scene.go(30.0)
+    assert reached.count("before_claim_delete") == 1 + (point == "before_claim_delete")
+    [claim] = made_for(scene.kube, "a")
+    assert claim["metadata"]["uid"] != before
+    assert scene.on("a")
+    assert leaked(scene.kube) == []
+
+
 def test_one_that_was_left_on_a_node_that_is_full_is_deleted_and_the_pod_goes_elsewhere() -> None:
     scene = ClassScene(plugins=1)
     scene.kube.change_node("n1", unschedulable=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from twin.controllers.device_claims import CLAIMS, claims_of
+from twin.controllers.device_claims import CLAIMS, claims_of, group_of
 from twin.controllers.kubelet_objects import with_conditions
 from twin.controllers.runtime import Controller, ObjectKey
 from twin.kinds.devices.taints import RULES
+from twin.kinds.workload.pod_groups import GROUP
 from twin.model.device_taints import (
     IN_PROGRESS,
     NO_EXECUTE,
@@ -134,12 +135,16 @@ class DeviceTaintEviction(Controller[ObjectKey]):
             self._evict(pod, eviction)
 
     def _consumers(self, claim: Json) -> list[Json]:
-        """The pods that a claim is reserved for, and that are on a node."""
+        """The pods that a claim is reserved for, by themselves or through their pod group, and that are on a node."""
         found: list[Json] = []
+        namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         for one in (claim.get("status") or {}).get("reservedFor") or ():
+            if (one.get("apiGroup"), one.get("resource")) == (GROUP, "podgroups"):
+                members = (pod for pod in self.registry.list("pods", namespace) if group_of(pod) == one["name"])
+                found += [pod for pod in members if pod["spec"].get("nodeName") and name in claims_of(pod)]
             if one.get("apiGroup") or one.get("resource") != "pods":
                 continue
-            pod = self.registry.get("pods", claim["metadata"]["namespace"], one["name"])
+            pod = self.registry.get("pods", namespace, one["name"])
             if pod is not None and pod["metadata"]["uid"] == one["uid"] and pod["spec"].get("nodeName"):
                 found.append(pod)
         return found

@@ -266,6 +266,8 @@ class BinderCore:
             case PodMarked():
                 self.cycle.pod_marked(event)
             case Listed():
+                if event.kind == "podgroups":
+                    self.state.devices.knows_groups = event.served
                 self._listed(event.kind)
             case ObjectUnreadable():
                 if event.kind == "resourceclaims" and event.resource_version:

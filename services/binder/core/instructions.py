@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.model.devices import Allocation, ExtendedClaim, Request
+from shared.model.devices import Allocation, Consumer, ExtendedClaim, Request
 from shared.ports import BindRequest, Compare, Op
 from shared.wire.messages import Eviction, PlanResult
 
@@ -80,9 +80,10 @@ class PatchObject(Struct, frozen=True):
 
 
 class WriteClaim(Struct, frozen=True):
-    """Write a claim with what it is given (``allocation``; None: it has something) and who uses it (``consumers``: pods
-    by name and uid; nobody: it is only marked anew); answer ``ClaimWritten`` or ``ClaimUnwritten``. ``made``: for the
-    extended resources of its one consumer, with these ``requests`` where it has no ``uid`` yet."""
+    """Write a claim with what it is given (``allocation``; None: it has something) and who uses it (``consumers``;
+    nobody: it is only marked anew); answer ``ClaimWritten`` or ``ClaimUnwritten``. ``members``: the uids of the pods
+    that are in line and use it through their pod group, reserved already or by this. ``made``: for the extended
+    resources of its one consumer, with these ``requests`` where it has no ``uid`` yet."""
 
     namespace: str
     name: str
@@ -91,19 +92,26 @@ class WriteClaim(Struct, frozen=True):
     protected: bool
     mark: str
     allocation: Allocation | None
-    consumers: tuple[tuple[str, str], ...]
+    consumers: tuple[Consumer, ...]
     made: bool = False
     requests: tuple[Request, ...] = ()
+    members: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """The uids of the pods that it is written for."""
+        return (*(one.uid for one in self.consumers if not one.group), *self.members)
+
 
 class FreeClaim(Struct, frozen=True):
     """The pod ``consumer`` does not use the claim after all; ``deallocate``: we gave it what it has, or were about to.
-    ``made``: it is the one that is made for the pod's extended resources, and deleted. Answer ``ClaimFreed``."""
+    ``made``: it is the one that is made for the pod's extended resources, and deleted. ``group``: it is reserved for
+    the pod's group, and is marked alone, so that nothing of before comes late. Answer ``ClaimFreed``."""
 
     namespace: str
     name: str
@@ -111,6 +119,7 @@ class FreeClaim(Struct, frozen=True):
     consumer: str
     deallocate: bool
     made: bool = False
+    group: bool = False
 
     @property
     def key(self) -> str:

@@ -273,8 +273,9 @@ class State:
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
         self.devices = self.cluster.devices = ClaimedDevices(
-            self.cluster.table, self.cluster.release, lambda: str(UUID(int=self.rng.getrandbits(128), version=4))
-        )
+            self.cluster.table, self.cluster.release, lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
+            self.cluster.pod_groups,
+        )  # fmt: skip
         self.zones = self.cache.zones = NodeZones(self.cache, trusting=self.settings.trust_zones)
         self.left = self.settings.units_per_turn
         self.feasibility = FeasibilityCache(self.cluster.table, profile=self.settings.profile.unmeasured)
@@ -308,13 +309,15 @@ class State:
         why = self.devices.assume(pod, node_name, self.now)
         known = {claim.name: claim for claim in binding.claims}
         committed = binding.stage not in (Stage.NEW, Stage.AWAITED) or binding.inherited
-        found = {}
+        found, held = {}, self.devices.holders(pod)
         for claim in self.devices.claims(pod):
             shown, before = self.devices.accounts.shown.get(claim.key), known.get(claim.name)
             if claim.for_extended and claim.owner == pod.uid:
                 if before is None and committed:
                     continue  # its intent does not name it: whoever comes after us would not know of it
                 found[claim.name] = IntentClaim(claim.name, "", made=True)
+            elif held and claim.key in held:  # fellows may use it, of other shards too: not ours to give back
+                found[claim.name] = IntentClaim(claim.name, claim.uid, fresh=False, group=True)
             else:
                 free = shown is None or shown.allocation is None or shown.reserved_for == (pod.uid,)
                 fresh = free or (before is not None and before.fresh and before.uid == claim.uid)

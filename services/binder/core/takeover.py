@@ -26,8 +26,8 @@ from services.binder.cycle.check import hold, may_bind, still_fits
 from shared.wire.messages import Outcome
 from shared.wire.records import Intent, IntentPod
 
-DEVICES = frozenset({"resourceclaims", "resourceslices", "deviceclasses"})
-"""Kinds without which nobody says who has which device."""
+DEVICES = frozenset({"resourceclaims", "resourceslices", "deviceclasses", "podgroups"})
+"""Kinds without which nobody says who has which device, or for whom a claim is to be reserved."""
 
 
 def adopt(state: State, intent: Intent, pod: IntentPod, *, gang: str = "") -> InFlightBinding:

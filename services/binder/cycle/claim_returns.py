@@ -133,7 +133,20 @@ class ClaimReturns:
             )  # fmt: skip
         del self._freeing[key]
         self._left_it(key, freeing.order.consumer)
+        self._marked(key)
         return True
+
+    def _marked(self, key: str) -> None:
+        """Whatever return it was, it was written after all that was written for members of a pod group that leave the
+        claim too: one mark is enough for them all."""
+        orders = self._next.get(key, {})
+        marked = [uid for uid, order in orders.items() if order.group]
+        for uid in marked:
+            del orders[uid]
+        if marked and not orders:
+            del self._next[key]
+        for uid in marked:
+            self._left_it(key, uid)
 
     def _left_it(self, key: str, uid: str) -> None:
         """The unit has left the claim, unless it is to leave once more."""

@@ -15,6 +15,10 @@ that were found as they ought to be are marked all the same: what an earlier lea
 The intent names the claims that are allocated or made for its pod; it is committed before any is written, and deleted
 when what never bound is given back (``claim_returns.py``). Who inherits it goes on, or gives them back.
 
+What a pod group has for all of its members is reserved for the group, once, and marked for each member; a member that
+does not bind marks it once more, so that nothing comes late, and gives nothing back: fellows may use it, and the
+coordinator sees when none does. Where another claim has a device of it too, no member is bound.
+
 Source: kube-scheduler 1.36 ``plugins/dynamicresources`` (PreBind, bindClaim, Unreserve).
 """
 
@@ -31,7 +35,7 @@ from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.instructions import FreeClaim, WriteClaim
 from services.binder.core.state import NEVER, ConditionsAwaited, State
 from services.binder.cycle.claim_returns import REFUSED, ClaimReturns, WriteRoom
-from shared.model.devices import DeviceClaim
+from shared.model.devices import Consumer, DeviceClaim
 from shared.model.pod import Pod
 from shared.model.versions import newer
 from shared.scheduling.devices.claims import BINDING_TIMEOUT_S, unbound_devices, usable
@@ -67,8 +71,8 @@ class Claims:
         """Whether the watch shows claims in the order in which they were written: not while they are listed anew."""
         self._unseen: dict[str, str] = {}
         """What we wrote and the watch has not shown: the resourceVersion by claim."""
-        self._waiting: dict[str, dict[str, None]] = {}
-        """Units by claim, first come first."""
+        self._waiting: dict[str, dict[str, Consumer]] = {}
+        """Units by claim, first come first, and whom the claim is to be reserved for: the pod, or its pod group."""
         self.waits_for: dict[str, set[str]] = {}
         self._refused: dict[str, str] = {}
         """Units of which a claim was refused: why."""
@@ -95,7 +99,7 @@ class Claims:
 
     def _writes_for(self, key: str, uid: str) -> bool:
         order = self._writing.get(key)
-        return order is not None and any(uid == one for _, one in order.consumers)
+        return order is not None and uid in order.pods
 
     def _settled(self, what: str) -> None:
         """Nothing is under way for a claim, or of what a unit leaves, that was: who waited for that is looked at."""
@@ -123,10 +127,14 @@ class Claims:
             failed = any(not usable(claim, devices.wall) for claim in given)
             self._conditions_ended(binding, pod, "failure" if failed else "error")
             return Answer(ready=False, vain=vain, refused=devices.name_taken(pod))
-        waits = [claim for claim in devices.claims(pod) if not self._carried(binding, claim)]
-        for claim in waits:
-            self._waiting.setdefault(claim.key, {})[uid] = None
-            self.waits_for.setdefault(uid, set()).add(claim.key)
+        held, own, waits = devices.holders(pod), Consumer(binding.name, uid), []
+        for claim in devices.claims(pod):
+            key = claim.key
+            user = held.get(key, own)
+            if not self._carried(binding, key, user):
+                self._waiting.setdefault(key, {})[uid] = user
+                self.waits_for.setdefault(uid, set()).add(key)
+                waits.append(claim)
         for claim in waits:
             self._write(binding, claim)
         self._fill()
@@ -173,22 +181,23 @@ class Claims:
                 return f"claim {claim.key} got allocated elsewhere in the meantime"
             if not usable(claim, devices.wall):
                 return f"claim {claim.key}: {_unbound_text(claim)}"[:512]
-        for one in binding.claims:  # what others run with already nobody can give back
+        for one in binding.claims:
             key = f"{binding.namespace}/{one.name}"
-            if one.fresh and (taken := devices.contested(key)):
-                binding.to_free.add(key)  # also where an attempt before this one wrote it
+            if taken := devices.contested(key):
+                if one.fresh:  # what others run with nobody can give back: they keep it, and nobody joins them
+                    binding.to_free.add(key)  # also where an attempt before this one wrote it
                 return f"{node}: {taken}"[:512]
         return ""
 
-    def _carried(self, binding: InFlightBinding, claim: DeviceClaim) -> bool:
+    def _carried(self, binding: InFlightBinding, key: str, consumer: Consumer) -> bool:
         """Whether the API server shows the claim as it must be, its devices ready, and whoever wrote before is late."""
-        key, shown = claim.key, self._state.devices.accounts.shown.get(claim.key)
+        shown = self._state.devices.accounts.shown.get(key)
         if not self.in_order or key in self._writing or key in self._unseen or self.returns.freeing((key,)):
             return False
         if (
             shown is None
             or shown.allocation is None
-            or binding.uid not in shown.reserved_for
+            or consumer.uid not in shown.reserved_for
             or key not in binding.claimed
         ):
             return False
@@ -201,22 +210,31 @@ class Claims:
         if key in self._writing or self.returns.freeing((key,)):
             return
         allocation = claim.allocation if shown.allocation is None else None
-        done = binding.uid in shown.reserved_for
+        reserved = shown.reserved_for
+        done = self._waiting[key][binding.uid].uid in reserved
         if allocation is None and done and key in binding.claimed:
             return  # its devices are not ready, or the watch is late
         if not self._room.left:
             self._held_units[binding.uid] = None
             return
-        consumers = []
-        for uid in self._waiting[key] if not done else ():
+        consumers: dict[Consumer, None] = {}
+        members = []
+        for uid, consumer in self._waiting[key].items():
             unit = state.in_flight.get(uid)
-            if unit is not None and unit.stage is Stage.COMMITTED and uid not in shown.reserved_for:
-                consumers.append((unit.name, uid))
-                unit.to_free.add(key)
+            if unit is None or unit.stage is not Stage.COMMITTED:
+                continue
+            if not done and consumer.uid not in reserved:
+                consumers[consumer] = None
+            elif not consumer.group or consumer.uid not in reserved:
+                continue
+            if consumer.group:
+                members.append(uid)
+            unit.to_free.add(key)
         order = WriteClaim(
             shown.namespace, shown.name, shown.uid, shown.resource_version, shown.protected,
             f"{binding.cause_id}-{state.term:x}", allocation, tuple(consumers),
             made=shown.for_extended and shown.owner == binding.uid, requests=() if shown.uid else shown.requests,
+            members=tuple(members),
         )  # fmt: skip
         self._writing[key] = order
         binding.to_free.add(key)
@@ -274,8 +292,11 @@ class Claims:
         self._observe(claim)
         self._went.discard(claim.key)
         self._leave_behind(order)
-        for uid in self._waiting.get(claim.key, ()):
-            if uid in claim.reserved_for or not order.consumers:
+        members = set(order.members)
+        for uid, consumer in self._waiting.get(claim.key, {}).items():
+            # a member that came after the write may be planned on what the coordinator was just giving back: it is
+            # marked for itself first, which one of the two then refuses
+            if uid in members if consumer.group else uid in claim.reserved_for or not order.consumers:
                 self._state.in_flight[uid].claimed.add(claim.key)
         self._wake(claim.key)
         self._settled(claim.key)
@@ -317,7 +338,7 @@ class Claims:
     def _note_unwritten(self, order: WriteClaim, event: ClaimUnwritten) -> None:
         """Nothing is left of a write that was refused, where the claim shows none of it and no other may still come."""
         claim = event.claim
-        for _, uid in order.consumers:
+        for uid in order.pods:
             if (binding := self._state.in_flight.get(uid)) is None:
                 continue
             if not event.status:
@@ -332,13 +353,17 @@ class Claims:
 
     def _leave_behind(self, order: WriteClaim) -> None:
         """What was, or may have been, written for units that have ended, and are not bound, is given back."""
-        for _, uid in order.consumers:
+        members = set(order.members)
+        for uid in order.pods:
             if uid in self._bound:
                 self._bound.discard(uid)
             elif uid not in self._state.in_flight:
                 claim_uid = "" if order.made else order.uid
-                deallocate = order.allocation is not None
-                self.returns.order(FreeClaim(order.namespace, order.name, claim_uid, uid, deallocate, order.made))
+                group = uid in members
+                deallocate = order.allocation is not None and not group
+                self.returns.order(
+                    FreeClaim(order.namespace, order.name, claim_uid, uid, deallocate, order.made, group)
+                )
 
     def freed(self, event: ClaimFreed) -> None:
         """A claim was given back, or not yet."""
@@ -376,7 +401,7 @@ class Claims:
             self._conditions_ended(binding, pod, "error")
         if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
             orders = (self._writing[key] for key in waits_for if key in self._writing)
-            if any(uid in (one for _, one in order.consumers) for order in orders):
+            if any(uid in order.pods for order in orders):
                 self._bound.add(uid)
             return
         self._give_back(binding)
@@ -404,7 +429,10 @@ class Claims:
         untold = binding.inherited and not binding.given_back  # nobody tells what an earlier leader wrote
         for claim in binding.claims:
             if untold or f"{binding.namespace}/{claim.name}" in written:
-                self.returns.order(FreeClaim(binding.namespace, claim.name, claim.uid, uid, claim.fresh, claim.made))
+                order = FreeClaim(
+                    binding.namespace, claim.name, claim.uid, uid, claim.fresh, claim.made, claim.group
+                )  # fmt: skip
+                self.returns.order(order)
         binding.given_back = True
         binding.claimed.clear()
         binding.to_free.clear()
@@ -432,7 +460,7 @@ def _is_that(order: WriteClaim, claim: DeviceClaim) -> bool:
     """Whether a claim that was read after a write is the one that was to be written; one that was to be made, by whose
     it is."""
     if order.made:
-        return claim.for_extended and all(claim.owner == uid for _, uid in order.consumers)
+        return claim.for_extended and all(claim.owner == one.uid for one in order.consumers)
     return claim.uid == order.uid
 
 
@@ -441,7 +469,7 @@ def _is_done(order: WriteClaim, claim: DeviceClaim) -> bool:
     if not order.consumers:
         return False  # a mark says nothing by which it is known: it is made again
     wanted = order.allocation is None or claim.allocation is not None
-    return wanted and all(uid in claim.reserved_for for _, uid in order.consumers)
+    return wanted and all(one.uid in claim.reserved_for for one in order.consumers)
 
 
 def _shows(order: WriteClaim, claim: DeviceClaim | None, uid: str) -> bool:
@@ -451,6 +479,7 @@ def _shows(order: WriteClaim, claim: DeviceClaim | None, uid: str) -> bool:
     return (
         order.made
         or uid in claim.reserved_for
+        or uid in order.members
         or (order.allocation is not None and (claim.protected or claim.allocation is not None))
     )
 

@@ -40,7 +40,7 @@ from shared.model.devices import ExtendedClaim
 from shared.model.pod import FINISHED_PHASES
 from shared.ports import BindRequest, KubeApi
 from shared.runtime.kube import claims, made_claims
-from shared.runtime.kube.claims import ClaimName, Consumer
+from shared.runtime.kube.claims import ClaimName
 from shared.runtime.kube.unscheduled import FIRST, NOTHING, mark_unscheduled
 from shared.runtime.leader_shell import Validity
 from shared.runtime.observe.hops import Hops
@@ -188,17 +188,16 @@ class ApiCalls:
         name = ClaimName(write.namespace, write.name, write.uid)
         try:
             version, protected, marked = write.resource_version, write.protected, False
-            consumers = [Consumer(*one) for one in write.consumers]
             if write.requests:
                 made, marked = await made_claims.make_claim(
-                    self._api, name, consumers[0], write.requests, mark=write.mark,
+                    self._api, name, write.consumers[0], write.requests, mark=write.mark,
                     may_act=self._leadership.is_valid, reached=self._failpoints.reach, created=self._claim_created,
                 )  # fmt: skip
                 name = name._replace(uid=made.metadata.uid)
                 version, protected = made.metadata.resource_version, PROTECTION in (made.metadata.finalizers or ())
             claim = await claims.write_claim(
                 self._api, name, resource_version=version, protected=protected, mark=write.mark,
-                allocation=write.allocation, consumers=consumers, may_act=self._leadership.is_valid,
+                allocation=write.allocation, consumers=write.consumers, may_act=self._leadership.is_valid,
                 reached=self._failpoints.reach, marked=marked,
             )  # fmt: skip
             written: Event = ClaimWritten(claim_from_api(claim))

@@ -23,6 +23,7 @@ from services.coordinator.core.intake import PodIntake
 from services.coordinator.core.state import NEVER, State
 from services.coordinator.core.takeover import Takeover
 from services.coordinator.cycle.failures import FailureHandler
+from services.coordinator.cycle.unblocking import give_way
 from services.coordinator.groups.breaking import evicted_with_group
 from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.status.reporter import scheduled_event
@@ -327,7 +328,9 @@ class Outcomes:
             self._state.cluster.assume(placed.pod, node, self._state.now)
 
     def _give_back(self, placed: Placed, reason: str, *, failed: bool) -> None:
-        uid = placed.placement.uid
+        uid, pod = placed.placement.uid, placed.pod
         self._ledger.settle(uid)
         self._pods.release(uid)
+        if pod.asks is not None:
+            give_way(self._state, pod)
         self._failures.not_bound(uid, reason, failed=failed)

@@ -11,7 +11,7 @@ from shared.model.pod import Pod
 
 
 class AwaitedClaims:
-    """Uids by claim (``namespace/name``), and back."""
+    """Uids by claim (``namespace/name``) and by the key of their pod group, which says what is its own; and back."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[str, None]] = {}
@@ -27,6 +27,8 @@ class AwaitedClaims:
         keys = tuple(f"{pod.namespace}/{one.claim}" for one in claims if one.claim)
         if not keys:
             return  # none of them has a name yet: the pod itself will change
+        if pod.group:
+            keys = (*keys, pod.group)
         self._keys[pod.uid] = keys
         for key in keys:
             self._waiting.setdefault(key, {})[pod.uid] = None

@@ -67,6 +67,7 @@ from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import InvalidState
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
+from shared.model.pod_group import Source, group_key
 from shared.model.queue import Queue
 from shared.policy.observation import Need
 from shared.scheduling.places import Place
@@ -75,7 +76,7 @@ from shared.scheduling.shards import Shards
 
 SWEEP_QUEUE_S = 30.0
 
-QUEUES = "queues"
+QUEUES, POD_GROUPS = "queues", "podgroups"
 
 EVENTS_PER_TURN = 500
 """Events that the shell hands over at once: more (a first list, a watch that was cut) take several turns."""
@@ -214,6 +215,8 @@ class Core:
                     self.pods.claim_changed(event.key)
                 elif event.kind == DEVICE_CLASSES:
                     self.pods.classes_changed()
+                elif event.kind == POD_GROUPS:
+                    self.pods.try_awaiting(group_key(Source.NATIVE, *event.key.split("/", 1)))
             case Listed():
                 self.takeover.listed(event.kind)
                 if event.kind == CLAIMS and not event.served:

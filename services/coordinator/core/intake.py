@@ -148,6 +148,11 @@ class PodIntake:
             for pod, _ in list(state.untried.values()):
                 if pod.unsupported == UNSERVED:
                     self.upsert(replace(pod, unsupported=""))
+        self.try_awaiting(key)
+
+    def try_awaiting(self, key: str) -> None:
+        """Those that wait for a claim, or for what their pod group says of one, are tried if they have all now."""
+        state = self._state
         for uid in state.awaited_claims.of(key):
             if (found := state.gated.get(uid)) is not None:
                 self.upsert(found.pod)

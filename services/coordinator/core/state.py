@@ -249,7 +249,9 @@ class State:
 
     def __post_init__(self) -> None:
         self.cache = self.cluster.cache
-        self.devices = self.cluster.devices = ClaimedDevices(self.cluster.table, self.cluster.release)
+        self.devices = self.cluster.devices = ClaimedDevices(
+            self.cluster.table, self.cluster.release, groups=self.cluster.pod_groups
+        )
         self.zones = self.cache.zones = NodeZones(self.cache, trusting=self.settings.trust_zones)
         self.feasibility = FeasibilityCache(
             self.cluster.table, profile=self.settings.profile, cache_bytes=VERDICT_BYTES

@@ -17,7 +17,7 @@ from services.coordinator.core.state import State
 from services.coordinator.cycle.classes import MAX_ROUND_BYTES
 from services.coordinator.cycle.failures import ConflictTracker
 from services.coordinator.cycle.requeueing import Requeuer
-from services.coordinator.cycle.unblocking import unblock
+from services.coordinator.cycle.unblocking import leave, unblock
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.status.groups import GroupReporter
 from shared.model.constraints import PodClass
@@ -223,9 +223,10 @@ class GroupFailures:
         state.log("group_unschedulable", level="debug", group=key, members=len(pods), lacking=short.lacking,
                   plugins=",".join(sorted(short.plugins)))  # fmt: skip
         self._conflicts.forget(key)
+        left = leave(state, key, pods)
         for pod in pods:
             state.attempted(pod.uid, "unschedulable")
-            if pod.asks is not None:
+            if pod.asks is not None and not left:
                 unblock(state, pod, fits_nowhere=False)
         state.queue.park_group(key, short.plugins, short.lacking, state.now)
         self._preemptor.consider(key, self._as_queued(pods), text, short.told)

@@ -244,7 +244,8 @@ def node_shown(core: Core, name: str, now: float, *, labels: Sequence[str] | Non
 
 
 def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode]:
-    """The pods that are counted on a node, greatest priority first, ``limit`` at most."""
+    """The pods that are counted on a node, greatest priority first, ``limit`` at most. What a pod group has for its
+    members stands with each."""
     state = core.state
     pods = sorted(state.cluster.index.pods_on(name), key=lambda pod: (-pod.priority, pod.namespace, pod.name))
     given: dict[str, list[str]] = {}
@@ -252,6 +253,7 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
         if claim.allocation is not None:
             for uid in claim.reserved_for:
                 given.setdefault(uid, []).extend("/".join(result.id) for result in claim.allocation.results)
+    groups = state.cluster.pod_groups
     return [
         PodOnNode(
             namespace=pod.namespace,
@@ -259,7 +261,7 @@ def pods_on(core: Core, name: str, *, limit: int = PODS_SHOWN) -> list[PodOnNode
             uid=pod.uid,
             priority=pod.priority,
             ours=pod.scheduler_name == state.scheduler_name,
-            devices=given.get(pod.uid, []),
+            devices=[*given.get(pod.uid, ()), *(given.get(groups[pod.group].uid, ()) if pod.group in groups else ())],
         )
         for pod in pods[:limit]
     ]

@@ -129,7 +129,9 @@ class KubeWrites:
         name, version, may_act = ClaimName(work.namespace, work.name, work.uid), work.resource_version, self._may_act
         try:
             if work.delete:
-                await delete_claim(self._api, name, work.consumer, resource_version=version, may_act=may_act)
+                await delete_claim(
+                    self._api, name, work.consumer, resource_version=version, may_act=may_act, reached=self._reached
+                )
             else:
                 await deallocate_claim(
                     self._api, name, work.consumer, resource_version=version, may_act=may_act, reached=self._reached

@@ -21,20 +21,15 @@ from typing import Any, NamedTuple
 from shared.errors import KubeRejected, LeadershipLost
 from shared.kube.convert_devices import PROTECTION, allocation_json
 from shared.kube.device_objects import ResourceClaim
+from shared.kube.pod_groups import PODGROUPS
+from shared.kube.resources import PODS
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.devices import Allocation
+from shared.model.devices import Allocation, Consumer
 from shared.model.pod import CAUSE_ANNOTATION
 from shared.ports import KubeApi
 
 TRIES = 5
 """Of giving back a claim that somebody else writes at the same time."""
-
-
-class Consumer(NamedTuple):
-    """A pod that uses a claim."""
-
-    name: str
-    uid: str
 
 
 class ClaimName(NamedTuple):
@@ -65,15 +60,20 @@ async def write_claim(
         if not consumers:
             return found
     _check(may_act)
-    status: dict[str, Any] = {
-        "reservedFor": [{"resource": "pods", "name": one.name, "uid": one.uid} for one in consumers]
-    }
+    status: dict[str, Any] = {"reservedFor": [_reference(one) for one in consumers]}
     if allocation is not None:
         status["allocation"] = allocation_json(allocation)
     reached("before_claim_status")
     found = await _patched(api, claim, resource_version, {}, status)
     reached("after_claim_status")
     return found
+
+
+def _reference(consumer: Consumer) -> dict[str, str]:
+    named = {"name": consumer.name, "uid": consumer.uid}
+    if consumer.group:
+        return {"apiGroup": PODGROUPS.group, "resource": PODGROUPS.plural, **named}
+    return {"resource": PODS.plural, **named}
 
 
 async def free_claim(

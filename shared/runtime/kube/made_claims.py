@@ -21,10 +21,10 @@ from shared.kube.convert_devices import EXTENDED_CLAIM, PROTECTION, claim_from_a
 from shared.kube.device_objects import ResourceClaim
 from shared.kube.resources import PODS
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
-from shared.model.devices import ExtendedClaim, Request
+from shared.model.devices import Consumer, ExtendedClaim, Request
 from shared.model.pod import CAUSE_ANNOTATION
 from shared.ports import BindRequest, KubeApi
-from shared.runtime.kube.claims import ClaimName, Consumer
+from shared.runtime.kube.claims import ClaimName
 
 DROPPED = (
     "the API server does not keep status.extendedResourceClaimStatus of pods; "
@@ -97,14 +97,21 @@ async def delete_made(
 
 
 async def delete_claim(
-    api: KubeApi, claim: ClaimName, consumer: str, *, resource_version: str, may_act: Callable[[], bool]
-) -> bool:
+    api: KubeApi, claim: ClaimName, consumer: str, *, resource_version: str, may_act: Callable[[], bool],
+    reached: Callable[[str], None] = lambda _: None,
+) -> bool:  # fmt: skip
     """Delete what an attempt has left for a pod, on the ground of what it was at ``resource_version``. False: it has
     changed since, or is gone, and nothing was done."""
     found = await api.get(DEVICE_CLAIMS.resource, namespace=claim.namespace, name=claim.name)
     if found is None or (found.metadata.uid, found.metadata.resource_version) != (claim.uid, resource_version):
         return False
-    return is_made_for(found, consumer) and await _deleted(api, found, may_act)
+    if not is_made_for(found, consumer):
+        return False
+    reached("before_claim_delete")
+    deleted = await _deleted(api, found, may_act)
+    if deleted:
+        reached("after_claim_delete")
+    return deleted
 
 
 async def tell_claim(api: KubeApi, request: BindRequest, claim: ExtendedClaim | None) -> str:

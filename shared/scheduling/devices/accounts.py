@@ -9,7 +9,8 @@ C1  a claim has one allocation: the one that is shown, else the one that is assu
 C2  no device is in two allocations that this process made, but those that are shared or looked at by admin access; of
     what is shared, and of counters, no more is taken than there is
 C3  an assumed allocation has a consumer, or was sent and nobody knows yet whether it was written
-C4  a claim is reserved for at most 256 consumers, shown and assumed ones together
+C4  a claim is reserved for at most 256 consumers, shown and assumed ones together; all pods that use it through their
+    pod group are one
 
 What the rules read is the claim with what is assumed in it (``Inventory.claims``), so that the next pod sees a shared
 claim where the first was placed, and every device in use. An older version of a claim that the watch brings later is
@@ -39,12 +40,35 @@ from shared.scheduling.devices.usage import Usage
 @dataclass(slots=True)
 class Assumed:
     """Of one claim. ``allocation`` None: it is allocated already, and reserved for more. ``consumers``: since when, by
-    pod uid. ``sent``: since when the allocation may have been written; None: it was not."""
+    pod uid. ``through``: the pod group for which the claim is reserved in a pod's place, by pod uid; ``reserves``: for
+    how many pods each is, a pod or a group. ``sent``: since when the allocation may have been written; None: it was
+    not."""
 
     uid: str
     allocation: Allocation | None
     consumers: dict[str, float] = field(default_factory=dict)
+    through: dict[str, str] = field(default_factory=dict)
+    reserves: dict[str, int] = field(default_factory=dict)
     sent: float | None = None
+
+    def add(self, pod_uid: str, now: float, group_uid: str) -> None:
+        """One more pod is to use it, through its group where that has a uid."""
+        if pod_uid in self.consumers:
+            return
+        self.consumers[pod_uid] = now
+        if group_uid:
+            self.through[pod_uid] = group_uid
+        consumer = group_uid or pod_uid
+        self.reserves[consumer] = self.reserves.get(consumer, 0) + 1
+
+    def remove(self, pod_uid: str) -> None:
+        """The pod is not to use it; an unknown one is fine."""
+        if self.consumers.pop(pod_uid, None) is None:
+            return
+        consumer = self.through.pop(pod_uid, pod_uid)
+        self.reserves[consumer] -= 1
+        if not self.reserves[consumer]:
+            del self.reserves[consumer]
 
     @property
     def held(self) -> bool:
@@ -88,7 +112,11 @@ class ClaimAccounts:
                 else:
                     if ours.sent is None:
                         ours.allocation = None
-                    for uid in ours.consumers.keys() & set(claim.reserved_for):
+                    reserved = set(claim.reserved_for)
+                    users = ours.consumers.keys() & reserved
+                    if ours.through:
+                        users |= {uid for uid, group in ours.through.items() if group in reserved}
+                    for uid in users:
                         self._release(claim.key, uid)
                     self._end_if_over(claim.key)
         self._publish(claim.key)
@@ -102,10 +130,13 @@ class ClaimAccounts:
         return lost
 
     def assume(
-        self, pod_uid: str, key: str, allocation: Allocation | None, now: float, *, made: DeviceClaim | None = None
-    ) -> str:
+        self, pod_uid: str, key: str, allocation: Allocation | None, now: float, *, made: DeviceClaim | None = None,
+        group_uid: str = "",
+    ) -> str:  # fmt: skip
         """Reserve a claim for a pod, with the allocation that it is to get (None: it has one). Returns why not, and
-        then has changed nothing; "" when it is done. ``made``: the claim as it is to be made, where it is not there."""
+        then has changed nothing; "" when it is done. ``made``: the claim as it is to be made, where it is not there.
+        ``group_uid``: it is reserved for the pod's group."""
+        consumer = group_uid or pod_uid
         claim = self.inventory.claims.get(key, made)
         if claim is None:
             return f"claim {key} is gone"
@@ -115,7 +146,7 @@ class ClaimAccounts:
             return f"claim {key} is not allocated"
         if allocation is not None and claim.allocation is not None and not same_devices(allocation, claim.allocation):
             return f"claim {key} got allocated elsewhere in the meantime"
-        if pod_uid not in claim.reserved_for and len(claim.reserved_for) >= MOST_CONSUMERS:
+        if consumer not in claim.reserved_for and len(claim.reserved_for) >= MOST_CONSUMERS:
             return f"claim {key} is reserved for {MOST_CONSUMERS} consumers already"
         fresh = allocation if claim.allocation is None else None
         if fresh is not None:
@@ -123,13 +154,13 @@ class ClaimAccounts:
             if taken:
                 return f"claim {key}: {taken}"
         shown = self.shown.get(key)
-        if shown is not None and pod_uid in shown.reserved_for:
+        if shown is not None and consumer in shown.reserved_for:
             return ""
         if shown is None:
             self.imagined.setdefault(key, claim)
         ours = self.assumed.setdefault(key, Assumed(claim.uid, None))
         ours.allocation = fresh or ours.allocation
-        ours.consumers.setdefault(pod_uid, now)
+        ours.add(pod_uid, now, group_uid)
         self._of_pod.setdefault(pod_uid, set()).add(key)
         self._publish(key)
         return ""
@@ -235,6 +266,8 @@ class ClaimAccounts:
                 yield f"claims-consumers: {key} is reserved for {len(there.reserved_for)}"
             for uid in ours.consumers:
                 of_pod.setdefault(uid, set()).add(key)
+            if ours.reserves != Counter(ours.through.get(uid, uid) for uid in ours.consumers):
+                yield f"claims-reserves: {key} is to be reserved for others than those that use it"
         for key in self.imagined.keys() - (self.assumed.keys() - self.shown.keys()):
             yield f"claims-imagined: {key} is to be made, and is there or assumed for nobody"
         if of_pod != self._of_pod:
@@ -247,7 +280,7 @@ class ClaimAccounts:
             self.inventory.remove_claim(key)
             return
         if ours is not None:
-            more = tuple(uid for uid in ours.consumers if uid not in shown.reserved_for)
+            more = tuple(uid for uid in ours.reserves if uid not in shown.reserved_for)
             shown = replace(
                 shown, allocation=shown.allocation or ours.allocation, reserved_for=(*shown.reserved_for, *more)
             )
@@ -255,7 +288,7 @@ class ClaimAccounts:
 
     def _release(self, key: str, pod_uid: str) -> None:
         ours = self.assumed[key]
-        ours.consumers.pop(pod_uid, None)
+        ours.remove(pod_uid)
         claims = self._of_pod.get(pod_uid, set())
         claims.discard(key)
         if not claims:

@@ -8,22 +8,23 @@ rule reads it. A claim that exists for others too, or was given devices already,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 import numpy as np
 from msgspec.structs import replace
 
 from shared.model.constraints import PodClass
-from shared.model.devices import DeviceClaim, DeviceClass, DevicePod, DeviceSlice, ExtendedClaim, TaintRule
+from shared.model.devices import Consumer, DeviceClaim, DeviceClass, DevicePod, DeviceSlice, ExtendedClaim, TaintRule
 from shared.model.gpu_shares import GpuShares
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup, Source, group_title
 from shared.scheduling.devices import extended
 from shared.scheduling.devices.accounts import ClaimAccounts
 from shared.scheduling.devices.backed import BackedResources
 from shared.scheduling.devices.census import Census
-from shared.scheduling.devices.claims import pod_claims
+from shared.scheduling.devices.claims import held_by, holders, may_be_freed, pod_claims
 from shared.scheduling.devices.dynamic_resources import Devices, PodDevices
 from shared.scheduling.devices.inventory import Inventory
 from shared.scheduling.devices.selectors import Selectors
@@ -47,12 +48,18 @@ class ClaimedDevices:
     """See the module. ``wall``: seconds since the epoch at the event being handled, which its owner sets.
 
     ``version`` counts changes of whatever the rules read here. ``new_share`` names one more user of a shared device: by
-    a UUID where it is written, by a number where it is only assumed.
+    a UUID where it is written, by a number where it is only assumed. ``groups``: pod groups by their keys, as the watch
+    shows them; None: nobody follows them.
     """
 
     def __init__(
-        self, table: NodeTable, release: Release = Release.V1_38, new_share: Callable[[], str] | None = None
-    ) -> None:
+        self, table: NodeTable, release: Release = Release.V1_38, new_share: Callable[[], str] | None = None,
+        groups: Mapping[str, PodGroup] | None = None,
+    ) -> None:  # fmt: skip
+        self._groups: Mapping[str, PodGroup] = groups if groups is not None else {}
+        self.knows_groups = False
+        """Whether a pod is to wait until the group is known that it is a member of, of Kubernetes' own: its owner says
+        so once they are listed."""
         self.inventory = Inventory(release)
         self.accounts = ClaimAccounts(self.inventory)
         self.devices = Devices(self.inventory, Selectors(release), fullest_first=True, reuse=True)
@@ -137,9 +144,20 @@ class ClaimedDevices:
 
     # --- what pods claim ------------------------------------------------------------------------------------------
 
+    def asks(self, pod: Pod) -> DevicePod:
+        """What the pod claims, and which of its claims its pod group has for all members."""
+        asks = pod.asks
+        assert asks is not None
+        group = self._groups.get(pod.group) if pod.group else None
+        return held_by(asks, group) if group is not None and group.claims else asks
+
+    def holders(self, pod: Pod) -> dict[str, Consumer]:
+        """The pod group that has a claim of the pod for all members, by the claim's key; of the others nothing."""
+        return holders(self.asks(pod)) if pod.group and pod.asks is not None else {}
+
     def lacking(self, pod: Pod) -> str:
         """Why the pod is not tried at all (PreEnqueue): a claim is missing, going, or not its own; "" for nothing."""
-        found = pod_claims(_asks(pod), self.inventory.claims) if pod.asks is not None else ""
+        found = pod_claims(self.asks(pod), self.inventory.claims) if pod.asks is not None else ""
         return found if isinstance(found, str) else ""
 
     def alike(self, pod: Pod) -> Claimed:
@@ -148,7 +166,7 @@ class ClaimedDevices:
             return ()
         if not pod.uid:
             return pod.claimed
-        found = pod_claims(_asks(pod), self.inventory.claims)
+        found = pod_claims(self.asks(pod), self.inventory.claims)
         if isinstance(found, str):
             return (pod.uid,)
         own = tuple(
@@ -216,7 +234,7 @@ class ClaimedDevices:
         claims = self.claims(pod)
         if not pod.pod_class.by_class or pod.uid in self.inventory.left_over:
             return claims
-        asks, classes = _asks(pod), self.inventory.classes
+        asks, classes = self.asks(pod), self.inventory.classes
         return *claims, extended.template(asks, extended.claimed(asks, extended.backed(asks, classes))[0])
 
     def count_free(self, shares: GpuShares | None) -> None:
@@ -248,7 +266,7 @@ class ClaimedDevices:
         if pod.asks is None:
             return None
         self._follow_nodes()
-        asks, claims = _asks(pod), None
+        asks, claims = self.asks(pod), None
         if not pod.uid:
             claims, owner = self._like(pod.claimed)
             if pod.extended:
@@ -277,11 +295,19 @@ class ClaimedDevices:
     def claims(self, pod: Pod) -> tuple[DeviceClaim, ...]:
         """The pod's claims with what is assumed in them; none while one is missing. That for its extended resources
         is the last, once it is there or to be made."""
-        found = pod_claims(_asks(pod), self.inventory.claims) if pod.asks is not None else ""
+        found = pod_claims(self.asks(pod), self.inventory.claims) if pod.asks is not None else ""
         if isinstance(found, str):
             return ()
         made = self.inventory.left_over.get(pod.uid)
         return found if made is None else (*found, made)
+
+    def freeable(self, pod: Pod) -> list[tuple[DeviceClaim, Consumer]]:
+        """The pod's claims that have devices, and which nobody uses but the pod, or its group; and who that is."""
+        held = self.holders(pod)
+        found = ((claim, held.get(claim.key, Consumer(pod.name, pod.uid))) for claim in self.claims(pod))
+        return [
+            (claim, user) for claim, user in found if claim.allocation is not None and may_be_freed(claim, user.uid)
+        ]
 
     def extended_claim(self, pod: Pod, node_name: str) -> ExtendedClaim | None:
         """What the pod's status is to tell of the claim for its extended resources on a node; None: it needs none
@@ -310,6 +336,8 @@ class ClaimedDevices:
     def assume(self, pod: Pod, node_name: str, now: float) -> str:
         """Count the pod's claims as given to it on the node. Why that cannot be ("": it is done)."""
         self.forget(pod.uid)
+        if self._group_unknown(pod):
+            return f"pod group {group_title(pod.group)} is not known here, which may have claims for it"
         found = self.prepare(pod)
         if found is None:
             return ""
@@ -322,17 +350,27 @@ class ClaimedDevices:
             return why
         self.version += 1
         given = {claim.key: allocation for claim, allocation in found.allocations(node, self.new_share)}
-        special = found.special_on(node)
+        special, held = found.special_on(node), holders(found.pod) if pod.group else {}
         for claim in (*found.claims, *((special,) if special is not None else ())):
             allocation = given.get(claim.key)
             if allocation is not None and any(result.bound_on for result in allocation.results):
                 allocation = replace(allocation, at=self.wall)
-            why = self.accounts.assume(pod.uid, claim.key, allocation, now, made=claim if claim is special else None)
+            why = self.accounts.assume(
+                pod.uid, claim.key, allocation, now, made=claim if claim is special else None,
+                group_uid=held[claim.key].uid if held and claim.key in held else "",
+            )  # fmt: skip
             if why:
                 self.accounts.forget(pod.uid)
                 return why
         self._tell()  # now: the next decision of this turn is made on it
         return ""
+
+    def _group_unknown(self, pod: Pod) -> bool:
+        """Whether the pod is of a group of Kubernetes' own that the watch has not shown, or shows no more."""
+        if not pod.group or pod.asks is None or not pod.asks.claims:
+            return False
+        native = pod.group.startswith(f"{Source.NATIVE.value}:")
+        return native and self.knows_groups and pod.group not in self._groups
 
     def forget(self, uid: str) -> None:
         """The pod is placed no more: what was assumed for it is free, but for what may have been written."""
@@ -397,13 +435,6 @@ class ClaimedDevices:
             self._nodes[:] = there
         else:
             self._nodes, self._rows = there, rows
-
-
-def _asks(pod: Pod) -> DevicePod:
-    """What the pod claims, as the pod that it is here."""
-    asks = pod.asks
-    assert asks is not None
-    return asks
 
 
 def _hashable(asked: object) -> object:

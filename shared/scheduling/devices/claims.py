@@ -1,14 +1,17 @@
 """The claims that a pod names: whether they are there and its own, and whether they may be used on a node.
 
 Source: kube-scheduler 1.36 ``plugins/dynamicresources`` (foreachPodResourceClaim, isClaimReadyForBinding,
-isClaimTimeout), ``dynamic-resource-allocation/resourceclaim``.
+isClaimTimeout), ``dynamic-resource-allocation/resourceclaim`` (Name, IsForPod, BindTo).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.model.devices import Allocation, DeviceClaim, DevicePod
+from msgspec.structs import replace
+
+from shared.model.devices import Allocation, ClaimRef, Consumer, DeviceClaim, DevicePod
+from shared.model.pod_group import PodGroup
 
 BINDING_TIMEOUT_S = 600.0
 """How long the binding conditions of a device are awaited (``bindingTimeout``)."""
@@ -37,10 +40,36 @@ def pod_claims(pod: DevicePod, claims: Claims) -> tuple[DeviceClaim, ...] | str:
             return f'could not find ResourceClaim "{pod.namespace}/{ref.claim}"'
         if claim.deleting:
             return f'resourceclaim "{claim.name}" is being deleted'
-        if ref.templated and claim.owner != pod.uid:
-            return f"ResourceClaim {claim.key} was not created for Pod {pod.namespace}/{pod.name} (Pod is not owner)"
+        if ref.template is not None and not _made_for(claim, pod, ref):
+            owners = "Pod is not owner"
+            if ref.holder is not None:
+                owners = f"neither Pod nor PodGroup {ref.holder.name} is the owner"
+            return f"ResourceClaim {claim.key} was not created for Pod {pod.namespace}/{pod.name} ({owners})"
         found.append(claim)
     return tuple(found)
+
+
+def _made_for(claim: DeviceClaim, pod: DevicePod, ref: ClaimRef) -> bool:
+    return claim.owner == pod.uid or (ref.holder is not None and claim.owner == ref.holder.uid)
+
+
+def held_by(pod: DevicePod, group: PodGroup) -> DevicePod:
+    """The pod, with the claims that its pod group has for all members. One is the group's where both entries agree in
+    everything that they say: name, and claim or template."""
+    given = {(one.name, one.template, one.claim if one.template is None else None) for one in group.claims}
+    holder = Consumer(group.name, group.uid, group=True)
+    refs = tuple(
+        replace(ref, holder=holder)
+        if (ref.name, ref.template, ref.claim if ref.template is None else None) in given
+        else ref
+        for ref in pod.claims
+    )
+    return replace(pod, claims=refs)
+
+
+def holders(pod: DevicePod) -> dict[str, Consumer]:
+    """The pod group that has a claim of the pod, by the claim's ``namespace/name``: of those that are a group's."""
+    return {f"{pod.namespace}/{ref.claim}": ref.holder for ref in pod.claims if ref.holder is not None and ref.claim}
 
 
 def usable(claim: DeviceClaim, now: float) -> bool:
@@ -81,6 +110,6 @@ def unbound_devices(claim: DeviceClaim) -> list[tuple[str, str, str]]:
     return found
 
 
-def may_be_freed(claim: DeviceClaim, pod_uid: str) -> bool:
-    """Whether dropping the claim's allocation takes it from nobody but this pod."""
-    return not claim.reserved_for or claim.reserved_for == (pod_uid,)
+def may_be_freed(claim: DeviceClaim, consumer: str) -> bool:
+    """Whether dropping the claim's allocation takes it from nobody but this consumer, a pod or a pod group."""
+    return not claim.reserved_for or claim.reserved_for == (consumer,)

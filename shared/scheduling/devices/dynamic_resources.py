@@ -33,7 +33,7 @@ from shared.model.resources import is_extended
 from shared.scheduling.devices import extended
 from shared.scheduling.devices.allocator import STEPS_PER_NODE, allocate
 from shared.scheduling.devices.answers import FAILED, GIVEN, NOTHING_ASKED, REFUSED, UNASKED, Answer, Answers, as_said
-from shared.scheduling.devices.claims import may_be_freed, pod_claims, usable
+from shared.scheduling.devices.claims import holders, may_be_freed, pod_claims, usable
 from shared.scheduling.devices.inventory import Inventory, Named
 from shared.scheduling.devices.outcomes import Failure
 from shared.scheduling.devices.results import allocation_of
@@ -408,7 +408,11 @@ class PodDevices:
 
     def unblock(self) -> Unblock:
         """PostFilter: an allocation that keeps the pod from every node, and that nobody else uses, is dropped."""
-        free = tuple(self.claims[i] for i in sorted(self._unavailable) if may_be_freed(self.claims[i], self.pod.uid))
+        groups = holders(self.pod)
+        found = (self.claims[i] for i in sorted(self._unavailable))
+        free = tuple(
+            one for one in found if may_be_freed(one, groups[one.key].uid if one.key in groups else self.pod.uid)
+        )
         if free:
             return Unblock(DEALLOCATED, free)
         if self.special is not None and self.left_over:

@@ -42,6 +42,9 @@ MAX_PAIRS = 2**16
 MAX_DOMAINS, REORDERED_DOMAINS = 64, 8
 """Domains tried, the most promising first, and those tried in every order."""
 
+MAX_SEATS = 16
+"""Nodes on which the first member is tried, those with the most room first, where others are to go where it does."""
+
 TOO_MANY_RULES = "GangScheduling"
 TOO_MANY_TEXT = (
     "too many members with affinity, spread or volumes of their own to be placed together; give them one template, "
@@ -135,11 +138,14 @@ def _exploring(
         return Attempt({}, dict.fromkeys(crew.template_of, why), needed <= 0), Trial.of(crew, feasibility)
     base = Trial.of(crew, feasibility)
     search = _Search(crew, base, needed)
-    if group.topology is None and len(crew.templates) == 1:
+    if group.topology is None and len(crew.templates) == 1 and not _sharing(members):
         yield from base.placing(crew.templates[0], members)  # all are alike: no order is better than another
         return search.attempt(base, False, None, "")
     if group.topology is None:
-        return search.attempt(*(yield from search.best(None)), None, "")
+        trial, reordered = yield from search.best(None)
+        if len(trial.nodes) < needed <= len(members) and _sharing(members):
+            trial, reordered = yield from search.seated(trial)
+        return search.attempt(trial, reordered, None, "")
     offered = domains(cluster, group.topology.key, _nodes_of(cluster, bound))
     return (yield from search.within(offered, required=group.topology.required))
 
@@ -180,6 +186,24 @@ class _Search:
                 trial = yield from self._trial(order, allowed)
                 if len(trial.nodes) >= self._needed:
                     return trial, True
+        return given, False
+
+    def seated(self, given: Trial) -> Exploring[tuple[Trial, bool]]:
+        """As ``best``, with the first member on one node after the other: where it is, a claim that they share gets its
+        devices, and the others go where those can be used. ``given``: what it is without that."""
+        members = self._crew.members
+        template = self._crew.template_of[members[0].uid]
+        rows = np.flatnonzero(self._base.mask(template)) if template.rejection is None else np.zeros(0, np.int64)
+        room = self._base.places(template, rows)
+        for row in rows[np.argsort(-room, kind="stable")][:MAX_SEATS].tolist():
+            trial, seat = self._base.fork(), np.zeros(self._crew.cluster.table.rows, np.bool_)
+            seat[row] = True
+            yield from trial.placing(template, members[:1], seat)
+            for other, pods in runs(members[1:], self._crew):
+                yield from trial.placing(other, pods)
+            self._forked += trial.work
+            if len(trial.nodes) >= self._needed:
+                return trial, True
         return given, False
 
     def within(self, offered: Domains, *, required: bool) -> Exploring[tuple[Attempt, Trial]]:
@@ -294,6 +318,12 @@ def runs(order: Sequence[Pod], crew: Crew) -> list[Run]:
     for template, pods in runs:
         together.setdefault(template, []).extend(pods)
     return list(together.items())
+
+
+def _sharing(members: Sequence[Pod]) -> bool:
+    """Whether several members name one claim of devices, which is where the first of them goes."""
+    seen = Counter(key for pod in members for key in pod.claimed if isinstance(key, str))
+    return any(count > 1 for count in seen.values())
 
 
 def _nodes_of(cluster: ClusterState, bound: Iterable[Pod]) -> list[str]:

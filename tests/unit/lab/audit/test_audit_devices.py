@@ -55,6 +55,26 @@ def test_devices_that_are_shared_or_looked_at_may_be_in_two_claims() -> None:
     assert told(c=claim(), b=claim(adminAccess=True)) == ""
 
 
+@pytest.mark.parametrize(
+    ("group", "user", "wrong"),
+    [
+        ("g", {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "of-g"}, ""),
+        ("h", {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "of-g"}, "not reserved"),
+        ("", {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "of-g"}, "not reserved"),
+        ("g", {"apiGroup": "x.example.com", "resource": "podgroups", "name": "g", "uid": "of-g"}, "not reserved"),
+        ("g", {"resource": "pods", "name": "g", "uid": "of-g"}, "not reserved"),
+    ],
+)
+def test_a_claim_that_is_reserved_for_the_pods_group_is_its_own(group: str, user: Json, wrong: str) -> None:
+    one, devices = claim(), Devices()
+    one["status"]["reservedFor"] = [user]
+    devices.change("default/c", one)
+    pod = {**POD, "spec": {**POD["spec"], "schedulingGroup": {"podGroupName": group} if group else None}}
+    found = devices.refusal(pod, NODE)
+    assert wrong in found
+    assert bool(wrong) == bool(found)
+
+
 def test_a_device_is_free_when_its_claim_has_it_no_more() -> None:
     devices = Devices()
     devices.change("default/b", claim(user="v"))

@@ -40,7 +40,7 @@ from services.binder.io.store_calls import StoreCalls
 from shared.errors import StoreUnknown
 from shared.kube.convert import node_from_api, pod_from_api
 from shared.kube.resources import Deleted, Upserted
-from shared.kube.scheduling_kinds import DEVICE_KINDS
+from shared.kube.scheduling_kinds import DEVICE_KINDS, NATIVE_GROUPS
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, PodDeleted, PodUpserted
 from shared.ports import Compare, CreateRevisionIs, Delete, KeyValue, Op, Put, TxnResult
 from shared.runtime.kube.watches import object_events
@@ -57,7 +57,7 @@ from tests.memory_etcd import MemoryEtcd
 from tests.memory_store import MemoryStore
 
 KEYS = Keys()
-KINDS = {kind.name: kind for kind in DEVICE_KINDS}
+KINDS = {kind.name: kind for kind in (*DEVICE_KINDS, NATIVE_GROUPS)}
 SENT = (Bind, Commit, MarkPod, WriteClaim)
 """What a process that is gone may have sent."""
 SHARDS = ("0", "1", "2")

@@ -14,9 +14,11 @@ from services.binder.core.events import BindingRefused, Event
 from services.binder.core.in_flight import Stage
 from services.binder.core.instructions import Bind, Commit, FreeClaim, WriteClaim
 from services.binder.cycle.claim_returns import ClaimReturns
+from services.binder.metrics import DeviceMetrics
 from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed, PositionLost
+from shared.runtime.observe.metrics import Metrics
 from shared.scheduling.devices.extended import claim_name
 from shared.wire.messages import Outcome
 from tests.builders import make_node
@@ -527,3 +529,24 @@ def test_a_gang_whose_minimum_a_made_claim_breaks_leaves_no_claim() -> None:
     world.settle(binder)
     assert (made_for(world.kube, "p"), made_for(world.kube, "q")) == ([], [])
     assert not world.intents()
+
+
+@pytest.mark.parametrize(
+    ("fault", "made", "failed"), [("ok", 1.0, None), ("drop_request", 1.0, 1.0), ("drop_reply", None, 1.0)]
+)
+def test_claims_that_are_made_are_counted_by_what_came_of_the_request(
+    fault: str, made: float | None, failed: float | None
+) -> None:
+    """One that is there already, since the answer was lost, is not made once more."""
+    metrics, world = Metrics("binder"), requesting_world()
+    world.api_calls._claim_created = DeviceMetrics(metrics, profile="conclave").created
+    binder, _ = planned(world, "n0")
+    until(world, binder, WriteClaim)
+    world.run(binder, WriteClaim, fault=fault)
+    world.settle(binder)
+    bound_and_clean(world)
+
+    def counted(status: str) -> float | None:
+        return metrics.registry.get_sample_value("scheduler_resourceclaim_creates_total", {"status": status})
+
+    assert (counted("success"), counted("failure")) == (made, failed)

@@ -121,8 +121,8 @@ def test_a_pods_claims_are_found_by_name_or_by_what_was_made_from_their_template
     )
     assert device_pod_from_api(pod).claims == (
         ClaimRef("own", "c"),
-        ClaimRef("made", "p-made-1", templated=True),
-        ClaimRef("unneeded", "", templated=True),
-        ClaimRef("waiting", None, templated=True),
+        ClaimRef("made", "p-made-1", "t"),
+        ClaimRef("unneeded", "", "t"),
+        ClaimRef("waiting", None, "t"),
         ClaimRef("neither", sourceless=True),
     )

@@ -20,6 +20,7 @@ from shared.kube.pod_groups import (
     native_group,
     plugins_group,
 )
+from shared.model.devices import ClaimRef
 from shared.model.pod_group import MAX_MEMBERS, Broken, PodGroup, Source, Topology
 
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
@@ -220,3 +221,13 @@ def test_a_pod_names_its_group(meta: dict[str, Any], spec: dict[str, Any], group
     owned = meta.pop("job", False)
     body = {"metadata": {"name": "p", "namespace": "d", "ownerReferences": owners if owned else [], **meta}}
     assert pod_from_api(msgspec.convert({**body, "spec": spec}, api.Pod)).group == group
+
+
+@pytest.mark.parametrize("type_", [PodGroupV1alpha2, PodGroupV1beta1])
+def test_a_native_groups_claims_are_by_name_or_by_template(type_: Any) -> None:
+    named = [
+        {"name": "one", "resourceClaimName": "c"},
+        {"name": "made", "resourceClaimTemplateName": "t"},
+    ]
+    group = native({**GANG, "resourceClaims": named}, type_)
+    assert (group.claims, group.problem) == ((ClaimRef("one", "c"), ClaimRef("made", None, "t")), "")

@@ -24,6 +24,7 @@ from twin.controllers.device_claims import (
 from twin.controllers.garbage_collector import GarbageCollector
 from twin.controllers.runtime import Controller
 from twin.kinds.devices.claim_status import validate_claim_status
+from twin.kinds.workload.pod_groups import PODGROUPS
 from twin.registry.status import ApiError
 from twin.registry.updating import update
 
@@ -278,3 +279,97 @@ async def test_the_api_refuses_a_second_allocation() -> None:
         cluster.allocate("shared", "p")
         with pytest.raises(ApiError, match="field is immutable"):
             cluster.write_status("shared", allocation=OTHER)
+
+
+# --- pod groups -------------------------------------------------------------------------------------------------------
+
+
+def group(cluster: Cluster, name: str, *claims: Json) -> Json:
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": list(claims)}
+    return cluster.create(PODGROUPS, name, spec=spec)
+
+
+def member(cluster: Cluster, name: str, of: str, *claims: Json) -> Json:
+    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": one["name"]} for one in claims]}}
+    spec = {"containers": [container], "resourceClaims": list(claims), "schedulingGroup": {"podGroupName": of}}
+    return cluster.create("pods", name, spec=spec)
+
+
+def told_group(cluster: Cluster, name: str) -> dict[str, str]:
+    statuses = (cluster.get(PODGROUPS, name).get("status") or {}).get("resourceClaimStatuses") or ()
+    return {one["name"]: one["resourceClaimName"] for one in statuses}
+
+
+@pytest.mark.parametrize("first", ["group", "pods", "template"])
+async def test_a_group_gets_one_claim_by_its_template_and_its_members_are_told_of_it(first: str) -> None:
+    async with playing() as cluster:
+        parts: dict[str, Callable[[], object]] = {
+            "group": lambda: group(cluster, "gang", FROM_TEMPLATE),
+            "pods": lambda: [member(cluster, name, "gang", FROM_TEMPLATE) for name in ("p", "q")],
+            "template": cluster.template,
+        }
+        parts.pop(first)()
+        await cluster.quiet()
+        for make in parts.values():
+            make()
+            await cluster.quiet()
+        await cluster.until(lambda: bool(cluster.told("p") and cluster.told("q")))
+        (claim,) = cluster.claims()
+        meta, uid = claim["metadata"], cluster.get(PODGROUPS, "gang")["metadata"]["uid"]
+        assert meta["name"].startswith("gang-g-")
+        assert meta["annotations"] == {MADE_FOR: "g"}
+        owners = [(one["kind"], one["name"], one["uid"], one["controller"]) for one in meta["ownerReferences"]]
+        assert owners == [("PodGroup", "gang", uid, True)]
+        assert cluster.told("p") == cluster.told("q") == told_group(cluster, "gang") == {"g": meta["name"]}
+
+
+async def test_a_member_that_names_another_template_than_its_group_gets_a_claim_of_its_own() -> None:
+    async with playing() as cluster:
+        cluster.template()
+        cluster.template("u")
+        group(cluster, "gang", FROM_TEMPLATE)
+        member(cluster, "p", "gang", FROM_TEMPLATE)
+        member(cluster, "q", "gang", {**FROM_TEMPLATE, "resourceClaimTemplateName": "u"})
+        await cluster.until(lambda: bool(cluster.told("p") and cluster.told("q")))
+        assert cluster.told("p") == told_group(cluster, "gang")
+        assert cluster.told("q")["g"].startswith("q-g-")
+
+
+@pytest.mark.parametrize("made", [True, False])
+async def test_what_is_reserved_for_a_group_is_free_when_the_group_is_gone_and_not_when_its_pods_are(
+    *, made: bool
+) -> None:
+    async with playing() as cluster:
+        cluster.template()
+        cluster.create(CLAIMS, "shared", spec=SPEC)
+        source = FROM_TEMPLATE if made else BY_NAME
+        uid = group(cluster, "gang", source)["metadata"]["uid"]
+        member(cluster, "p", "gang", source)
+        await cluster.quiet()
+        name = cluster.told("p")["g"] if made else "shared"
+        cluster.allocate(name)
+        reserved = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": uid}
+        cluster.write(name, {"allocation": ALLOCATION, "reservedFor": [reserved]})
+        cluster.run("p", "Succeeded")
+        cluster.delete("pods", "p")
+        await cluster.quiet()
+        assert cluster.get(CLAIMS, name)["status"] == {"allocation": ALLOCATION, "reservedFor": [reserved]}
+        cluster.delete(PODGROUPS, "gang")
+        if made:
+            await cluster.until(lambda: cluster.registry.get(CLAIMS, "default", name) is None)
+        else:
+            await cluster.until(lambda: not cluster.get(CLAIMS, "shared")["status"].get("allocation"))
+            await cluster.until(lambda: not cluster.get(CLAIMS, "shared")["metadata"].get("finalizers"))
+
+
+async def test_a_group_of_the_same_name_that_came_after_is_another_consumer() -> None:
+    async with playing() as cluster:
+        cluster.create(CLAIMS, "shared", spec=SPEC)
+        uid = group(cluster, "gang", BY_NAME)["metadata"]["uid"]
+        cluster.allocate("shared")
+        reserved = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": uid}
+        cluster.write("shared", {"allocation": ALLOCATION, "reservedFor": [reserved]})
+        await cluster.quiet()
+        cluster.delete(PODGROUPS, "gang")
+        group(cluster, "gang", BY_NAME)
+        await cluster.until(lambda: not cluster.get(CLAIMS, "shared")["status"].get("allocation"))

@@ -131,6 +131,33 @@ def test_the_257th_consumer_is_refused() -> None:
     assert list(mine.validate()) == []
 
 
+def test_pods_that_use_a_claim_through_their_group_are_one_consumer_and_each_holds_it() -> None:
+    mine = kept(WANTED)
+    names = [f"member-{number}" for number in range(300)]
+    assert {mine.assume(name, WANTED.key, GIVEN, 1.0, group_uid="group") for name in names} == {""}
+    assert mine.assume("alone", WANTED.key, None, 1.0) == ""
+    assert mine.inventory.claims[WANTED.key].reserved_for == ("group", "alone")
+    assert list(mine.validate()) == []
+    assert [mine.forget(name) for name in names[1:]] == [frozenset()] * 299
+    assert mine.inventory.claims[WANTED.key].reserved_for == ("group", "alone")
+    assert mine.forget("alone") == frozenset()
+    assert mine.forget("member-0") == {WANTED.key}
+    assert list(mine.validate()) == []
+
+
+def test_what_is_shown_as_reserved_for_a_group_is_confirmed_for_all_of_its_pods() -> None:
+    mine = kept(WANTED)
+    for name in "ab":
+        mine.assume(name, WANTED.key, GIVEN, 1.0, group_uid="group")
+    mine.assume("c", WANTED.key, None, 1.0)
+    assert mine.observe(replace(WANTED, allocation=GIVEN, reserved_for=("group",))) == frozenset()
+    assert (mine.holds("a"), mine.holds("b"), mine.holds("c")) == (False, False, True)
+    assert mine.inventory.claims[WANTED.key].reserved_for == ("group", "c")
+    assert mine.assume("d", WANTED.key, None, 1.0, group_uid="group") == ""
+    assert not mine.holds("d")
+    assert list(mine.validate()) == []
+
+
 @pytest.mark.parametrize(
     ("key", "allocation", "why"),
     [
@@ -327,6 +354,7 @@ def test_without_the_check_of_what_others_took_a_device_is_given_twice(monkeypat
         ("claims-consumers", lambda mine: mine.inventory.put_claim(
             replace(mine.inventory.claims[WANTED.key], reserved_for=tuple(map(str, range(257)))))),
         ("claims-of-pods", lambda mine: mine._of_pod.clear()),
+        ("claims-reserves", lambda mine: mine.assumed[WANTED.key].reserves.clear()),
     ],
 )  # fmt: skip
 def test_each_broken_invariant_is_named(name: str, broken: object) -> None:

@@ -9,6 +9,7 @@ from shared.model.constraints import Requirement, SelectorTerm
 from shared.model.devices import (
     Allocation,
     ClaimRef,
+    Consumer,
     DeviceClaim,
     DeviceTaint,
     DeviceToleration,
@@ -17,7 +18,9 @@ from shared.model.devices import (
     TaintRule,
 )
 from shared.model.node import Node
-from shared.scheduling.devices.dynamic_resources import Unblock, before_queueing
+from shared.model.pod_group import PodGroup, Source
+from shared.scheduling.devices.claims import held_by, holders
+from shared.scheduling.devices.dynamic_resources import PodDevices, Unblock, before_queueing
 from shared.scheduling.framework import Code, Rejection
 from tests.unit.shared.scheduling.devices.builders import (
     DRIVER,
@@ -34,7 +37,9 @@ from tests.unit.shared.scheduling.devices.builders import (
 )
 
 MINE = replace(claim(ask()), owner="uid-pod")
-TEMPLATED = ClaimRef("g", "c", templated=True)
+TEMPLATED = ClaimRef("g", "c", "t")
+GROUP = Consumer("gang", "uid-gang", group=True)
+OF_GROUP = replace(TEMPLATED, holder=GROUP)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ TEMPLATED = ClaimRef("g", "c", templated=True)
     [
         (ClaimRef("g", "c"), None, 'could not find ResourceClaim "default/c"'),
         (ClaimRef("g", "c"), replace(MINE, deleting=True), 'resourceclaim "c" is being deleted'),
-        (ClaimRef("g", None, templated=True), MINE, 'pod "default/pod": ResourceClaim not created yet'),
+        (ClaimRef("g", None, "t"), MINE, 'pod "default/pod": ResourceClaim not created yet'),
         (
             TEMPLATED,
             replace(MINE, owner="other"),
@@ -54,7 +59,19 @@ TEMPLATED = ClaimRef("g", "c", templated=True)
             'pod "default/pod", spec.resourceClaim "g": none of the supported fields are set',
         ),
         (TEMPLATED, MINE, ""),
-        (ClaimRef("g", "", templated=True), None, ""),
+        (ClaimRef("g", "", "t"), None, ""),
+        (OF_GROUP, replace(MINE, owner="uid-gang"), ""),
+        (OF_GROUP, MINE, ""),
+        (
+            TEMPLATED,
+            replace(MINE, owner="uid-gang"),
+            "ResourceClaim default/c was not created for Pod default/pod (Pod is not owner)",
+        ),
+        (
+            OF_GROUP,
+            replace(MINE, owner="uid-of-a-gang-before"),
+            "ResourceClaim default/c was not created for Pod default/pod (neither Pod nor PodGroup gang is the owner)",
+        ),
     ],
 )
 def test_a_pod_whose_claim_is_not_its_own_is_not_queued(ref: ClaimRef, there: DeviceClaim | None, why: str) -> None:
@@ -64,6 +81,42 @@ def test_a_pod_whose_claim_is_not_its_own_is_not_queued(ref: ClaimRef, there: De
     assert (refused.reasons[0] if refused is not None else "") == why
     if why:
         assert devices.prepare(asking, 0.0) == refused
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_group", "shared"),
+    [
+        (ClaimRef("g", "c"), ClaimRef("g", "c"), True),
+        (ClaimRef("g", "c"), ClaimRef("g", "d"), False),
+        (ClaimRef("g", "c"), ClaimRef("h", "c"), False),
+        (ClaimRef("g", "made-1", "t"), ClaimRef("g", None, "t"), True),
+        (ClaimRef("g", None, "t"), ClaimRef("g", None, "t"), True),  # not made yet
+        (ClaimRef("g", "made-1", "t"), ClaimRef("g", None, "u"), False),
+        (ClaimRef("g", "c", "t"), ClaimRef("g", "c"), False),
+        (ClaimRef("g", "c"), ClaimRef("g", None, "c"), False),
+        (ClaimRef("g", sourceless=True), ClaimRef("g", "c"), False),
+    ],
+)
+def test_a_claim_is_the_groups_where_pod_and_group_say_the_same_of_it(
+    of_pod: ClaimRef, of_group: ClaimRef, *, shared: bool
+) -> None:
+    group = PodGroup("podgroup:default/gang", Source.NATIVE, "default", "gang", uid="uid-gang", claims=(of_group,))
+    asking = replace(pod(), claims=(of_pod, ClaimRef("own", "e")))
+    found = held_by(asking, group)
+    assert found.claims == (replace(of_pod, holder=GROUP) if shared else of_pod, ClaimRef("own", "e"))
+    name = f"default/{of_pod.claim}"
+    assert holders(found) == ({name: GROUP} if shared and of_pod.claim else {})
+
+
+def test_what_a_group_has_may_be_freed_where_it_is_reserved_for_the_group_alone() -> None:
+    has = replace(claim(ask()), allocation=Allocation((), ELSEWHERE), owner="uid-gang")
+    for reserved, freed in (((), True), (("uid-gang",), True), (("uid-pod",), False), (("uid-gang", "x"), False)):
+        devices = cluster(replace(has, reserved_for=reserved))
+        asking = replace(pod(), claims=(replace(OF_GROUP, claim=has.name),))
+        found = devices.prepare(asking, 0.0)
+        assert isinstance(found, PodDevices)
+        assert found.rejection(NODE) is not None
+        assert bool(found.unblock().deallocate) is freed
 
 
 def test_a_pod_without_claims_is_skipped() -> None:
