@@ -31,29 +31,37 @@ KEPT_S = 600.0
 AGAIN_S = 300.0
 """How often it is written though nothing changed: somebody may have put it back."""
 REFUSED_S = 300.0
-TIMEOUT_S = 3.0
-MOST_ASKED = 64
+PROMPT_S = 2.0
+AT_ONCE = 2
 
 Resolve = Callable[[str], Awaitable[Collection[str]]]
 
 
 class Addresses:
-    """Where names lead, with those that they led to lately."""
+    """Where names lead, with those that they led to lately. A resolver that hangs holds two threads of ours, no more:
+    the leader has others to resolve names for."""
 
     def __init__(self, resolve: Resolve, clock: Callable[[], float]) -> None:
         self._resolve = resolve
         self._clock = clock
         self._seen: dict[str, dict[str, float]] = {}
         self._asked: dict[str, float] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
 
     async def follow(self, names: Collection[str]) -> Mapping[str, Collection[str]]:
-        """Addresses by name, asked for where the last answer is too old; those of other names are forgotten."""
-        now = self._clock()
-        due = [name for name in sorted(names) if now - self._asked.get(name, -RESOLVE_S) >= RESOLVE_S][:MOST_ASKED]
-        answers = await asyncio.gather(*(self._resolve(name) for name in due))
-        for name, found in zip(due, answers, strict=True):
-            self._asked[name] = now
-            self._seen.setdefault(name, {}).update(dict.fromkeys(found, now))
+        """Addresses by name, asked for where the last answer is too old; those of other names are forgotten. What does
+        not come at once is in a later answer."""
+        now, loop = self._clock(), asyncio.get_running_loop()
+        late = loop.time() + PROMPT_S
+        due = [name for name in sorted(names) if now - self._asked.get(name, -RESOLVE_S) >= RESOLVE_S]
+        due = [name for name in due if name not in self._asking]
+        while (due or self._asking) and loop.time() < late:
+            while due and len(self._asking) < AT_ONCE:
+                name = due.pop(0)
+                self._asked[name] = now
+                self._asking[name] = asyncio.create_task(self._ask(name, now))
+            waiting = set(self._asking.values())
+            await asyncio.wait(waiting, timeout=max(0.0, late - loop.time()), return_when=asyncio.FIRST_COMPLETED)
         self._asked = {name: at for name, at in self._asked.items() if name in names}
         self._seen = {
             name: {one: at for one, at in seen.items() if now - at < KEPT_S}
@@ -61,6 +69,18 @@ class Addresses:
             if name in names
         }
         return self._seen
+
+    async def _ask(self, name: str, now: float) -> None:
+        try:
+            found = await self._resolve(name)
+            self._seen.setdefault(name, {}).update(dict.fromkeys(found, now))
+        finally:
+            del self._asking[name]
+
+    def stop(self) -> None:
+        """Wait for no answer any more."""
+        for task in self._asking.values():
+            task.cancel()
 
 
 async def keep(
@@ -75,6 +95,22 @@ async def keep(
 ) -> None:
     """Write the policy (namespace, name) as targets come, go and move; eternal."""
     addresses = Addresses(resolve or resolved, clock)
+    try:
+        await _keep(api, policy, targets, selector_of, addresses, clock=clock, every_s=every_s)
+    finally:
+        addresses.stop()
+
+
+async def _keep(
+    api: KubeApi,
+    policy: tuple[str, str],
+    targets: Callable[[], Iterable[LatencyTarget]],
+    selector_of: Callable[[str, str], Selector | None],
+    addresses: Addresses,
+    *,
+    clock: Callable[[], float],
+    every_s: float,
+) -> None:
     written: list[Rule] | None = None
     written_s, again_s, told = 0.0, 0.0, False
     known_problems: dict[str, str] = {}
@@ -109,8 +145,7 @@ async def keep(
 async def resolved(host: str) -> Collection[str]:
     """All addresses of a host; none where it has none now."""
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError, UnicodeError):
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
         return ()
     return {str(one[4][0]).partition("%")[0] for one in found}

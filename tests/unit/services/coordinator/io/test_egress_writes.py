@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 import pytest
 
-from services.coordinator.io.egress_writes import AGAIN_S, KEPT_S, REFUSED_S, RESOLVE_S, Addresses, keep
+from services.coordinator.io.egress_writes import AGAIN_S, AT_ONCE, KEPT_S, REFUSED_S, RESOLVE_S, Addresses, keep
 from shared.errors import KubeRejected, KubeUnknown
 from shared.kube.latency_targets import LatencyTarget
 from tests.patience import PATIENCE_S
@@ -96,3 +96,28 @@ async def test_an_address_stays_open_for_a_while_after_its_name_has_left_it() ->
     assert asked[:3] == [0.0, RESOLVE_S, 2 * RESOLVE_S]
     await one.follow(set())
     assert await one.follow(set()) == {}
+
+
+async def test_names_that_nobody_answers_for_hold_two_threads_and_keep_nobody_else_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.coordinator.io.egress_writes.PROMPT_S", 0.05)
+    asked, answer = list[str](), asyncio.Event()
+
+    async def resolve(host: str) -> Collection[str]:
+        asked.append(host)
+        if host.startswith("silent"):
+            await answer.wait()
+        return {"192.0.2.1"}
+
+    names = {*(f"silent-{number}" for number in range(9)), "a-shop"}
+    one = Addresses(resolve, lambda: 0.0)
+    assert (await one.follow(names)).keys() == {"a-shop"}
+    assert len(asked) == 1 + AT_ONCE
+    await one.follow(names)
+    assert len(asked) == 1 + AT_ONCE, "no more of them"
+    answer.set()
+    while len((await one.follow(names)).keys()) < len(names):
+        pass
+    assert sorted(asked) == sorted(names), "each once"
+    one.stop()
