@@ -1,4 +1,4 @@
-# One target per service: agent, coordinator, binder, autoscaler, jobs, twin, cli, etcd, learner. `make images` builds all.
+# One target per service: agent, coordinator, binder, sensor, autoscaler, jobs, twin, cli, etcd, learner. `make images` builds all.
 #   docker build --target agent --build-arg BASE=python:3.11-slim-bookworm -t conclave-agent:0.1.0 .
 # The base is an argument: any Debian or Ubuntu with Python 3.11 or later as python3, and its venv module. Wheels are
 # fetched and checked outside (`make wheels`), so that building an image needs no network. Each image installs what its
@@ -44,6 +44,17 @@ FROM runtime AS binder
 COPY --from=build-binder /opt/conclave /opt/conclave
 HEALTHCHECK --interval=5s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck"]
 CMD ["conclave", "run", "binder", "--help"]
+
+FROM wheels AS build-sensor
+RUN /images/install.sh packages sensor
+COPY dist/conclave /conclave
+RUN /images/install.sh service sensor
+FROM runtime AS sensor
+# a sensor has three threads and 20 MB: an arena for each would be a tenth of that
+ENV MALLOC_ARENA_MAX=1
+COPY --from=build-sensor /opt/conclave /opt/conclave
+HEALTHCHECK --interval=30s --timeout=3s --retries=6 --start-period=15s CMD ["healthcheck", "8702", "/livez"]
+CMD ["conclave", "run", "sensor", "--help"]
 
 FROM wheels AS build-autoscaler
 RUN /images/install.sh packages autoscaler

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.agent.sensors.files import NodeFiles
+from shared.adapters.node_files import NodeFiles
 from shared.agent.counters import Counters, parse
 from shared.agent.readings import Reading, Sensor
 

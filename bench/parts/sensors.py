@@ -63,8 +63,8 @@ def main() -> None:
 
 async def cost(looks: int) -> float:
     """CPU seconds of one reading, threads included."""
-    from services.agent.sensors.files import NodeFiles
     from services.agent.sensors.sensing import NodeReader
+    from shared.adapters.node_files import NodeFiles
 
     reader = NodeReader(NodeFiles(Path("/proc"), Path("/sys")), Sensor(), every_s=EVERY_S)
     await reader.look()
@@ -84,7 +84,7 @@ def grown() -> tuple[float, float]:
 
 def agreement() -> list[tuple[str, float, float]]:
     """(part, ours, psutil's) over the same seconds."""
-    from services.agent.sensors.files import NodeFiles
+    from shared.adapters.node_files import NodeFiles
 
     files, sensor = NodeFiles(Path("/proc"), Path("/sys")), Sensor(ticks_per_s=os.sysconf("SC_CLK_TCK"))
 

@@ -112,6 +112,7 @@ def settings() -> str:
     from services.binder.settings import BinderSettings
     from services.coordinator.settings import CoordinatorSettings
     from services.jobs.settings import JobsSettings
+    from services.sensor.settings import SensorSettings
     from shared.runtime.process.process import ProcessSettings
 
     kinds = {
@@ -125,6 +126,7 @@ def settings() -> str:
     common = {leaf.dotted for leaf, _ in described(ProcessSettings)}
     parts = [f"## Every service\n\n{table_of(ProcessSettings, set())}"]
     parts += [f"## {name.capitalize()}\n\n{table_of(kind, common)}" for name, kind in kinds.items()]
+    parts.append(f"## Sensor\n\nIt has these and none of those above.\n\n{table_of(SensorSettings, set())}")
     text = (
         "The mesh in one process (`conclave run single`) has a coordinator's settings and a binder's, and decides "
         "itself by default. A value is taken from, the last one counts: default, TOML file (`--config FILE` or "

@@ -28,8 +28,8 @@ from services.coordinator.health.monitor import Vitals
 from services.coordinator.health.verdict import RUNBOOKS, Verdicts
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.inspect.metrics import SchedulerMetrics
-from services.coordinator.inspect.nodes import region_of
-from services.coordinator.io import control, queue_history, target_writes
+from services.coordinator.inspect.nodes import labels_of, region_of
+from services.coordinator.io import control, egress_writes, queue_history, target_writes
 from services.coordinator.io.cluster_identity import ClusterIdentity
 from services.coordinator.io.cluster_lease import ClusterLease, alone, mesh_id
 from services.coordinator.io.embedded_agent import EmbeddedAgent
@@ -295,8 +295,9 @@ async def lead(
     admin.active_policy = pointer.ActivePolicy(store, keys)
     following = control.Following(store, keys, settings, shell.post_one)
     desk = admin.desk = ReadingsDesk(
-        os.urandom(32), Random(settings.seed), term=term, region_of=lambda node: region_of(core, node)
-    )
+        os.urandom(32), Random(settings.seed), term=term, region_of=lambda node: region_of(core, node),
+        present=lambda node: node in core.state.cache.table.row_of,
+    )  # fmt: skip
     statuses = TargetStatuses()
     admin.throughput, admin.following, admin.windows = shell.throughput, following, shell.windows
 
@@ -368,6 +369,17 @@ async def lead(
     ]
     if cluster is not None:
         tasks.append(cluster.keep())
+    if settings.target_egress:
+        namespace, _, name = settings.target_egress.partition("/")
+        tasks.append(
+            egress_writes.keep(
+                api,
+                (namespace, name),
+                lambda: [desk.targets[one] for one in desk.tried],
+                lambda *service: labels_of(core, *service),
+                clock=boottime,
+            )
+        )
     if settings.prometheus:
         tasks.append(_follow_prometheus(settings, lambda: following.settings.metrics_every_s, core, shell.post_one))
     if embedded is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -117,6 +118,9 @@ class CoordinatorSettings(ProcessSettings):
     """Query: share, 0 to 1, of what a node's disks can do."""
     prometheus_network: str = QUERIES["network"]
     """Query: share, 0 to 1, of what a node's links can do."""
+    target_egress: str = ""
+    """NAMESPACE/NAME of the NetworkPolicy whose ways out follow the addresses of LatencyTargets, for sensors; the
+    component ``sensors`` brings it and the right to change it. Empty: none is written."""
     workload_speed: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 1.0
     """Pods live so many seconds per second: above 1 only against a twin that plays faster than life."""
     rollout_window_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
@@ -157,6 +161,8 @@ class CoordinatorSettings(ProcessSettings):
                 raise ValueError("admin_listen: needs credentials; give admin_token_file, or the tls_* files")
         elif self.admin_token_file is not None:
             raise ValueError("admin_token_file: is for the admin API; give admin_listen too")
+        if self.target_egress and not re.fullmatch(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*", self.target_egress):
+            raise ValueError(f"target_egress: {self.target_egress!r} is not NAMESPACE/NAME of a NetworkPolicy")
         check_prometheus(self.prometheus, self.prometheus_token_file, self.prometheus_ca)
         if self.runbooks_url:
             check_runbooks_url(self.runbooks_url)

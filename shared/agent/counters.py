@@ -57,6 +57,8 @@ class Counters:
     at_s: float
     busy_ticks: int | None = None
     cpus: int = 0
+    total_ticks: int | None = None
+    """Busy or not, of all CPUs together: it goes on whatever the node does, or nobody writes these texts any more."""
     memory_total: int | None = None
     memory_available: int | None = None
     oom_kills: int | None = None
@@ -78,7 +80,7 @@ def parse(at_s: float, files: Mapping[str, str], link_speeds: Mapping[str, str])
             problems.append(f"{how}: /proc/{name} is not there to be read")
         return text or ""
 
-    busy, cpus = _cpu(read(STAT, "cpu"))
+    busy, ticks, cpus = _cpu(read(STAT, "cpu"))
     memory = _amounts(read(MEMINFO, "memory"))
     disks, links = read(DISKSTATS, "disk"), read(NETDEV, "network")
     total, available = memory.get("MemTotal"), memory.get("MemAvailable")
@@ -91,6 +93,7 @@ def parse(at_s: float, files: Mapping[str, str], link_speeds: Mapping[str, str])
         at_s=at_s,
         busy_ticks=busy,
         cpus=cpus,
+        total_ticks=ticks,
         memory_total=total * 1024 if total is not None else None,
         memory_available=available * 1024 if available is not None else None,
         oom_kills=_amounts(files.get(VMSTAT, "")).get("oom_kill"),
@@ -101,9 +104,9 @@ def parse(at_s: float, files: Mapping[str, str], link_speeds: Mapping[str, str])
     )
 
 
-def _cpu(text: str) -> tuple[int | None, int]:
-    """(busy ticks of all CPUs, how many CPUs). user and nice hold the guests' time already."""
-    busy, cpus = None, 0
+def _cpu(text: str) -> tuple[int | None, int | None, int]:
+    """(busy ticks of all CPUs, all their ticks, how many CPUs). user and nice hold the guests' time already."""
+    busy, total, cpus = None, None, 0
     for line in text.splitlines():
         name, *rest = line.split()[:9] or [""]
         if not name.startswith("cpu"):
@@ -115,8 +118,8 @@ def _cpu(text: str) -> tuple[int | None, int]:
             cpus += 1
         elif len(ticks) >= 7:
             user, nice, system, _, _, irq, softirq, *more = ticks
-            busy = user + nice + system + irq + softirq + sum(more[:1])
-    return busy, cpus
+            busy, total = user + nice + system + irq + softirq + sum(more[:1]), sum(ticks)
+    return busy, total, cpus
 
 
 def _amounts(text: str) -> dict[str, int]:

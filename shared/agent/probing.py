@@ -113,6 +113,11 @@ class Probing:
         """Whom it probes."""
         return list(self._neighbours)
 
+    @property
+    def next_s(self) -> float | None:
+        """When the next probe is due; None while there is nobody to probe, or no key."""
+        return self._next_s if self._keys and self._neighbours else None
+
     def use_keys(self, keys: Sequence[bytes]) -> None:
         """The keys that hold from now on, the one to sign with first; others may not have heard of them yet, so the one
         before still opens what they send."""

@@ -28,6 +28,8 @@ SLACK = 1.25
 MOST_BYTES_PER_S = 1e11
 """No node moves more: 800 Gbit/s. Above it a counter is broken."""
 MOST_NOTES = 16
+STILL = "cpu, memory, disk, network: /proc/stat stands still; it is not this node's, or a copy of it"
+"""CPUs without work count their ticks too: where none are counted, nothing else there is of now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,9 @@ class Sensor:
             notes.append("cpu, disk, network: the first look; rates take two")
         elif not SHORTEST_S <= elapsed_s <= LONGEST_S:
             notes.append(f"cpu, disk, network: {elapsed_s:.1f} s since the look before; that tells nothing about now")
+        elif now.total_ticks is not None and now.total_ticks == before.total_ticks:
+            reading = Reading(at_s=now.at_s)
+            notes.append(STILL)
         else:
             reading = self._rates(reading, before, now, elapsed_s, notes)
         return replace(reading, missing=tuple(dict.fromkeys(notes))[:MOST_NOTES])

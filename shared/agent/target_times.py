@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import median, quantiles
 
 from shared.agent.vivaldi import Rng
-from shared.wire.readings import LATENCY_STALE_S, ProbeTarget, TargetLatency
+from shared.wire.readings import LATENCY_STALE_S, MAX_TARGETS, ProbeTarget, TargetLatency
 
 WINDOWS = (5, 10, 20)
 SAMPLES = WINDOWS[0]
@@ -58,11 +58,11 @@ class TargetTimes:
             found[target.name] = known
         self._targets = found
 
-    def due(self, now_s: float) -> list[ProbeTarget]:
-        """What is to be tried now; each counts as tried from here on."""
-        found = []
+    def due(self, now_s: float, *, most: int = MAX_TARGETS) -> list[ProbeTarget]:
+        """What is to be tried now, no more than ``most`` of it; each counts as tried from here on."""
+        found: list[ProbeTarget] = []
         for target in self._targets.values():
-            if target.next_s <= now_s:
+            if len(found) < most and target.next_s <= now_s:
                 target.next_s = now_s + target.probed.every_ms / 1000 * (0.9 + 0.2 * self._rng.random())
                 found.append(target.probed)
         return found

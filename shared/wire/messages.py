@@ -21,6 +21,7 @@ from shared.wire.bounds import Count, Feature, LongText, Text
 from shared.wire.readings import (
     MAX_PEERS,
     MAX_TARGETS,
+    Boot,
     NodeReading,
     NodeUse,
     ProbePeer,
@@ -425,10 +426,10 @@ class TransitionsAck(Message, frozen=True, tag=8):
 
 
 class Readings(Message, frozen=True, tag=9):
-    """Agent to the leading coordinator: what its node uses, and where it stands. A hint; newer ones follow.
+    """Agent or sensor to the leading coordinator: what its node uses, and where it stands. A hint; newer ones follow.
 
     ``incarnation``: as registered; only the node that this registration serves may be spoken of. ``probed_at``: where
-    it answers probes.
+    it answers probes. ``boot``: of a sensor alone, which is not registered: its ``agent`` is its node's name.
     """
 
     agent: Text
@@ -437,10 +438,11 @@ class Readings(Message, frozen=True, tag=9):
     standing: Standing | None = None
     latencies: Annotated[list[TargetLatency], Meta(max_length=MAX_TARGETS)] = []
     probed_at: ProbePeer | None = None
+    boot: Boot | None = None
 
 
 class ReadingsAck(Message, frozen=True, tag=10):
-    """Coordinator to agent: when the next readings are wanted, and what to probe with which keys.
+    """Coordinator to agent or sensor: when the next readings are wanted, and what to probe with which keys.
 
     ``keys``: of probes between agents, the one to sign with first, then the one that follows it in a minute; each
     leader has its own. ``peers``: some other agents, to begin with. ``targets``: all there are.

@@ -91,3 +91,11 @@ class ProbeTarget(Struct, frozen=True, array_like=True, gc=False):
     host: Text
     port: Annotated[int, Meta(ge=1, le=65535)]
     every_ms: Annotated[int, Meta(ge=100, le=3_600_000)] = 10_000
+
+
+class Boot(Struct, frozen=True, array_like=True, gc=False):
+    """Which boot of its node a sensor reads, by the kernel's own name for it, and how long after it the sensor began:
+    of two that speak of one node the later counts, whatever their clocks say."""
+
+    boot_id: Annotated[str, Meta(min_length=1, max_length=64)]
+    began_ms: Count

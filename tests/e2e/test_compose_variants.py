@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from tests.e2e.engine import ROOT, build_images, call, composes, inspect, missing
 from tests.e2e.stack import MAIN, Stack, joined
+from tests.e2e.test_kubernetes_pods import logged
 
 TOKEN = "token-of-the-cluster-outside"
 BOUND_S = 60.0
@@ -41,15 +42,16 @@ async def test_three_members_and_every_service_outlive_the_loss_of_one_member() 
     variant = Stack(
         composes()[-1],
         files=(MAIN, "etcd-cluster.yaml"),
-        profiles=("autoscale", "jobs", "learn"),
-        environ={"CONCLAVE_POLICY": "marl-dqn"},
+        profiles=("autoscale", "jobs", "learn", "sense"),
+        environ={"CONCLAVE_POLICY": "marl-dqn", "SENSOR_NODE": "n0"},
     )
     async with variant as stack:
         await stack.healthy()
-        assert {"autoscaler", "jobs", "learner"} <= stack.containers.keys()
+        assert {"autoscaler", "jobs", "learner", "sensor"} <= stack.containers.keys()
         assert await members(stack, "etcd-3") == {"etcd", "etcd-2", "etcd-3"}
         async with stack.joined() as cluster:
             await cluster.add_node("n0")
+            await logged(stack, "sensor", "readings_taken")
             pods = await cluster.add_pods(f"before-{number}" for number in range(10))
             await cluster.until(lambda c: c.bound(*pods), within_s=BOUND_S, what="pods are bound with three members")
             await call("docker", "kill", stack.containers["etcd"].id)

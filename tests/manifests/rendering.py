@@ -29,20 +29,21 @@ ADDED = {
     "partition-agents+learner": ("partition-agents", "learner", "plugins-pod-groups"),
     "partition-agents+jobs": ("partition-agents", "jobs"),
     "etcd-internal+certs-plain-secret": ("etcd-internal", "certs-plain-secret", "etcd-roles", "peer-mtls"),
-    "daemonset-agents+agents-host-sensors": ("daemonset-agents", "agents-host-sensors"),
+    "daemonset-agents+agents-host-sensors": ("../base", "agents-daemonset", "etcd-single", "agents-host-sensors"),
+    "prod+sensors-host": ("prod", "sensors-host"),
     "partition-agents+autoscaler+jobs+learner+shard": (
         "partition-agents", "binder-shard", "autoscaler", "jobs", "learner",
     ),
     "prod+autoscaler+jobs+learner+shard+monitoring": (
-        "../base", "binder-shard", "agents-deployment", "autoscaler", "jobs", "learner", "plugins-pod-groups",
-        "etcd-internal", "certs-cert-manager", "peer-secret", "etcd-roles", "peer-mtls", "monitoring",
-        "monitoring-mtls",
+        "../base", "binder-shard", "agents-deployment", "sensors", "autoscaler", "jobs", "learner",
+        "plugins-pod-groups", "etcd-internal", "certs-cert-manager", "peer-secret", "etcd-roles", "peer-mtls",
+        "monitoring", "monitoring-mtls",
     ),
     "daemonset-agents+openshift": ("daemonset-agents", "peer-secret", "openshift"),
     "prod+autoscaler+jobs+learner+shard+openshift": (
-        "../base", "binder-shard", "agents-deployment", "autoscaler", "jobs", "learner", "plugins-pod-groups",
-        "etcd-internal", "certs-cert-manager", "peer-secret", "etcd-roles", "peer-mtls", "monitoring",
-        "monitoring-mtls", "openshift",
+        "../base", "binder-shard", "agents-deployment", "sensors", "autoscaler", "jobs", "learner",
+        "plugins-pod-groups", "etcd-internal", "certs-cert-manager", "peer-secret", "etcd-roles", "peer-mtls",
+        "monitoring", "monitoring-mtls", "openshift",
     ),
 }  # fmt: skip
 """Overlays with components, as an operator's own overlay would add it; or the base with all components of it."""
@@ -55,6 +56,7 @@ JOBS = {"conclave-make-peer-secret", "conclave-etcd-roles"}
 MUTUAL_TLS = {
     "prod",
     "prod+monitoring",
+    "prod+sensors-host",
     "prod+autoscaler+jobs+learner+shard+monitoring",
     "prod+autoscaler+jobs+learner+shard+openshift",
     "etcd-internal+certs-plain-secret",

@@ -12,7 +12,7 @@ import kubernetes_validate
 import kubernetes_validate.utils
 import pytest
 
-from shared.adapters.peers.identity import IDENTITY_DOMAIN, SERVICE_ROLES, common_name, identity_of
+from shared.adapters.peers.identity import CALLING_ROLES, IDENTITY_DOMAIN, SERVICE_ROLES, common_name, identity_of
 from shared.runtime.process.etcd_release import UNSAFE
 from tests.manifests.rendering import (
     BUILDS,
@@ -33,6 +33,8 @@ CUSTOM = {
     "monitoring.coreos.com/v1": {"PrometheusRule", "ServiceMonitor"},
 }
 """Kinds of others' operators: no release of Kubernetes has a schema for them (see the tests on certificates below)."""
+HOST = {"agents-host-sensors": "conclave-agent", "sensors-host": "conclave-sensor"}
+"""Components that mount the node's files, and whose pods."""
 
 pytestmark = needs_kubectl
 
@@ -88,10 +90,10 @@ def test_everything_lies_in_our_namespace_once(build: str) -> None:
 @pytest.mark.parametrize("build", BUILDS)
 def test_pods_meet_the_restricted_standard(build: str) -> None:
     """The controls of the Pod Security Standard ``restricted``, and a read-only root beside them; with host sensors all
-    but the two mounts of the agents, which are read-only."""
-    sensors = "agents-host-sensors" in build
+    but the two mounts of those who sense, which are read-only."""
+    senses = next((who for part, who in HOST.items() if part in build), "")
     enforced = next(d for d in of_kind(build, "Namespace"))["metadata"]["labels"]
-    assert enforced["pod-security.kubernetes.io/enforce"] == ("privileged" if sensors else "restricted")
+    assert enforced["pod-security.kubernetes.io/enforce"] == ("privileged" if senses else "restricted")
     for name, template in pod_templates(build).items():
         spec = template["spec"]
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys(), name
@@ -101,7 +103,7 @@ def test_pods_meet_the_restricted_standard(build: str) -> None:
             assert pod["runAsUser"] > 0
         assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
         for volume in spec.get("volumes", ()):
-            if sensors and name == "conclave-agent" and "hostPath" in volume:
+            if name == senses and "hostPath" in volume:
                 mount = next(m for m in spec["containers"][0]["volumeMounts"] if m["name"] == volume["name"])
                 assert (mount["readOnly"], volume["hostPath"]["path"] in {"/proc", "/sys"}) == (True, True)
                 continue
@@ -134,7 +136,8 @@ def test_services_are_probed_and_ports_are_named(build: str) -> None:
             ports = {port["name"] for port in container["ports"]}
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 assert container[probe]["httpGet"]["port"] in ports, (name, probe)
-                secure = build in MUTUAL_TLS and name != "conclave-etcd" and probe != "livenessProbe"
+                plain = name in ("conclave-etcd", "conclave-sensor") or probe == "livenessProbe"
+                secure = build in MUTUAL_TLS and not plain
                 assert (container[probe]["httpGet"].get("scheme") == "HTTPS") is secure, (name, probe)
 
 
@@ -215,6 +218,7 @@ def test_every_secret_and_config_map_that_is_mounted_is_made_or_documented(build
         "dev": set(),
         "prod": set(),
         "prod+monitoring": set(),
+        "prod+sensors-host": set(),
         "prod+autoscaler+jobs+learner+shard+monitoring": set(),
         "prod+autoscaler+jobs+learner+shard+openshift": set(),
         "etcd-internal": {"conclave-etcd-server-tls", "conclave-etcd-peer-tls", *clients},
@@ -262,6 +266,37 @@ def test_a_services_certificate_names_its_role_and_no_other(role: str) -> None:
     assert {"server auth", "client auth"} <= set(ours["usages"])
     # etcd's CA must not open the services' doors, nor the other way round
     assert ours["issuerRef"]["name"] == "conclave-peer-ca" != specs[f"conclave-etcd-{role}"]["issuerRef"]["name"]
+
+
+@pytest.mark.parametrize("role", CALLING_ROLES)
+def test_who_listens_to_nobody_has_a_clients_certificate(role: str) -> None:
+    ours = next(d["spec"] for d in of_kind("prod", "Certificate") if d["metadata"]["name"] == f"conclave-peer-{role}")
+    assert (ours["commonName"], ours["usages"]) == (common_name(role), ["digital signature", "client auth"])
+    assert ours["issuerRef"]["name"] == "conclave-peer-ca"
+    assert not ours.keys() & {"dnsNames", "ipAddresses"}, "nobody could take it for a service"
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_each_node_is_measured_once(build: str) -> None:
+    """By a sensor in every overlay; where agents are on their nodes too, they leave it to it."""
+    measures = []
+    for document in of_kind(build, "DaemonSet"):
+        arguments = document["spec"]["template"]["spec"]["containers"][0]["args"]
+        measures += [document["metadata"]["name"]] if "--sensor-every-s=0" not in arguments else []
+    assert measures == ["conclave-agent" if "agents-host-sensors" in build else "conclave-sensor"]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_a_sensor_has_no_right_no_etcd_and_little_memory(build: str) -> None:
+    template = pod_templates(build).get("conclave-sensor")
+    if template is None:
+        return
+    spec, (container,) = template["spec"], template["spec"]["containers"]
+    assert spec["automountServiceAccountToken"] is False
+    assert not {"conclave.io/etcd-client", "conclave.io/kube-client"} & template["metadata"]["labels"].keys()
+    assert "envFrom" not in container
+    assert container["resources"]["limits"]["memory"] == "48Mi"
+    assert spec["tolerations"] == [{"operator": "Exists"}], "every node is measured"
 
 
 @pytest.mark.parametrize("build", BUILDS)

@@ -16,6 +16,8 @@ pytestmark = needs_kubectl
 
 OUTSIDE = {"app.kubernetes.io/name": "somebody-else"}
 PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
+NOT_SCRAPED = {*JOBS, "conclave-sensor"}
+"""Pods without a page of metrics; what sensors measure is among the leader's."""
 REPORTS = 8711
 """Where training jobs report, from any namespace, each with its own token."""
 PORTS = (2379, 2380, 2381, 8700, 8701, 8703, REPORTS)
@@ -91,7 +93,10 @@ def needed(build: str) -> set[tuple[str, str, int]]:
     each standby's connection to its leader."""
     found = {("coordinator", "agent", 8700), ("coordinator", "binder", 8700), ("coordinator", "coordinator", 8701)}
     clients, candidates = {"coordinator", "agent", "binder"}, {"coordinator", "binder"}
-    if of_kind(build, "DaemonSet"):  # agents on their nodes tell what they measure, and probe each other
+    per_node = {one["metadata"]["name"] for one in of_kind(build, "DaemonSet")}
+    if "conclave-sensor" in per_node:  # they tell what they measure, and probe each other
+        found |= {("sensor", "coordinator", 8700), ("sensor", "sensor", 8703)}
+    if "conclave-agent" in per_node:  # and so do agents on their nodes
         found |= {("agent", "coordinator", 8700), ("agent", "agent", 8703)}
     if "learner" in build:
         found |= {("agent", "learner", 8700)}
@@ -134,7 +139,7 @@ def test_nobody_from_outside_comes_in_but_prometheus(build: str) -> None:
             assert not passes(policies, "Ingress", labels, (OUTSIDE, "default"), port), (name, port)
             assert not passes(policies, "Ingress", labels, (PROMETHEUS, "default"), port), (name, port)
             scraped = passes(policies, "Ingress", labels, (PROMETHEUS, "monitoring"), port)
-            expected = bool(of_kind(build, "ServiceMonitor")) and name not in JOBS and port in (8700, 2381)
+            expected = bool(of_kind(build, "ServiceMonitor")) and name not in NOT_SCRAPED and port in (8700, 2381)
             assert scraped is expected, (name, port)
 
 
@@ -199,7 +204,7 @@ def test_who_is_told_a_prometheus_reaches_it(build: str, namespace: str, port: i
 def test_every_service_reaches_a_collector_of_traces(build: str) -> None:
     policies = of_kind(build, "NetworkPolicy")
     for name, template in pod_templates(build).items():
-        if name in JOBS or name == "conclave-etcd":
+        if name in NOT_SCRAPED or name == "conclave-etcd":
             continue
         labels = template["metadata"]["labels"]
         assert passes(policies, "Egress", labels, ({}, "otel"), 4318), name
@@ -227,3 +232,24 @@ def test_without_the_default_deny_anybody_comes_in() -> None:
     ]
     labels = pod_templates("dev")["conclave-agent"]["metadata"]["labels"]
     assert passes(kept, "Ingress", labels, (OUTSIDE, "default"), 8700)
+
+
+@pytest.mark.parametrize("build", [build for build in BUILDS if "agents-host-sensors" not in build])
+def test_a_sensor_gets_out_to_nobody_until_the_leader_opens_a_way(build: str) -> None:
+    """The policy is there without `egress`, under the name that the coordinator is told and may patch."""
+    policies = {d["metadata"]["name"]: d["spec"] for d in of_kind(build, "NetworkPolicy")}
+    labels = pod_templates(build)["conclave-sensor"]["metadata"]["labels"]
+    mine = policies["sensor-targets"]
+    assert mine == {"podSelector": {"matchLabels": labels}, "policyTypes": ["Egress"]}
+    arguments = pod_templates(build)["conclave-coordinator"]["spec"]["containers"][0]["args"]
+    assert "--target-egress=conclave-system/sensor-targets" in arguments
+    shop: Other = ({"app": "shop"}, "shop")
+    everything = of_kind(build, "NetworkPolicy")
+    assert not passes(everything, "Egress", labels, shop, 8080)
+    to = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}},
+        "podSelector": {"matchLabels": {"app": "shop"}},
+    }
+    opened = [*everything, {"metadata": {"name": "x"}, "spec": {**mine, "egress": [{"to": [to]}]}}]
+    assert passes(opened, "Egress", labels, shop, 8080)
+    assert not passes(opened, "Egress", labels, ({"app": "bank"}, "shop"), 8080)

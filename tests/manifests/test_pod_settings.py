@@ -20,6 +20,7 @@ from services.autoscaler.settings import AutoscalerSettings
 from services.binder.settings import BinderSettings
 from services.coordinator.settings import CoordinatorSettings
 from services.jobs.settings import JobsSettings
+from services.sensor.settings import SensorSettings
 from shared.errors import ConfigError
 from shared.hostport import EVERY_HOST, split_host_port
 from shared.runtime.process.process import ProcessSettings
@@ -27,18 +28,19 @@ from shared.runtime.process.settings import load, parse_flags
 from tests.manifests.rendering import BUILDS, MUTUAL_TLS, Json, needs_kubectl, of_kind, pod_templates, role_of
 from tests.manifests.test_compose import FILES, merged
 
-KINDS: dict[str, type[ProcessSettings]] = {
+KINDS: dict[str, type[Any]] = {
     "agent": AgentSettings,
     "autoscaler": AutoscalerSettings,
     "binder": BinderSettings,
     "coordinator": CoordinatorSettings,
     "jobs": JobsSettings,
+    "sensor": SensorSettings,
 }
 if importlib.util.find_spec("lab.serve.settings") is not None:
     KINDS["learner"] = importlib.import_module("lab.serve.settings").LearnerSettings
 
 
-def settings_of(command: list[str], environ: dict[str, str]) -> tuple[str, ProcessSettings]:
+def settings_of(command: list[str], environ: dict[str, str]) -> tuple[str, Any]:
     """The service that ``conclave run SERVICE FLAGS`` starts, and its settings. ``ConfigError``: it would not start."""
     assert command[:2] == ["conclave", "run"], command
     service = command[2]
@@ -55,7 +57,11 @@ def environ_of(build: str, container: Json, pod_ip: str = "10.0.0.7") -> dict[st
         environ |= maps[source["configMapRef"]["name"]]
     filled = {"metadata.name": "pod-1", "status.podIP": pod_ip, "spec.nodeName": "node-1"}
     for variable in container.get("env", ()):
-        environ[variable["name"]] = filled[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        source = variable["valueFrom"]
+        key = source.get("configMapKeyRef")
+        environ[variable["name"]] = (
+            maps[key["name"]][key["key"]] if key is not None else filled[source["fieldRef"]["fieldPath"]]
+        )
     return environ
 
 
@@ -65,7 +71,12 @@ def expand(text: str, environ: dict[str, str]) -> str:
 
 
 def told(build: str, pod_ip: str = "10.0.0.7") -> dict[str, ProcessSettings]:
-    """Service to settings, of every pod of ours that is a service."""
+    """Service to settings, of every pod of ours that is a service and listens to peers."""
+    return {name: one for name, one in all_told(build, pod_ip).items() if isinstance(one, ProcessSettings)}
+
+
+def all_told(build: str, pod_ip: str = "10.0.0.7") -> dict[str, Any]:
+    """The same of sensors too."""
     found = {}
     for name, template in pod_templates(build).items():
         container = template["spec"]["containers"][0]
@@ -114,6 +125,27 @@ def test_all_services_use_one_etcd_with_tls_where_it_has_it(build: str) -> None:
 
 
 @needs_kubectl
+@pytest.mark.parametrize("build", [build for build in BUILDS if "agents-host-sensors" not in build])
+def test_a_sensor_is_told_its_node_and_the_coordinators_that_listen(build: str) -> None:
+    services, templates = all_told(build), pod_templates(build)
+    settings, container = services["sensor"], templates["conclave-sensor"]["spec"]["containers"][0]
+    assert isinstance(settings, SensorSettings)
+    assert settings.node == "node-1"
+    ((host, port),) = [split_host_port(one) for one in settings.coordinators]
+    (service,) = [d for d in of_kind(build, "Service") if d["metadata"]["name"] == host.partition(".")[0]]
+    assert host == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    assert service["spec"]["clusterIP"] == "None", "each of them is asked, until one leads"
+    assert port == split_host_port(services["coordinator"].listen)[1] == service["spec"]["ports"][0]["port"]
+    assert (settings.tls_cert is not None) is (build in MUTUAL_TLS)
+    assert settings.sensor_network == ("node" if build == "prod+sensors-host" else "none")
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert (settings.live_listen, settings.probe_listen) == (f":{ports['live']}", f":{ports['probes']}")
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    for file in (settings.token_file, settings.tls_ca, settings.tls_cert, settings.tls_key):
+        assert file is None or str(file.parent) in mounts
+
+
+@needs_kubectl
 def test_an_agent_of_the_daemon_set_serves_its_own_node() -> None:
     settings = told("daemonset-agents")["agent"]
     assert isinstance(settings, AgentSettings)
@@ -157,6 +189,9 @@ def test_containers_start_with_settings_that_exist(files: tuple[str, ...]) -> No
             continue
         environ = {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for key, value in service["environment"].items()}
         _, settings = settings_of(words, environ)
+        if isinstance(settings, SensorSettings):
+            assert all(split_host_port(one)[0] in containers(files) for one in settings.coordinators)
+            continue
         assert settings.id == name
         assert settings.advertised(8700) == f"http://{name}:8700"
         assert all(endpoint.split("//")[1].split(":")[0] in containers(files) for endpoint in settings.etcd)

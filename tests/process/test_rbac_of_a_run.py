@@ -46,7 +46,14 @@ SELDOM = {
 taint rules and zones of nodes are watched where they are served."""
 USED = ("coordinator", "binder", "jobs")
 MORE = {
-    "coordinator": ["--policy", "marl-dqn", "--metrics-every-s", "1"],
+    "coordinator": [
+        "--policy",
+        "marl-dqn",
+        "--metrics-every-s",
+        "1",
+        "--target-egress",
+        "conclave-system/sensor-targets",
+    ],
     "binder": [],
     "jobs": ["--decide-least-s", "0.2"],
 }

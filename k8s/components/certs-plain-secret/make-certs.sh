@@ -34,7 +34,7 @@ for user in coordinator binder agent learner autoscaler jobs root; do
     make etcd "etcd-$user" etcd-client "$user"
 done
 # all pods of a service share its certificate, which names its role
-for role in binder agent learner autoscaler jobs; do
+for role in binder agent sensor learner autoscaler jobs; do
     make peer "peer-$role" "$role"
 done
 # people and tools reach the admin API by its Service

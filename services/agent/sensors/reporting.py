@@ -18,12 +18,12 @@ from shared.agent.echo import Address
 from shared.agent.probing import Probing
 from shared.agent.readings import Reading
 from shared.agent.target_times import TargetTimes
-from shared.agent.vivaldi import Coordinate
+from shared.agent.telling import standing, told
 from shared.election.record import LeaderRecord
 from shared.errors import PeerError, PeerRejected, WireError
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Readings, ReadingsAck
-from shared.wire.readings import NodeReading, ProbePeer, Standing
+from shared.wire.readings import ProbePeer
 
 log = structlog.get_logger()
 
@@ -145,39 +145,7 @@ class Reporter:
             self._who.agent,
             self._who.incarnation,
             [told(self._who.node, reading, max(0.0, self._clock() - reading.at_s))],
-            _standing(self._probing.coordinate),
+            standing(self._probing.coordinate),
             self._times.told(self._clock()),
             self._probed_at,
         )
-
-
-def told(node: str, reading: Reading, age_s: float) -> NodeReading:
-    """As the wire has it; -1 for what could not be told."""
-    pressure = dict(reading.pressure)
-    return NodeReading(
-        node,
-        round(age_s * 1000),
-        _count(reading.cpu_millis),
-        _count(reading.memory_bytes),
-        _share(reading.disk),
-        _share(reading.network),
-        _count(reading.disk_bytes_per_s),
-        _count(reading.network_bytes_per_s),
-        [_share(pressure.get(name)) for name in ("cpu", "memory", "io")],
-        _count(reading.oom_kills),
-        list(reading.missing),
-    )
-
-
-def _count(amount: float | None) -> int:
-    return -1 if amount is None else round(amount)
-
-
-def _share(share: float | None) -> float:
-    return -1.0 if share is None else min(round(share, 6), 1e6)
-
-
-def _standing(coordinate: Coordinate | None) -> Standing | None:
-    if coordinate is None:
-        return None
-    return Standing([round(x, 4) for x in coordinate.at], round(coordinate.height, 4), round(coordinate.error, 4))

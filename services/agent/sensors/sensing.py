@@ -17,10 +17,10 @@ from typing import Any
 import structlog
 
 from services.agent.sensors.echo import Echo, opened_echo
-from services.agent.sensors.files import NodeFiles
 from services.agent.sensors.reporting import Reporter, Self
 from services.agent.sensors.targets import Targets
 from services.agent.settings import AgentSettings
+from shared.adapters.node_files import NodeFiles
 from shared.adapters.peers.client import PeerClient
 from shared.agent.counters import parse
 from shared.agent.echo import NONCE_BYTES, Address

@@ -9,7 +9,7 @@ import click
 
 from services.cli.houses import check_installed
 
-SERVICES = ("coordinator", "agent", "binder", "learner", "jobs", "autoscaler", "single")
+SERVICES = ("coordinator", "agent", "binder", "sensor", "learner", "jobs", "autoscaler", "single")
 LEARNER = "lab.serve"
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from shared.adapters.peers.certificates import LONGEST_COMMON_NAME, Wanted
-from shared.adapters.peers.identity import IDENTITY_DOMAIN, SERVICE_ROLES, common_name, identity_of
+from shared.adapters.peers.identity import CALLING_ROLES, IDENTITY_DOMAIN, SERVICE_ROLES, common_name, identity_of
 from shared.errors import ConfigError
 
 CA_DAYS = 3650
@@ -17,7 +17,7 @@ DEFAULT_DAYS = 90
 
 USER_ROLES = ("viewer", "operator", "admin")
 ETCD_KINDS = ("etcd-server", "etcd-peer", "etcd-client")
-KINDS = (*SERVICE_ROLES, *USER_ROLES, *ETCD_KINDS)
+KINDS = (*SERVICE_ROLES, *CALLING_ROLES, *USER_ROLES, *ETCD_KINDS)
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -38,6 +38,8 @@ def wanted_of(kind: str, name: str, names: Sequence[str]) -> Wanted:
         raise ConfigError(f"name: {name[:64]!r} would name a role of ours; of etcd's users only agent:ID is called so")
     if kind in SERVICE_ROLES:
         made = Wanted(common_name(kind, name), (identity_of(kind), *LOOPBACK, *names), server=True, client=True)
+    elif kind in CALLING_ROLES:
+        made = Wanted(common_name(kind, name), (), server=False, client=True)
     elif kind in USER_ROLES:
         if not name or ":" in name:
             raise ConfigError(f"name: a certificate for a {kind} needs the person's name, such as {kind} alice")

@@ -30,7 +30,8 @@ from services.coordinator.io.peers import Peers
 from services.coordinator.io.totals import Totals
 from services.coordinator.rollout.pointer import ActivePolicy
 from services.coordinator.rollout.window_ring import WindowRing
-from services.coordinator.usage.desk import ReadingsDesk, ReadingsRefused
+from services.coordinator.usage.desk import ReadingsDesk
+from services.coordinator.usage.speakers import ReadingsRefused
 from shared.errors import ConclaveError, KubeRejected, KubeUnknown
 from shared.kube.convert import owner_of, pod_from_api
 from shared.kube.convert_relations import images_of
@@ -50,7 +51,7 @@ from shared.wire.messages import Readings
 
 LOOKUP_TIMEOUT_S = 3.0
 
-AGENT = frozenset({"agent"})
+TELLERS = frozenset({"agent", "sensor"})
 READINGS_BYTES = 64 * 1024
 
 MAX_EXPLAINING = 4
@@ -97,10 +98,16 @@ class Admin:
         self.desk: ReadingsDesk | None = None
 
     def routes(self) -> tuple[FiguresRoute | PeerRoute, ...]:
-        """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``; ``POST /v1/readings``, for agents."""
+        """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``; ``POST /v1/readings``, for agents and sensors."""
         return (
             PeerRoute(
-                "/v1/readings", self.readings, roles=AGENT, max_body_bytes=READINGS_BYTES, max_in_flight=256, of_one=8
+                "/v1/readings",
+                self.readings,
+                roles=TELLERS,
+                max_body_bytes=READINGS_BYTES,
+                max_in_flight=256,
+                of_one=8,
+                addressed=True,
             ),
             FiguresRoute("/v1/status", self.status),
             FiguresRoute("/v1/explain/{namespace}/{pod}", self.explain_counted),
@@ -173,11 +180,15 @@ class Admin:
         if core is None or desk is None or not self._term():
             raise Refused(f"{self.service_id} does not lead", code="not_leader")
         message = decode(body, Readings)
+        if caller.role and (caller.role == "sensor") is (message.boot is None):
+            raise Refused(f"{caller.title} sends what a sensor does not, or what it alone does", code="forbidden")
+        if message.boot is not None and not core.state.started:
+            raise Refused(f"still listing: {', '.join(core.takeover.missing)}", code="not_ready")
         if caller.name and caller.name != message.agent:
             raise Refused(f"{caller.title} may not speak for agent {message.agent}", code="foreign_agent")
         wanted = Need.USAGE in core.variants.needs
         try:
-            return encode(desk.heard(message, core.registry.views, boottime(), wanted=wanted))
+            return encode(desk.heard(message, core.registry.views, boottime(), wanted=wanted, address=caller.address))
         except ReadingsRefused as error:
             raise Refused(str(error), code=error.code) from error
 

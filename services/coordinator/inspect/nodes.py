@@ -311,6 +311,14 @@ def region_of(core: Core, name: str) -> str:
     return node.labels.get(REGION, "") if node is not None else ""
 
 
+def labels_of(core: Core, namespace: str, name: str) -> dict[str, str] | None:
+    """The labels of the pods that a Service selects; None where there is no such Service, or it selects none."""
+    service = core.state.cluster.workloads.service(namespace, name)
+    if service is None or service.selector is None:
+        return None
+    return {one.key: one.values[0] for one in service.selector.requirements if one.operator == "In"}
+
+
 def group_keys(table: NodeTable) -> list[str]:
     """What the nodes may be grouped by."""
     found = [name for name, key in (("zone", ZONE), ("region", REGION)) if key in table.label_codes]

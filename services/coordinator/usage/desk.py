@@ -1,10 +1,11 @@
-"""Takes the readings of agents on their nodes, answers what they are to do next, and hands on what was read. Pure.
+"""Takes the readings of agents on their nodes and of sensors, answers what they are to do next, and hands on what was
+read. Pure.
 
-    Readings of an agent --heard--> ReadingsAck: how often, keys, some peers to probe, targets
+    Readings --heard--> ReadingsAck: how often, keys, some peers to probe, targets
     every second --flush--> NodesMeasured: everything that came since, in one event
 
-An agent may speak of its own node alone: the one that it is registered for, under the incarnation that is registered;
-others are sent to probe it only at the address under which it serves. Keys of probes last a minute: what was recorded
+Who may speak of which node is ``speakers.py``'s; others are sent to probe an agent only at the address under which it
+serves, a sensor at the one from which it called. Keys of probes last a minute: what was recorded
 is of no use after that.
 Where nodes stand in the delay space is kept here; a node's delay to others, and to the regions that users named, follow
 from it. Not its job: what a policy makes of it (``measured.py``).
@@ -20,8 +21,12 @@ from itertools import islice
 from statistics import median
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.events import NodeSample, NodesMeasured
+from services.coordinator.usage.speakers import ReadingsRefused, Speakers
+from services.coordinator.usage.still import Still
 from shared.agent.vivaldi import DIMENSIONS, Coordinate, delay_ms
 from shared.hostport import server_of
 from shared.kube.latency_targets import LatencyTarget
@@ -37,7 +42,7 @@ from shared.wire.readings import (
     TargetLatency,
 )
 
-SOURCE = "agent"
+SOURCE, SENSOR = "agent", "sensor"
 MESSAGES_PER_S = 100.0
 """Readings that all agents together are asked to send per second: some 2 % of a leader's core."""
 LEAST_S = 1.0
@@ -53,6 +58,7 @@ MOST_AGE_S = 3600.0
 SILENCE_S = 30.0
 PEERS_TOLD = 4
 ELSEWHERE = "delay: probe_listen is not the address that the agent serves at; give it the host of listen"
+CALLS_FROM = "delay: probe_listen is not the address that the sensor calls from; leave its host out"
 KEY_S = 60.0
 """How long probes are signed with one key; longer, twice or four times, where agents hear more rarely."""
 
@@ -65,14 +71,6 @@ class Rng(Protocol):
         ...
 
 
-class ReadingsRefused(Exception):
-    """The message does not count. ``code``: for the answer."""
-
-    def __init__(self, text: str, code: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
 @dataclass(frozen=True, slots=True)
 class _Heard:
     """An agent's last message."""
@@ -80,8 +78,8 @@ class _Heard:
     at_s: float
     coordinate: Coordinate | None
     probed_at: ProbePeer | None
-    elsewhere: bool = False
-    """It named an address for probes that is not its own."""
+    elsewhere: str = ""
+    """A line where it named an address for probes that is not its own."""
 
 
 _Standing = dict[str | None, dict[str, Coordinate]]
@@ -89,13 +87,24 @@ _Standing = dict[str | None, dict[str, Coordinate]]
 
 
 class ReadingsDesk:
-    """One term's. ``secret``: what keys of probes follow from, another in each term; ``region_of``: a node's label."""
+    """One term's. ``secret``: what keys of probes follow from, another in each term; ``region_of``: a node's label;
+    ``present``: whether the cluster has a node of that name, which sensors are asked for."""
 
-    def __init__(self, secret: bytes, rng: Rng, *, term: int, region_of: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        rng: Rng,
+        *,
+        term: int,
+        region_of: Callable[[str], str],
+        present: Callable[[str], bool] = lambda _: True,
+    ) -> None:
         self._secret = secret
         self._rng = rng
         self._term = term
         self._region_of = region_of
+        self._speakers = Speakers(present)
+        self._still = Still()
         self._key_s = KEY_S
         self._targets: dict[str, LatencyTarget] = {}
         self._heard: dict[str, _Heard] = {}
@@ -127,28 +136,37 @@ class ReadingsDesk:
                     self._targets.pop(event.key, None)
 
     def heard(
-        self, message: Readings, agents: Mapping[str, AgentView], now_s: float, *, wanted: bool = True
+        self,
+        message: Readings,
+        agents: Mapping[str, AgentView],
+        now_s: float,
+        *,
+        wanted: bool = True,
+        address: str = "",
     ) -> ReadingsAck:
-        """Take in a message; raises ``ReadingsRefused``. ``wanted``: whether any policy looks at use."""
-        view = agents.get(message.agent)
-        if view is None or view.record.incarnation != message.incarnation:
+        """Take in a message; raises ``ReadingsRefused``. ``wanted``: whether any policy looks at use; ``address``: from
+        where it came, "" where that is not known."""
+        least_s, tellers = LEAST_S if wanted or self._targets else UNWANTED_S, max(len(agents), len(self._heard))
+        every_s = max(least_s, tellers / MESSAGES_PER_S)
+        try:
+            node = self._speakers.node_of(message, agents, now_s, every_s=every_s)
+        except ReadingsRefused:
             self.refused += 1
-            raise ReadingsRefused(f"agent {message.agent} is not registered under that incarnation", "not_ready")
-        node = view.record.node
-        if not node or any(reading.node != node for reading in message.readings):
-            self.refused += 1
-            raise ReadingsRefused(f"agent {message.agent} serves {node or 'no node of its own'}", "forbidden")
+            raise
         self.taken += 1
         probed_at = message.probed_at
-        elsewhere = probed_at is not None and _elsewhere(view.record.url, probed_at)
+        elsewhere = ""
+        if probed_at is not None and message.boot is None:
+            elsewhere = ELSEWHERE if _elsewhere(agents[message.agent].record.url, probed_at) else ""
+        elif probed_at is not None:
+            elsewhere = CALLS_FROM if address not in ("", probed_at.address) else ""
         if elsewhere:
             self.misled += 1
             probed_at = None
         self._heard[node] = _Heard(now_s, _coordinate(message), probed_at, elsewhere)
         if message.readings and message.readings[-1].age_ms <= MOST_AGE_S * 1000:
-            self._waiting[node] = (now_s, message)
+            self._waiting[node] = (now_s, self._moving(message, now_s))
         self._message_id += 1
-        every_s = max(LEAST_S if wanted or self._targets else UNWANTED_S, len(agents) / MESSAGES_PER_S)
         return ReadingsAck(
             VERSION,
             self._message_id,
@@ -164,6 +182,14 @@ class ReadingsDesk:
             ],
         )
 
+    def _moving(self, message: Readings, now_s: float) -> Readings:
+        """The message without figures that stand still."""
+        last = message.readings[-1]
+        line = self._still.look(last, now_s)
+        if not line:
+            return message
+        return replace(message, readings=[NodeReading(last.node, last.age_ms, missing=[line, *last.missing[:15]])])
+
     def _keys(self, now_s: float, every_s: float) -> list[bytes]:
         """This minute's key and the next: an agent that has not heard of the change yet opens what others sign. Their
         time is doubled, rarely and never back: one that followed the number of agents gave each of them other keys."""
@@ -176,6 +202,8 @@ class ReadingsDesk:
         """Everything that came since, as one event; None where nothing did. Where agents fell silent an empty one comes
         now and then: what they told grows old."""
         self._heard = {node: one for node, one in self._heard.items() if now_s - one.at_s <= FORGET_S}
+        self._speakers.forget(now_s)
+        self._still.keep(self._heard)
         if not self._waiting:
             if self._flushed_s is None or now_s - self._flushed_s < SILENCE_S:
                 return None
@@ -227,12 +255,14 @@ class ReadingsDesk:
             memory_bytes=_known(reading.memory_bytes),
             disk=None if reading.disk < 0 else reading.disk,
             network=None if reading.network < 0 else reading.network,
-            source=SOURCE,
+            source=SOURCE if message.boot is None else SENSOR,
             delay_us=None if delay is None else round(delay[0] * 1000),
             latencies=_latencies(node, here, message.latencies, named, standing),
             pressure=tuple(reading.pressure),
             oom_kills=_known(reading.oom_kills),
-            missing=_missing(reading, message.latencies, elsewhere=node in self._heard and self._heard[node].elsewhere),
+            missing=_missing(
+                reading, message.latencies, elsewhere=self._heard[node].elsewhere if node in self._heard else ""
+            ),
         )
 
     def _peers(self, node: str) -> list[ProbePeer]:
@@ -287,8 +317,8 @@ def _elsewhere(url: str, probed_at: ProbePeer) -> bool:
         return False
 
 
-def _missing(reading: NodeReading, latencies: Iterable[TargetLatency], *, elsewhere: bool) -> tuple[str, ...]:
+def _missing(reading: NodeReading, latencies: Iterable[TargetLatency], *, elsewhere: str) -> tuple[str, ...]:
     """What could not be told, targets that do not answer included."""
-    told = (*reading.missing, ELSEWHERE) if elsewhere else reading.missing
+    told = (*reading.missing, elsewhere) if elsewhere else reading.missing
     silent = [f"latency: {one.target} did not answer {one.failed} times in a row" for one in latencies if one.failed]
     return (*told, *silent[:16])

@@ -20,6 +20,7 @@ from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTa
 from shared.wire.readings import LATENCY_STALE_S
 
 NAMES = ("cpu", "memory", "disk", "network")
+MEMORY = NAMES.index("memory")
 assert len(NAMES) == PARTS
 
 STALE_S = 60.0
@@ -27,7 +28,10 @@ STALE_S = 60.0
 TOGETHER_S = 0.5
 """What ends within so long of each other ends at once, none later than it must."""
 JUMP = 100
-"""A latency that is so many times the one told before, or so small a part of it, is believed when the next agrees."""
+"""A latency, or memory in use, that is so many times what was told before, or so small a part of it, is believed when
+the next agrees. CPU, disks and links do rise so from one moment to the next."""
+BEYOND = 10.0
+"""So many times what a node can allocate no part of it is used: what the system takes beside pods is within that."""
 GONE_S = 600.0
 """Nobody has told anything of the node for so long: it is shown as not measured."""
 NEVER_S = -1e18
@@ -57,6 +61,10 @@ class MeasuredNode:
     pressure: tuple[float, ...] = ()
     oom_kills: int = 0
     missing: tuple[str, ...] = ()
+    beyond: Mapping[int, str] = field(default_factory=dict)
+    """Parts that cannot be, by their place, and why."""
+    leapt: float | None = None
+    """Memory in use that was told last and is doubted."""
 
     @property
     def expires_s(self) -> float:
@@ -69,18 +77,28 @@ class MeasuredNode:
         return max((part.at_s for part in self.parts if part is not None), default=NEVER_S)
 
     def fresh(self) -> list[Part | None]:
-        """The parts that count: measured, and not stale beside the newest."""
+        """The parts that count: measured, not stale beside the newest, and no more than can be."""
         least_s = self.newest_s - STALE_S
-        return [part if part is not None and part.at_s >= least_s else None for part in self.parts]
+        return [
+            part if part is not None and part.at_s >= least_s and place not in self.beyond else None
+            for place, part in enumerate(self.parts)
+        ]
 
     def masked(self, now_s: float) -> list[str]:
         """What of it is not measured, for people: the part, and why."""
         told = []
-        for name, part, fresh in zip(NAMES, self.parts, self.fresh(), strict=True):
+        for place, (name, part, fresh) in enumerate(zip(NAMES, self.parts, self.fresh(), strict=True)):
             if part is None:
                 told.append(f"{name}: nobody measures it")
+            elif place in self.beyond:
+                told.append(self.beyond[place])
             elif fresh is None:
                 told.append(f"{name}: last measured {now_s - part.at_s:.0f} s ago ({part.source})")
+        memory = self.parts[MEMORY]
+        if self.leapt is not None and memory is not None:
+            told.append(
+                f"memory: jumped from {memory.amount:.4g} to {self.leapt:.4g} bytes; it counts when it is told again"
+            )
         return told
 
 
@@ -139,12 +157,19 @@ class MeasuredNodes:
     def sample(self, name: str, table: NodeTable, row: int) -> Sample | None:
         """The node's sample, as shares of what it has; None where no part of it is measured."""
         node = self.nodes.get(name)
-        fresh = node.fresh() if node is not None else []
-        known = [part for part in fresh if part is not None]
-        if not known:
+        if node is None:
             return None
         has = (float(max(1, table.allocatable[CPU_COLUMN, row])), float(max(1, table.allocatable[MEMORY_COLUMN, row])))
         scales: Sequence[float] = (*has, 1.0, 1.0)
+        node.beyond = {
+            place: f"{NAMES[place]}: {part.amount:.4g} is beyond {BEYOND:g} times the node's {scale:.4g}; it cannot be"
+            for place, (part, scale) in enumerate(zip(node.parts, scales, strict=True))
+            if part is not None and part.amount > BEYOND * scale
+        }
+        fresh = node.fresh()
+        known = [part for part in fresh if part is not None]
+        if not known:
+            return None
         shares = [
             min(MOST_SHARE, part.amount / scale) if part is not None else 0.0
             for part, scale in zip(fresh, scales, strict=True)
@@ -158,6 +183,8 @@ class MeasuredNodes:
         for place, amount in enumerate((sample.cpu_millis, sample.memory_bytes, sample.disk, sample.network)):
             known = node.parts[place]
             if amount is not None and amount >= 0 and (known is None or at_s > known.at_s):
+                if place == MEMORY and _leaps(node, float(amount), at_s):
+                    continue
                 node.parts[place] = Part(float(amount), at_s, sample.source)
                 new = True
         if sample.latencies is not None and at_s > node.told_s:  # sensors tell all of it, or nothing
@@ -172,12 +199,28 @@ class MeasuredNodes:
         return new
 
 
+def _leaps(node: MeasuredNode, amount: float, at_s: float) -> bool:
+    """Whether memory in use is to be told again before it counts."""
+    known = node.parts[MEMORY]
+    doubted, node.leapt = node.leapt, None
+    if known is None or at_s - known.at_s > STALE_S or not _far(known.amount, amount):
+        return False
+    if doubted is not None and not _far(doubted, amount):
+        return False
+    node.leapt = amount
+    return True
+
+
+def _far(one: float, other: float) -> bool:
+    return max(one, other) > JUMP * max(1.0, min(one, other))
+
+
 def _doubted(before: Mapping[str, int], now: Mapping[str, tuple[int, int]]) -> dict[str, str]:
     """Targets whose latency jumped, with a line that says so."""
     found = {}
     for target, (median, _) in now.items():
         was = before.get(target, median)
-        if max(was, median) > JUMP * max(1, min(was, median)):
+        if _far(was, median):
             found[target] = (
                 f"latency: {target} jumped from {was / 1000:g} to {median / 1000:g} ms; it counts when it is told again"
             )

@@ -179,7 +179,7 @@ def _reachable(problem: str, told: int, silent: Sequence[str]) -> tuple[str, str
     if problem:
         return "Unknown", "NotTried", "it cannot be used, so nobody tries it"
     if not total:
-        return "Unknown", "NoSensors", "no agent on its node has told anything yet"
+        return "Unknown", "NoSensors", "no sensor, and no agent on its node, has told anything yet"
     if not told:
         return "False", "NobodyMeasures", f"none of {total} nodes knows its latency: {_named(silent)}"
     if silent:

@@ -19,6 +19,9 @@ SHARED = "*"
 SERVICE_ROLES = ("coordinator", "binder", "agent", "learner", "jobs", "autoscaler")
 """Every role that listens to peers."""
 
+CALLING_ROLES = ("sensor",)
+"""Roles that call peers and listen to none."""
+
 
 def identity_of(role: str) -> str:
     """The DNS name that every certificate of this role carries."""

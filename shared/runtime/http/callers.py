@@ -68,6 +68,8 @@ class Caller:
     role: str = ""
     name: str = ""
     certified: bool = False
+    address: str = ""
+    """From where the call came; "" where the route does not ask for it."""
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -36,7 +36,7 @@ class PeerRoute:
 
     ``max_body_bytes`` bounds a request, ``max_in_flight`` the handlers running at once, ``of_one`` what one caller may
     have of them and ``rate_of_one`` how often it may come; one more is told 429. A caller is told apart by its
-    certificate and address.
+    certificate and address, which the handler is told where the route is ``addressed``.
     """
 
     path: str
@@ -46,6 +46,7 @@ class PeerRoute:
     max_in_flight: int = 64
     of_one: int | None = None
     rate_of_one: Rate | None = None
+    addressed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,8 @@ class _Door:
                 raise Refused("only a certificate with a role may call this", code="forbidden")
         if self.buckets is not None and self.buckets.take(f"{caller.title}@{request.remote}", time.monotonic()):
             raise Refused("too many requests of this caller", code="overloaded")
+        if route.addressed:
+            return replace(caller, address=(request.remote or "").partition("%")[0].removeprefix("::ffff:"))
         return caller
 
     def handler(self) -> Handler:

@@ -57,6 +57,7 @@ CODES: dict[str, Code] = {
             "no decision about such a ResilientAutoscaler is recorded",
             "list the autoscalers",
         ),
+        Code("node_unknown", 404, "the cluster has no node of that name", "give the sensor its node's name"),
         Code("policy_unknown", 404, "there is no policy of this name", "list the policies"),
         Code("method_not_allowed", 405, "the route takes another method", "the header Allow names it"),
         Code("body_timeout", 408, "the body came too slowly", "look at the network; had no effect"),
@@ -65,6 +66,8 @@ CODES: dict[str, Code] = {
             "too_few_windows", 409, "too few windows speak for the candidate's next step", "wait for them, or force it"
         ),
         Code("stale_term", 409, "the sender leads no more, or never did", "look in etcd who leads"),
+        Code("superseded", 409, "somebody else tells of that node", "one sensor or agent a node is enough"),
+        Code("past_boot", 409, "the readings are of a past boot of the node", "end that sensor"),
         Code("other_policy", 409, "the learner trains another policy", "follow the policy pointer"),
         Code("kube_rejected", 409, "the API server refused: had no effect", "the message has its reason"),
         Code("store_rejected", 409, "etcd refused: had no effect", "read again, then decide again"),

@@ -32,7 +32,7 @@ NOT_SETTINGS = frozenset(
 """Variables of ours that are no service's settings: tests' data, failpoints, where the TOML file is, which server an
 operator's command line speaks to, and which etcd ``conclave up`` runs beside the services, which inherit its own."""
 
-SERVICES = ("AGENT", "AUTOSCALER", "BINDER", "CLI", "COORDINATOR", "JOBS", "LEARNER", "SINGLE", "TWIN")
+SERVICES = ("AGENT", "AUTOSCALER", "BINDER", "CLI", "COORDINATOR", "JOBS", "LEARNER", "SENSOR", "SINGLE", "TWIN")
 """``CONCLAVE_AGENT_X`` is X for agents alone; every other service skips it. One environment may serve all."""
 
 OF_SEVERAL = frozenset(

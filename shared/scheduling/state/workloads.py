@@ -37,6 +37,10 @@ class Workloads:
         if not there:
             del self._services[namespace], self._asking[namespace]
 
+    def service(self, namespace: str, name: str) -> Workload | None:
+        """One Service."""
+        return self._services.get(namespace, {}).get(name)
+
     def has_services(self, namespace: str) -> bool:
         """Whether there is any in the namespace."""
         return namespace in self._services

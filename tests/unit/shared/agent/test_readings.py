@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.agent.counters import Counters, Disk, Link, parse
-from shared.agent.readings import Limits, Reading, Sensor
+from shared.agent.readings import STILL, Limits, Reading, Sensor
 
 STAT = """cpu  100 5 50 1000 20 3 2 4 7 0
 cpu0 50 2 25 500 10 1 1 2 3 0
@@ -50,6 +50,7 @@ def read(before: Counters, after: Counters, limits: Limits | None = None) -> Rea
 def test_the_kernels_texts_are_read() -> None:
     found = parse(1.0, FILES, {"eth0": "10000\n", "lo": "-1"})
     assert (found.busy_ticks, found.cpus) == (100 + 5 + 50 + 3 + 2 + 4, 2)
+    assert found.total_ticks == 100 + 5 + 50 + 1000 + 20 + 3 + 2 + 4, "a guest's time is its host's already"
     assert (found.memory_total, found.memory_available, found.oom_kills) == (8000 * 1024, 5000 * 1024, 3)
     assert found.disks == {"nvme0n1": Disk(1024, 3072, 9), "sda": Disk(51200, 102400, 40)}
     assert found.links == {"eth0": Link(1000, 2000, 10_000_000_000)}
@@ -135,3 +136,18 @@ def test_without_the_bound_on_a_jump_a_disk_would_be_busier_than_time_allows() -
     assert jumped / 1000 / 5 > 1.0
     before = replace(FIRST, disks={"sda": Disk(0, 0, 5000)})
     assert read(before, replace(FIRST, at_s=105.0, disks={"sda": Disk(0, 0, 10**6)})).disk is None
+
+
+def test_texts_that_stand_still_tell_nothing_of_now() -> None:
+    """CPUs without work count their ticks too: a copy of /proc, or a sandbox's, is known by that."""
+    looked = replace(FIRST, total_ticks=5000)
+    found = read(looked, replace(looked, at_s=105.0))
+    assert (found.cpu_millis, found.memory_bytes, found.disk, found.network, found.pressure) == (None,) * 4 + ((),)
+    assert found.missing == (STILL,)
+    moved = read(looked, replace(looked, at_s=105.0, total_ticks=5001))
+    assert moved.memory_bytes == 2 << 30
+
+
+def test_without_that_check_a_copy_would_be_an_idle_node() -> None:
+    """The safeguard switched off: who does not tell all ticks is believed."""
+    assert read(FIRST, replace(FIRST, at_s=105.0)).cpu_millis == 0

@@ -119,3 +119,51 @@ def test_of_many_nodes_that_fell_silent_one_after_another_each_ends_in_time_by_f
         assert all(node.told_s + LATENCY_STALE_S > now for node in nodes.nodes.values() if node.latencies)
     assert ended == [f"n{number}" for number in range(count)]
     assert looks <= 21
+
+
+@pytest.mark.parametrize(
+    ("part", "amount"), [("cpu_millis", 4000 * 11), ("memory_bytes", 8 * GIB * 11), ("disk", 11.0)]
+)
+def test_more_than_a_node_can_have_is_masked_and_named(part: str, amount: float) -> None:
+    nodes = MeasuredNodes()
+    fields: dict[str, object] = {"cpu_millis": 400, "memory_bytes": GIB, "disk": 0.5, "network": 0.25, part: amount}
+    nodes.take([NodeSample("n", 0.0, **fields)], 100.0)  # type: ignore[arg-type]
+    place = list(fields).index(part)
+    shares, unmeasured, _ = told(nodes)
+    assert (shares[place], unmeasured) == (0.0, 1 << place)
+    (line,) = nodes.nodes["n"].masked(100.0)
+    assert "times the node's" in line
+    fields[part] = 0.5 if part == "disk" else 400
+    nodes.take([NodeSample("n", 0.0, **fields)], 101.0 + STALE_S)  # type: ignore[arg-type]
+    assert told(nodes)[1] == 0, "it counts again as soon as it can be"
+
+
+def test_without_that_bound_a_node_would_look_full_to_every_policy() -> None:
+    """The safeguard switched off: the part stands as it was told, up to the cap of a share."""
+    nodes = MeasuredNodes()
+    nodes.take([NodeSample("n", 0.0, 4000 * 1000, GIB)], 100.0)
+    assert told(nodes)[0][0] == 0.0
+    nodes.nodes["n"].beyond = {}
+    known = nodes.nodes["n"].fresh()[0]
+    assert known is not None
+    assert known.amount == 4_000_000
+
+
+def test_memory_that_jumps_a_hundredfold_counts_when_it_is_told_again() -> None:
+    nodes = MeasuredNodes()
+    nodes.take([NodeSample("n", 0.0, 400, 4 * GIB)], 100.0)
+    nodes.take([NodeSample("n", 0.0, 410, 4 * GIB // 1000)], 105.0)
+    assert told(nodes)[0][:2] == [0.1025, 0.5], "as it was"
+    assert any("memory: jumped from" in line for line in nodes.nodes["n"].masked(105.0))
+    nodes.take([NodeSample("n", 0.0, 410, 4 * GIB)], 110.0)
+    assert not any("jumped" in line for line in nodes.nodes["n"].masked(110.0)), "one stray reading is forgotten"
+    for now in (115.0, 120.0):
+        nodes.take([NodeSample("n", 0.0, 410, 4 * GIB // 1000)], now)
+    assert told(nodes)[0][1] == pytest.approx(0.0005)
+
+
+def test_cpu_and_disks_may_rise_a_thousandfold() -> None:
+    nodes = MeasuredNodes()
+    nodes.take([NodeSample("n", 0.0, 4, GIB, 0.001)], 100.0)
+    nodes.take([NodeSample("n", 0.0, 4000, GIB, 1.0)], 105.0)
+    assert told(nodes)[0][:3] == [1.0, 0.125, 1.0]

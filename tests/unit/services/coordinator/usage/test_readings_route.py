@@ -17,6 +17,7 @@ from shared.wire.codec import decode, encode
 from shared.wire.messages import ReadingsAck
 from tests.unit.services.coordinator.scene import Scene
 from tests.unit.services.coordinator.usage.test_desk import agents, message
+from tests.unit.services.coordinator.usage.test_speakers import of_sensor
 
 
 class Leading:
@@ -67,6 +68,43 @@ async def test_a_standby_takes_none_and_what_is_no_message_is_refused() -> None:
         await admin().readings(b"\xc1", Caller())
 
 
-def test_only_agents_may_call_it() -> None:
+def test_only_agents_and_sensors_may_call_it() -> None:
     [route] = [route for route in Admin("c").routes() if isinstance(route, PeerRoute)]
-    assert (route.path, route.roles) == ("/v1/readings", {"agent"})
+    assert (route.path, route.roles) == ("/v1/readings", {"agent", "sensor"})
+
+
+async def test_a_sensor_is_known_by_its_role_and_sends_what_a_sensor_sends() -> None:
+    made = admin()
+    assert made.core is not None
+    made.core.state.started = True
+    for caller in (Caller("sensor", certified=True), Caller("sensor", "n0", certified=True), Caller()):
+        await made.readings(encode(of_sensor()), caller)
+    for caller, sent, code in (
+        (Caller("agent", "n0", certified=True), of_sensor(), "forbidden"),
+        (Caller("sensor", certified=True), message(0), "forbidden"),
+        (Caller("sensor", "n1", certified=True), of_sensor(), "foreign_agent"),
+    ):
+        with pytest.raises(Refused) as refused:
+            await made.readings(encode(sent), caller)
+        assert refused.value.code == code
+
+
+async def test_a_sensor_is_not_told_that_its_node_is_unknown_before_the_leader_has_listed_them() -> None:
+    made = admin()
+    assert made.core is not None
+    made.core.state.started = False
+    with pytest.raises(Refused) as refused:
+        await made.readings(encode(of_sensor()), Caller())
+    assert refused.value.code == "not_ready"
+
+
+async def test_a_sensors_probes_come_from_where_it_calls() -> None:
+    made = admin()
+    assert made.core is not None
+    made.core.state.started = True
+    for address, answered in (("10.0.0.1", 2), ("10.9.9.9", 0)):
+        caller = Caller("sensor", certified=True, address=address)
+        ack = decode(await made.readings(encode(of_sensor()), caller), ReadingsAck)
+        assert len(ack.keys) == answered
+    assert made.desk is not None
+    assert made.desk.misled == 1

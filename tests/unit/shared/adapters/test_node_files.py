@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from services.agent.sensors.files import NodeFiles
+from shared.adapters.node_files import NodeFiles
 from shared.agent.counters import parse
 
 

@@ -1,0 +1,151 @@
+"""Keeps the NetworkPolicy that lets sensors out to latency targets; what it says is ``usage/target_egress.py``'s.
+
+The object comes with the component ``sensors``; the leader may change this one and no other, and changes its
+``spec.egress`` alone. Where there is none, or no right, that is told once and tried rarely: sensors then try targets in
+vain, and say so. Names are resolved here as often as sensors resolve them; an address stays open for a while after its
+name has left it, since not all resolve at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+
+import structlog
+
+from services.coordinator.usage.target_egress import Rule, Selector, names_of, rules
+from shared.errors import KubeError, KubeRejected
+from shared.kube.latency_targets import LatencyTarget
+from shared.kube.objects import PartialObject
+from shared.kube.resources import Resource
+from shared.ports import KubeApi
+
+log = structlog.get_logger()
+
+NETWORK_POLICIES = Resource("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies", True, PartialObject)
+EVERY_S = 5.0
+RESOLVE_S = 60.0
+KEPT_S = 600.0
+"""How long an address stays open that its name does not lead to any more."""
+AGAIN_S = 300.0
+"""How often it is written though nothing changed: somebody may have put it back."""
+REFUSED_S = 300.0
+PROMPT_S = 2.0
+AT_ONCE = 2
+
+Resolve = Callable[[str], Awaitable[Collection[str]]]
+
+
+class Addresses:
+    """Where names lead, with those that they led to lately. A resolver that hangs holds two threads of ours, no more:
+    the leader has others to resolve names for."""
+
+    def __init__(self, resolve: Resolve, clock: Callable[[], float]) -> None:
+        self._resolve = resolve
+        self._clock = clock
+        self._seen: dict[str, dict[str, float]] = {}
+        self._asked: dict[str, float] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    async def follow(self, names: Collection[str]) -> Mapping[str, Collection[str]]:
+        """Addresses by name, asked for where the last answer is too old; those of other names are forgotten. What does
+        not come at once is in a later answer."""
+        now, loop = self._clock(), asyncio.get_running_loop()
+        late = loop.time() + PROMPT_S
+        due = [name for name in sorted(names) if now - self._asked.get(name, -RESOLVE_S) >= RESOLVE_S]
+        due = [name for name in due if name not in self._asking]
+        while (due or self._asking) and loop.time() < late:
+            while due and len(self._asking) < AT_ONCE:
+                name = due.pop(0)
+                self._asked[name] = now
+                self._asking[name] = asyncio.create_task(self._ask(name, now))
+            waiting = set(self._asking.values())
+            await asyncio.wait(waiting, timeout=max(0.0, late - loop.time()), return_when=asyncio.FIRST_COMPLETED)
+        self._asked = {name: at for name, at in self._asked.items() if name in names}
+        self._seen = {
+            name: {one: at for one, at in seen.items() if now - at < KEPT_S}
+            for name, seen in self._seen.items()
+            if name in names
+        }
+        return self._seen
+
+    async def _ask(self, name: str, now: float) -> None:
+        try:
+            found = await self._resolve(name)
+            self._seen.setdefault(name, {}).update(dict.fromkeys(found, now))
+        finally:
+            del self._asking[name]
+
+    def stop(self) -> None:
+        """Wait for no answer any more."""
+        for task in self._asking.values():
+            task.cancel()
+
+
+async def keep(
+    api: KubeApi,
+    policy: tuple[str, str],
+    targets: Callable[[], Iterable[LatencyTarget]],
+    selector_of: Callable[[str, str], Selector | None],
+    *,
+    clock: Callable[[], float],
+    resolve: Resolve | None = None,
+    every_s: float = EVERY_S,
+) -> None:
+    """Write the policy (namespace, name) as targets come, go and move; eternal."""
+    addresses = Addresses(resolve or resolved, clock)
+    try:
+        await _keep(api, policy, targets, selector_of, addresses, clock=clock, every_s=every_s)
+    finally:
+        addresses.stop()
+
+
+async def _keep(
+    api: KubeApi,
+    policy: tuple[str, str],
+    targets: Callable[[], Iterable[LatencyTarget]],
+    selector_of: Callable[[str, str], Selector | None],
+    addresses: Addresses,
+    *,
+    clock: Callable[[], float],
+    every_s: float,
+) -> None:
+    written: list[Rule] | None = None
+    written_s, again_s, told = 0.0, 0.0, False
+    known_problems: dict[str, str] = {}
+    while True:
+        named = list(targets())
+        found = await addresses.follow(names_of(named, selector_of))
+        wanted, problems = rules(named, found, selector_of)
+        for name in problems.keys() - known_problems.keys():
+            log.warning("latency_target_not_opened", target=name, problem=problems[name])
+        known_problems = problems
+        if clock() >= again_s and (wanted != written or clock() - written_s >= AGAIN_S):
+            try:
+                await api.patch(
+                    NETWORK_POLICIES, namespace=policy[0], name=policy[1], patch={"spec": {"egress": wanted}},
+                    strategy="merge", wait_when_busy=False,
+                )  # fmt: skip
+            except KubeRejected as error:
+                again_s = clock() + (REFUSED_S if error.status in (403, 404, 405) else every_s)
+                if not told and error.status in (403, 404, 405):
+                    remedy = "apply k8s/components/sensors of this version, or leave target_egress out"
+                    log.warning("target_egress_refused", policy="/".join(policy), error=error, remedy=remedy)
+                    told = True
+            except KubeError as error:
+                log.info("target_egress_failed", policy="/".join(policy), error=error)
+            else:
+                if wanted != written:
+                    log.info("target_egress_written", policy="/".join(policy), rules=len(wanted))
+                written, written_s, told = wanted, clock(), False
+        await asyncio.sleep(every_s)
+
+
+async def resolved(host: str) -> Collection[str]:
+    """All addresses of a host; none where it has none now."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    return {str(one[4][0]).partition("%")[0] for one in found}
