@@ -288,6 +288,7 @@ async def lead(
     writes = KubeWrites(
         api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings), clock=boottime,
         start=shell.start, may_act=leadership.is_valid, reached=outside.failpoints.reach,
+        crowded=core.ledger.crowded,
     )  # fmt: skip
     shell.connect(peers, writes)
     admin.core, admin.peers, admin.api, admin.writes = core, peers, api, writes
