@@ -16,11 +16,11 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from msgspec import Struct
 
 from services.coordinator.core.core import Core
 from services.coordinator.core.events import Event
@@ -84,8 +84,7 @@ FOLLOWED = (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, LATENCY_TARGET_KIND)
 """The kinds beside pods and nodes that a leader watches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(Struct, frozen=True):
     """What a leader reaches the world through."""
 
     store: Store

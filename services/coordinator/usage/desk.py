@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import islice
 from statistics import median
 from typing import Protocol
+
+from msgspec import Struct
 
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.events import NodeSample, NodesMeasured
@@ -73,8 +74,7 @@ class ReadingsRefused(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class _Heard:
+class _Heard(Struct, frozen=True):
     """An agent's last message."""
 
     at_s: float
