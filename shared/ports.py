@@ -10,11 +10,12 @@ Errors of every call are split as in ``shared.errors``: *refused* (had no effect
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from shared.kube.resources import ObjectList, Resource, WatchEvent
+if TYPE_CHECKING:  # an agent has nothing to do with Kubernetes' objects
+    from shared.kube.resources import ObjectList, Resource, WatchEvent
 
 T = TypeVar("T")
 
