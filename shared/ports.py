@@ -10,12 +10,12 @@ Errors of every call are split as in ``shared.errors``: *refused* (had no effect
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from shared.kube.resources import ObjectList, Resource, WatchEvent
+if TYPE_CHECKING:  # an agent has nothing to do with Kubernetes' objects
+    from shared.kube.resources import ObjectList, Resource, WatchEvent
 
 T = TypeVar("T")
 
@@ -33,8 +33,7 @@ class KeyValue(Struct, frozen=True, gc=False):
     lease_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """All keys under a prefix at one ``revision``, ordered by key. Watch from ``revision + 1``."""
 
     items: tuple[KeyValue, ...]
@@ -85,24 +84,21 @@ class TxnResult(Struct, frozen=True, gc=False):
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseGrant:
+class LeaseGrant(Struct, frozen=True):
     """A lease as the store granted it (``ttl_s`` may be longer than asked)."""
 
     lease_id: int
     ttl_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StoreEvent:
+class StoreEvent(Struct, frozen=True):
     """One change of one key. A delete carries the key, an empty value and the deletion's ``mod_revision``."""
 
     kv: KeyValue
     deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WatchBatch:
+class WatchBatch(Struct, frozen=True):
     """All changes of one answer, in order of revision; complete up to ``revision``.
 
     ``events`` may be empty: then it is a progress notice, a sign of life.
@@ -112,8 +108,7 @@ class WatchBatch:
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemberState:
+class MemberState(Struct, frozen=True):
     """One server of the store. ``size``: bytes of its file; ``in_use``: of them with something in them; ``quota``: the
     size from which on it takes no writes, 0 where it does not say."""
 
@@ -124,8 +119,7 @@ class MemberState:
     quota: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StoreState:
+class StoreState(Struct, frozen=True):
     """What the servers that answer say of themselves. ``alarms``: ``NOSPACE``, ``CORRUPT``, of any of them."""
 
     members: tuple[MemberState, ...] = ()

@@ -300,5 +300,4 @@ def tell(
 def conditions(runs: Sequence[dict[str, Any]]) -> str:
     """How busy the machine was: without it no figure of CPU or time means much."""
     loads, loops = [one["load_before"] for one in runs], [one["calibration_ms"] for one in runs]
-    compiling = ", each process compiles its modules (PYTHONDONTWRITEBYTECODE)" if sys.dont_write_bytecode else ""
-    return f"load before {spread(loads)}, calibration loop {spread(loops)} ms{compiling}"
+    return f"load before {spread(loads)}, calibration loop {spread(loops)} ms"

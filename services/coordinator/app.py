@@ -16,11 +16,11 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from msgspec import Struct
 
 from services.coordinator.core.core import Core
 from services.coordinator.core.events import Event
@@ -84,8 +84,7 @@ FOLLOWED = (*SCHEDULING_KINDS, *GROUP_KINDS, QUEUE_KIND, LATENCY_TARGET_KIND)
 """The kinds beside pods and nodes that a leader watches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(Struct, frozen=True):
     """What a leader reaches the world through."""
 
     store: Store
@@ -288,6 +287,7 @@ async def lead(
     writes = KubeWrites(
         api, shell.post_one, controller=settings.scheduler_name, instance=identity(settings), clock=boottime,
         start=shell.start, may_act=leadership.is_valid, reached=outside.failpoints.reach,
+        crowded=core.ledger.crowded,
     )  # fmt: skip
     shell.connect(peers, writes)
     admin.core, admin.peers, admin.api, admin.writes = core, peers, api, writes

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.agent.experience import Experience, ExperienceSettings
@@ -56,8 +56,7 @@ REASON_CHARS = 1024
 """Bounds of the wire on a refusal's reasons; beyond them the rarest are left out, texts are cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """A class by number. ``seen``: as policies see it, with its workload; the same class where none looks at that."""
 
     pod_class: PodClass

@@ -17,6 +17,7 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.policy.attribution import Lens, lens_of
@@ -42,8 +43,7 @@ class ExperienceSettings:
     """Nodes recorded of one group: the best few, which are those that may get the pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(Struct, frozen=True):
     due_s: float
     policy: str
     lens: Lens

@@ -6,13 +6,12 @@ fails. docs/adding-a-domain.md goes through all of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from shared.decide.guard import GuardLimits
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Domain:
+class Domain(Struct, frozen=True, kw_only=True):
     """``name``: in etcd (``NAME/rollout``), routes (``/v1/NAME/policy``) and commands (``--for NAME``)."""
 
     name: str

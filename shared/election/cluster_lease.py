@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 LONGEST_S = 3600
 """More than that is not waited for, whatever a Lease says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """The Lease as read. ``version``: its resourceVersion; ``holder`` "": nobody. ``leader``: the holder's process."""
 
     holder: str
@@ -39,21 +40,18 @@ class Watched:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(Struct, frozen=True):
     """There is none: make it ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(Struct, frozen=True):
     """It is ours: go on, and renew ``version``."""
 
     version: str
     transitions: int
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+class Take(Struct, frozen=True):
     """Its holder is gone: make ``version`` ours."""
 
     version: str
@@ -61,8 +59,7 @@ class Take:
     before: str
 
 
-@dataclass(frozen=True, slots=True)
-class StayOut:
+class StayOut(Struct, frozen=True):
     """Somebody else holds it; it is over at ``until`` unless it is renewed."""
 
     held: Held

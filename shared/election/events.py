@@ -7,13 +7,12 @@ out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from shared.ports import KeyValue
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(Struct, frozen=True):
     """Who leads, as read from the key: its value and its create_revision."""
 
     value: bytes
@@ -23,48 +22,41 @@ class Leader:
 # --- events -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Resign if leading, then end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has reached ``wake_at``, or the service's own liveness changed."""
 
     main_alive: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class KeySeen:
+class KeySeen(Struct, frozen=True):
     """The watch saw a change of the key."""
 
     kv: KeyValue
     deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderEnded:
+class LeaderEnded(Struct, frozen=True):
     """The process that leads with this term is no more, as the machine says on which it ran."""
 
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Struct, frozen=True):
     request: int
     lease_id: int
     ttl_s: float
     sent_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """``revision``: of the transaction; if won, it is the key's create_revision."""
 
     request: int
@@ -72,35 +64,30 @@ class Claimed:
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderRead:
+class LeaderRead(Struct, frozen=True):
     request: int
     kv: KeyValue | None
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeftoverRemoved:
+class LeftoverRemoved(Struct, frozen=True):
     """``removed`` False: the key had changed meanwhile."""
 
     request: int
     removed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(Struct, frozen=True):
     request: int
     ttl_s: float
     sent_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Revoked:
+class Revoked(Struct, frozen=True):
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The request was refused, or (``unknown``) may have had its effect."""
 
     request: int
@@ -114,14 +101,12 @@ Event = Start | Stop | Tick | KeySeen | LeaderEnded | Answer
 # --- instructions -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GrantLease:
+class GrantLease(Struct, frozen=True):
     request: int
     ttl_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """If the key is absent, create it with ``value`` under the lease."""
 
     request: int
@@ -129,46 +114,39 @@ class Claim:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLeader:
+class ReadLeader(Struct, frozen=True):
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveLeftover:
+class RemoveLeftover(Struct, frozen=True):
     """If the key's create_revision still is ``term``, delete it."""
 
     request: int
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(Struct, frozen=True):
     request: int
     lease_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(Struct, frozen=True):
     request: int
     lease_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Elected:
+class Elected(Struct, frozen=True):
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """Stop leading now; ``reason`` is one of a few constant words."""
 
     term: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChanged:
+class LeaderChanged(Struct, frozen=True):
     """The leader as far as the key is known; None: nobody."""
 
     leader: Leader | None

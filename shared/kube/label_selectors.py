@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shared.model.labels import LabelSelector as ObjectSelector
 
@@ -40,8 +41,7 @@ def is_label_value(value: str) -> bool:
     return not value or (len(value) <= 63 and bool(_LABEL_NAME.fullmatch(value)))
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(Struct, frozen=True):
     """One condition on a label. ``operator``: ``in notin exists ! gt lt`` (equality is ``in`` or ``notin``)."""
 
     key: str
@@ -65,8 +65,7 @@ class Requirement:
         return int(value) > self.number if self.operator == "gt" else int(value) < self.number
 
 
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelSelector(Struct, frozen=True):
     """All requirements must hold; none = everything."""
 
     requirements: tuple[Requirement, ...] = ()

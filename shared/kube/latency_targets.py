@@ -8,10 +8,9 @@ the field.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
-from msgspec import field
+from msgspec import Struct, field
 
 from shared.errors import ObjectError
 from shared.kube.objects import Json, ObjectMeta
@@ -41,8 +40,7 @@ class LatencyTargetObject(Json, frozen=True):
 LATENCY_TARGETS = Resource("LatencyTarget", "conclave.io", "v1alpha1", "latencytargets", False, LatencyTargetObject)
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyTarget:
+class LatencyTarget(Struct, frozen=True):
     """``region``: of the nodes meant, by their label topology.kubernetes.io/region; else ``host`` and ``port``."""
 
     name: str

@@ -6,10 +6,10 @@ counted, so that one odd node costs the others nothing. Pure; it asks nobody.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 
 from shared.errors import KubeUnknown
 from shared.model.resources import parse_quantity
@@ -17,8 +17,7 @@ from shared.model.resources import parse_quantity
 PATH = "/apis/metrics.k8s.io/v1beta1/nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMetric:
+class NodeMetric(Struct, frozen=True):
     """One node's use, averaged over the ``window`` that ended ``at_s`` (seconds since 1970)."""
 
     node: str

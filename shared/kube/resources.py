@@ -16,8 +16,7 @@ from shared.kube import objects
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class Resource(Struct, Generic[T], frozen=True):
     """One served kind. ``type`` is the struct an item decodes to."""
 
     kind: str
@@ -62,8 +61,7 @@ EVENTS = Resource("Event", "events.k8s.io", "v1", "events", True, objects.Partia
 NAMESPACES = Resource("Namespace", "", "v1", "namespaces", False, objects.PartialObject)
 
 
-@dataclass(frozen=True, slots=True)
-class MalformedObject:
+class MalformedObject(Struct, frozen=True):
     """An object that did not decode: who it is and why, so that it can be reported and the others go on."""
 
     kind: str

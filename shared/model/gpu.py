@@ -10,9 +10,9 @@ is a bit mask of codes, ``ANY_MODEL`` has every bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from shared.model.resources import MILLI_PER_DEVICE
@@ -24,8 +24,7 @@ MAX_MODELS = 62
 """Codes that fit a signed 64-bit mask."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRequest:
+class GpuRequest(Struct, frozen=True):
     """What a pod asks for. ``devices`` 0: no GPU; 1 with ``milli`` < 1000: a share of one; else whole devices."""
 
     cpu: int
@@ -45,8 +44,7 @@ class GpuRequest:
         return self.devices == 1 and self.milli < MILLI_PER_DEVICE
 
 
-@dataclass(frozen=True, slots=True)
-class GpuStates:
+class GpuStates(Struct, frozen=True):
     """Node states, one per row.
 
     ``cpu``, ``memory``, ``cpu_total``, ``memory_total``, ``devices``, ``model``: int64 ``[states]``; ``free``: int64
@@ -88,8 +86,7 @@ class GpuStates:
         return ((models >> self.model) & 1).astype(np.bool_)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """Ways to put one request on some states.
 
     ``row``: int64 ``[options]``, which of the states given; ``device``: int64 ``[options]``, the device of a share, -1

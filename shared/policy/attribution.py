@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from shared.policy.networks import Floats
 from shared.policy.observation import Observation, Policy
@@ -20,8 +21,7 @@ MOST = 5
 """Features told by default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lens:
+class Lens(Struct, frozen=True):
     """What of a learned policy can be looked into, to explain its decisions and to learn from them.
 
     ``features``: observation to float32 [candidates, len(names)]; ``q_values``: these to float32 [candidates, 2],
@@ -42,8 +42,7 @@ def lens_of(policy: Policy) -> Lens | None:
     return Lens(tuple(names), features, q_values)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """One feature of the chosen node: its ``value``, what the others have on average (``reference``), and by how much
     its being so raised (above 0) or lowered the node's score."""
 
@@ -63,8 +62,7 @@ class Candidate:
     q_reject: float
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Struct, frozen=True):
     """``moved``: strongest first. ``runner_up``: the best other candidate, None where there is none; ``lost_by``: how
     far it was behind, and ``decisive``: the features without whose difference it would have been closest."""
 

@@ -21,7 +21,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -193,8 +192,7 @@ class LeaderShell(ABC, Generic[E, I]):
             self.end(error)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidacy:
+class Candidacy(Struct, frozen=True):
     """This process's candidacy for one key; ``lost`` says how a term of it ended."""
 
     runtime: Runtime[ProcessSettings]

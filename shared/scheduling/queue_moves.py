@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from shared.backoff import backoff_s
 from shared.errors import InvalidTransition
 from shared.scheduling.parked_groups import Waiting, gang_kind, group_key
@@ -27,8 +29,7 @@ ASIDE = frozenset({Place.IN_FLIGHT, Place.BACKOFF, Place.GATED})
 MOVED = "{} -> {} ({}), {} members of its group"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
+class QueueSettings(Struct, frozen=True):
     """Backoff ``initial_backoff_s`` doubles up to ``max_backoff_s``; ``sweep_age_s``: the net under lost events."""
 
     initial_backoff_s: float = 1.0

@@ -6,7 +6,7 @@ kube-scheduler's plugin names; ``+`` joins several rules that refuse together. P
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 PAGE = "/ui/reasons.html"
 """Where every coordinator serves docs/faq-pending.md, to everybody: a link for who knows the server's address."""
@@ -32,8 +32,7 @@ INCOMPLETE, GROUP_MISSING, GROUP_INVALID = "Incomplete", "GroupMissing", "GroupI
 QUOTA, UNUSABLE, GATED = "QueueQuota", "QueueUnusable", "SchedulingGated"
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """``words``: what it means; ``helps``: what would help; ``condition``: the reason of the condition PodScheduled,
     or PodGroupScheduled, that says it, ``UNTOLD`` for none."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -14,6 +16,8 @@ from tests.patience import PATIENCE_S
 from tests.process.twin_process import TOKEN, RunningTwin, running_twin
 
 pytestmark = pytest.mark.process
+
+UP = [sys.executable, "-m", "services.cli", "up"]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +28,7 @@ def twin(tmp_path_factory):
 
 def up(twin: RunningTwin, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "services.cli", "up", *arguments],
+        [*UP, *arguments],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -64,6 +68,39 @@ def test_a_user_without_rights_is_told_which(twin, tmp_path):
     line = up(twin, "--kubeconfig", str(weak))
     assert "403" in line
     assert "nodes is forbidden" in line
+
+
+@pytest.mark.etcd
+def test_services_load_while_the_cluster_is_checked_and_end_with_it(tmp_path):
+    """A server that answers nobody before services have been started, and then hangs up."""
+    logs, kubeconfig = tmp_path / "state" / "logs", tmp_path / "kubeconfig"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        kubeconfig.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
+                    "clusters": [{"name": "c", "cluster": {"server": url}}],
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                }
+            )
+        )  # fmt: skip
+        command = [*UP, "--kubeconfig", str(kubeconfig), "--keep", str(tmp_path / "state"), "--single"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            try:
+                asked, _ = server.accept()
+                while len(names := {file.name for file in logs.glob("*.log")}) < 2 and running.poll() is None:
+                    time.sleep(0.01)
+                asked.close()
+                server.close()
+                out, said = running.communicate(timeout=PATIENCE_S)
+            finally:
+                running.kill()
+    assert names == {"single-0.log", "single-1.log"}
+    assert (running.returncode, out) == (2, "")
+    [line] = said.strip().splitlines()
+    assert url in line
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """``conclave up``: the mesh on this machine against any cluster.
 
-It checks the kubeconfig and the server before it starts a service, prints one line beginning with ``ready`` when the
-mesh schedules, keeps every process running, and ends on SIGTERM or SIGINT with nothing left behind. It knows nothing of
+It checks the kubeconfig and the server while services load, prints one line beginning with ``ready`` when the mesh
+schedules, keeps every process running, and ends on SIGTERM or SIGINT with nothing left behind. It knows nothing of
 the twin: what it needs of the cluster is the Kubernetes API.
 """
 

@@ -111,14 +111,10 @@ async def serve(settings: MeshSettings) -> None:
 
 
 async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
-    """What takes long goes on side by side: etcd starts while the cluster is checked, and while services load."""
-
-    def on_event(event: str, child: Child) -> None:
-        if event == "restart":
-            click.echo(f"restarted {child.spec.name} (ended with {child.exit_code})", err=True)
-
+    """What takes long goes on side by side: a private etcd starts, and services load, while the cluster is checked."""
     starting: asyncio.Task[None] | None = None
     private: EtcdBinary | None = None
+    started: tuple[Mesh, MeshSettings] | None = None
     if not settings.etcd:
         keeper = EtcdKeeper(
             settings.state_dir / "etcd",
@@ -131,24 +127,20 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
         starting = asyncio.create_task(keeper.start())
         stack.push_async_callback(_cancelled, starting)
         settings = replace(settings, etcd=keeper.endpoint, etcd_own=True, etcd_quota_mb=keeper.quota_mb)
+        if settings.shards == 1:
+            started = _start(settings, stack)
+        await asyncio.sleep(0)  # they run from here on; what checks the cluster is loaded beside them
     await check_cluster(settings.kubeconfig, settings.context)
     if private is not None:  # not before: bad input is told in one line, and nothing else
         click.echo(f"etcd {private.release or 'of unknown release'} ({private.path}, {private.why})", err=True)
         if private.problem:
             click.echo(f"warning: {private.problem}; name another with --etcd-binary or --etcd", err=True)
-    if starting is not None and settings.shards > 1:
-        await starting
-        starting = None  # as one that was named: the record of the shards is to be there before anybody leads
-    if starting is None:
-        await check_etcd(settings)
-    settings = replace(settings, admin_ports=free_ports(settings.coordinators))
-    supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event, measured=False)
-    stack.push_async_callback(supervisor.close)
-    write_tokens(settings)
-    mesh = Mesh(settings, supervisor)
-    mesh.start()
     if starting is not None:
         await starting
+    if started is None:  # whoever is there already, and the record of the shards, are known before anybody leads
+        await check_etcd(settings)
+        started = _start(settings, stack)
+    mesh, settings = started
     if settings.jobs:
         telling = asyncio.create_task(tell_unserved(settings))
         stack.push_async_callback(_cancelled, telling)
@@ -172,7 +164,23 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
         f"token-file={settings.token_file} admin={admin} "
         f"dashboard={admin}/ui admin-token-file={settings.admin_token_file}"
     )
-    await asyncio.shield(supervisor.failure)
+    await asyncio.shield(mesh.supervisor.failure)
+
+
+def _start(settings: MeshSettings, stack: AsyncExitStack) -> tuple[Mesh, MeshSettings]:
+    """Every process of the mesh, and what it was started with; all of them end with ``stack``."""
+
+    def on_event(event: str, child: Child) -> None:
+        if event == "restart":
+            click.echo(f"restarted {child.spec.name} (ended with {child.exit_code})", err=True)
+
+    settings = replace(settings, admin_ports=free_ports(settings.coordinators))
+    supervisor = Supervisor(settings.state_dir / "logs", on_event=on_event, measured=False)
+    stack.push_async_callback(supervisor.close)
+    write_tokens(settings)
+    mesh = Mesh(settings, supervisor)
+    mesh.start()
+    return mesh, settings
 
 
 def _release(private: EtcdBinary | None) -> str:

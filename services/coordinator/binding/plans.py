@@ -281,6 +281,10 @@ class Ledger:
                 units += len(plan.plan.placements)
         return plans < self.state.settings.plans_in_flight * shards or units < FEW_UNITS
 
+    def crowded(self) -> bool:
+        """Whether a binder is at work on more than a few units: what can wait leaves the API server to its Bindings."""
+        return sum(len(plan.plan.placements) for plan in self.plans.values() if plan.in_flight) >= FEW_UNITS
+
     def change_binder(self, event: BinderChanged) -> None:
         """Another leader of a shard's binders: every open plan of it goes there at once."""
         if event == self.binders.get(event.shard):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from msgspec import Struct
+
 from services.coordinator.core.claims import AwaitedClaims
 from services.coordinator.core.counters import Stats
 from services.coordinator.core.decisions import Recent
@@ -123,8 +125,7 @@ class CoreSettings:
     """How much proof a candidate policy needs at each step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unwell:
+class Unwell(Struct, frozen=True):
     """A node's conditions that are not as they should be: for people, no rule reads them."""
 
     conditions: tuple[Condition, ...]

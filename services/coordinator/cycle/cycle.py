@@ -14,7 +14,8 @@ alone (ADR 0045). A unit that must be asked of all waits for all of them to end,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.agents.views import AgentView, Request
@@ -52,8 +53,7 @@ SLOT_S = 0.0005
 """And so much longer for each slot that an agent is asked for: one names thousands of a large gang's in a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """What units go to that a cycle did not place: lone pods, pod groups, and what they were roused for."""
 
     failures: FailureHandler

@@ -21,6 +21,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from services.coordinator.core.state import NEVER, State
 from services.coordinator.cycle.concerned import concerns
@@ -77,8 +78,7 @@ class _Change:
     left: deque[int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Roused:
+class _Roused(Struct, frozen=True):
     """For whose room a pod was roused: a node's; "": it was judged on all nodes, as a member of group ``key``."""
 
     node_name: str

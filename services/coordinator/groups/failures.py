@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 
 from services.coordinator.binding.shards import TOGETHER, go, goes, ways
 from services.coordinator.core.state import State
@@ -43,8 +44,7 @@ def _work_of(attempt: Attempt, pods: Sequence[Pod]) -> int:
     return ATTEMPT + len(pods) // MEMBERS_PER_WORK + attempt.work // NODES_PER_WORK
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
+class Shortfall(Struct, frozen=True):
     """Why a group cannot reach its minimum: ``placed`` of its members would fit; ``plugins`` keep the others away.
     ``way``: where else than it may go now it would fit (``binding/shards.py``), "" for nowhere. ``told``: the reason of
     its condition."""

@@ -103,8 +103,7 @@ class Health(Struct, frozen=True, kw_only=True):
     findings: list[Finding]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Above ``degraded`` it is a finding, above ``bad`` a bad one. ``alert`` names the runbook's section too."""
 
     code: str

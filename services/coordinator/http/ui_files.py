@@ -11,6 +11,7 @@ import gzip
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from aiohttp import web
@@ -37,15 +38,19 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UiFile:
-    """One file as it is sent. ``packed``: the same with gzip."""
+    """One file as it is sent."""
 
     media_type: str
     body: bytes
-    packed: bytes
     etag: str
     cache: str
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The same with gzip; made when a browser first asks, since a leader starts without one."""
+        return gzip.compress(self.body, mtime=0)
 
 
 def read_files(folder: Path = FOLDER) -> dict[str, UiFile]:
@@ -60,7 +65,6 @@ def read_files(folder: Path = FOLDER) -> dict[str, UiFile]:
         found[path.relative_to(folder).as_posix()] = UiFile(
             media_type,
             body,
-            gzip.compress(body, mtime=0),
             f'"{hashlib.sha256(body).hexdigest()[:32]}"',
             "no-store" if path.suffix == ".html" else "no-cache",
         )

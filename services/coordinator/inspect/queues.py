@@ -9,10 +9,9 @@ numbers in the units of ``NAMES``; a queue's use, pods and units include those o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from services.coordinator.inspect.nodes import NAMES
 from shared.model.queue import Queue
@@ -21,8 +20,7 @@ UNITS_SHOWN = 500
 DIGITS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class UnitFacts:
+class UnitFacts(Struct, frozen=True):
     """A unit that waits in a queue. ``blocked``: why its queue holds it back, in words; empty: nothing does;
     ``in_turn``: it waits for its turn, and not for its backoff or for something that helps it."""
 
@@ -40,8 +38,7 @@ class UnitFacts:
     in_turn: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFacts:
+class QueueFacts(Struct, frozen=True):
     """One queue as the leader accounts it. ``path``: its parents from the top, and itself; ``past``: what counts of
     its use before; ``problem``: why its units wait, whatever room there is; ``warnings``: what should be corrected of a
     queue that is used all the same; ``pending``: its own units in the order in which they go, last those that are not

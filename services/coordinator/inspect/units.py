@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from services.coordinator.inspect.overview import UnitInFlight, UnitPod
 from shared.model.pod_group import PodGroup
@@ -33,8 +32,7 @@ PODS_IN_A_ROW = 8
 MEMBERS_SHOWN = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class MemberFacts:
+class MemberFacts(Struct, frozen=True):
     """One member. ``state``: where it is (a place of the scheduling queue, or one of ``ON_THEIR_WAY``, bound, leaving);
     ``node``: where it stands or goes, ``nominated``: what is held for it; ``message``: what it was told last;
     ``first_seen``: seconds of the core's clock, None of one that is bound."""
@@ -51,8 +49,7 @@ class MemberFacts:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VictimFacts:
+class VictimFacts(Struct, frozen=True):
     """A pod that was asked to leave for the unit."""
 
     pod: str
@@ -62,8 +59,7 @@ class VictimFacts:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
+class GroupFacts(Struct, frozen=True):
     """One pod group. ``group`` None: members name it, and the API server has no such object.
 
     ``reason`` and ``message``: why it waits, as the queue has it, a closed word and a sentence; ``position``: its place

@@ -52,13 +52,14 @@ Work = PatchCondition | EmitEvent | FetchPod | TellPodGroup | TellQueue | HoldNo
 
 
 class KubeWrites:
-    """Carries out ``Work``. ``start``: runs a call beside everything else; ``may_act``: whether the lease holds."""
+    """Carries out ``Work``. ``start``: runs a call beside everything else; ``may_act``: whether the lease holds;
+    ``crowded``: whether many Bindings are under way, which go before events of bound pods."""
 
     def __init__(
         self, api: KubeApi, post: Callable[[Event], None], *, controller: str, instance: str, clock: Clock,
         start: Callable[[Coroutine[Any, Any, None]], None], may_act: Callable[[], bool],
         call_later: Callable[[float, Callable[[], None]], Cancellable] | None = None,
-        reached: Callable[[str], None] = lambda _: None,
+        reached: Callable[[str], None] = lambda _: None, crowded: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._api = api
         self._post = post
@@ -69,6 +70,7 @@ class KubeWrites:
         self._may_act = may_act
         self._call_later = call_later
         self._reached = reached
+        self._crowded = crowded
         self._lookups = asyncio.Semaphore(LOOKUPS_IN_FLIGHT)
         self._events_out = 0
         self._timer: Cancellable | None = None
@@ -158,7 +160,7 @@ class KubeWrites:
         if self._closed:
             return
         now = self._clock()
-        while self._events_out < EVENTS_IN_FLIGHT and (series := self.recorder.next(now)) is not None:
+        while self._events_out < EVENTS_IN_FLIGHT and (series := self.recorder.next(now, self._crowded)) is not None:
             self._events_out += 1
             self._start(self.record(series))
         at = self.recorder.wake_at() if self._events_out < EVENTS_IN_FLIGHT else None

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.state import State
@@ -69,8 +70,7 @@ LOOKED = 25
 """Work of a queue or unit that is looked at, in nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
+class _Task(Struct, frozen=True):
     """Under way; ends where the queues themselves change, and begins anew with the next look."""
 
     structure: Structure

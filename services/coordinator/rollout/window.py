@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from msgspec import Struct
 
 from services.coordinator.core.state import State
 from services.coordinator.usage.measured import MeasuredNode
@@ -46,8 +47,7 @@ class Worth:
     candidate: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One decision. ``worth`` by goal, the deciding one always; a goal that tells no node from another is left out."""
 
     worth: Mapping[str, Worth]

@@ -5,7 +5,8 @@
         --no room--> counted together, by namespace and reason (one event for all of them)
 
 An event of a bound pod costs the API server as much as its Binding does; so those wait until there is nothing more
-urgent, and every pod still gets its own while fewer than ``CAPACITY`` wait. Pure: ``now`` is monotonic seconds.
+urgent, a tenth of them while Bindings crowd, and every pod still gets its own while fewer than ``CAPACITY`` wait. Pure:
+``now`` is monotonic seconds.
 
 Nobody waits for an event, and none is kept over a change of leader: events are hints.
 """
@@ -13,6 +14,7 @@ Nobody waits for an event, and none is kept over a change of leader: events are 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -22,6 +24,9 @@ from services.coordinator.core.instructions import EmitEvent
 
 EVENTS_PER_S, EVENTS_BURST = 100, 100
 """Written per second, after a burst: kube-scheduler's client is held to 50 requests a second, bursts of 100."""
+
+CROWDED_S = 10 / EVENTS_PER_S
+"""Between two events of bound pods while Bindings crowd: those are what pods wait for."""
 
 CAPACITY = 10_000
 """Events that wait, of pending pods and of bound ones each."""
@@ -88,6 +93,8 @@ class Recorder:
     _tokens: float = EVENTS_BURST
     _refilled_at: float = 0.0
     _paused_until: float = 0.0
+    _bound_from: float = 0.0
+    """When the next event of a bound pod may be written."""
     _failures: int = 0
 
     @property
@@ -119,19 +126,20 @@ class Recorder:
             self.lost += 1
         return False
 
-    def next(self, now: float) -> Series | None:
-        """The event whose turn it is, which is out from now on; None: nothing waits, or not yet."""
+    def next(self, now: float, crowded: Callable[[], bool] = lambda: False) -> Series | None:
+        """The event whose turn it is, which is out from now on; None: nothing waits, or not yet. ``crowded``: whether
+        many Bindings are under way, asked before an event of a bound pod."""
         self._tokens = min(EVENTS_BURST, self._tokens + max(0.0, now - self._refilled_at) * EVENTS_PER_S)
         self._refilled_at = now
         if self._tokens < 1 - TINY or now < self._paused_until:
             return None
-        series = self._take(now)
+        series = self._take(now, crowded)
         if series is not None:
             self._tokens -= 1
             self._out[series.key] = (series, series.count)
         return series
 
-    def _take(self, now: float) -> Series | None:
+    def _take(self, now: float, crowded: Callable[[], bool]) -> Series | None:
         for group, series in self._groups.items():
             if now >= series.first_at + COMBINE_S:
                 del self._groups[group]
@@ -141,21 +149,26 @@ class Recorder:
                 series.count = 1
                 return series
             break  # they are in the order in which they began
-        for queue in (self._told, self._bound):
-            if queue:
-                return queue.pop(next(iter(queue)))
+        if self._told:
+            return self._told.pop(next(iter(self._told)))
+        if self._bound and now >= self._bound_from - TINY:
+            self._bound_from = now + CROWDED_S if crowded() else now
+            return self._bound.pop(next(iter(self._bound)))
         return None
 
     def wake_at(self) -> float | None:
         """When ``next`` may have something; None: not before something happens."""
-        if self._told or self._bound:
-            at = 0.0
-        elif self._groups:
-            at = next(iter(self._groups.values())).first_at + COMBINE_S
-        else:
+        due = []
+        if self._told:
+            due.append(0.0)
+        if self._bound:
+            due.append(self._bound_from)
+        if self._groups:
+            due.append(next(iter(self._groups.values())).first_at + COMBINE_S)
+        if not due:
             return None
         refilled = self._refilled_at + max(0.0, 1 - self._tokens) / EVENTS_PER_S
-        return max(at, refilled, self._paused_until)
+        return max(min(due), refilled, self._paused_until)
 
     def written(self, series: Series, now: float) -> None:
         """The API server has it."""

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import islice
 from statistics import median
 from typing import Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from services.coordinator.agents.views import AgentView
@@ -71,8 +71,7 @@ class Rng(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Heard:
+class _Heard(Struct, frozen=True):
     """An agent's last message."""
 
     at_s: float

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from services.coordinator.core.events import NodeSample
 from shared.policy.usage.class_usage import PARTS
 from shared.policy.usage.views import MOST_SHARE
@@ -38,8 +40,7 @@ NEVER_S = -1e18
 NO_END_S = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """``amount``: millicores, bytes, or a share of what the node can do."""
 
     amount: float
@@ -102,8 +103,7 @@ class MeasuredNode:
         return told
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """Of one node for policies: ``shares`` [PARTS] of its limits, 0 where bit i of ``unmeasured`` is set."""
 
     shares: list[float]

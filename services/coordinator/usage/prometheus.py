@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
+from msgspec import Struct
 
 from services.coordinator.core.events import Event, NodeSample, NodesMeasured
 from shared.errors import ConfigError
@@ -50,8 +50,7 @@ class Prometheus(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """``queries`` by part, "" for one that is not asked; ``label``: what names the node in their answers."""
 
     queries: Mapping[str, str]

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from msgspec import Struct
+
 from services.coordinator.usage.latency_limits import Broken
 from services.coordinator.usage.measured import NEVER_S, MeasuredNode
 from shared.errors import ObjectError
@@ -46,8 +48,7 @@ class _Known:
         return {field: self.status.get(field) for field in wanted}
 
 
-@dataclass(frozen=True, slots=True)
-class TellTarget:
+class TellTarget(Struct, frozen=True):
     """A write: ``status`` replaces what the object has."""
 
     name: str

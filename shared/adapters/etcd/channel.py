@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from msgspec import Struct
+
 # Before grpc is loaded: its fork handlers abort about one child in twenty that is forked while calls are under way
 # (epoll_wait: Bad file descriptor). Our children exec at once and never use a channel of their parent.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -76,8 +78,7 @@ _CHANNEL_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdTls:
+class EtcdTls(Struct, frozen=True, kw_only=True):
     """Files for TLS; with ``cert_file`` and ``key_file`` it is mutual."""
 
     ca_file: Path

@@ -18,10 +18,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from shared.errors import ConfigError
 
@@ -32,8 +33,7 @@ _FILES = ("kv", "auth", "rpc")
 _LITERAL = re.compile(r"serialized_pb=_b\(('(?:[^'\\]|\\.)*')\)")
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(Struct, frozen=True):
     """One RPC: its HTTP/2 path and its message classes."""
 
     path: str
@@ -41,8 +41,7 @@ class Method:
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdProtocol:
+class EtcdProtocol(Struct, frozen=True):
     """The message classes and methods that ``store.py`` uses. Messages have no types of their own: ``Any``."""
 
     range: Method

@@ -18,12 +18,12 @@ import ssl
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from shared.adapters.http.proxies import checked_proxy, proxy_from_environment
 from shared.adapters.kube.exec_plugin import Credential, credential_of
@@ -83,8 +83,7 @@ def _token_in(file: Path) -> str:
     return f"Bearer {token}" if token else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
+class _Loaded(Struct, frozen=True):
     """One complete reading of the configuration; replaced as a whole."""
 
     base_url: str

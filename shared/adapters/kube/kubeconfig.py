@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from shared.errors import ConfigError
 
 SECTIONS = ("clusters", "contexts", "users")
@@ -62,8 +64,7 @@ class Entry:
         return ConfigError(f"{self.where}.{field}: {problem}; fix this field or choose another --context")
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """One context. ``user`` None: anonymous."""
 
     cluster_name: str
@@ -71,8 +72,7 @@ class Chosen:
     user: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Struct, frozen=True):
     path: Path
     data: dict[str, Any]
 

@@ -18,10 +18,10 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
+from msgspec import Struct, field
 
 from shared.adapters.kube.signs import Sign, WatchSigns
 from shared.adapters.kube.transport import Stream
@@ -55,8 +55,7 @@ Revision = Callable[[], Coroutine[Any, Any, str]]
 """The server's resourceVersion of the watched kind now, by a list of one item."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchPolicy:
+class WatchPolicy(Struct, frozen=True):
     """Timing of watches, but for their length (``signs``). ``rng`` spreads reconnects of many clients."""
 
     head_s: float = 15.0

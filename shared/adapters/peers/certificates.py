@@ -13,9 +13,10 @@ import datetime as dt
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from shared.errors import ConfigError
 
@@ -30,8 +31,7 @@ LONGEST_COMMON_NAME = 64
 """X.520's upper bound; longer ones are refused by every verifier."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dates:
+class Dates(Struct, frozen=True):
     """From when until when a certificate holds, in seconds since the epoch."""
 
     not_before: float
@@ -46,8 +46,7 @@ def dates_in(file: Path) -> list[Dates]:
     return [Dates(one.not_valid_before_utc.timestamp(), one.not_valid_after_utc.timestamp()) for one in found]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What is to be certified. ``names``: DNS names and addresses; ``server``, ``client``: for which side it holds."""
 
     common_name: str
@@ -56,8 +55,7 @@ class Wanted:
     client: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(Struct, frozen=True):
     """A CA that can sign: its certificate and key."""
 
     certificate: x509.Certificate

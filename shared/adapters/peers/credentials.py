@@ -12,11 +12,11 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from shared.errors import ConfigError
 
@@ -29,8 +29,7 @@ MIN_TOKEN_CHARS = 16
 """Shorter tokens can be guessed; ``conclave up`` makes them with 256 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEntry:
+class TokenEntry(Struct, frozen=True):
     """One accepted token and the role of who holds it (empty: any)."""
 
     token: bytes

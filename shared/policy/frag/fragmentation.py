@@ -10,9 +10,9 @@ mean over typical pods by frequency.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from shared.model.gpu import MAX_MODELS, GpuRequest, GpuStates, Ints
@@ -27,8 +27,7 @@ NEVER = np.int64(1 << 40)
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """Typical pods, most frequent first: int64 ``[typical]`` each; ``frequency`` float64, sums to 1."""
 
     cpu: Ints
@@ -62,8 +61,7 @@ def typical_demand(classes: Sequence[GpuRequest], counts: Ints) -> Demand:
     return Demand(cpu, devices, milli, models, number[:kept] / number[:kept].sum())
 
 
-@dataclass(frozen=True, slots=True)
-class Usable:
+class Usable(Struct, frozen=True):
     """How typical pods meet node states, all ``[states, typical]``.
 
     ``slots`` int64: how many of the pod the devices alone could take; ``runs`` bool: one can run now; ``short`` int64:

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
 from shared.decide.guard import Failure, Guard, GuardLimits
 from shared.errors import ConfigError
@@ -54,8 +54,7 @@ MEMBER = GuardLimits(deadline_s=0.025, patience=3, rest=100, late_stands=False)
 """Half the deadline of the whole, so that one slow member rests before all of the mixture does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A member's part in one decision. ``weight``: its share in it, 0 where it was left out; ``raw`` and ``score`` (on
     0..100) float64 ``[candidates]``, None where it was not asked or failed; ``refuses``: nodes that it refuses."""
 
@@ -68,8 +67,7 @@ class Part:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
+class Total(Struct, frozen=True):
     """``score`` float64 ``[candidates]``, 0..100; ``accept`` None: all."""
 
     score: Floats

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from shared.policy.usage.class_usage import PARTS, FloatArray
@@ -15,8 +15,7 @@ VIEWS = ("now", "modelled", "young", "younger")
 pods alone, free of a sample's noise; of pods younger than ``YOUNG_S[1]``; of pods younger than ``YOUNG_S[0]``."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUse:
+class NodeUse(Struct, frozen=True):
     """One moment's estimate for some nodes.
 
     ``parts`` float64 [nodes, len(VIEWS), PARTS]: shares of each node's limits; ``known`` bool [nodes]: whether there is
@@ -31,8 +30,7 @@ class NodeUse:
     scale: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """A sample of one node: ``shares`` [PARTS] of its limits, taken ``at_s``; ``scale`` [PARTS]: its limits in
     reference nodes, None: as they are; ``pods``: how many its table counts at this moment, told by ``bound`` or not;
     ``unmeasured``: bit i is set where part i was not measured: its share says nothing."""

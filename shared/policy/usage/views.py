@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
@@ -37,8 +37,7 @@ MOST_COST = 25.0
 _EMPTY = UtilisationStore()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Struct, frozen=True):
     """Raw quantities of some rows of one table."""
 
     use: NodeUse
@@ -51,8 +50,7 @@ class NodeView:
     """[nodes, len(VIEWS)]: the most used part in each view."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
+class PodView(Struct, frozen=True):
     """``requested`` and ``expected`` [PARTS] of the pending pod, as shares of a reference node; ``known`` 0..1."""
 
     requested: FloatArray

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 MOST_KEPT = 256
 MOST_BYTES = 1 << 20
@@ -23,8 +24,7 @@ SETTLING_S = 1.0
 """How long after a change answers are made anew for each request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """An answer of ``term``, made at ``made_at``."""
 
     answer: bytes

@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from shared.adapters.peers.client import MEDIA_TYPE
 from shared.runtime.http.refusals import Refused, told
@@ -57,8 +58,7 @@ class Call:
         return self.transport.get_extra_info(name, default)
 
 
-@dataclass(frozen=True, slots=True)
-class CallAnswer:
+class CallAnswer(Struct, frozen=True):
     """What a call is answered with. ``more``: headers beside those that every answer has."""
 
     status: int
@@ -76,8 +76,7 @@ CallHandler = Callable[[Call], Awaitable[CallAnswer]]
 """Never raises but for a fault of ours: the guard answers for the route."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallRoute:
+class CallRoute(Struct, frozen=True):
     """``knows`` says whether the caller may come in at all, before more than one read of its body is held."""
 
     handle: CallHandler

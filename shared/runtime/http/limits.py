@@ -16,11 +16,12 @@ import asyncio
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 MOST_CALLERS = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """``per_s`` requests a second, ``burst`` of them at once."""
 
     per_s: float

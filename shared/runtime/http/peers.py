@@ -10,11 +10,12 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 from aiohttp import web
+from msgspec import Struct
 
 from shared.adapters.peers.client import MEDIA_TYPE
 from shared.adapters.peers.traffic import RouteTraffic, Traffic
@@ -30,8 +31,7 @@ from shared.runtime.observe.metrics import CONTENT_TYPE, Metrics
 PeerHandler = Callable[[bytes, Caller], Awaitable[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class PeerRoute:
+class PeerRoute(Struct, frozen=True):
     """One POST route. ``roles``: who may call it, empty for every authenticated peer.
 
     ``max_body_bytes`` bounds a request, ``max_in_flight`` the handlers running at once, ``of_one`` what one caller may
@@ -49,8 +49,7 @@ class PeerRoute:
     addressed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FiguresRoute:
+class FiguresRoute(Struct, frozen=True):
     """One GET route in JSON for every known caller. ``read`` gets the variable parts of the path by name."""
 
     path: str
@@ -128,8 +127,7 @@ def _door(route: PeerRoute, authenticator: Authenticator, traffic: Traffic) -> _
     return _Door(route, authenticator, traffic.route(route.path), places, buckets)
 
 
-@dataclass(frozen=True, slots=True)
-class _Door:
+class _Door(Struct, frozen=True):
     """One POST route: who may come in, how many at once, and what is counted of them."""
 
     route: PeerRoute

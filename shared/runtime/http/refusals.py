@@ -8,10 +8,9 @@ are not in it are answered with 500 and without their text, which may hold anyth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 from aiohttp import web
+from msgspec import Struct
 
 from shared.adapters.peers.client import MEDIA_TYPE
 from shared.errors import ConclaveError, ConfigError, InvalidValue, StoreFenced
@@ -19,8 +18,7 @@ from shared.errors import ConclaveError, ConfigError, InvalidValue, StoreFenced
 MESSAGE_CHARS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """One row. ``retry_s``: what Retry-After says unless the refusal knows better; None: waiting does not help."""
 
     code: str

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
+from msgspec import Struct
 
 from shared.backoff import backoff_s
 from shared.errors import KubeError, KubeExpired, KubeRejected
@@ -72,8 +73,7 @@ UNSERVED_RETRY_S = 5.0
 """How often an optional kind that was refused (403) or is not served (404) is asked for again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(Struct, frozen=True):
     """Everything that existed at ``resource_version`` has been delivered: at first, and each time it was asked for.
 
     ``asked``: whatever of ``Reflector.ask`` came before the server was asked for that revision, by number. ``served``:

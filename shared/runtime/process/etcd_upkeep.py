@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
+from msgspec import Struct
 
 from shared.errors import StoreError, StoreFull, StoreRejected
 from shared.ports import (
@@ -61,8 +61,7 @@ RUNBOOK = "docs/operations/runbooks.md#conclaveetcdfull"
 GB = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdVerdict:
+class EtcdVerdict(Struct, frozen=True):
     """``full``: no write that needs room is taken; ``short``: those that can wait are to. ``text``: in words, "" where
     all is well; ``fill``: the fullest member's size as a share of its quota."""
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from shared.errors import Conflict, InvalidValue
 from shared.ports import Delete, KeyValue, ModRevisionIs, Op, Put, Store
@@ -30,8 +30,7 @@ MAX_DRAINED = 5000
 CAS_TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(Struct, frozen=True):
     """What holds now. ``drained`` by node name; ``settings`` None: nothing was ever changed while running."""
 
     paused: Paused | None = None

@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from functools import cache
 
 import msgspec
@@ -38,8 +37,7 @@ KEPT_WEIGHTS = 8
 """Sets of weights kept in etcd beside those that the pointer names, newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPointer:
+class StoredPointer(Struct, frozen=True):
     """The pointer and the revision a change must compare; None and 0 where there is none yet."""
 
     pointer: PolicyPointer | None

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import structlog
+from msgspec import Struct
 
 from shared.errors import StoreCompacted, StoreFull, StoreRolledBack, StoreUnknown
 from shared.ports import KeyValue, Store
@@ -28,8 +28,7 @@ _RETRY_S = 0.2
 UNKNOWN_RETRY_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixView:
+class PrefixView(Struct, frozen=True):
     """All keys under the prefix, complete up to ``revision``. Never changed after it was handed out."""
 
     items: Mapping[str, KeyValue]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 
 from shared.model.constraints import PodClass
 from shared.scheduling.cycle.profile import DEFAULT, Profile
@@ -231,8 +231,7 @@ def _longer(mask: BoolArray, rows: int) -> BoolArray:
     return np.concatenate((mask, np.zeros(rows - len(mask), np.bool_)))
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """``nodes`` looked at, how many were feasible, and how often each reason was given by which plugins.
 
     ``prefiltered``: what was said of the pod before any node was looked at; then no node's reasons are told.

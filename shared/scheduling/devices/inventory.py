@@ -17,6 +17,7 @@ from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.model.devices import Allocation, Device, DeviceClaim, DeviceClass, DeviceSlice, TaintRule
@@ -51,8 +52,7 @@ class _Slices:
     """Whose group was made from it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDevices:
+class NodeDevices(Struct, frozen=True):
     """``pools`` in the order in which they are tried; nodes of equal ``group`` get equal answers."""
 
     pools: tuple[Pool, ...]

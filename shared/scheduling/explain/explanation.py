@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
@@ -185,7 +185,7 @@ def _in_person(table: NodeTable, verdict: NodeRejection, row: int) -> NodeReject
     reasons = in_person(table, row, verdict.rejection.reasons)
     if reasons is verdict.rejection.reasons:
         return verdict
-    return replace(verdict, rejection=replace(verdict.rejection, reasons=reasons))
+    return structs.replace(verdict, rejection=replace(verdict.rejection, reasons=reasons))
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------

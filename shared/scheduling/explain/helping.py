@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.labels import selects
@@ -52,8 +53,7 @@ class Help:
     opens: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """A change to nodes that one rule alone keeps from a class: ``words`` with ``{}`` where the nodes are named;
     ``rows``: the nodes that it would open."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 
 from shared.model.pod import Pod
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -23,8 +24,7 @@ from shared.scheduling.state.cluster_state import ClusterState
 PRE_ENQUEUE, PRE_FILTER, FILTER = "PreEnqueue", "PreFilter", "Filter"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRejection:
+class NodeRejection(Struct, frozen=True):
     """Why one node does not take the pod, and at which stage that was found."""
 
     rejection: Rejection

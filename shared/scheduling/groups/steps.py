@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct, field
 
 from shared.model.pod import Pod
 from shared.scheduling.groups.trial import Standing, Trial
@@ -21,8 +23,7 @@ PART = 5_000
 """Work after which a search lets others go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPreemption:
+class GroupPreemption(Struct, frozen=True):
     """``nodes``: by uid where members are to go, as many as make the minimum; ``victims``: who has to leave before, the
     most important first; ``violating``: uids of those whose budget that breaks; ``broken``: keys of gangs that fall
     below their minimum. ``reason``: why preemption does not help, in kube-scheduler's words; then all else is empty."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from shared.model.node_topology import TopologyPolicy
 from shared.scheduling.numa.masks import Narrower, masks_of, members
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(Struct, frozen=True):
     """``mask`` None: any zone."""
 
     mask: int | None

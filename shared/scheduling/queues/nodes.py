@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.model.queue import Order, Queue, Strategy
 from shared.model.resources import amount_text
@@ -29,16 +32,14 @@ arrived."""
 NO_LIMIT = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """At most ``amount`` of a resource. ``kind``: what of the Queue says so."""
 
     amount: int
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """Why a unit is held back: the queue that does it; a resource and its limit there, or a ``problem`` in words.
     ``behind``: it is not the unit that asks for so much, but the first of its FIFO queue."""
 

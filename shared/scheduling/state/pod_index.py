@@ -42,8 +42,7 @@ _SeatState = tuple[bool, bool]
 TermMemo = dict[tuple[str, str, LabelsKey, LabelsKey], "list[tuple[AffinityTerm, TermRows]]"]
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(Struct, frozen=True):
     """Pods for which every condition holds: (namespaces, None for all; selector, None matches nothing).
 
     ``skip_terminating``: pods being deleted do not count. ``skip_assumed``: nor do pods that are not seen bound yet.

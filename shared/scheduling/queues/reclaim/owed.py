@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+
+from msgspec import Struct
 
 from shared.model.queue import ReclaimUpTo
 from shared.scheduling.queues.nodes import Blocked, Contender, Line, Node, Waiting, lines_of
@@ -23,8 +24,7 @@ from shared.scheduling.queues.outlook import Outlook
 from shared.scheduling.queues.reclaim.victims import WEIGHED, Item, Stack, Stock
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
+class _Sides(Struct, frozen=True):
     """Below the queue that both have in common: the victim's side and ours, from the line up. ``above``: how far above
     our queue that is."""
 

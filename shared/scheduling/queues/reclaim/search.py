@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
 
 from shared.scheduling.parts import in_one_go
 from shared.scheduling.queues.nodes import Amounts, Blocked, Charge, Line, Node, Waiting
@@ -42,8 +43,7 @@ class Room(Protocol):
         """Whether it still does though these, that the last question left out, stay: if so, they stay from now on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reclaim:
+class Reclaim(Struct, frozen=True):
     """Pods to evict, in order; or, without any, why none are. ``fits``: none need to."""
 
     victims: tuple[Charge, ...] = ()

@@ -215,6 +215,17 @@ def test_lone_pods_wait_for_no_plan_while_few_units_are_at_the_binder() -> None:
     assert scene.core.state.queue.count()[Place.ACTIVE] == 1
 
 
+def test_bindings_crowd_while_a_binder_is_at_work_on_more_than_a_few_units() -> None:
+    scene = planned(nodes=8)
+    assert not scene.core.ledger.crowded()
+    for number in range(FEW_UNITS):
+        scene.add_pod(make_pod(f"p{number}").cpu("100m").pod())
+    scene.run(batch=100)
+    assert scene.core.ledger.crowded()
+    scene.deliver(PlanFailed(scene.held_plans[-1].plan_id, "peer_unknown", refused=False))
+    assert not scene.core.ledger.crowded(), "nobody is at work on what is to be sent again"
+
+
 def test_units_that_wait_at_the_binder_for_long_leave_room_for_others() -> None:
     """A pod may wait for its volume for ten minutes: asking for its end again is not backpressure."""
     scene = planned(nodes=8)

@@ -6,6 +6,7 @@ from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.status.event_recorder import (
     CAPACITY,
     COMBINE_S,
+    CROWDED_S,
     EVENTS_BURST,
     EVENTS_PER_S,
     REFRESH_S,
@@ -46,6 +47,41 @@ def test_every_bound_pod_gets_its_own_event_at_a_bounded_rate() -> None:
     assert len({series.event.uid for series in written}) == 1000
     assert now - 1000.0 >= (1000 - EVENTS_BURST) / EVENTS_PER_S - 0.02
     assert recorder.combined == recorder.lost == 0
+
+
+def written_until(recorder: Recorder, start: float, end: float, *, crowded: bool) -> list[tuple[float, str]]:
+    """When each event is written, and of which reason, if what may be is written at once and waited for otherwise."""
+    now, written = start, []
+    while now <= end:
+        while (series := recorder.next(now, lambda: crowded)) is not None:
+            recorder.written(series, now)
+            written.append((now, series.event.reason))
+        at = recorder.wake_at()
+        if at is None:
+            break
+        assert at > now, "who waits is woken when there is something to do, and not before"
+        now = at
+    return written
+
+
+def test_while_bindings_crowd_a_tenth_of_the_events_of_bound_pods_are_written_and_the_rest_after_them() -> None:
+    recorder = Recorder()
+    for number in range(500):
+        recorder.add(scheduled(f"p{number}"), 1000.0)
+    crowded = written_until(recorder, 1000.0, 1010.0 + CROWDED_S / 2, crowded=True)
+    assert len(crowded) == 1 + 10 * EVENTS_PER_S // 10
+    after = written_until(recorder, 1010.0 + CROWDED_S, 2000.0, crowded=False)
+    assert len(crowded) + len(after) == 500
+    assert after[-1][0] - after[0][0] <= (500 - EVENTS_BURST) / EVENTS_PER_S
+
+
+def test_events_of_pending_pods_and_victims_wait_for_no_bindings() -> None:
+    recorder = Recorder()
+    for number in range(20):
+        recorder.add(scheduled(f"a{number}"), 1000.0)
+        recorder.add(failed_scheduling(f"b{number}"), 1000.0)
+    at_once = written_until(recorder, 1000.0, 1000.0, crowded=True)
+    assert [reason for _, reason in at_once] == ["FailedScheduling"] * 20 + ["Scheduled"]
 
 
 def test_pending_pods_and_victims_go_before_bound_pods() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from shared.errors import StoreFull, StoreRejected
 from shared.ports import Compare, Delete, MemberState, Op, Put, StoreState, TxnResult
