@@ -80,9 +80,9 @@ class MeshWorld:
             term=COORDINATOR_TERM, scheduler_name="conclave", policy=ref.name, rng=Random(seed), settings=settings
         )
         self.binder = BinderCore(BINDER_TERM, BinderSettings(), KEYS)
-        records = agents.records(nodes)
+        profile, records = self.core.state.settings.profile, agents.records(nodes)
         self.agents = {
-            record.id: AgentCore(make(), Random(f"{seed} {record.id}"), ref=ref) for record in records
+            record.id: AgentCore(make(), Random(f"{seed} {record.id}"), ref=ref, profile=profile) for record in records
         }  # fmt: skip
         self.pods: dict[str, Pod] = {}
         self.nodes = {node.name: node for node in nodes}

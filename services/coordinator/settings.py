@@ -130,6 +130,9 @@ class CoordinatorSettings(ProcessSettings):
     """What policies see as a GPU, comma-separated: RESOURCE=THOUSANDTHS of a device plugin's unit, or
     DRIVER[:CAPACITY]=THOUSANDTHS of a device that claims are given; the same for agents and coordinators. See
     docs/gpus.md."""
+    power_curves: Path | None = None
+    """A file that says what your nodes and GPUs draw; empty: published figures. The same for agents and coordinators.
+    See docs/policies/power.md."""
     unknown_zones: Literal["taken", "free"] = "taken"
     """How that counts of a node's zones which its object does not say: what init containers hold, which zones share
     memory, whom a late object knows; the same for coordinators and binders. See docs/numa.md."""
@@ -148,7 +151,7 @@ class CoordinatorSettings(ProcessSettings):
         check_prometheus(self.prometheus, self.prometheus_token_file, self.prometheus_ca)
         if self.runbooks_url:
             check_runbooks_url(self.runbooks_url)
-        profile_of(self.plugins, self.gpu_shares)
+        profile_of(self.plugins, self.gpu_shares, self.power_curves)
         make_policy(self.policy)
 
     @property
@@ -160,7 +163,7 @@ class CoordinatorSettings(ProcessSettings):
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
-            profile=profile_of(self.plugins, self.gpu_shares),
+            profile=profile_of(self.plugins, self.gpu_shares, self.power_curves),
             preemption_strict=self.preemption_pdb == "strict",
             batch_units=self.batch_units,
             dispatch=self.dispatch,

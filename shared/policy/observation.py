@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.model.gpu_shares import DEFAULT as GPU_DEFAULT
 from shared.model.gpu_shares import GpuShares
+from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.framework import Score
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
@@ -107,6 +108,8 @@ class Need(StrEnum):
     """The user's scores (``shared.plugins``), to be added to its own."""
     GPU_SHARES = "gpu_shares"
     """Which resources and devices count as GPUs, and as how much of one."""
+    POWER = "power"
+    """What nodes draw."""
     CLOCK = "clock"
     """The thread's CPU time, by which it sees which of its parts are slow."""
 
@@ -127,6 +130,7 @@ class Supplies:
     scores: tuple[Score, ...] = ()
     clock: Callable[[], float] = _stands_still
     gpu_shares: GpuShares = GPU_DEFAULT
+    power: PowerCurves = PUBLISHED
 
 
 def needs_of(policy: Policy | Callable[..., Policy]) -> Needs:
