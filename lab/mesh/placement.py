@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from dataclasses import replace as replace_profile
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +16,6 @@ from msgspec.structs import replace
 
 from lab.environments.placement import PlacementEnv
 from lab.mesh.world import Agents, MeshWorld
-from services.coordinator.core.state import CoreSettings
 from shared.errors import ConfigError
 from shared.model.node import Node
 from shared.model.pod import Pod
@@ -25,7 +23,6 @@ from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.observation import Policy, Verdicts
 from shared.policy.registry import LEARNED, make_policy, ref_of, reference
 from shared.policy.weights import WeightsFile
-from shared.scheduling.cycle.profile import DEFAULT
 from shared.scheduling.state.node_table import IntArray, NodeTable
 from shared.wire.records import PolicyRef
 
@@ -48,8 +45,7 @@ class Named:
 
     def world(self, nodes: list[Node], agents: Agents, seed: int, *, power: PowerCurves = PUBLISHED) -> MeshWorld:
         """A mesh at rest that decides by it. ``power``: what the nodes draw."""
-        settings = CoreSettings(profile=replace_profile(DEFAULT, power=power))
-        return MeshWorld(nodes, agents, self.make, self.ref, seed=seed, settings=settings)
+        return MeshWorld(nodes, agents, self.make, self.ref, seed=seed, power=power)
 
 
 class MeshDecider:
