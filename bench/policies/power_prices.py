@@ -1,4 +1,4 @@
-"""What ``power`` saves and gives up on openb by the price of a watt; the shipped one was chosen on seeds 500-504.
+"""What ``power`` saves and gives up on openb by the price of a watt; the shipped one was chosen on seed 500.
 
     .venv/bin/python -m bench.policies.power_prices --trace-dir DIR [--seeds 500-504] [--prices 0.1] [--traces cpu050]
 

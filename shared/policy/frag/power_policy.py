@@ -26,7 +26,7 @@ from shared.scheduling.state.node_table import NodeTable
 
 POWER = "power"
 PRICE = 0.001
-"""GPUs that one watt is worth; chosen on validation seeds, see docs/policies/power.md."""
+"""GPUs that one watt is worth; chosen on validation seed 500, see docs/policies/power.md."""
 ROUNDING = 1e-9
 
 
