@@ -1,11 +1,12 @@
-"""The energy of a cluster over time; what a server draws stands in ``shared/policy/power.py``. Pure."""
+"""The energy of a cluster over time; what a server draws stands in ``shared/model/power.py``. Pure."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shared.policy.power import FLAT_WATTS, WATTS, watts_at
+from shared.model.power import FLAT_WATTS, WATTS
+from shared.policy.power import watts_at
 
 __all__ = ["FLAT_WATTS", "WATTS", "energy_wh", "watts_at"]
 

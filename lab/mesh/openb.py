@@ -5,15 +5,19 @@ Nobody tells the mesh the pod list's frequencies: ``fgd`` and ``frag`` estimate 
 
 from __future__ import annotations
 
+import numpy as np
+
 from lab.mesh.placement import Named
 from lab.mesh.world import Agents
 from shared.model.constraints import PodClass, Requirement, SelectorTerm
-from shared.model.gpu import ANY_MODEL, GpuRequest
+from shared.model.gpu import ANY_MODEL, GpuRequest, pick_devices
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.model.power import PWR
 from shared.model.resources import CPU, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
 from shared.policy.frag.policy import MIB
 from shared.policy.frag.view import GPU_MODEL_LABEL
+from shared.policy.rehearsal.episode import NO_NODE, Episode
 from shared.policy.rehearsal.rehearsal import Trace
 from shared.policy.rehearsal.submission import GpuNodes, submission
 
@@ -48,18 +52,34 @@ def class_of(request: GpuRequest, nodes: GpuNodes) -> PodClass:
     )
 
 
-def allocated(trace: Trace, policy: Named, agents: Agents, seed: int) -> float:
-    """Percent of all GPU thousandths that pods hold in the end."""
+def episode(trace: Trace, policy: Named, agents: Agents, seed: int) -> Episode:
+    """What happened, as the experiment by one decider tells it; no fragment. Nodes draw by PWR's figures."""
     nodes, pods = trace.nodes, trace.pods
-    world = policy.world(nodes_of(nodes), agents, seed)
-    classes, milli = [class_of(request, nodes) for request in pods.classes], 0
-    for order, row in enumerate(submission(pods, nodes.capacity, seed).tolist()):
+    world = policy.world(nodes_of(nodes), agents, seed, power=PWR)
+    number, free = {name: row for row, name in enumerate(nodes.names)}, nodes.states.free.copy()
+    classes = [class_of(request, nodes) for request in pods.classes]
+    rows = submission(pods, nodes.capacity, seed)
+    placed, devices, milli = np.full(len(rows), NO_NODE, np.int64), list[tuple[int, ...]](), 0
+    allocated = np.zeros(len(rows), np.int64)
+    for order, row in enumerate(rows.tolist()):
         which = int(pods.of[row])
-        uid = f"uid-{order}"
+        uid, request, used = f"uid-{order}", pods.classes[which], tuple[int, ...]()
         world.add([Pod(uid, "default", uid, "", classes[which], scheduler_name="conclave", workload="openb")])
         world.rest()
-        if world.node_of(uid):
-            milli += pods.classes[which].gpu
+        if name := world.node_of(uid):
+            node = placed[order] = number[name]
+            used = pick_devices(free[node].tolist(), request.gpu)  # as the mesh's accounting does
+            for device in used:
+                free[node, device] -= request.milli
+            milli += request.gpu
         else:
             world.remove(uid)  # the experiment submits a pod once
-    return 100 * milli / nodes.capacity
+        devices.append(used)
+        allocated[order] = milli
+    arrived = np.cumsum(pods.gpu[rows])
+    return Episode(seed, rows, placed, tuple(devices), allocated, arrived, nodes.capacity, float("nan"))
+
+
+def allocated(trace: Trace, policy: Named, agents: Agents, seed: int) -> float:
+    """Percent of all GPU thousandths that pods hold in the end."""
+    return episode(trace, policy, agents, seed).allocation()

@@ -19,6 +19,7 @@ from lab.mesh.world import Agents, MeshWorld
 from shared.errors import ConfigError
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.observation import Policy, Verdicts
 from shared.policy.registry import LEARNED, make_policy, ref_of, reference
 from shared.policy.weights import WeightsFile
@@ -42,9 +43,9 @@ class Named:
         """As the pointer names it."""
         return ref_of(self.name) if self.weights is None else reference(self.weights)
 
-    def world(self, nodes: list[Node], agents: Agents, seed: int) -> MeshWorld:
-        """A mesh at rest that decides by it."""
-        return MeshWorld(nodes, agents, self.make, self.ref, seed=seed)
+    def world(self, nodes: list[Node], agents: Agents, seed: int, *, power: PowerCurves = PUBLISHED) -> MeshWorld:
+        """A mesh at rest that decides by it. ``power``: what the nodes draw."""
+        return MeshWorld(nodes, agents, self.make, self.ref, seed=seed, power=power)
 
 
 class MeshDecider:

@@ -44,7 +44,7 @@ class Judge:
         for node in world.nodes.values():
             self._table.upsert(node)
         self._feasibility = FeasibilityCache(self._table)
-        supply(self._policy, Supplies(world.core.variants.store))
+        supply(self._policy, Supplies(world.core.variants.store, power=world.core.state.settings.profile.power))
         self._seen = 0
 
     def lost(self) -> list[float]:

@@ -2,7 +2,8 @@
 
 The same experiments, seeds, figures and names as with one decider, as far as a mesh has them: of ``thesis`` the
 imbalance, by the metrics API and by sensors; of ``deepsets`` all but late and noisy views, which a mesh's own
-accounting never has, on up to ``MOST_NODES`` nodes, shortened to ``SHARE``; of ``openb`` what is allocated at 130 %.
+accounting never has, on up to ``MOST_NODES`` nodes, shortened to ``SHARE``; of ``openb`` what is allocated at 130 %
+and what is drawn on the way.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from lab.mesh import openb, thesis
 from lab.mesh.placement import MeshDecider, Named
 from lab.mesh.world import Agents
 from lab.suites import deepsets
-from lab.suites.openb import read_traces
+from lab.suites.openb import power_goals, read_traces
 from lab.suites.suites import SuiteInput
+from lab.worlds.placement.gpu_power import power_metrics
 from lab.worlds.placement.placement_rollout import Rollout, roll_out
 from shared.errors import ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES
+from shared.policy.frag.power_policy import POWER
+from shared.policy.frag.value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault
 from shared.policy.registry import LEARNED, POLICIES
 from shared.policy.weights import WeightsFile
@@ -130,9 +134,12 @@ def _openb(given: SuiteInput, agents: Agents, progress: Progress) -> SuiteResult
     runs = [(name, trace) for name in policies for trace in traces]
     for done, (name, trace) in enumerate(runs):
         progress(done, len(runs), f"{name} on {trace}, {agents} agents")
-        one = partial(openb.allocated, traces[trace], policies[name], agents)
-        found[name][f"{trace}/allocated_130"] = Metric.of(list(given.each(one, given.seeds)))
-    return _result("openb", given, agents, found, [], policies)
+        one = partial(openb.episode, traces[trace], policies[name], agents)
+        episodes = list(given.each(one, given.seeds))
+        found[name][f"{trace}/allocated_130"] = Metric.of([each.allocation() for each in episodes])
+        found[name] |= power_metrics(traces[trace], episodes, f"{trace}/")
+    goals = [goal for trace in traces if {POWER, FRAG} <= found.keys() for goal in power_goals(found, trace)]
+    return _result("openb", given, agents, found, goals, policies)
 
 
 SUITES: Mapping[str, Callable[[SuiteInput, Agents, Progress], SuiteResult]] = {

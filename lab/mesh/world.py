@@ -28,7 +28,9 @@ from shared.errors import ConfigError
 from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.observation import Policy
+from shared.scheduling.cycle.profile import Profile
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
@@ -69,21 +71,24 @@ class Agents:
 
 
 class MeshWorld:
-    """``add`` pods, ``remove`` them, ``tell`` what sensors read, ``rest``; ``node_of`` says where a pod is bound."""
+    """``add`` pods, ``remove`` them, ``tell`` what sensors read, ``rest``; ``node_of`` says where a pod is bound.
+    ``power``: what the nodes draw, where no ``settings`` say it."""
 
     def __init__(
         self, nodes: Sequence[Node], agents: Agents, make: Callable[[], Policy], ref: PolicyRef, *, seed: int,
-        settings: CoreSettings | None = None,
+        settings: CoreSettings | None = None, power: PowerCurves = PUBLISHED,
     ) -> None:  # fmt: skip
         self.now = 1000.0
+        settings = settings or CoreSettings(profile=Profile(power=power))
         self.core = Core(
             term=COORDINATOR_TERM, scheduler_name="conclave", policy=ref.name, rng=Random(seed), settings=settings
         )
         self.binder = BinderCore(BINDER_TERM, BinderSettings(), KEYS)
         records = agents.records(nodes)
         self.agents = {
-            record.id: AgentCore(make(), Random(f"{seed} {record.id}"), ref=ref) for record in records
-        }  # fmt: skip
+            record.id: AgentCore(make(), Random(f"{seed} {record.id}"), ref=ref, profile=settings.profile)
+            for record in records
+        }
         self.pods: dict[str, Pod] = {}
         self.nodes = {node.name: node for node in nodes}
         self.bindings: list[tuple[str, str]] = []

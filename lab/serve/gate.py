@@ -15,7 +15,7 @@ import numpy as np
 from lab.evaluation.deciders.thesis import Tally, policy_decider
 from lab.worlds.placement.thesis_session import Session
 from shared.errors import ConfigError
-from shared.policy.marl.policy import MarlDqn
+from shared.policy.marl.policy import NAME, PUBLISHED, MarlDqn
 from shared.policy.weights import WeightsFile
 
 GateFunction = Callable[[WeightsFile, WeightsFile, Sequence[int]], float]
@@ -33,7 +33,7 @@ def balance_gate(candidate: WeightsFile, active: WeightsFile, seeds: Sequence[in
 
 WORKLOADS = ("uniform", "random")
 
-GATES: Mapping[str, GateFunction] = {"marl-dqn": balance_gate}
+GATES: Mapping[str, GateFunction] = {NAME: balance_gate, PUBLISHED: balance_gate}
 
 
 def gate_of(policy: str) -> GateFunction:

@@ -16,8 +16,10 @@ from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult
 from lab.evaluation.seeds import TEST_SEEDS
 from lab.suites.suites import SuiteInput
 from lab.traces.gpu_trace import parse_gpu_nodes
+from lab.worlds.placement.gpu_power import power_metrics
 from lab.worlds.placement.trace_run import POLICIES, metrics_of, play, trace_on
 from shared.errors import ConfigError
+from shared.policy.frag.power_policy import POWER
 from shared.policy.frag.value import NAME as FRAG
 from shared.policy.rehearsal.rehearsal import Trace, rehearse
 
@@ -55,11 +57,16 @@ LEARNED_AT_LEAST: Mapping[str, float] = {"default": 95.8, "gpuspec33": 95.2, "cp
 NOT_BELOW_FGD = 0.1
 """Points by which the learned policy may be below FGD on any trace."""
 
-KPI = "allocated_130"
+SAVES, NOT_BELOW_FRAG = 10.0, 0.5
+"""Percent of frag's draw that ``power`` saves at least (Lettich et al. save 10 to 20 of FGD's), and points of all GPUs
+that it allocates less at most."""
+
+KPI, DRAW = "allocated_130", "kilowatts"
 NOTES = (
     "random, best-fit and fgd follow the published simulator; fgd and frag know the frequencies of the pod list",
     "kube-default scores CPU and memory alone; the device of a share is the fullest with room; ties fall at random",
     "allocated_130: percent of all GPU thousandths allocated when pods asking for 130 % had been submitted",
+    "kilowatts: what all nodes draw by PWR's figures, in the mean from no GPU asked for to all of them; none is off",
 )
 BOUND_NOTE = (
     "bound: no scheduler that places every pod with room allocates more than allocated_130 there; may_refuse_130: none "
@@ -92,7 +99,7 @@ def run_suite(given: SuiteInput, progress: Progress) -> SuiteResult:
                 progress(done, total, f"{policy} on {name}, seed {seed}")
                 episodes.append(next(played))
                 done += 1
-            found[policy] |= metrics_of(episodes, f"{name}/")
+            found[policy] |= metrics_of(episodes, f"{name}/") | power_metrics(trace, episodes, f"{name}/")
         if given.bound:
             programme = GpuProgramme(trace.nodes, trace.pods.classes)
             bounded, bounds = given.each(partial(gpu_bound, programme, trace.pods), given.seeds), []
@@ -143,12 +150,25 @@ def goals_of(found: Mapping[str, Mapping[str, Metric]], traces: tuple[str, ...],
         if FRAG not in found:
             continue
         mean = found[FRAG][metric].mean
+        if POWER in found:
+            goals += power_goals(found, trace)
         if trace in LEARNED_AT_LEAST and test:
             goals.append(Goal.at_least(f"frag on {trace}, percent allocated", mean, LEARNED_AT_LEAST[trace]))
         if "fgd" in found:
             gain = mean - found["fgd"][metric].mean
             goals.append(Goal.at_least(f"frag less fgd on {trace}, points", gain, -NOT_BELOW_FGD))
     return goals
+
+
+def power_goals(found: Mapping[str, Mapping[str, Metric]], trace: str) -> list[Goal]:
+    """What ``power`` is to save beside ``frag``, and at which price."""
+    ours, theirs = found[POWER], found[FRAG]
+    saved = 100 * (1 - ours[f"{trace}/{DRAW}"].mean / theirs[f"{trace}/{DRAW}"].mean)
+    lost = ours[f"{trace}/{KPI}"].mean - theirs[f"{trace}/{KPI}"].mean
+    return [
+        Goal.at_least(f"power on {trace}, percent saved of frag's draw", saved, SAVES),
+        Goal.at_least(f"power less frag on {trace}, points allocated", lost, -NOT_BELOW_FRAG),
+    ]
 
 
 def _paired(found: Mapping[str, Mapping[str, Metric]], traces: tuple[str, ...], seeds: int) -> list[Paired]:

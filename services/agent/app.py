@@ -50,7 +50,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
             limits=replace(PLACEMENT.limits, deadline_s=settings.policy_deadline_ms / 1000),
             experience=ExperienceSettings(delay_s=settings.reward_delay_s),
             speed=settings.workload_speed,
-            profile=profile_of(settings.plugins, settings.gpu_shares),
+            profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves),
         )
         thread = LeaseThread(runtime.open_store)
         leader_key = runtime.keys.coordinator_leader

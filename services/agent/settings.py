@@ -56,6 +56,9 @@ class AgentSettings(ProcessSettings):
     """What policies see as a GPU, comma-separated: RESOURCE=THOUSANDTHS of a device plugin's unit, or
     DRIVER[:CAPACITY]=THOUSANDTHS of a device that claims are given; the same for agents and coordinators. See
     docs/gpus.md."""
+    power_curves: Path | None = None
+    """A file that says what your nodes and GPUs draw; empty: published figures. The same for agents and coordinators.
+    See docs/policies/power.md."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
@@ -68,4 +71,4 @@ class AgentSettings(ProcessSettings):
             raise ValueError(
                 "sensor_every_s: below 0.2 the kernel's ticks are too coarse; give 0.2 or more, or 0 for never"
             )
-        profile_of(self.plugins, self.gpu_shares)
+        profile_of(self.plugins, self.gpu_shares, self.power_curves)

@@ -146,6 +146,9 @@ class CoordinatorSettings(ProcessSettings):
     """What policies see as a GPU, comma-separated: RESOURCE=THOUSANDTHS of a device plugin's unit, or
     DRIVER[:CAPACITY]=THOUSANDTHS of a device that claims are given; the same for agents and coordinators. See
     docs/gpus.md."""
+    power_curves: Path | None = None
+    """A file that says what your nodes and GPUs draw; empty: published figures. The same for agents and coordinators.
+    See docs/policies/power.md."""
     unknown_zones: Literal["taken", "free"] = "taken"
     """How that counts of a node's zones which its object does not say: what init containers hold, which zones share
     memory, whom a late object knows; the same for coordinators and binders. See docs/numa.md."""
@@ -167,7 +170,7 @@ class CoordinatorSettings(ProcessSettings):
         if self.runbooks_url:
             check_runbooks_url(self.runbooks_url)
         parse_delays(self.preemption_delay)
-        profile_of(self.plugins, self.gpu_shares)
+        profile_of(self.plugins, self.gpu_shares, self.power_curves)
         make_policy(self.policy)
 
     @property
@@ -179,7 +182,7 @@ class CoordinatorSettings(ProcessSettings):
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
-            profile=profile_of(self.plugins, self.gpu_shares),
+            profile=profile_of(self.plugins, self.gpu_shares, self.power_curves),
             preemption_strict=self.preemption_pdb == "strict",
             preemption_delays=parse_delays(self.preemption_delay),
             hold_always=self.hold_nodes == "always",

@@ -5,7 +5,8 @@
 
 Reading the reward 15 s after the binding is the thesis' T_i (section 4.1.3): a pod takes that long to show in what a
 node uses. An agent is not told which node got the pod; it sees its nodes' pods counted in the views. Reward: balance,
-by which the shipped weights were trained (``balance_of``): the squared distance of the node's most used
+by which the shipped weights were trained (``balance_of``), or what the policy itself is paid for (an attribute
+``live_reward``; the thesis' bands of ``marl-dqn-published``): the squared distance of the node's most used
 part from the cluster's mean, of what it was measured to use or, where nobody measures, of what is requested on it.
 
 Only policies that can be looked into (``attribution.lens_of``) are recorded, and only while a learner wants them.
@@ -14,6 +15,7 @@ Only policies that can be looked into (``attribution.lens_of``) are recorded, an
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +25,19 @@ from shared.model.constraints import PodClass
 from shared.policy.attribution import Lens, lens_of
 from shared.policy.networks import Floats
 from shared.policy.observation import Observation, Policy
+from shared.policy.usage.class_usage import FloatArray
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import HIGHEST, balance_of
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 from shared.wire.messages import Transition
+
+Reward = Callable[[NodeTable, int, UtilisationStore, FloatArray], float]
+"""What a row of the table is worth as it is now; last, what is told of the cluster."""
+
+
+def balance(table: NodeTable, row: int, store: UtilisationStore, cluster: FloatArray) -> float:
+    """How near the node's most used part is to the cluster's mean."""
+    return balance_of(table, row, store, float(cluster[HIGHEST]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,7 @@ class _Pending(Struct, frozen=True):
     due_s: float
     policy: str
     lens: Lens
+    reward: Reward
     node: str
     pod_class: PodClass
     pods: int
@@ -83,6 +95,7 @@ class Experience:
         lens = self._lens_of(policy)
         if lens is None:
             return
+        reward: Reward = getattr(policy, "live_reward", None) or balance
         chosen: IntArray = np.unique(np.array(rows[: self.settings.rows], np.int64))
         features = self._look(lens, Observation(table, pod_class, chosen))
         if features is None:
@@ -93,7 +106,8 @@ class Experience:
                 self.dropped += 1
             pods = int(table.requested[PODS_COLUMN, row])
             due_s = now_s + self.settings.delay_s
-            self._pending.append(_Pending(due_s, policy.name, lens, table.names[row], pod_class, pods, seen.tolist()))
+            told = table.names[row], pod_class, pods, seen.tolist()
+            self._pending.append(_Pending(due_s, policy.name, lens, reward, *told))
 
     def read(self, table: NodeTable, store: UtilisationStore, now_s: float) -> bool:
         """Read some of the rewards that are due; whether more are. ``store``: what nodes use, and the cluster's means
@@ -112,7 +126,9 @@ class Experience:
                 continue
             s_t = features[0]
             got = int(table.requested[PODS_COLUMN, row]) > entry.pods
-            reward = balance_of(table, row, store, float(cluster[HIGHEST]))
+            reward = self._worth(entry.reward, table, row, store, cluster)
+            if reward is None:
+                continue
             if not (np.isfinite(s_t).all() and np.isfinite(entry.s_tm1).all() and np.isfinite(reward)):
                 self.lost += 1
                 continue
@@ -141,6 +157,16 @@ class Experience:
             return lens.features(observation)
         except Exception:  # noqa: BLE001  as in policy/guard.py: whatever a policy raises
             self.lost += len(observation.rows)
+            return None
+
+    def _worth(
+        self, reward: Reward, table: NodeTable, row: int, store: UtilisationStore, cluster: FloatArray
+    ) -> float | None:
+        """The reward; None, counted as lost, where the policy's code fails."""
+        try:
+            return float(reward(table, row, store, cluster))
+        except Exception:  # noqa: BLE001  as above
+            self.lost += 1
             return None
 
     def _lens_of(self, policy: Policy) -> Lens | None:

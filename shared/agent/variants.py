@@ -187,7 +187,8 @@ class Lanes:
         return dict(found)
 
     def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
-        supply(policy, Supplies(self.store, self._profile.scores, self._clock, self._profile.gpu_shares))
+        profile = self._profile
+        supply(policy, Supplies(self.store, profile.scores, self._clock, profile.gpu_shares, profile.power))
         guard = PlacementGuard(policy, KubeDefault(self._profile.scores), clock=self._clock, limits=self._limits)
         return Lane(ref, guard, self._ranker(guard), candidate=candidate)
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.model.gpu_shares import DEFAULT as GPU_DEFAULT
 from shared.model.gpu_shares import GpuShares
+from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.framework import Score
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
@@ -109,6 +110,8 @@ class Need(StrEnum):
     """Which resources and devices count as GPUs, and as how much of one."""
     DEMAND = "demand"
     """What all pods ask for, as far as it was asked about them: every agent is asked about every pod."""
+    POWER = "power"
+    """What nodes draw."""
     CLOCK = "clock"
     """The thread's CPU time, by which it sees which of its parts are slow."""
 
@@ -129,6 +132,7 @@ class Supplies:
     scores: tuple[Score, ...] = ()
     clock: Callable[[], float] = _stands_still
     gpu_shares: GpuShares = GPU_DEFAULT
+    power: PowerCurves = PUBLISHED
 
 
 def needs_of(policy: Policy | Callable[..., Policy]) -> Needs:

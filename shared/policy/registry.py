@@ -17,6 +17,7 @@ from shared.policy.agreement import REMEDY as AGREE_REMEDY
 from shared.policy.agreement import disagreement
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.frag.policy import BestFitPolicy, FgdPolicy, FragPolicy
+from shared.policy.frag.power_policy import POWER, PowerPolicy
 from shared.policy.frag.value import NAME as FRAG
 from shared.policy.heuristics import KubeDefault, LeastAllocated, MostAllocated, Random
 from shared.policy.hybrid import mixture as mixtures
@@ -32,7 +33,7 @@ from shared.policy.hybrid.mixture import (
 )
 from shared.policy.hybrid.policy import Hybrid, bounds_of
 from shared.policy.hybrid.scales import SCALES
-from shared.policy.marl.policy import NAME, MarlDqn
+from shared.policy.marl.policy import NAME, PUBLISHED, MarlDqn
 from shared.policy.observation import NOTHING, Needs, Policy, agents_agree, needs_of
 from shared.policy.rollout.outcome import goal_named
 from shared.policy.weights import Card, WeightsFile, decode, encode, shipped, shipped_bytes, shipped_names
@@ -54,6 +55,7 @@ HEURISTICS: dict[str, Callable[[], Policy]] = {
     "kube-default": KubeDefault,
     "least-allocated": LeastAllocated,
     "most-allocated": MostAllocated,
+    POWER: PowerPolicy,
     "random": Random,
 }
 
@@ -87,6 +89,7 @@ def members_made(mixture: Mixture) -> list[Policy]:
 LEARNED: dict[str, Callable[[WeightsFile], Policy]] = {
     FRAG: FragPolicy,
     NAME: MarlDqn,
+    PUBLISHED: MarlDqn,
     mixtures.NAME: _hybrid,
     **dict.fromkeys(DEEP_SETS_POLICIES, DeepSetsPolicy),
 }

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from lab.evaluation.results import Metric
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
+from lab.worlds.placement.gpu_power import PowerScorer
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest, GpuStates, Ints, fullest
 from shared.policy.frag.fragmentation import Demand, typical_demand
+from shared.policy.frag.power_policy import POWER
 from shared.policy.frag.scorers import MAX_NODE_SCORE, BestFit, Fgd
 from shared.policy.frag.value import NAME
 from shared.policy.rehearsal import rehearsal
@@ -62,7 +64,7 @@ HEURISTICS: dict[str, Callable[[Demand], Scorer | None]] = {
     "random": lambda _: None,
 }
 
-POLICIES = (*sorted(HEURISTICS), NAME)
+POLICIES = (*sorted(HEURISTICS), NAME, POWER)
 PLACEMENTS_HEADER = "seed,order,pod_row,node_sn,devices"
 
 
@@ -78,9 +80,12 @@ def trace_on(nodes: GpuNodes, pods: str, pods_file: str) -> Trace:
 
 
 def scorer_of(policy: str, trace: Trace, weights: WeightsFile | None = None) -> Scorer | None:
-    """The scorer of ``policy``; None places at random. ``weights``: of ``frag``, default the shipped ones."""
+    """The scorer of ``policy``; None places at random. ``weights``: of ``frag``, and of ``power`` that decides by them;
+    default the shipped ones."""
     if policy == NAME:
         return by_value(trace, weights or shipped(NAME))
+    if policy == POWER:
+        return PowerScorer(trace, weights or shipped(NAME))
     if policy not in HEURISTICS:
         raise ConfigError(f"--policy: {policy!r} does not place GPU traces; choose one of {', '.join(POLICIES)}")
     return HEURISTICS[policy](trace.demand)

@@ -27,7 +27,8 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     if lens is None and not is_mixed(policy):
         return None
     profile = core.state.settings.profile
-    supply(policy, Supplies(core.variants.store, profile.scores, gpu_shares=profile.gpu_shares))
+    supplies = Supplies(core.variants.store, profile.scores, gpu_shares=profile.gpu_shares, power=profile.power)
+    supply(policy, supplies)
     table = core.state.cache.table
     rows = np.flatnonzero(core.state.feasibility.of(pod.pod_class).mask)
     own = table.row_of.get(pod.node_name) if pod.node_name else None

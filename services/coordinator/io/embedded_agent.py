@@ -41,7 +41,7 @@ class EmbeddedAgent:
             ref=ref_of(settings.policy),
             clock=time.thread_time,
             speed=settings.workload_speed,
-            profile=profile_of(settings.plugins, settings.gpu_shares),
+            profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves),
         )
         self.record = AgentRecord(
             id=name, url=URL, incarnation=str(term), protocol=VERSION, version=CONCLAVE_VERSION, plugins=plugins.titles

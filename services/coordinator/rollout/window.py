@@ -21,6 +21,7 @@ from msgspec import Struct
 from services.coordinator.core.state import State
 from services.coordinator.usage.measured import MeasuredNode
 from shared.model.constraints import PodClass
+from shared.policy.power import NodePower
 from shared.policy.rewards.expression import RewardFailed
 from shared.policy.rollout.costs import Costs
 from shared.policy.rollout.judging import HOT, Kpi, Window
@@ -115,7 +116,8 @@ class Valuing:
         ``first``: values on the state before any, kept for the other policy."""
         table, feasibility = self._state.cache.table, self._state.feasibility
         if self._room is None:
-            self._room = Room(table, self.arrivals.typical())
+            profile = self._state.settings.profile
+            self._room = Room(table, self.arrivals.typical(), NodePower(profile.power, profile.gpu_shares))
         if len(rows) > 1:
             table = table.fork()
             feasibility = feasibility.fork(table, {pod_class})

@@ -7,6 +7,9 @@ again only where it or the cluster's loads changed. The network sees feasible ro
 only if every feasible one is rejected, since a pod with any feasible node must be placed. Scores are rounded to
 ``SCORE_STEP`` after sums in double precision, so that nodes that look alike tie exactly, however many are judged at
 once; how ties fall is the ranker's business.
+
+Where the user says what nodes draw, ``ee`` prefers the server that draws less per core; as the figure is a node's own,
+this stands outside of the network, and nothing changes where nodes are alike.
 """
 
 from __future__ import annotations
@@ -18,14 +21,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ConfigError, OtherRelease
-from shared.policy.deepsets.features import FEATURES, WITHIN_HARD, ClusterLoads, Floats, cluster_loads, node_features
+from shared.model.power import PUBLISHED
+from shared.policy.deepsets.features import (
+    FEATURE_COUNT,
+    FEATURES,
+    WITHIN_HARD,
+    ClusterLoads,
+    Floats,
+    cluster_loads,
+    node_features,
+)
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
+from shared.policy.power import NodePower
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile
 from shared.scheduling.state.node_table import NodeTable
 
-DEEP_SETS_POLICIES = ("ee", "lb", "el")
+EE = "ee"
+DEEP_SETS_POLICIES = (EE, "lb", "el")
+
+INEFFICIENCY = "inefficiency"
+EFFICIENCY = 1.0
+"""Of a score of ``ee``: what it is worth that a node draws half as much per core at full load. Much less than whether a
+node is in use, so it decides which node is taken into use, not whether one is."""
 
 SCORE_STEP = 1e-4
 """Scores are multiples of this."""
@@ -35,11 +54,10 @@ class DeepSetsPolicy:
     """``ee``, ``lb`` or ``el`` from a weights file."""
 
     row_local = True
-    needs = frozenset({Need.CLUSTER_MEANS})
+    needs = frozenset({Need.CLUSTER_MEANS, Need.POWER})
     goals: ClassVar[Mapping[str, str]] = {"ee": "nodes", "lb": "balance", "el": "latency"}
     """What each is for, by which a roll-out compares it."""
     heeds_latency = ("el",)
-    feature_names = FEATURES
 
     def __init__(self, weights: WeightsFile) -> None:
         card, arrays = weights.card, weights.arrays
@@ -62,13 +80,15 @@ class DeepSetsPolicy:
         self._params = {name: array.astype(np.float64) for name, array in arrays.items()}
         self._layers = layers
         self._store: UtilisationStore | None = None
+        self._power: NodePower | None = None
         self._cluster: ClusterLoads | None = None
         self._told: NDArray[np.float64] | None = None
         """What they are made of; an offer brings another array."""
 
     def supply(self, supplies: Supplies) -> None:
-        """Read what is told of the cluster from this store from now on."""
+        """Read what is told of the cluster from this store, and what nodes draw, from now on."""
         self._store = supplies.store
+        self._power = NodePower(supplies.power) if self.name == EE and supplies.power != PUBLISHED else None
 
     def context(self, table: NodeTable) -> ClusterLoads:
         """What rows are compared with. Of a table of copies, which is no cluster: as last seen."""
@@ -77,14 +97,24 @@ class DeepSetsPolicy:
             self._cluster, self._told = cluster_loads(told, table), told
         return self._cluster
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The network's inputs; and, where the user says what nodes draw, what stands outside of it."""
+        return FEATURES if self._power is None else (*FEATURES, INEFFICIENCY)
+
     def features(self, observation: Observation) -> Floats:
-        """float32 ``[candidates, len(FEATURES)]``."""
-        table = observation.table
-        return node_features(table, observation.pod_class, observation.rows, self.context(table))
+        """float32 ``[candidates, len(feature_names)]``."""
+        table, rows = observation.table, observation.rows
+        x = node_features(table, observation.pod_class, rows, self.context(table))
+        if self._power is None:
+            return x
+        return np.column_stack((x, self._power.inefficiency(table, rows).astype(np.float32)))
 
     def scores(self, features: Floats) -> NDArray[np.float64]:
         """float64 ``[candidates]``: what each is worth, ``el``: the logit of taking it."""
-        return mlp(self._params, features.astype(np.float64), self._layers)[:, 0]
+        x = features.astype(np.float64)
+        worth = mlp(self._params, x[:, :FEATURE_COUNT], self._layers)[:, 0]
+        return worth if x.shape[1] == FEATURE_COUNT else worth - EFFICIENCY * x[:, FEATURE_COUNT]
 
     def q_values(self, features: Floats) -> Floats:
         """float32 ``[candidates, 2]``, to explain: taking none is worth 0."""

@@ -120,9 +120,13 @@ class GpuPolicy:
         request = self._request(observation.pod_class)
         if whole is not table:
             base = np.array([whole.row_of[name] for name in table.names])[rows]
-            return Verdicts(self._scores(self._numbers(table, rows, base), request) + self._order[base])
-        self._count(request, observation.units)
-        return Verdicts(self._scores(self._numbers_of(rows), request) + self._order[rows])
+            numbers = self._numbers(table, rows, base)
+        else:
+            self._count(request, observation.units)
+            base, numbers = rows, self._numbers_of(rows)
+        score = self._scores(numbers, request) + self._order[base]
+        beside = self._beside(table, rows, numbers, request)
+        return Verdicts(score if beside is None else score + beside)
 
     def prepare(self, table: NodeTable, asked: Sequence[tuple[PodClass, Ints]]) -> None:
         """Decisions on these rows of the table are asked for next: what they need is judged at once, for a network
@@ -147,6 +151,10 @@ class GpuPolicy:
         while len(self._known) > 1 and len(self._known) * len(known) > MAX_SCORES:
             self._known.popitem(last=False)
         return known
+
+    def _beside(self, table: NodeTable, rows: Ints, numbers: Ints, request: GpuRequest) -> Floats | None:  # noqa: ARG002
+        """float64 ``[rows]``: what else counts of them, by the table and not by their states alone; None: nothing."""
+        return None
 
     def _judge(self, asked: Sequence[tuple[GpuRequest, Floats, Ints]]) -> None:
         """Fill in what is missing of each request's scores, at these states."""
@@ -237,7 +245,7 @@ class GpuPolicy:
         self._scorer = self._make(demand)
 
     def _make(self, demand: Demand) -> Scorer:
-        if self.placed_by == NAME and self._weights is not None:
+        if self._weights is not None and self.placed_by != FGD:
             assert self._table is not None
             everyone = self._of_rows(self._table, np.arange(self._table.rows))
             return Frag(self._weights, demand, model_share(everyone), fullest_only=True)

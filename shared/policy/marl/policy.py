@@ -11,10 +11,13 @@ than it had ever seen, it took it for a better one. What delay costs stands outs
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from shared.errors import ConfigError
 from shared.policy.marl.features import DELAY_UNIT_MS, FEATURES, Observer
+from shared.policy.marl.reward import band_now
 from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.usage.utilisation import UtilisationStore
@@ -74,6 +77,11 @@ class MarlDqn:
         """Rows are compared with the cluster's means, which stand still where somebody tells them."""
         store = self.observer.store
         return store is not None and store.cluster is not None
+
+    @property
+    def live_reward(self) -> Callable[..., float] | None:
+        """What a node is worth while the policy runs, for who learns from it; None: its balance."""
+        return band_now if self.name == PUBLISHED else None
 
     def supply(self, supplies: Supplies) -> None:
         """Read what nodes use from this store from now on."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.policy.usage.views import BALANCE_UNIT, MOST_COST
+from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import BALANCE_UNIT, MOST_COST, view_now
+from shared.scheduling.state.node_table import NodeTable
 
 FloatArray = NDArray[np.float64]
 
@@ -39,6 +41,14 @@ def band_reward(utilisation: FloatArray) -> FloatArray:
     together = float(band(parts.mean(axis=0)).sum())
     mean: FloatArray = (local + together) / (2 * BAND_PARTS)
     return mean
+
+
+def band_now(table: NodeTable, row: int, store: UtilisationStore, cluster: FloatArray) -> float:
+    """The same of the node of ``row`` as it is now, by what it was measured to use; ``cluster``: what is told of all
+    nodes (``usage.views.SUMMARY``), of which the means of the parts count."""
+    parts = np.minimum(view_now(table, row, store).use.parts[0, 0, :BAND_PARTS], 1.0)
+    together = band(np.clip(cluster[:BAND_PARTS], 0.0, 1.0))
+    return float((band(parts).sum() + together.sum()) / (2 * BAND_PARTS))
 
 
 def balance_potential(utilisation: FloatArray, counted: NDArray[np.bool_] | None = None) -> FloatArray:

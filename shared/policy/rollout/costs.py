@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
-from shared.policy.power import WATTS_CORES, watts_at
+from shared.policy.power import NodePower
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
 
 Costs = NDArray[np.float64]
@@ -39,14 +39,10 @@ def nodes(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
     return np.asarray(first + np.clip(packing(table, pod_class, rows), 0.0, 1.0), np.float64)
 
 
-def watts(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
-    """Watts that the placement adds, by the cpu requested: joules for each second that the pod runs. A node without
-    pods is off. The curve is one server's (``policy/power.py``), as often as the node has its cores."""
-    there = np.maximum(table.allocatable[CPU_COLUMN, rows], 1)
-    used = np.maximum(table.requested[CPU_COLUMN, rows], 0) / there
-    added = dict(pod_class.requests).get(CPU, 0) / there
-    before = np.where(table.requested[PODS_COLUMN, rows] == 0, 0.0, watts_at(used))
-    return np.asarray((watts_at(used + added) - before) * there / (1000 * WATTS_CORES), np.float64)
+def watts(table: NodeTable, pod_class: PodClass, rows: IntArray, power: NodePower) -> Costs:
+    """Watts that the placement adds, by what is requested: joules for each second that the pod runs. The user says what
+    nodes draw; else a published server's curve holds, which is off without pods."""
+    return power.added(table, rows, dict(pod_class.requests).get(CPU, 0), power.gpus(table, rows, pod_class))
 
 
 def latency(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:

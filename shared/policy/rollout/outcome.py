@@ -46,7 +46,7 @@ GOALS: Mapping[str, Goal] = {
     ),
     "balance": lambda table, pod_class, rows, _: costs.balance(table, pod_class, rows),
     "gpus": lambda table, pod_class, rows, room: room.gpus_taken(table, pod_class, rows),
-    "joules": lambda table, pod_class, rows, _: costs.watts(table, pod_class, rows),
+    "joules": lambda table, pod_class, rows, room: costs.watts(table, pod_class, rows, room.power),
     "latency": lambda table, pod_class, rows, _: costs.latency(table, pod_class, rows),
     "nodes": lambda table, pod_class, rows, _: costs.nodes(table, pod_class, rows),
     "packing": lambda table, pod_class, rows, _: costs.packing(table, pod_class, rows),

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from shared.model.constraints import PodClass
 from shared.model.gpu import GpuRequest, GpuStates, options
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
+from shared.policy.power import NodePower
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
 Floats = NDArray[np.float64]
@@ -67,11 +68,12 @@ class Arrivals:
 
 class Room:
     """One measure: typical pods against the cluster as it was when this was made. Without any, the pod that is to be
-    placed is the typical one."""
+    placed is the typical one. ``power``: what its nodes draw, for the goal that asks."""
 
-    def __init__(self, table: NodeTable, typical: Typical) -> None:
+    def __init__(self, table: NodeTable, typical: Typical, power: NodePower | None = None) -> None:
         self._pods = _scaled(table, typical)
         self.typical = typical
+        self.power = NodePower() if power is None else power
         self._table = table
 
     @cached_property

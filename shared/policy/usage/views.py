@@ -162,6 +162,11 @@ def scale_of(table: NodeTable, row: int) -> FloatArray:
 def balance_of(table: NodeTable, row: int, store: UtilisationStore, mean: float) -> float:
     """The balance potential of the node of ``row`` as it is now: minus the squared distance of its most used part from
     ``mean`` (over all nodes), in units of ``BALANCE_UNIT``, at most ``MOST_COST``."""
+    highest = float(view_now(table, row, store).highest[0, 0])
+    return -float(min(((highest - mean) / BALANCE_UNIT) ** 2, MOST_COST))
+
+
+def view_now(table: NodeTable, row: int, store: UtilisationStore) -> NodeView:
+    """The node of ``row`` as it is now, without any pod to come."""
     slot = store.nodes.get(table.names[row], -1)
-    view = node_view(table, np.array([row], np.int64), np.array([slot], np.int64), NO_POD, store)
-    return -float(min(((float(view.highest[0, 0]) - mean) / BALANCE_UNIT) ** 2, MOST_COST))
+    return node_view(table, np.array([row], np.int64), np.array([slot], np.int64), NO_POD, store)

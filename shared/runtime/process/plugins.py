@@ -16,10 +16,12 @@ import structlog
 
 from shared.errors import ConfigError
 from shared.model.gpu_shares import parse_gpu_shares
+from shared.model.power import MOST_BYTES, PUBLISHED, PowerCurves, parse_power_curves
 from shared.scheduling.cycle.profile import DEFAULT, Profile, with_plugins
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from pathlib import Path
 
     from shared.plugins import BroughtFilter
     from shared.scheduling.framework import Score
@@ -65,9 +67,21 @@ def plugins_of(names: tuple[str, ...]) -> Plugins:
     return _load(names) if names else Plugins()
 
 
-def profile_of(names: tuple[str, ...], gpu_shares: str) -> Profile:
-    """What the settings ``plugins`` and ``gpu_shares`` make of it. Raises ``ConfigError``."""
-    return replace(plugins_of(names).profile, gpu_shares=parse_gpu_shares(gpu_shares))
+def profile_of(names: tuple[str, ...], gpu_shares: str, power_curves: Path | None = None) -> Profile:
+    """What the settings ``plugins``, ``gpu_shares`` and ``power_curves`` make of it. Raises ``ConfigError``."""
+    shares, power = parse_gpu_shares(gpu_shares), _power_of(power_curves)
+    return replace(plugins_of(names).profile, gpu_shares=shares, power=power)
+
+
+def _power_of(path: Path | None) -> PowerCurves:
+    if path is None:
+        return PUBLISHED
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"power_curves: {path} cannot be read ({error}); give a file in TOML") from error
+    return parse_power_curves(text, f"power_curves: {path}")
 
 
 def _load(names: Sequence[str]) -> Plugins:

@@ -21,7 +21,7 @@ from tests.unit.lab.mesh.scene import lost_by
 AGENTS = ("1", "2", "4", PER_NODE)
 REGRET = 0.01
 """docs/policies/README.md states it."""
-OF_GPUS = ("best-fit", "fgd", "frag")
+OF_GPUS = ("best-fit", "fgd", "frag", "power")
 
 
 @pytest.fixture

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from shared.agent.experience import Experience, ExperienceSettings
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import MarlDqn
+from shared.policy.marl.reward import band_reward
+from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.usage.views import SUMMARY, balance_of, sample_of
+from shared.policy.usage.views import NO_POD, SUMMARY, balance_of, sample_of, summary
+from shared.policy.weights import WeightsFile
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
@@ -114,3 +118,37 @@ def test_the_reward_prefers_a_node_at_the_mean():
     assert sample is not None
     store.measure_some([sample])
     assert balance_of(table, 0, store, mean=0.5) == pytest.approx(-1.0)
+
+
+def using(cache: ClusterCache, **shares: tuple[float, float, float, float]) -> UtilisationStore:
+    """Nodes measured to use so much of cpu, memory, disk and network, and what is told of all of them."""
+    store = UtilisationStore()
+    for name, each in shares.items():
+        sample = sample_of(cache.table, cache.table.row_of[name], each, 0.0)
+        assert sample is not None
+        store.measure_some([sample])
+    store.cluster = summary(KeptViews().of(cache.table, cache.table.live_rows(), NO_POD, store))
+    return store
+
+
+def test_who_is_paid_by_the_thesis_bands_is_paid_by_them_live_as_in_the_experiment():
+    cache, lived = cluster(), Experience()
+    lived.want("marl-dqn-published")
+    made = weights()
+    policy = MarlDqn(WeightsFile(made.arrays, replace(made.card, policy="marl-dqn-published")))
+    shares = np.array([[0.6, 0.85, 0.2, 0.9], [0.95, 0.5, 0.7, 0.1], [0.3, 0.6, 0.55, 0.0]])
+    store = using(cache, **{f"n{row}": tuple(each) for row, each in enumerate(shares.tolist())})
+    lived.judged(policy, cache.table, POD, [0, 1, 2], now_s=100.0)
+    lived.read(cache.table, store, 115.0)
+    assert [one.r_t for one in lived.take(9)] == pytest.approx(band_reward(shares).tolist(), rel=1e-6)
+
+
+def test_a_policys_own_reward_that_fails_costs_a_transition_and_nothing_else(monkeypatch):
+    def failing(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(MarlDqn, "live_reward", failing)
+    cache, lived = cluster(), experience()
+    lived.judged(MarlDqn(weights()), cache.table, POD, [0, 1], now_s=100.0)
+    lived.read(cache.table, CLUSTER, 115.0)
+    assert (lived.waiting, lived.lost) == (0, 2)

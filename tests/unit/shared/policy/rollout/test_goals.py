@@ -9,8 +9,9 @@ import pytest
 from lab.environments.own_reward import FEATURES as TRAINED_FEATURES
 from lab.environments.own_reward import features_of
 from lab.environments.placement_rewards import Placement
+from shared.model.power import CURVE_LABEL, WATTS, parse_power_curves
 from shared.policy.deepsets.features import node_load
-from shared.policy.power import WATTS
+from shared.policy.power import NodePower
 from shared.policy.registry import HEURISTICS, LEARNED, goal_of
 from shared.policy.rewards.expression import Expression, RewardFailed
 from shared.policy.rollout.expression_goal import FEATURES, MOST_KINDS, ExpressionGoal
@@ -174,6 +175,7 @@ def test_what_each_policy_is_for() -> None:
     assert said["lb"] == said["marl-dqn"] == said["kube-default"] == said["least-allocated"] == "balance"
     assert said["el"] == "latency"
     assert said["frag"] == said["fgd"] == "gpus"
+    assert said["power"] == "joules"
     assert said["most-allocated"] == "packing"
     assert said["random"] == said["hybrid"] == ""
     card = msgspec.structs.replace(shipped("ee").card, goal="joules")
@@ -196,3 +198,18 @@ def test_every_goal_gives_each_node_a_finite_cost(goal: str) -> None:
     found = costs(goal, cluster(0, 3, 8), POD)
     assert len(found) == 3
     assert np.isfinite(found).all()
+
+
+def test_joules_go_by_the_users_curves_and_count_the_gpus_that_a_pod_begins() -> None:
+    own = parse_power_curves(
+        "[nodes.a]\nwatts = [0, 80]\n[nodes.b]\nwatts = [0, 160]\n[gpus.'*']\nidle = 10\npeak = 60"
+    )
+    cache = ClusterCache()
+    for number, curve in enumerate(("a", "b", "a")):
+        node = make_node(f"n{number}").allocatable(cpu="8", memory="8Gi").label(**{CURVE_LABEL: curve})
+        cache.upsert_node(node.gpus(2).node())
+    cache.observe(make_pod("there").cpu("1").gpu_milli(500).on("n2").pod())
+    pod = make_pod().cpu("1").gpu_milli(400).pod()
+    rows = np.arange(3)
+    room = Room(cache.table, (), NodePower(own))
+    assert goal_named("joules")(cache.table, pod.pod_class, rows, room).tolist() == pytest.approx([60, 70, 10])
