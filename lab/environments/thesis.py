@@ -231,7 +231,8 @@ class ThesisEnv:
     def true_usage(self) -> FloatArray:
         """float64 [4]: the pending pod's real use as shares of the first node's limits."""
         assert self.pending is not None, "the episode is over"
-        return usage_array(self.pending.usage) / self.cluster.limits[0]
+        found: FloatArray = usage_array(self.pending.usage) / self.cluster.limits[0]
+        return found
 
     def true_ends(self) -> list[tuple[int, float, FloatArray]]:
         """(node, end, use [4]) of every bound pod: what only a clairvoyant knows."""

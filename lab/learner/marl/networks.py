@@ -74,8 +74,8 @@ class QuantileStack(LinearStack):
 
     def quantiles(self, x: Tensor) -> Tensor:
         """[..., out, QUANTILES]."""
-        found: Tensor = super().forward(x).unflatten(-1, (self.values, QUANTILES))
-        return found
+        found = super().forward(x)
+        return found.reshape(*found.shape[:-1], self.values, QUANTILES)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., out]."""

@@ -55,7 +55,7 @@ def train_marl(request: TrainRequest) -> None:
         validated: Sequence[int] = VALIDATION_SEEDS
         limits = SINGLE_LIMITS if best.settings.kind != "shared" else LIMITS
         if found is not None:
-            before = best.ground.imbalance(shipped(request.policy).arrays, workers)
+            before = best.ground.imbalance(dict(shipped(request.policy).arrays), workers)
             figures = {
                 "imbalance on the days held back, by training seed": _by_seed(finished),
                 "imbalance on the days held back, shipped weights": round(before, 5),

@@ -217,7 +217,7 @@ def cluster_of(capture: Capture, name: str) -> CapturedCluster:
         raise ConfigError(f"{name}: one node; there is nothing to decide between, capture a cluster of two or more")
     nodes = tuple(node_from_api(node) for node in capture.nodes)
     fits = _fits(nodes, lives)
-    takes = fits.any(axis=1)
+    takes = np.atleast_1d(fits.any(axis=1))
     told = [*_unusable(lives), *_holes(capture)]
     if not takes.all():
         told.append(f"{int((~takes).sum())} of {len(takes)} pods fit no node of the capture and are left out")

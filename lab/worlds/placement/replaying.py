@@ -179,7 +179,10 @@ def _mean_use(profile: Profile, length_s: float) -> Array:
     """float64 [parts]: over a run of so many seconds."""
     at = (np.arange(LOOKS) + 0.5) / LOOKS * max(length_s, 1.0)
     whole = replace(profile, duration_s=None)
-    return np.mean([amounts(whole.at(float(one))) for one in (at if len(profile.steps) > 1 else at[:1])], axis=0)
+    found: Array = np.mean(
+        [amounts(whole.at(float(one))) for one in (at if len(profile.steps) > 1 else at[:1])], axis=0
+    )
+    return found
 
 
 def _requested(pod_class: PodClass) -> Profile:

@@ -189,9 +189,9 @@ def _checked(body: TryWeights) -> tuple[PolicyRef, bytes]:
 
 
 async def _activated(
-    desk: Desk, ask: Ask[Any, Activate], checked: Callable[[], tuple[PolicyRef, bytes]] | None = None
+    desk: Desk, ask: Ask[Any, Any], checked: Callable[[], tuple[PolicyRef, bytes]] | None = None
 ) -> PointerAnswer:
-    body = ask.body
+    body: Activate = ask.body
     if body.percent is not None and body.stage != Stage.CANARY.value:
         raise Refused(f"percent: belongs to the stage canary; leave it out with {body.stage}", code="invalid_value")
     for name in ("promotion", "goal"):
