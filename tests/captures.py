@@ -55,3 +55,18 @@ def make_capture(*, steps: int = 80, pods: int = 24, seed: int = 1, metrics: boo
         SCHEMA, "2026-01-01T00:00:00+00:00", length_s, [node(name) for name in names], found,
         STEP_S if metrics else 0.0, series if metrics else {},
     )  # fmt: skip
+
+
+def day_capture(days: int = 8, *, nodes: int = 4, hours: dict[str, float] | None = None, each: int = 4) -> Capture:
+    """Nothing is measured. Each day at each of ``hours`` (owner to hour of the day) ``each`` pods of that owner come, a
+    minute apart, for ten minutes."""
+    length_s = days * 86_400.0
+    names = [f"n{number}" for number in range(nodes)]
+    found = []
+    for day in range(days):
+        for owner, hour in (hours or {"night": 2.0, "noon": 12.0, "evening": 20.0}).items():
+            for number in range(each):
+                at = day * 86_400.0 + hour * 3_600.0 + number * 60.0
+                one = pod(f"{owner}-{day}-{number}", owner, names[number % nodes])
+                found.append(CapturedPod(one, at, at, at + 600.0))
+    return Capture(SCHEMA, "2026-01-01T00:00:00+00:00", length_s, [node(name) for name in names], found)

@@ -30,7 +30,7 @@ from lab.learner.marl import settings as marl
 from lab.learner.marl.ippo import IppoRun
 from lab.learner.marl.learner import AgentsSettings
 from lab.learner.marl.ppo import MappoRun
-from lab.learner.marl.training import MarlRun, mean_imbalance
+from lab.learner.marl.training import Ground, MarlRun
 from lab.learner.training.runner import check_seed
 from lab.suites import deepsets
 from lab.suites.suites import SuiteInput
@@ -121,7 +121,7 @@ def agents_row(name: str, seed: int, rounds: int) -> Row:
     for _ in run.run():
         pass
     trained_s = time.process_time() - started_s
-    return Row(run.best_imbalance, mean_imbalance(run.settings, run.best, Workers(), TEST_SEEDS), trained_s)
+    return Row(run.best_imbalance, Ground(run.settings).imbalance(run.best, Workers(), TEST_SEEDS), trained_s)
 
 
 def lines_of(title: str, figure: str, rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:

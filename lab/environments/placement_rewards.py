@@ -20,8 +20,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.environments.placement import Placed, PlacementEnv
+from lab.environments.placement import Placed
+from shared.model.constraints import PodClass
 from shared.policy.deepsets.features import node_load
+from shared.scheduling.state.node_table import IntArray, NodeTable
 
 CONTROL_PLANES = 1
 """The thesis' N counts the control plane: three workers are N = 4."""
@@ -125,11 +127,31 @@ def _within(latency_us: int, limit_us: int) -> bool:
     return limit_us == 0 or 0 <= latency_us <= limit_us
 
 
+class Environment(Protocol):
+    """What places pods one by one, and can be judged: ``PlacementEnv``, or an episode on a captured cluster."""
+
+    @property
+    def table(self) -> NodeTable: ...
+
+    @property
+    def pods(self) -> NDArray[np.int64]: ...
+
+    @property
+    def pod_class(self) -> PodClass: ...
+
+    @property
+    def steps(self) -> NDArray[np.float64]: ...
+
+    def rows(self) -> IntArray: ...
+
+    def place(self, row: int) -> Placed: ...
+
+
 INFEASIBLE = Worth(-1.0, terminated=True)
 """What a choice that no filter allows is worth. The published code knew no feasibility."""
 
 
-def place_and_judge(env: PlacementEnv, row: int, reward: Reward) -> tuple[Placed, Worth]:
+def place_and_judge(env: Environment, row: int, reward: Reward) -> tuple[Placed, Worth]:
     """Place the current pod on ``row`` and judge it by the true state: rank before the pod, counts right after it,
     whatever the decider may have seen, and before any pod leaves for the next decision."""
     rows = env.rows()

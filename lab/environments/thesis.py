@@ -26,13 +26,15 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from lab.environments.node_load import CPU, FloatArray, NodeLoad, pattern_of
+from lab.environments.node_load import CPU, PARTS, FloatArray, NodeLoad, pattern_of
 from lab.environments.thesis_workload import NODE_ALLOCATABLE, NODE_LIMITS, EnvPod, in_order, usage_array
 from shared.errors import ConfigError
 from shared.model.node import Node
 from shared.scheduling.cycle.feasibility import FeasibilityCache
+from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.state.node_table import NodeTable
 
 READ_AFTER_S = 15.0
@@ -124,19 +126,47 @@ class _Live:
     lost_at_start_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Unlike nodes. ``limits`` float64 [nodes, 4]: what each offers, infinite where nobody knows; ``own``, alike: what
+    it uses by itself."""
+
+    nodes: tuple[Node, ...]
+    limits: FloatArray
+    own: FloatArray
+
+    def __post_init__(self) -> None:
+        if not self.limits.shape == self.own.shape == (len(self.nodes), len(PARTS)):
+            raise ConfigError(f"cluster: limits and own are not of {len(self.nodes)} nodes; give a row for each")
+
+    @classmethod
+    def alike(cls, count: int) -> Cluster:
+        """The workers of targets T3."""
+        nodes = tuple(Node(name=f"worker-{number + 1}", allocatable=NODE_ALLOCATABLE) for number in range(count))
+        return cls(nodes, np.tile(NODE_LIMITS, (count, 1)), np.zeros((count, len(PARTS))))
+
+
 class ThesisEnv:
-    """One episode. ``pods`` in any order; ``rng`` draws noise and the nodes' network delays."""
+    """One episode. ``pods`` in any order; ``rng`` draws noise and the nodes' network delays. ``cluster`` None: nodes of
+    targets T3; another has as many nodes as ``settings`` say."""
 
     def __init__(
-        self, pods: Sequence[EnvPod], rng: np.random.Generator, settings: ThesisSettings | None = None
+        self,
+        pods: Sequence[EnvPod],
+        rng: np.random.Generator,
+        settings: ThesisSettings | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.settings = settings or ThesisSettings()
         self._rng = rng
         count = self.settings.nodes
         self.table = NodeTable(count)
-        for number in range(count):
-            self.table.upsert(_node(number, alive=True))
-        self.feasibility = FeasibilityCache(self.table)
+        self.cluster = Cluster.alike(count) if cluster is None else cluster
+        if len(self.cluster.nodes) != count:
+            raise ConfigError(f"nodes: {count} are set, the cluster has {len(self.cluster.nodes)}; give as many")
+        for node in self.cluster.nodes:
+            self.table.upsert(node)
+        self.feasibility = FeasibilityCache(self.table, profile=UNMEASURED)
         self.load = NodeLoad(count)
         self.healthy: NDArray[np.bool_] = np.ones(count, np.bool_)
         self.delay_ms: FloatArray = rng.uniform(0.5, 3.0, count)
@@ -154,6 +184,9 @@ class ThesisEnv:
         self._sequence = 0
         self._late: deque[tuple[float, int, FloatArray]] = deque()
         self._seen: FloatArray = np.zeros_like(self.load.demand)
+        for row, own in enumerate(self.cluster.own / self.cluster.limits):
+            if own.any():
+                self._change_load(row, own)
         for pod in in_order(pods):
             self._all_work += 1.0
             self._plan(pod.at_s, partial(self._waiting.append, pod))
@@ -196,9 +229,10 @@ class ThesisEnv:
         return total
 
     def true_usage(self) -> FloatArray:
-        """float64 [4]: the pending pod's real use as shares of a node's limits."""
+        """float64 [4]: the pending pod's real use as shares of the first node's limits."""
         assert self.pending is not None, "the episode is over"
-        return usage_array(self.pending.usage) / NODE_LIMITS
+        found: FloatArray = usage_array(self.pending.usage) / self.cluster.limits[0]
+        return found
 
     def true_ends(self) -> list[tuple[int, float, FloatArray]]:
         """(node, end, use [4]) of every bound pod: what only a clairvoyant knows."""
@@ -220,7 +254,7 @@ class ThesisEnv:
             raise ValueError(f"node {node} does not pass the filters; choose among the mask")
         number = self.decisions
         self.decisions += 1
-        self._live[number] = _Live(pod, node, usage_array(pod.usage) / NODE_LIMITS)
+        self._live[number] = _Live(pod, node, usage_array(pod.usage) / self.cluster.limits[node])
         self.table.add_usage(node, pod.pod_class, ())
         self.changes.append(Change(self.now_s, number, node, pod.pod_class.workload, 1))
         self._plan(self.now_s + self.settings.start_delay_s, partial(self._start, number))
@@ -260,12 +294,12 @@ class ThesisEnv:
     def _run(self) -> None:
         """Handle events until a pod can be placed, or to the end of all things."""
         while True:
-            if self._waiting:
-                self.pending = self._waiting[0]
+            for place, pod in enumerate(self._waiting):
+                self.pending = pod
                 if self.mask.any():
-                    self._waiting.popleft()
+                    del self._waiting[place]
                     return
-                self.pending = None
+            self.pending = None
             if not self._events:
                 break
             self.now_s, _, event = heapq.heappop(self._events)
@@ -307,7 +341,8 @@ class ThesisEnv:
 
     def _fail(self, node: int) -> None:
         self.healthy[node] = False
-        self.table.upsert(_node(node, alive=False))
+        # a dead node is not schedulable: what its not-ready taints come to
+        self.table.upsert(replace(self.cluster.nodes[node], unschedulable=True))
         for number, live in [item for item in self._live.items() if item[1].node == node]:
             self._remove(number, live)
             self.restarted += 1
@@ -316,10 +351,5 @@ class ThesisEnv:
 
     def _recover(self, node: int) -> None:
         self.healthy[node] = True
-        self.table.upsert(_node(node, alive=True))
+        self.table.upsert(self.cluster.nodes[node])
         self.load.count(self.now_s, node, counted=True)
-
-
-def _node(number: int, *, alive: bool) -> Node:
-    """A dead node is not schedulable: what its not-ready taints come to."""
-    return Node(name=f"worker-{number + 1}", allocatable=NODE_ALLOCATABLE, unschedulable=not alive)

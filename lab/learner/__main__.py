@@ -24,7 +24,15 @@ from lab.learner.hybrid.trainer import train_hybrid
 from lab.learner.jobs.trainer import train_jobs
 from lab.learner.marl.trainer import train_marl
 from lab.learner.training.run_files import run_folder
-from lab.learner.training.runner import FIRST_TRAINING_SEED, SignalSource, Trainer, TrainRequest, Variant
+from lab.learner.training.runner import (
+    ALGORITHMS,
+    FIRST_TRAINING_SEED,
+    Algorithm,
+    SignalSource,
+    Trainer,
+    TrainRequest,
+    Variant,
+)
 from shared.errors import ConclaveError, ConfigError
 from shared.runtime.process.service import PROGRAM
 
@@ -47,6 +55,9 @@ TRAINERS: dict[str, Trainer] = {
     "single-dqn": train_marl,
 }
 
+BY_ALGORITHM = (train_deep_sets, train_marl)
+ON_CLUSTERS = (train_deep_sets, train_frag, train_marl)
+PLACING = "ee, el, frag, lb, marl-dqn"
 BAD_INPUT, INTERRUPTED = 2, 130
 FILE = click.Path(path_type=Path)
 
@@ -80,6 +91,8 @@ def main() -> None:
 @click.option("--start", type=click.Choice(["imitation", "scratch"]), help="Of karma: what it begins with.")
 @click.option("--episode-seconds", type=click.IntRange(120, 7200), help="Of karma: length of a training episode.")
 @click.option("--trials", type=click.IntRange(1, 1000), help="Of karma: look for settings first, by short trainings.")
+@click.option("--cluster", type=FILE, help="Learn on the cluster of this capture.")
+@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="What it learns by; default: as the shipped weights.")
 def train(
     policy: str,
     out: Path,
@@ -99,6 +112,8 @@ def train(
     prometheus: str,
     token_file: Path | None,
     trials: int | None,
+    cluster: Path | None,
+    algorithm: Algorithm | None,
     **choices: str | int | None,
 ) -> None:
     """Train POLICY and write its weights and card to --out."""
@@ -122,6 +137,12 @@ def train(
             raise ConfigError(f"--topology: {policy} takes no graph of yours; leave it out")
         if (trace or twin) and TRAINERS[policy] is not train_karma:
             raise ConfigError(f"--trace, --twin: {policy} plays in its own twin alone; leave them out, or train karma")
+        if cluster and TRAINERS[policy] not in ON_CLUSTERS:
+            raise ConfigError(f"--cluster: {policy} places no pods by what it learns there; train one of {PLACING}")
+        if algorithm and TRAINERS[policy] not in BY_ALGORITHM:
+            raise ConfigError(
+                f"--algorithm: {policy} learns by its own alone; leave it out, or train ee, el, lb or marl-dqn"
+            )
         source = SignalSource(signals, prometheus, token_file)
         chosen = parse_seeds(seeds) if seeds is not None else (FIRST_TRAINING_SEED,)
         with run_folder(out, chosen, resume=resume):
@@ -144,6 +165,8 @@ def train(
                     topology=topology,
                     trace=trace,
                     twin=twin,
+                    cluster=cluster,
+                    algorithm=algorithm or "",
                 )
             )
     except ConclaveError as error:

@@ -10,10 +10,14 @@ from contextlib import aclosing
 from pathlib import Path
 
 from lab.evaluation.seeds import parse_seeds
+from lab.learner.training.captured import Captured, read_captured
 from lab.serve.core import HistoryRead, LearnerCore, PointerSeen
 from lab.serve.gate import gate_of
 from lab.serve.online import OnlineTrainer
 from lab.serve.publishing import Publisher
+from lab.serve.rounds import RoundsCore
+from lab.serve.rounds_shell import RoundsShell
+from lab.serve.rounds_trainer import RoundsTrainer
 from lab.serve.settings import LearnerSettings
 from lab.serve.shell import LearnerShell, OnLosses
 from shared.policy.marl.features import FEATURES
@@ -33,10 +37,16 @@ from shared.wire.records import LearnerRecord
 
 
 async def main(service: Service, settings: LearnerSettings) -> None:
-    """Run until asked to stop. ``ConfigError``: a setting, or etcd that does not answer."""
+    """Run until asked to stop. ``ConfigError``: a setting, a capture, or etcd that does not answer."""
+    # before anything is opened: a capture that cannot be read is told at once
+    captured = None if settings.capture is None else read_captured("capture", settings.capture)
     async with opened(service, settings, "learner") as runtime:
         store, keys = runtime.store, runtime.keys
-        shell = _shell(settings, store, keys, runtime.metrics)
+        shell: LearnerShell | RoundsShell
+        if captured is None:
+            shell = _shell(settings, store, keys, runtime.metrics)
+        else:
+            shell = _rounds(settings, captured, store, keys, runtime.metrics)
         await runtime.listen(shell.routes())
         await await_store(store, settings)
         record = LearnerRecord(
@@ -83,6 +93,22 @@ def _shell(settings: LearnerSettings, store: Store, keys: Keys, metrics: Metrics
     )
 
 
+def _rounds(settings: LearnerSettings, captured: Captured, store: Store, keys: Keys, metrics: Metrics) -> RoundsShell:
+    """``ConfigError``: the policy does not learn on a capture, or not on this one."""
+
+    async def fetch(sha256: str) -> bytes | None:
+        return await get_weights(store, keys, sha256)
+
+    return RoundsShell(
+        RoundsCore(settings.policy, settings.round_margin),
+        RoundsTrainer(settings.policy, captured, seed=settings.seed, steps=settings.round_steps),
+        Publisher(store, keys),
+        metrics,
+        fetch=fetch,
+        every_s=settings.round_every_s,
+    )
+
+
 def _board(folder: Path | None) -> OnLosses:
     """What writes the losses where TensorBoard reads them; nothing without a folder."""
     if folder is None:
@@ -103,7 +129,7 @@ def _forget(version: int, losses: list[float]) -> None:
     """Losses that nobody asked to keep."""
 
 
-async def _follow(store: Store, keys: Keys, shell: LearnerShell) -> None:
+async def _follow(store: Store, keys: Keys, shell: LearnerShell | RoundsShell) -> None:
     history = await until_known(lambda: read_history(store, keys), "policy_history_unread")
     shell.post_one(HistoryRead(tuple(record.pointer for record in history)))
     async with aclosing(follow_pointer(store, keys)) as pointers:

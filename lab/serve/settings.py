@@ -36,6 +36,14 @@ class LearnerSettings(ProcessSettings):
     """Validation seeds on which a candidate is compared with the active policy on the twin before it is published."""
     gate_margin: Share = 0.02
     """A candidate worse on the twin by more than this share is not published."""
+    capture: Path | None = None
+    """A capture whose cluster is learned on, in rounds, in place of what agents live through; empty: that."""
+    round_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    """Length of a round on a captured cluster, in the steps of 'conclave train'; 0: as short as is worth it."""
+    round_every_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
+    """From the beginning of a round to that of the next, at least."""
+    round_margin: Share = 0.01
+    """Share of its cost on the days held back by which what was learned is better, before it is tried in shadow."""
     state_dir: Path | None = None
     """Where TensorBoard logs and refused weights go; empty: nowhere."""
 

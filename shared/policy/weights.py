@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +44,9 @@ MAX_BYTES = 1_500_000
 
 MOST_WEIGHT = 1e4
 """Largest value taken: what is shipped stays below 4. A few layers of larger ones overflow float32 on usual inputs."""
+
+FEW, NAME_CHARS = 4, 40
+"""Of a list of names, so many are told, and so much of each."""
 
 SHIPPED = Path(__file__).with_name("data")
 """The files that come with the package."""
@@ -159,6 +162,20 @@ def policy_of(data: bytes, name: str) -> str:
     Raises ``ConfigError`` where there is no card that can be read.
     """
     return _card(_members(data, name).pop(CARD, None), name).policy
+
+
+def inputs_fault(card: Card, given: Sequence[str]) -> str:
+    """How the inputs that the card names differ from those that a policy is ``given``; "": they do not."""
+    if card.features == list(given):
+        return ""
+    unknown = [name[:NAME_CHARS] for name in card.features if name not in given]
+    missing = [name for name in given if name not in card.features]
+    parts = [
+        f"{what}: {', '.join(names[:FEW])}{' and others' if len(names) > FEW else ''}"
+        for what, names in (("unknown", unknown), ("missing", missing))
+        if names
+    ]
+    return "; ".join(parts) or "in another order, or one twice"
 
 
 def shipped(policy: str) -> WeightsFile:

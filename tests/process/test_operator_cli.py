@@ -235,7 +235,7 @@ def test_policies_go_into_shadow_and_back(operated: Operated) -> None:
     assert "candidate" not in operated.done("policy", "rollback")
     assert "crystal-ball" in operated.refused("policy", "activate", "crystal-ball")
     weights = ("policy", "activate", "marl-dqn", "--weights", "/nowhere")
-    assert "--etcd" in operated.refused(*weights)
+    assert "/nowhere: No such file" in operated.refused(*weights)
 
 
 def test_a_dump_is_whole_compressed_and_for_its_owner_alone(operated: Operated) -> None:

@@ -63,6 +63,15 @@ FILE = click.Path(path_type=Path)
 @click.option("--start", type=click.Choice(["imitation", "scratch"]), help="karma: with or without the rule by demand.")
 @click.option("--episode-seconds", type=click.IntRange(120, 7200), help="karma: of a training episode; default 1800.")
 @click.option("--trials", type=click.IntRange(1, 1000), help="karma: look for settings first, by short trainings.")
+@click.option(
+    "--cluster",
+    type=FILE,
+    help="Learn on the cluster of this file of 'conclave twin capture': ee, el, frag, lb, marl-dqn.",
+)
+@click.option(
+    "--algorithm", type=click.Choice(["dqn", "double", "distributional", "ppo"]),
+    help="What ee, el, lb, marl-dqn learn by; default: what their recipe found best.",
+)  # fmt: skip
 def train(
     policy: str,
     seeds: str | None,
@@ -81,6 +90,8 @@ def train(
     signals: tuple[str, ...],
     prometheus: str | None,
     prometheus_token_file: Path | None,
+    cluster: Path | None,
+    algorithm: str | None,
     **of_karma: str | int | None,
 ) -> int:
     """Train POLICY on the twin and leave weights, card and curves in --out (default: training/POLICY)."""
@@ -103,7 +114,7 @@ def train(
     passed_on = {
         "--workers": workers, "--ray": ray, "--steps": steps, "--mixture": mixture, "--reward": reward,
         "--prometheus": prometheus, "--prometheus-token-file": prometheus_token_file, "--series": series,
-        "--topology": topology, "--trace": trace, "--twin": twin,
+        "--topology": topology, "--trace": trace, "--twin": twin, "--cluster": cluster, "--algorithm": algorithm,
     }  # fmt: skip
     passed_on |= {f"--{name.replace('_', '-')}": value for name, value in of_karma.items()}
     for flag, value in passed_on.items():

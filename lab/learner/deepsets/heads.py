@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from lab.learner.deepsets.network import ABSENT, DeepSetsQ
 from lab.learner.training.dqn import DqnLearner, DqnSettings, UpdateStats
+from lab.learner.training.quantiles import QUANTILES, quantile_loss
 
 Head = Literal["", "duelling", "quantile"]
-QUANTILES = 21
 
 
 class DuellingSetQ(DeepSetsQ):
@@ -89,22 +89,22 @@ class QuantileLearner(DqnLearner):
         return torch.where(t["mask_t"].any(dim=1, keepdim=True), found, torch.zeros_like(found))
 
     def _loss_of(self, chosen: Tensor, wanted: Tensor) -> Tensor:
-        """The quantile Huber loss, summed over the quantiles of ``chosen`` and averaged over those of ``wanted``."""
-        error = wanted[:, None, :] - chosen[:, :, None]
-        size = nn.functional.huber_loss(
-            chosen[:, :, None].expand_as(error), wanted[:, None, :].expand_as(error), reduction="none"
-        )
-        middle = (torch.arange(chosen.shape[1]) + 0.5) / chosen.shape[1]
-        weight = (middle[None, :, None] - (error.detach() < 0).float()).abs()
-        return (weight * size).sum(dim=1).mean()
+        return quantile_loss(chosen, wanted)
 
 
-def learner_of(head: Head, sizes: tuple[int, ...], settings: DqnSettings, seed: int) -> tuple[DqnLearner, DeepSetsQ]:
-    """The learner, and its online network. ``sizes``: features and hidden layers."""
+def learner_of(
+    head: Head, sizes: tuple[int, ...], settings: DqnSettings, seed: int, begin: Mapping[str, Any] | None = None
+) -> tuple[DqnLearner, DeepSetsQ]:
+    """The learner, and its online network. ``sizes``: features and hidden layers; ``begin``: exported arrays of the
+    plain network."""
     if head == "quantile":
         quantiles = QuantileSetQ((*sizes, QUANTILES), seed=seed)
+        if begin is not None:
+            quantiles.load(begin)
         return QuantileLearner(quantiles, settings), quantiles
     network = DuellingSetQ((*sizes, 1), seed=seed) if head == "duelling" else DeepSetsQ((*sizes, 1), seed=seed)
+    if begin is not None:
+        network.load(begin)
     return DqnLearner(network, settings), network
 
 

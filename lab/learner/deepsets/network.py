@@ -8,7 +8,7 @@ evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -50,3 +50,13 @@ class DeepSetsQ(nn.Module):
             arrays[f"l{index}.w"] = layer.weight.detach().numpy().T.copy()
             arrays[f"l{index}.b"] = layer.bias.detach().numpy().copy()
         return arrays
+
+    def load(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take over exported arrays; of several outputs of the last layer each becomes what the one is."""
+        with torch.no_grad():
+            for index, layer in enumerate(self.layers):
+                assert isinstance(layer, nn.Linear)
+                weight, bias = arrays[f"l{index}.w"].T, arrays[f"l{index}.b"]
+                copies = layer.out_features // len(bias)
+                layer.weight.copy_(torch.from_numpy(np.repeat(weight, copies, axis=0)))
+                layer.bias.copy_(torch.from_numpy(np.repeat(bias, copies)))

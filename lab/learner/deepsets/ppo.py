@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from lab.environments.own_reward import OwnReward
 from lab.learner.deepsets.network import ABSENT, DeepSetsQ
 from lab.learner.deepsets.settings import DeepSetsSettings
-from lab.learner.deepsets.training import PlacementRun, observe, training_env
+from lab.learner.deepsets.training import Arrays, PlacementRun, first_of, observe
 from lab.learner.training.ppo import PpoLearner, PpoSettings
 from lab.learner.training.runner import Report
+from lab.worlds.placement.captured_cluster import CapturedCluster
 from shared.policy.deepsets.features import FEATURE_COUNT
 
 
@@ -44,17 +45,27 @@ class PpoRun(PlacementRun):
 
     kept = ("decisions", "episode", "best_regret", "best")
 
-    def __init__(self, settings: DeepSetsSettings, own: OwnReward | None = None) -> None:
+    def __init__(
+        self,
+        settings: DeepSetsSettings,
+        own: OwnReward | None = None,
+        cluster: CapturedCluster | None = None,
+        first: Arrays | None = None,
+    ) -> None:
         """``own``: the reward that ``settings`` names, where they name one."""
         sizes = (FEATURE_COUNT, *settings.hidden)
         self.actor = DeepSetsQ((*sizes, 1), seed=settings.seed)
-        super().__init__(settings, own, self.actor.export())
+        if settings.goes_on:
+            self.actor.load(first_of(settings, first))
+        super().__init__(settings, own, self.actor.export(), cluster, first)
         critic = SetValue(sizes, seed=settings.seed + 1)
         self._learner = PpoLearner(self.actor, critic, settings.ppo or PpoSettings())
         self._rng = np.random.default_rng((settings.seed, 3))
 
     def run(self) -> Iterator[Report]:
         """Roll-out by roll-out to the end; stop at any report and go on later."""
+        if (first := self.begin()) is not None:
+            yield first
         while not self.finished:
             before = self.decisions
             steps: list[dict[str, Any]] = []
@@ -80,8 +91,7 @@ class PpoRun(PlacementRun):
     def _episode(self) -> list[dict[str, Any]]:
         """Its transitions; the last placement has none, for what came next is not known."""
         settings = self.settings
-        _, env = training_env(settings, 4, self.episode)
-        self.episode += 1
+        env = self.next_env()
         found: list[dict[str, Any]] = []
         state, mask = observe(env)
         while mask.any():

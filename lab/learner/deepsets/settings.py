@@ -11,9 +11,12 @@ from lab.learner.deepsets.heads import Head
 from lab.learner.training.dqn import DqnSettings
 from lab.learner.training.dqn_run import DqnRunSettings
 from lab.learner.training.ppo import PpoSettings
-from lab.learner.training.runner import FIRST_TRAINING_SEED
+from lab.learner.training.runner import FIRST_TRAINING_SEED, Algorithm
 from shared.errors import ConfigError
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES
+
+BY_PPO = ("ee", "el")
+"""Whose shipped weights are the logits of a policy; those of the others are values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,13 @@ class DeepSetsSettings(DqnRunSettings):
     """What the last layer gives (``heads.py``); "": a Q per node. Others are there to be compared."""
     ppo: PpoSettings | None = None
     """Learn by proximal policy optimisation with these (``ppo.py``); None: by deep Q-learning."""
+    cluster: str = ""
+    """The digest of the captured cluster that it learns on; "": scenarios that are drawn."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it begins with the shipped weights: on a captured cluster, where they mean what is learned here."""
+        return bool(self.cluster) and (self.ppo is not None) == (self.policy in BY_PPO)
 
     def __post_init__(self) -> None:
         if self.policy not in DEEP_SETS_POLICIES:
@@ -71,4 +81,31 @@ def settings_for(policy: str, seed: int = FIRST_TRAINING_SEED, decisions: int | 
         settings = replace(settings, decisions=12_000, validate_every=1_000, ppo=PpoSettings())
     if policy == "el":  # by deep Q-learning one training seed in four met its goals; PPO is as short as it is sure
         settings = replace(settings, reward_scale=0.5, decisions=8_000, validate_every=1_000, ppo=PpoSettings())
+    return settings if decisions is None else replace(settings, decisions=decisions)
+
+
+def learning_by(settings: DeepSetsSettings, algorithm: Algorithm) -> DeepSetsSettings:
+    """The same by another algorithm; "": as it is."""
+    match algorithm:
+        case "":
+            return settings
+        case "ppo":
+            return replace(settings, ppo=PpoSettings(), head="")
+        case "distributional":
+            return replace(settings, ppo=None, head="quantile")
+        case _:
+            return replace(settings, ppo=None, head="", dqn=replace(settings.dqn, double=algorithm == "double"))
+
+
+def settings_on(
+    policy: str, seed: int, decisions: int | None, *, cluster: str, algorithm: Algorithm
+) -> DeepSetsSettings:
+    """Those for going on from the shipped weights on a captured cluster; what the shipped weights were not learned by
+    begins from nothing, and explores as such."""
+    settings = replace(learning_by(settings_for(policy, seed), algorithm), cluster=cluster, validate_every=1_000)
+    if settings.goes_on:
+        return replace(
+            settings, decisions=decisions or 10_000, learning_starts=500, epsilon_begin=0.3, epsilon_end=0.05,
+            dqn=replace(settings.dqn, learning_rate=5e-4),
+        )  # fmt: skip
     return settings if decisions is None else replace(settings, decisions=decisions)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from lab.environments.placement import PlacementEnv, Scenario
 from lab.environments.placement_rewards import REWARDS, Reward, Worth, place_and_judge
 from lab.environments.placement_scenarios import (
     MOST_TRAINING_NODES,
+    TRAINING_DECISIONS,
     moving_latency,
     replacing,
     training_scenario,
@@ -33,12 +34,16 @@ from lab.learner.training.dqn import UpdateStats, epsilon_greedy
 from lab.learner.training.dqn_run import DqnRun, LinearSchedule
 from lab.learner.training.replay import transition_fields
 from lab.learner.training.runner import Report
+from lab.worlds.placement.captured_cluster import CapturedCluster, Drawn
+from lab.worlds.placement.captured_placement import COSTS, CapturedPlacement, cost_of, judged
 from lab.worlds.placement.placement_rollout import policy_decider, roll_out
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, node_features
 from shared.policy.deepsets.policy import DeepSetsPolicy
-from shared.policy.weights import Card, WeightsFile
+from shared.policy.weights import Card, WeightsFile, shipped
 
 VALIDATION_SEEDS = range(500, 510)
+ARRIVALS, VALIDATED, MOST_VALIDATED_NODES = 150, 10, 64
+"""Of a validation on a captured cluster: pods that come in an episode, episodes, nodes."""
 PACKING = ("ee", "el")
 """Learn from half-full starts too. ``lb`` brings any fill into balance by its own choices; with such starts it missed
 the least loaded of 30 unlike nodes in 130 of 150 trials, without in 9."""
@@ -51,8 +56,17 @@ class PlacementRun:
     unit = "placements"
     settings: DeepSetsSettings
 
-    def __init__(self, settings: DeepSetsSettings, own: OwnReward | None, arrays: Arrays) -> None:
-        """``own``: the reward that ``settings`` names, where they name one. ``arrays``: the weights to begin with."""
+    def __init__(
+        self,
+        settings: DeepSetsSettings,
+        own: OwnReward | None,
+        arrays: Arrays,
+        cluster: CapturedCluster | None = None,
+        first: Arrays | None = None,
+    ) -> None:
+        """``own``: the reward that ``settings`` names, where they name one. ``arrays``: the weights to begin with.
+        ``cluster``: the captured one that is learned on, if any; ``first``: what has to be beaten there, None: the
+        shipped weights."""
         self.settings = settings
         self.decisions = 0
         self.episode = 0
@@ -60,6 +74,8 @@ class PlacementRun:
         self.best = arrays
         self._own = own
         self._reward: Reward = REWARDS[settings.policy] if own is None else own
+        self.cluster = cluster
+        self._first = first
 
     @property
     def done(self) -> int:
@@ -87,20 +103,55 @@ class PlacementRun:
         if before // due == self.decisions // due and not self.finished:
             return Report(self.decisions, scalars)
         arrays = export()
-        regret = validated(self.settings.policy, arrays, self._own)
+        regret = self.validated(arrays)
         if regret < self.best_regret:
             self.best_regret, self.best = regret, arrays
         if self._own is not None:
             scalars["validation/reward"] = -regret
             return Report(self.decisions, scalars, f"validation reward {-regret:.4f}")
+        if self.cluster is not None:
+            scalars["validation/cost"] = regret
+            return Report(self.decisions, scalars, f"{COSTS[self.settings.policy]} on the days held back {regret:.4f}")
         scalars["validation/regret"] = regret
         return Report(self.decisions, scalars, f"validation regret {regret:.4f}")
 
-    def place(self, env: PlacementEnv, row: int) -> Worth:
+    def begin(self) -> Report | None:
+        """On a captured cluster what has to be beaten is the best so far."""
+        if self.cluster is None or self.decisions:
+            return None
+        self.best = first_of(self.settings, self._first)
+        self.best_regret = self.validated(self.best)
+        told = f"{COSTS[self.settings.policy]} on the days held back {self.best_regret:.4f} at first"
+        return Report(0, {"validation/cost": self.best_regret}, told)
+
+    def validated(self, arrays: Arrays) -> float:
+        """What these weights are worth on what they do not learn from; lower is better."""
+        if self.cluster is None:
+            return validated(self.settings.policy, arrays, self._own)
+        return cost_of(policy_of(self.settings.policy, arrays), self.settings.policy, self._held_back)
+
+    @cached_property
+    def _held_back(self) -> list[Drawn]:
+        assert self.cluster is not None
+        return self.cluster.validation(episodes=VALIDATED, arrivals=ARRIVALS, most_nodes=MOST_VALIDATED_NODES)
+
+    def next_env(self) -> PlacementEnv | CapturedPlacement:
+        """The episode that is learned from next."""
+        number, self.episode = self.episode, self.episode + 1
+        if self.cluster is None:
+            return training_env(self.settings, 4, number)[1]
+        rng = np.random.default_rng((self.settings.seed, 4, number))
+        drawn = self.cluster.drawn(rng, arrivals=TRAINING_DECISIONS, most_nodes=MOST_TRAINING_NODES)
+        return CapturedPlacement(drawn, int(rng.integers(2**31)))
+
+    def place(self, env: PlacementEnv | CapturedPlacement, row: int) -> Worth:
         """Place the pod, and what that was worth."""
         if self._own is not None:
             self._own.judged = self.decisions
-        _, worth = place_and_judge(env, row, self._reward)
+        if isinstance(env, CapturedPlacement):
+            worth = judged(self.settings.policy, env, row)
+        else:
+            _, worth = place_and_judge(env, row, self._reward)
         self.decisions += 1
         return worth
 
@@ -110,12 +161,20 @@ class DeepSetsRun(PlacementRun, DqnRun):
 
     kept = ("decisions", "episode", "best_regret", "best")
 
-    def __init__(self, settings: DeepSetsSettings, own: OwnReward | None = None) -> None:
+    def __init__(
+        self,
+        settings: DeepSetsSettings,
+        own: OwnReward | None = None,
+        cluster: CapturedCluster | None = None,
+        first: Arrays | None = None,
+    ) -> None:
         """``own``: the reward that ``settings`` names, where they name one."""
-        learner, network = learner_of(settings.head, (FEATURE_COUNT, *settings.hidden), settings.dqn, settings.seed)
+        begin = first_of(settings, first) if settings.goes_on else None
+        sizes = (FEATURE_COUNT, *settings.hidden)
+        learner, network = learner_of(settings.head, sizes, settings.dqn, settings.seed, begin)
         observation = (MOST_TRAINING_NODES, FEATURE_COUNT)
         fields = transition_fields(observation, actions=MOST_TRAINING_NODES, members=MOST_TRAINING_NODES)
-        PlacementRun.__init__(self, settings, own, network.export())
+        PlacementRun.__init__(self, settings, own, network.export(), cluster, first)
         DqnRun.__init__(self, settings.seed, learner, fields, settings.replay_capacity)
         self._network = network
         self._epsilon = LinearSchedule(
@@ -127,6 +186,8 @@ class DeepSetsRun(PlacementRun, DqnRun):
 
     def run(self) -> Iterator[Report]:
         """Episode by episode to the end; stop at any report and go on later."""
+        if (first := self.begin()) is not None:
+            yield first
         while not self.finished:
             before = self.decisions
             reward, update = self._episode()
@@ -137,8 +198,7 @@ class DeepSetsRun(PlacementRun, DqnRun):
 
     def _episode(self) -> tuple[float, UpdateStats | None]:
         settings = self.settings
-        _, env = training_env(settings, 4, self.episode)
-        self.episode += 1
+        env = self.next_env()
         rewards: list[float] = []
         update: UpdateStats | None = None
         state, mask = observe(env)
@@ -175,8 +235,19 @@ def training_env(settings: DeepSetsSettings, stream: int, episode: int) -> tuple
 
 def validated(name: str, arrays: Arrays, own: OwnReward | None = None) -> float:
     """Mean regret of these weights on the validation seeds; of a reward of the user's own minus its mean."""
-    policy = DeepSetsPolicy(WeightsFile(arrays, Card(policy=name, version=1, features=[*FEATURES])))
+    policy = policy_of(name, arrays)
     return validation_regret(policy) if own is None else -validation_reward(policy, own)
+
+
+def first_of(settings: DeepSetsSettings, first: Arrays | None) -> Arrays:
+    """What a run on a captured cluster begins with and has to beat."""
+    arrays = shipped(settings.policy).arrays if first is None else first
+    return {name: np.array(array) for name, array in arrays.items()}
+
+
+def policy_of(name: str, arrays: Arrays) -> DeepSetsPolicy:
+    """The policy of exported arrays."""
+    return DeepSetsPolicy(WeightsFile(arrays, Card(policy=name, version=1, features=[*FEATURES])))
 
 
 def validation_regret(policy: DeepSetsPolicy) -> float:
@@ -215,7 +286,7 @@ def _validation(name: str) -> tuple[tuple[Scenario, int, float], ...]:
     return tuple(found)
 
 
-def observe(env: PlacementEnv) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def observe(env: PlacementEnv | CapturedPlacement) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """(features, feasibility), padded to ``MOST_TRAINING_NODES``; rows that are not feasible are zero."""
     state = np.zeros((MOST_TRAINING_NODES, FEATURE_COUNT), np.float32)
     mask = np.zeros(MOST_TRAINING_NODES, np.bool_)

@@ -7,6 +7,7 @@ imitation step: the first value is that of FGD's own decisions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -100,3 +101,9 @@ def _load(linear: list[torch.nn.Linear], weights: Floats) -> None:
         for index, layer in enumerate(linear):
             layer.weight.copy_(torch.from_numpy(arrays[f"l{index}.w"].T.copy()))
             layer.bias.copy_(torch.from_numpy(arrays[f"l{index}.b"]))
+
+
+def flat(arrays: Mapping[str, NDArray[np.float32]]) -> Floats:
+    """The weights in the kernel's order; what ``arrays_of`` takes apart."""
+    parts = [arrays[f"l{index}.{part}"].ravel() for index in range(len(SIZES) - 1) for part in "wb"]
+    return np.concatenate(parts).astype(np.float64)

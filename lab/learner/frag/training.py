@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.learner.frag.cases import Case, Pools, part_of, pools_of, variant
-from lab.learner.frag.fit import Experience, concatenate, fit
+from lab.learner.frag.fit import Experience, concatenate, fit, flat
 from lab.learner.frag.search import Search
 from lab.learner.training.runner import FIRST_TRAINING_SEED, Report, check_seed
-from shared.policy.frag.value import UNPRICED
+from shared.policy.frag.value import NAME, UNPRICED
 from shared.policy.rehearsal.submission import GpuNodes, GpuPods
+from shared.policy.weights import shipped
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +46,7 @@ VARIANTS: tuple[tuple[str, str, float], ...] = (
     ("cpu250-like", "cpu", 2.2),
 )
 VARIANT_SEED = 7
+HELD_BACK = "days held back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,16 @@ class Settings:
     rounds: int = ROUNDS
     episodes: int = EPISODES
     updates: int = UPDATES
+    cluster: str = ""
+    """The digest of the captured cluster that it learns on; "": openb."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
 
-    def as_json(self) -> dict[str, int]:
+    def as_json(self) -> dict[str, Any]:
         """For the card and the checkpoint's digest; without ``steps``, so that a run can be prolonged."""
-        return {"seed": self.seed, "rounds": self.rounds, "episodes": self.episodes, "updates": self.updates}
+        found = {"seed": self.seed, "rounds": self.rounds, "episodes": self.episodes, "updates": self.updates}
+        return found | ({"cluster": self.cluster} if self.cluster else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +96,24 @@ class FragRun:
     nodes: GpuNodes
     lists: Mapping[str, GpuPods]
     settings: Settings
+    held_back: GpuPods | None = None
+    """Of a captured cluster, what its weights are judged by, and those shipped have to be beaten; None: variants."""
+    first: Floats | None = None
+    """What has to be beaten there, and where the search begins at once; None: the shipped weights, and from FGD."""
     search: Search | None = None
     best: Floats | None = None
     best_validation: Validation | None = None
     best_step: int = 0
-    _pools: Pools = field(init=False)
+    _pools: Pools | None = field(init=False)
     _checks: dict[str, Case] = field(init=False)
     _fgd: dict[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._pools = pools_of(self.lists)
-        self._checks = check_cases(self.nodes, self.lists, UNPRICED)
+        self._pools = pools_of(self.lists) if self.held_back is None else None
+        if self.held_back is None:
+            self._checks = check_cases(self.nodes, self.lists, UNPRICED)
+        else:
+            self._checks = {HELD_BACK: Case(self.nodes, self.held_back, UNPRICED)}
         self._fgd = {name: _mean(case, None) for name, case in self._checks.items()}
 
     @property
@@ -121,8 +133,14 @@ class FragRun:
 
     def run(self) -> Iterator[Report]:
         """Go on to the end; a report after each round and each step."""
+        if self.search is None and self.first is not None:
+            self.search = Search(self.first, self.settings.seed)
+            yield self._report(0, {}, self._consider(self.first, 0))
         if self.search is None:
             learned: Floats | None = None
+            if self.held_back is not None:
+                first = -self.settings.rounds
+                yield self._report(first, {}, self._consider(shipped_weights(), first))
             for report, weights in self._rounds():
                 learned = weights
                 yield report
@@ -185,7 +203,10 @@ class FragRun:
 
     def _case(self, rng: np.random.Generator, given: float, parts: tuple[float, ...]) -> Case:
         names = sorted(self.lists)
-        pods = self.lists[names[rng.integers(len(names))]] if rng.random() < given else variant(self._pools, rng)
+        if self._pools is None or rng.random() < given:
+            pods = self.lists[names[rng.integers(len(names))]]
+        else:
+            pods = variant(self._pools, rng)
         return Case(part_of(self.nodes, float(rng.choice(parts)), rng), pods, UNPRICED)
 
     def _draw(self, rng: np.random.Generator) -> Callable[[Floats], float]:
@@ -218,3 +239,8 @@ def check_cases(nodes: GpuNodes, lists: Mapping[str, GpuPods], prices: tuple[flo
 
 def _mean(case: Case, weights: Floats | None) -> float:
     return float(np.mean([case.play(weights, seed) for seed in VALIDATION_SEEDS]))
+
+
+def shipped_weights() -> Floats:
+    """Those of the package, in the kernel's order."""
+    return flat(shipped(NAME).arrays)

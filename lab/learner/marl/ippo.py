@@ -21,6 +21,8 @@ from lab.learner.marl.rollout import Played
 from lab.learner.marl.settings import MarlSettings
 from lab.learner.training.dqn import UpdateStats
 from lab.learner.training.ppo import PpoLearner, PpoSettings, advantages
+from lab.workers import Workers
+from lab.worlds.placement.captured_cluster import CapturedCluster
 from shared.policy.marl.features import FEATURES
 
 LEAST_CHANCE = 1e-6
@@ -77,8 +79,11 @@ class IndependentPpo(PpoLearner):
 class IppoRun(MappoRun):
     """One training run, in all else as ``MappoRun``."""
 
-    def __init__(self, settings: MarlSettings, ppo: PpoSettings | None = None) -> None:
-        super().__init__(settings, ppo)
+    def __init__(
+        self, settings: MarlSettings, ppo: PpoSettings | None = None, workers: Workers | None = None,
+        cluster: CapturedCluster | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(settings, ppo, workers, cluster)
         critic = OwnCritic(len(FEATURES), settings.hidden, seed=settings.seed + 1)
         self._learner = IndependentPpo(self._learner.actor, critic, ppo or PpoSettings())
 

@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lab.learner.marl.networks import AgentsNetwork
+from lab.learner.marl.networks import AgentsNetwork, QuantileStack
 from lab.learner.training.dqn import DqnLearner, DqnSettings, UpdateStats
+from lab.learner.training.quantiles import quantile_loss
 from shared.policy.marl.policy import ACCEPT, REJECT
 
 
@@ -74,8 +75,36 @@ class AgentsLearner(DqnLearner):
         return torch.where(mask_t.any(dim=1, keepdim=True), value, q_target[..., REJECT])
 
 
+class QuantileAgentsLearner(AgentsLearner):
+    """Independent agents by quantile regression: every quantile of what each did moves towards every one of its target.
+    Source: Dabney et al. 2018."""
+
+    name = "marl-dqn by quantiles"
+
+    def update(self, batch: Mapping[str, NDArray[Any]]) -> UpdateStats:
+        """One gradient step on a replay batch. Raises ``TrainingDiverged`` when it is not finite."""
+        t = {name: torch.from_numpy(array) for name, array in batch.items()}
+        online, target = self.online.stack, self.target.stack
+        assert isinstance(online, QuantileStack)
+        assert isinstance(target, QuantileStack)
+        chosen = _taken(online.quantiles(t["s_tm1"]), t["a_tm1"])
+        with torch.no_grad():
+            following = target.quantiles(t["s_t"])
+            chooser = online(t["s_t"]) if self.settings.double else following.mean(-1)
+            gain = (chooser[..., ACCEPT] - chooser[..., REJECT]).masked_fill(~t["mask_t"], -torch.inf)
+            any_takes = t["mask_t"].any(dim=1)[:, None, None]
+            value = torch.where(any_takes, _taken(following, gain.argmax(dim=1)), following[..., REJECT, :])
+            wanted = t["r_t"][..., None] + t["discount_t"][:, None, None] * value
+        return self._step(chosen.flatten(0, 1), wanted.flatten(0, 1))
+
+    def _loss_of(self, chosen: Tensor, wanted: Tensor) -> Tensor:
+        return quantile_loss(chosen, wanted)
+
+
 def _taken(q: Tensor, node: Tensor) -> Tensor:
-    """``q`` [batch, nodes, 2], ``node`` [batch] that got the pod: the value of what each agent did [batch, nodes]."""
+    """``q`` [batch, nodes, 2, ...], ``node`` [batch] that got the pod: the value of what each agent did [batch, nodes,
+    ...]."""
     action = torch.zeros(q.shape[:2], dtype=torch.int64)
     action.scatter_(1, node[:, None], ACCEPT)
-    return q.gather(2, action[..., None]).squeeze(2)
+    index = action.reshape(*q.shape[:2], *(1 for _ in q.shape[2:])).expand(*q.shape[:2], 1, *q.shape[3:])
+    return q.gather(2, index).squeeze(2)

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from lab.learner.training.quantiles import QUANTILES
 from shared.policy.marl.policy import ACCEPT, REJECT
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -64,6 +65,43 @@ class LinearStack(nn.Module):
                 bias.copy_(torch.from_numpy(np.array(arrays[f"l{index}.b"])))
 
 
+class QuantileStack(LinearStack):
+    """``QUANTILES`` quantiles of each value; ``forward``, and what is exported, is their mean."""
+
+    def __init__(self, sizes: Sequence[int], *, seed: int = 0) -> None:
+        super().__init__((*sizes[:-1], sizes[-1] * QUANTILES), seed=seed)
+        self.values = sizes[-1]
+
+    def quantiles(self, x: Tensor) -> Tensor:
+        """[..., out, QUANTILES]."""
+        found = super().forward(x)
+        return found.reshape(*found.shape[:-1], self.values, QUANTILES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., out]."""
+        return self.quantiles(x).mean(-1)
+
+    def arrays(self) -> Arrays:
+        """Of a plain stack."""
+        last = f"l{len(self.weights) - 1}."
+        return {
+            name: array.reshape(*array.shape[:-1], self.values, QUANTILES).mean(axis=-1)
+            if name.startswith(last)
+            else array
+            for name, array in super().arrays().items()
+        }
+
+    def load(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take over those of a plain stack: all quantiles are alike at first."""
+        last = f"l{len(self.weights) - 1}."
+        super().load(
+            {
+                name: np.repeat(array, QUANTILES, axis=-1) if name.startswith(last) else array
+                for name, array in arrays.items()
+            }
+        )
+
+
 class MonotonicMixer(nn.Module):
     """QMIX (Rashid et al. 2018): the team's value rises with every agent's, by weights that are functions
     of the state, here the mean of the agents' inputs. For exactly ``agents`` agents."""
@@ -86,13 +124,19 @@ class MonotonicMixer(nn.Module):
 
 class AgentsNetwork(nn.Module):
     """Two values per agent: all agents share one network, or with ``nodes`` each has its own. ``mixed``: so many agents
-    are mixed into a team's value; None: they are not."""
+    are mixed into a team's value; None: they are not. ``quantiles``: of each value there are as many."""
 
     def __init__(
-        self, sizes: Sequence[int], *, nodes: int | None = None, mixed: int | None = None, seed: int = 0
+        self,
+        sizes: Sequence[int],
+        *,
+        nodes: int | None = None,
+        mixed: int | None = None,
+        seed: int = 0,
+        quantiles: bool = False,
     ) -> None:
         super().__init__()
-        self.stack = LinearStack(sizes, copies=nodes, seed=seed)
+        self.stack = QuantileStack(sizes, seed=seed) if quantiles else LinearStack(sizes, copies=nodes, seed=seed)
         self.mixer = None if mixed is None else MonotonicMixer(mixed, sizes[0], seed=seed)
 
     def mixed(self, q: Tensor, s: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ two can be compared. Not what ships. Source: Yu et al. 2022 (MAPPO).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,15 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from lab.learner.marl.networks import AgentsNetwork, Arrays, LinearStack
-from lab.learner.marl.rollout import Played, play
+from lab.learner.marl.rollout import Played
 from lab.learner.marl.settings import MarlSettings
-from lab.learner.marl.training import episodes_of, mean_imbalance
+from lab.learner.marl.training import Ground, play_one
 from lab.learner.training.ppo import PpoLearner, PpoSettings
 from lab.learner.training.runner import Report
 from lab.workers import Workers
+from lab.worlds.placement.captured_cluster import CapturedCluster
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import ACCEPT, REJECT
-from shared.policy.weights import Card, WeightsFile
+from shared.policy.weights import Card, WeightsFile, shipped
 
 REWARD_SCALE = np.float32(0.02)
 """Returns are some -50 at first; the critic's error would rule the actor's step."""
@@ -59,35 +60,73 @@ class CentralCritic(nn.Module):
 class MappoRun:
     """One training run: ``settings`` as of ``MarlRun`` of the kind ``shared``, its rounds without replay."""
 
-    def __init__(self, settings: MarlSettings, ppo: PpoSettings | None = None) -> None:
+    unit = "rounds"
+
+    def __init__(
+        self, settings: MarlSettings, ppo: PpoSettings | None = None, workers: Workers | None = None,
+        cluster: CapturedCluster | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings
         agents = AgentsNetwork((len(FEATURES), *settings.hidden, 2), seed=settings.seed)
         critic = CentralCritic(len(FEATURES), settings.hidden, seed=settings.seed + 1)
         self._stack = agents.stack
         self._learner = PpoLearner(SharedActor(agents), critic, ppo or PpoSettings())
         self._rng = np.random.default_rng((settings.seed, 3))
-        self._workers = Workers()
+        self._workers = workers or Workers()
+        self.ground = Ground(settings, cluster)
         self.rounds = 0
         self.best_imbalance = float("inf")
         self.best: Arrays = self._stack.arrays()
 
+    @property
+    def done(self) -> int:
+        """Rounds so far."""
+        return self.rounds
+
+    @property
+    def length(self) -> int:
+        """Rounds of the whole run."""
+        return self.settings.rounds
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return self.rounds >= self.settings.rounds
+
     def run(self) -> Iterator[Report]:
-        """Round by round to the end."""
-        while self.rounds < self.settings.rounds:
+        """Round by round to the end; stop at any report and go on later."""
+        if self.ground.cluster is not None and not self.rounds:
+            self.best = {name: np.array(array) for name, array in shipped(self.settings.policy).arrays.items()}
+            self.best_imbalance = self.ground.imbalance(self.best, self._workers)
+            yield Report(0, {}, f"validation imbalance {self.best_imbalance:.5f}, as shipped")
+        while not self.finished:
             arrays = self._stack.arrays()
-            episodes = episodes_of(self.settings, self.rounds, 0.0, self._rng)
-            parts = [self._rolled(play(replace(one, sampled=True), arrays)) for one in episodes]
+            episodes = [replace(one, sampled=True) for one in self.ground.episodes(self.rounds, 0.0, self._rng)]
+            parts = [
+                self._rolled(played) for played in self._workers.map(play_one, [(one, arrays) for one in episodes])
+            ]
             rolled = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             scalars = self._learner.update(rolled, self._rng).scalars()
             self.rounds += 1
-            found = ""
-            if self.rounds % self.settings.validate_every == 0 or self.rounds == self.settings.rounds:
-                arrays = self._stack.arrays()
-                imbalance = mean_imbalance(self.settings, arrays, self._workers)
-                found = f"validation imbalance {imbalance:.5f}"
-                if imbalance < self.best_imbalance:
-                    self.best_imbalance, self.best = imbalance, arrays
-            yield Report(self.rounds, scalars, found, saveable=False)
+            if self.rounds % self.settings.validate_every and not self.finished:
+                yield Report(self.rounds, scalars)
+                continue
+            arrays = self._stack.arrays()
+            imbalance = scalars["validation/imbalance"] = self.ground.imbalance(arrays, self._workers)
+            if imbalance < self.best_imbalance:
+                self.best_imbalance, self.best = imbalance, arrays
+            yield Report(self.rounds, scalars, f"validation imbalance {imbalance:.5f}")
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything but the settings."""
+        kept = {"rounds": self.rounds, "best_imbalance": self.best_imbalance, "best": dict(self.best)}
+        return {"learner": self._learner.get_state(), "rng": self._rng.bit_generator.state, **kept}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``get_state``'s answer."""
+        self._learner.set_state(state["learner"])
+        self._rng.bit_generator.state = state["rng"]
+        self.rounds, self.best_imbalance, self.best = state["rounds"], state["best_imbalance"], state["best"]
 
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""

@@ -9,7 +9,7 @@ next decision. The last decision has no next one; it is dropped, since the clust
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lab.environments.thesis import ThesisSettings
 from lab.learner.training.dqn import epsilon_greedy
+from lab.worlds.placement.captured_cluster import Drawn
 from lab.worlds.placement.thesis_session import Session
 from shared.policy.marl.policy import ACCEPT, REJECT
 from shared.policy.marl.reward import balance_potential, balance_reward, band_reward
@@ -42,6 +43,16 @@ class Episode:
     discount: float = 0.9
     sampled: bool = False
     """The node is drawn by the softmax of what the nodes are wanted, as policy gradients need."""
+    drawn: Drawn | None = None
+    """Of a captured cluster: its nodes, pods and faults, in place of ``workload``."""
+
+    def session(self) -> Session:
+        """As it begins."""
+        if self.drawn is None:
+            return Session.of(self.workload, self.seed, self.settings, metrics=self.metrics)
+        nodes, faults = len(self.drawn.cluster.nodes), self.drawn.faults
+        settings = replace(self.settings, nodes=nodes, faults=faults)
+        return Session(self.drawn.pods, self.seed, settings, metrics=self.metrics, cluster=self.drawn.cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +104,7 @@ def reward_of(kind: Reward, utilisation: NDArray[np.float64], before: NDArray[np
 def play(episode: Episode, params: Params) -> Played:
     """Play one episode to its end."""
     rng = np.random.default_rng([episode.seed, 7])
-    session = Session.of(episode.workload, episode.seed, episode.settings, metrics=episode.metrics)
+    session = episode.session()
     states: list[Floats] = []
     masks: list[NDArray[np.bool_]] = []
     actions: list[int] = []
@@ -110,19 +121,19 @@ def play(episode: Episode, params: Params) -> Played:
         actions.append(action)
         before.append(session.env.load.demand.copy())
         session.place(action)
-    rewards = np.zeros((len(actions), episode.settings.nodes), np.float32)
+    rewards = np.zeros((len(actions), session.env.settings.nodes), np.float32)
     for reading in session.env.readings:
         rewards[reading.decision] = reward_of(
             episode.reward, reading.utilisation, before[reading.decision], episode.discount
         )
     transitions = {
-        "s_tm1": np.stack(states[:-1]),
+        "s_tm1": np.stack(states)[:-1],
         "a_tm1": np.array(actions[:-1], np.int64),
         "r_t": rewards[:-1].mean(axis=1) if episode.kind == "single" else rewards[:-1],
         "discount_t": np.full(len(actions) - 1, episode.discount, np.float32),
-        "s_t": np.stack(states[1:]),
-        "mask_tm1": np.stack(masks[:-1]),
-        "mask_t": np.stack(masks[1:]),
+        "s_t": np.stack(states)[1:],
+        "mask_tm1": np.stack(masks)[:-1],
+        "mask_t": np.stack(masks)[1:],
     }
     return Played(transitions, session.env.result().imbalance, float(rewards.mean()))
 

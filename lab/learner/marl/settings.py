@@ -5,13 +5,13 @@ Every difference from the thesis is numbered, value against value, in docs/polic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lab.learner.marl.learner import AgentsSettings
 from lab.learner.marl.rollout import Kind, Reward
 from lab.learner.training.dqn import DqnSettings
 from lab.learner.training.dqn_run import DqnRunSettings
-from lab.learner.training.runner import FIRST_TRAINING_SEED
+from lab.learner.training.runner import FIRST_TRAINING_SEED, Algorithm
 from shared.errors import ConfigError
 from shared.policy.marl.policy import NAME, PUBLISHED
 from shared.policy.marl.single_dqn import NAME as SINGLE
@@ -65,11 +65,21 @@ class MarlSettings(DqnRunSettings):
     """Share of the episodes without any measurement."""
     warm_up: str = ""
     """What is imitated before anything is learned from rewards: kube-default, a twin file's digest, or nothing."""
+    algorithm: Algorithm = ""
+    """What it learns by; "": what the recipe found best, ``double``."""
+    cluster: str = ""
+    """The digest of the captured cluster that it learns on; "": the thesis' experiment."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise ConfigError(f"policy: {self.policy!r} is not trained here; choose one of {', '.join(POLICIES)}")
         DqnRunSettings.__post_init__(self)
+        if (self.cluster or self.algorithm) and self.kind != "shared":
+            raise ConfigError(
+                f"--cluster, --algorithm: {self.policy} is made for {self.nodes} nodes, to compare with; train {NAME}"
+            )
+        if (self.cluster or self.algorithm) and self.reward != "local-balance":
+            raise ConfigError(f"--cluster, --algorithm: {self.policy} is reproduced as published; train {NAME}")
         if self.rounds < 1 or self.rounds * self.episodes_per_round > EPISODES_OF_A_SEED:
             most = EPISODES_OF_A_SEED // self.episodes_per_round
             raise ConfigError(f"--steps: {self.rounds} rounds are out of range; give 1 to {most}")
@@ -84,3 +94,21 @@ def settings_for(policy: str, seed: int, rounds: int | None = None) -> MarlSetti
     if policy == SINGLE:
         return MarlSettings(policy, seed, length, kind="single", reward="balance", hidden=(128, 128))
     return MarlSettings(policy, seed, length, kind="per-node" if policy == PER_NODE else "shared")
+
+
+CLUSTER_ROUNDS = 30
+CLUSTER_RATE = 5e-4
+
+
+def settings_on(
+    policy: str, seed: int, rounds: int | None, *, nodes: int, cluster: str, algorithm: Algorithm
+) -> MarlSettings:
+    """Those for going on from the shipped weights on a captured cluster, ``nodes`` of which an episode has; by ``ppo``,
+    which begins from nothing, as long as from nothing."""
+    length = rounds or (ROUNDS if algorithm == "ppo" else CLUSTER_ROUNDS)
+    settings = settings_for(policy, seed, length)
+    return replace(
+        settings, nodes=nodes, cluster=cluster, algorithm=algorithm, episodes_per_round=8, exploration_share=0.6,
+        epsilon_begin=settings.epsilon_end, epsilon_end=0.1, blind_share=0.0, lags_s=(15.0, 15.0, 30.0),
+        dqn=replace(settings.dqn, learning_rate=CLUSTER_RATE),
+    )  # fmt: skip

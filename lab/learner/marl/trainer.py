@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import click
 
-from lab.learner.marl.settings import settings_for
-from lab.learner.marl.training import VALIDATION_SEEDS, MarlRun
+from lab.learner.marl.ippo import IppoRun
+from lab.learner.marl.settings import MarlSettings, settings_for, settings_on
+from lab.learner.marl.training import MOST_NODES, VALIDATION_SEEDS, MarlRun
 from lab.learner.marl.warm_up import warm_up
-from lab.learner.training.imitation import spelled
+from lab.learner.training.captured import Captured, captured
+from lab.learner.training.imitation import ImitationReport, spelled
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.workers import Workers
+from shared.errors import ConfigError
+from shared.policy.weights import shipped
 
 VERSION = 1
 LIMITS = [
@@ -22,27 +28,70 @@ LIMITS = [
     "without measurements of nodes it decides by requests, no better than kube-default",
 ]
 SINGLE_LIMITS = ["a baseline, for exactly the number of nodes it was trained on"]
+AnyRun = MarlRun | IppoRun
 
 
 def train_marl(request: TrainRequest) -> None:
     """Train every seed to its end and write the best. Raises ``ConfigError`` on what cannot be used."""
-    settings = [settings_for(request.policy, seed, request.steps) for seed in request.seeds]
+    found = captured(request)
+    settings = [_settings(request, seed, found) for seed in request.seeds]
     if request.warm_up:
         taught = spelled(request.warm_up)
         settings = [replace(one, warm_up=taught, epsilon_begin=one.epsilon_end) for one in settings]
+    cluster = None if found is None else found.cluster
     with Workers(request.workers, ray=request.ray) as workers:
-        finished = train_seeds(request, [partial(MarlRun, one, workers) for one in settings], warm_up=warm_up)
-    best = min(finished, key=lambda run: run.best_imbalance)
-    imbalances = {str(run.settings.seed): round(run.best_imbalance, 5) for run in finished}
-    data = "none: pods drawn by lab.environments.thesis_workload, seeds from 100,000,000 on"
+        starts: list[Callable[[], AnyRun]] = [
+            partial(IppoRun, one, None, workers, cluster)
+            if one.algorithm == "ppo"
+            else partial(MarlRun, one, workers, cluster)
+            for one in settings
+        ]
+        finished = train_seeds(request, starts, warm_up=_taught)
+        best = min(finished, key=lambda run: run.best_imbalance)
+        figures: dict[str, Any] = {
+            "validation imbalance, mean of both workloads, by training seed": _by_seed(finished),
+        }
+        data: object = "none: pods drawn by lab.environments.thesis_workload, seeds from 100,000,000 on"
+        validated: Sequence[int] = VALIDATION_SEEDS
+        limits = SINGLE_LIMITS if best.settings.kind != "shared" else LIMITS
+        if found is not None:
+            before = best.ground.imbalance(dict(shipped(request.policy).arrays), workers)
+            figures = {
+                "imbalance on the days held back, by training seed": _by_seed(finished),
+                "imbalance on the days held back, shipped weights": round(before, 5),
+            }
+            data, validated, limits = found.describe(), (), [found.limit, *LIMITS[1:]]
+            click.echo(
+                f"{request.policy}: {best.best_imbalance:.5f} on the days held back, shipped {before:.5f}", err=True
+            )
     weights = best.weights(
-        version=VERSION,
-        trained=trained_as(request, best, validation_seeds=VALIDATION_SEEDS, data=data),
-        figures={"validation imbalance, mean of both workloads, by training seed": imbalances},
-        limits=SINGLE_LIMITS if best.settings.kind != "shared" else LIMITS,
+        version=shipped(request.policy).card.version + 1 if found is not None else VERSION,
+        trained=trained_as(request, best, validation_seeds=validated, data=data),
+        figures=figures,
+        limits=limits,
     )
     file = write_weights(request.out, weights)
     click.echo(
         f"{request.policy}: seed {best.settings.seed} has the least validation imbalance, {best.best_imbalance:.5f};"
         f" weights in {file}"
     )
+
+
+def _settings(request: TrainRequest, seed: int, found: Captured | None) -> MarlSettings:
+    if found is None:
+        settings = settings_for(request.policy, seed, request.steps)
+        return replace(settings, algorithm=request.algorithm)
+    nodes = min(found.cluster.nodes, MOST_NODES)
+    return settings_on(
+        request.policy, seed, request.steps, nodes=nodes, cluster=found.digest, algorithm=request.algorithm
+    )
+
+
+def _by_seed(finished: Sequence[AnyRun]) -> dict[str, float]:
+    return {str(run.settings.seed): round(run.best_imbalance, 5) for run in finished}
+
+
+def _taught(run: AnyRun, source: str) -> Iterator[ImitationReport]:
+    if not isinstance(run, MarlRun):
+        raise ConfigError("--warm-up: not for marl-dqn by ppo; leave one of the two out")
+    yield from warm_up(run, source)

@@ -10,12 +10,14 @@ exploration included), ``train/epsilon``, ``train/loss`` (Huber), ``train/q_mean
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lab.environments.thesis import ThesisSettings
-from lab.learner.marl.learner import AgentsLearner
+from lab.learner.marl.learner import AgentsLearner, QuantileAgentsLearner
 from lab.learner.marl.networks import AgentsNetwork, Arrays, LinearStack, SingleNetwork
 from lab.learner.marl.rollout import Episode, Played, merged, play
 from lab.learner.marl.settings import EPISODES_OF_A_SEED, MarlSettings
@@ -24,12 +26,17 @@ from lab.learner.training.dqn_run import DqnRun, LinearSchedule
 from lab.learner.training.replay import Field, transition_fields
 from lab.learner.training.runner import Report
 from lab.workers import Workers
+from lab.worlds.placement.captured_cluster import CapturedCluster
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.single_dqn import feature_names
-from shared.policy.weights import Card, WeightsFile
+from shared.policy.weights import Card, WeightsFile, shipped
 
 VALIDATION_SEEDS = range(500, 510)
 WORKLOADS = ("uniform", "random")
+ARRIVALS = 100
+"""Of an episode on a captured cluster, beside what stood when it begins."""
+MOST_NODES, MOST_VALIDATED_NODES, VALIDATED = 16, 64, 10
+"""Of a captured cluster, nodes in an episode of training and of validation; episodes of a validation."""
 
 
 class MarlRun(DqnRun):
@@ -38,15 +45,25 @@ class MarlRun(DqnRun):
     kept = ("rounds", "best_imbalance", "stale", "best", "averaged")
     unit = "rounds"
 
-    def __init__(self, settings: MarlSettings, workers: Workers | None = None) -> None:
+    def __init__(
+        self,
+        settings: MarlSettings,
+        workers: Workers | None = None,
+        cluster: CapturedCluster | None = None,
+        first: Arrays | None = None,
+    ) -> None:
+        """``cluster``: go on there, from ``first``, None: the shipped weights."""
         self.settings = settings
         self.features = feature_names(settings.nodes) if settings.kind == "single" else list(FEATURES)
-        learner, self._stack = _networks(settings, len(self.features))
+        if cluster is not None and first is None:
+            first = dict(shipped(settings.policy).arrays)
+        learner, self._stack = _networks(settings, len(self.features), first)
         rows = () if settings.kind == "single" else (settings.nodes,)
         fields = transition_fields((*rows, len(self.features)), actions=settings.nodes)
         fields["r_t"] = Field(rows)
         super().__init__(settings.seed, learner, fields, settings.replay_capacity)
         self._workers = workers or Workers()
+        self.ground = Ground(settings, cluster)
         self.rounds = 0
         self.best_imbalance = float("inf")
         self.stale = 0
@@ -74,9 +91,11 @@ class MarlRun(DqnRun):
 
     def run(self) -> Iterator[Report]:
         """Round by round to the end; stop at any report and go on later."""
+        if self.ground.cluster is not None and not self.rounds and not self.finished:
+            yield self._begin()
         while not self.finished:
             epsilon = self._epsilon(self.rounds)
-            played = self._play(episodes_of(self.settings, self.rounds, epsilon, self._rng), self._stack.arrays())
+            played = self._play(self.ground.episodes(self.rounds, epsilon, self._rng), self._stack.arrays())
             self.replay.add_many(merged(played))
             update = self._learn()
             self.rounds += 1
@@ -93,12 +112,17 @@ class MarlRun(DqnRun):
             scalars["validation/imbalance"] = imbalance
             yield Report(self.rounds, scalars, f"validation imbalance {imbalance:.5f}")
 
+    def _begin(self) -> Report:
+        """What has to be beaten, on the days held back: what it begins with is the best so far."""
+        imbalance = self._validate()
+        return Report(0, {"validation/imbalance": imbalance}, f"validation imbalance {imbalance:.5f} at first")
+
     def weights(self, **card: Any) -> WeightsFile:
         """The best validated weights, with what the caller adds to their card."""
         return WeightsFile(self.best, Card(policy=self.settings.policy, features=self.features, **card))
 
     def _play(self, episodes: list[Episode], params: Arrays) -> list[Played]:
-        return list(self._workers.map(_play_one, [(episode, params) for episode in episodes]))
+        return list(self._workers.map(play_one, [(episode, params) for episode in episodes]))
 
     def _learn(self) -> UpdateStats:
         s = self.settings
@@ -112,8 +136,7 @@ class MarlRun(DqnRun):
 
     def _validate(self) -> float:
         """Mean imbalance of the averaged weights, greedy; keeps them when they are the best so far."""
-        s = self.settings
-        imbalance = mean_imbalance(s, self.averaged, self._workers)
+        imbalance = self.ground.imbalance(self.averaged, self._workers)
         self.stale += 1
         if imbalance < self.best_imbalance:
             self.stale = 0
@@ -121,48 +144,73 @@ class MarlRun(DqnRun):
         return imbalance
 
 
-def episodes_of(s: MarlSettings, rounds: int, epsilon: float, rng: np.random.Generator) -> list[Episode]:
-    """The episodes of the round after ``rounds``."""
-    first = s.seed * EPISODES_OF_A_SEED + rounds * s.episodes_per_round
-    return [
-        Episode(
-            seed=first + number,
-            kind=s.kind,
-            reward=s.reward,
-            workload=WORKLOADS[int(rng.integers(len(WORKLOADS)))],
-            settings=ThesisSettings(
-                nodes=s.nodes,
-                lag_s=float(rng.choice(s.lags_s)),
-                noise=float(rng.choice(s.noises)),
-                readings=True,
-            ),
-            metrics=bool(rng.random() >= s.blind_share),
-            epsilon=epsilon,
-            discount=s.discount,
+@dataclass(frozen=True)
+class Ground:
+    """What episodes are played on. ``cluster`` None: the thesis' experiment."""
+
+    settings: MarlSettings
+    cluster: CapturedCluster | None = None
+
+    def episodes(self, rounds: int, epsilon: float, rng: np.random.Generator) -> list[Episode]:
+        """The episodes of the round after ``rounds``."""
+        s = self.settings
+        first = s.seed * EPISODES_OF_A_SEED + rounds * s.episodes_per_round
+        return [self._episode(first + number, epsilon, rng) for number in range(s.episodes_per_round)]
+
+    def _episode(self, seed: int, epsilon: float, rng: np.random.Generator) -> Episode:
+        s = self.settings
+        workload = WORKLOADS[int(rng.integers(len(WORKLOADS)))]
+        settings = ThesisSettings(
+            nodes=s.nodes, lag_s=float(rng.choice(s.lags_s)), noise=float(rng.choice(s.noises)), readings=True
         )
-        for number in range(s.episodes_per_round)
-    ]
+        metrics = bool(rng.random() >= s.blind_share)
+        drawn = None
+        if self.cluster is not None:
+            drawn = self.cluster.drawn(np.random.default_rng((seed, 9)), arrivals=ARRIVALS, most_nodes=s.nodes)
+        return Episode(
+            seed=seed, kind=s.kind, reward=s.reward, workload=workload, settings=settings, metrics=metrics,
+            epsilon=epsilon, discount=s.discount, drawn=drawn,
+        )  # fmt: skip
+
+    def imbalance(self, arrays: Arrays, workers: Workers, seeds: Sequence[int] | None = None) -> float:
+        """Mean of these weights, greedy: on both workloads of ``seeds`` (None: those of validation), or on the days
+        held back."""
+        jobs = [(episode, arrays) for episode in (self._held_back if self.cluster is not None else self._seeded(seeds))]
+        return float(np.mean([played.imbalance for played in workers.map(play_one, jobs)]))
+
+    def _seeded(self, seeds: Sequence[int] | None) -> list[Episode]:
+        s = self.settings
+        return [
+            Episode(seed, s.kind, s.reward, workload, ThesisSettings(nodes=s.nodes, readings=True))
+            for seed in (VALIDATION_SEEDS if seeds is None else seeds)
+            for workload in WORKLOADS
+        ]
+
+    @cached_property
+    def _held_back(self) -> list[Episode]:
+        assert self.cluster is not None
+        drawn = self.cluster.validation(episodes=VALIDATED, arrivals=ARRIVALS, most_nodes=MOST_VALIDATED_NODES)
+        return [Episode(number, drawn=one) for number, one in enumerate(drawn)]
 
 
-def mean_imbalance(s: MarlSettings, arrays: Arrays, workers: Workers, seeds: Sequence[int] | None = None) -> float:
-    """Of these weights on both workloads, greedy. ``seeds`` None: those of validation."""
-    jobs = [
-        (Episode(seed, s.kind, s.reward, workload, ThesisSettings(nodes=s.nodes, readings=True)), arrays)
-        for seed in (VALIDATION_SEEDS if seeds is None else seeds)
-        for workload in WORKLOADS
-    ]
-    return float(np.mean([played.imbalance for played in workers.map(_play_one, jobs)]))
-
-
-def _networks(settings: MarlSettings, inputs: int) -> tuple[DqnLearner, LinearStack]:
+def _networks(settings: MarlSettings, inputs: int, begin: Arrays | None) -> tuple[DqnLearner, LinearStack]:
     if settings.kind == "single":
         single = SingleNetwork((inputs, *settings.hidden, settings.nodes), seed=settings.seed)
         return DqnLearner(single, settings.dqn), single.stack
     copies = settings.nodes if settings.kind == "per-node" else None
     mixed = settings.nodes if settings.agents.mixing == "monotonic" else None
-    agents = AgentsNetwork((inputs, *settings.hidden, 2), nodes=copies, mixed=mixed, seed=settings.seed)
-    return AgentsLearner(agents, settings.dqn, settings.agents), agents.stack
+    quantiles = settings.algorithm == "distributional"
+    agents = AgentsNetwork(
+        (inputs, *settings.hidden, 2), nodes=copies, mixed=mixed, seed=settings.seed, quantiles=quantiles
+    )
+    if begin is not None:
+        agents.stack.load(begin)
+    dqn = replace(settings.dqn, double=settings.algorithm != "dqn") if settings.algorithm else settings.dqn
+    if quantiles:
+        return QuantileAgentsLearner(agents, dqn, settings.agents), agents.stack
+    return AgentsLearner(agents, dqn, settings.agents), agents.stack
 
 
-def _play_one(job: tuple[Episode, Arrays]) -> Played:
+def play_one(job: tuple[Episode, Arrays]) -> Played:
+    """One episode by these weights, wherever a worker is."""
     return play(*job)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import click
 import torch
@@ -26,6 +26,9 @@ from lab.learner.training.run_files import checkpoint_of, recording
 from shared.errors import ConclaveError, ConfigError
 from shared.runtime.process.linux import end_with_parent
 
+ALGORITHMS = ("dqn", "double", "distributional", "ppo")
+Algorithm = Literal["", "dqn", "double", "distributional", "ppo"]
+"""What a policy learns by; "": what its recipe found best."""
 FIRST_TRAINING_SEED = 1000
 """Seeds below are for validation and tests."""
 
@@ -95,6 +98,9 @@ class TrainRequest:
     """Of ``karma``: the load; None: the twin's own."""
     twin: Path | None = None
     """Of ``karma``: the learned twin to train in; None: the service twin."""
+    cluster: Path | None = None
+    """A capture whose cluster is learned on; None: what the shipped weights learned on."""
+    algorithm: Algorithm = ""
 
 
 Trainer = Callable[[TrainRequest], None]
@@ -193,10 +199,11 @@ def trained_as(
     command = f"python -m lab.learner train {request.policy} --seeds {spelled_seeds(request.seeds)}"
     command += (f" --steps {steps}" if steps is not None else "") + " --out DIR"
     command += f" --warm-up {Path(request.warm_up).name}" if request.warm_up else ""
+    command += f" --algorithm {request.algorithm}" if request.algorithm else ""
     command += f" --reward {shlex.quote(request.reward)}" if request.reward else ""
     command += "".join(f" --signal {shlex.quote(signal)}" for signal in request.signals.signals)
     command += request.variant.flags() + (f" --trials {request.trials}" if request.trials else "")
-    files = {"topology": request.topology, "trace": request.trace, "twin": request.twin}
+    files = {"topology": request.topology, "trace": request.trace, "twin": request.twin, "cluster": request.cluster}
     command += "".join(f" --{name} {shlex.quote(file.name)}" for name, file in files.items() if file is not None)
     seeds = {"training": list(request.seeds), "chosen": run.settings.seed, "validation": list(validation_seeds)}
     return {"command": command, "seeds": seeds, "data": data, "settings": run.settings.as_json()}

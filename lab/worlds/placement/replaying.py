@@ -7,11 +7,13 @@ that the estimate is judged on what it has not seen; the error of the requests s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from lab.environments.power import energy_wh
 from lab.worlds.placement.measured_world import MeasuredWorld, limits_of
@@ -19,6 +21,7 @@ from lab.worlds.placement.table_run import Job
 from shared.errors import ObjectError
 from shared.kube import objects as api
 from shared.kube.convert import owner_of, pod_class_of
+from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
 from shared.model.workload_key import workload_key
 from shared.policy.observation import Rng
@@ -43,6 +46,10 @@ from twin.model.usage import (
 )
 from twin.model.usage_fit import fit
 
+MOST_ROWS, MOST_GROUPS = 20_000, 200
+"""Of an estimate from a whole capture: moments of nodes, and groups of pods. Of more some, and the largest, count."""
+LOOKS = 16
+"""Moments of a run at which its use is looked at."""
 FEWEST_STEPS = 8
 """With fewer there is nothing to estimate from: the requests count."""
 
@@ -121,6 +128,68 @@ def jobs_of(capture: Capture) -> tuple[list[Job], tuple[str, ...]]:
     return jobs, tuple(unusable)
 
 
+@dataclass(frozen=True)
+class Lives:
+    """The pods of a capture by arrival. ``use`` float64 [pods, parts]: the mean of what each is believed to use;
+    ``own`` [nodes, parts]: what nodes use by themselves; ``unusable``: names of pods whose spec cannot be used."""
+
+    at_s: Array
+    length_s: Array
+    use: Array
+    classes: tuple[PodClass, ...]
+    own: Array
+    unusable: tuple[str, ...] = ()
+
+    def of(self, rows: NDArray[np.int64]) -> Lives:
+        """Some of the pods."""
+        classes = tuple(self.classes[row] for row in rows.tolist())
+        return replace(self, at_s=self.at_s[rows], length_s=self.length_s[rows], use=self.use[rows], classes=classes)
+
+
+def lives_of(capture: Capture) -> Lives:
+    """When each pod came, how long it ran and what it used, by its annotation, an estimate from the whole capture, or
+    its requests. Raises ``ObjectError`` for an annotation that cannot be read."""
+    limits = limits_of(capture.nodes)
+    jobs, unusable = jobs_of(capture)
+    jobs.sort(key=lambda job: (job.at_s, job.uid))
+    spans, given = _recorded_spans(capture, {job.uid: job for job in jobs})
+    own = np.zeros((len(limits), len(PARTS)))
+    every = -(-len(limits) * capture.steps // MOST_ROWS) if capture.steps else 1
+    if capture.has_metrics and capture.steps >= FEWEST_STEPS:
+        times_s = [step * capture.step_s for step in range(0, capture.steps, every)]
+        largest = {group for group, _ in Counter(span.group for span in spans).most_common(MOST_GROUPS)}
+        known = given | {span.uid for span in spans if span.group not in largest}
+        seen = measured(capture, list(limits))[:, ::every]
+        spans, own, _ = _with_estimates(limits, spans, frozenset(known), times_s, seen, len(times_s))
+    found = {span.uid: span.profile for span in spans}
+    lengths = [
+        max(capture.length_s - job.at_s, 0.0) if job.duration_s is None else job.duration_s for job in jobs
+    ]  # fmt: skip
+    use = [
+        _mean_use(found.get(job.uid) or _requested(job.pod_class), length)
+        for job, length in zip(jobs, lengths, strict=True)
+    ]
+    return Lives(
+        np.array([job.at_s for job in jobs]), np.array(lengths), np.array(use).reshape(-1, len(PARTS)),
+        tuple(job.pod_class for job in jobs), own, unusable,
+    )  # fmt: skip
+
+
+def _mean_use(profile: Profile, length_s: float) -> Array:
+    """float64 [parts]: over a run of so many seconds."""
+    at = (np.arange(LOOKS) + 0.5) / LOOKS * max(length_s, 1.0)
+    whole = replace(profile, duration_s=None)
+    found: Array = np.mean(
+        [amounts(whole.at(float(one))) for one in (at if len(profile.steps) > 1 else at[:1])], axis=0
+    )
+    return found
+
+
+def _requested(pod_class: PodClass) -> Profile:
+    requests = dict(pod_class.requests)
+    return Profile(((0.0, Usage(requests.get(CPU, 0), requests.get(MEMORY, 0))),))
+
+
 def replay(capture: Capture, *, policy: str = "", rng: Rng | None = None) -> Replay:
     """Replay a capture that has metrics. ``policy`` (with ``rng`` for its ties): also what it would have made of it.
 
@@ -169,8 +238,7 @@ def _recorded_spans(capture: Capture, classes: dict[str, Job]) -> tuple[list[Pla
             profile = profile_from_json(text)
             annotated.add(job.uid)
         else:
-            requests = dict(job.pod_class.requests)
-            profile = Profile(((0.0, Usage(requests.get(CPU, 0), requests.get(MEMORY, 0))),))
+            profile = _requested(job.pod_class)
         spans.append(Placed(job.uid, job.was_on, one.started_s, one.ended_s, profile, group_of(one)))
     return spans, frozenset(annotated)
 

@@ -12,22 +12,28 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.environments.thesis import ThesisEnv, ThesisSettings
+from lab.environments.thesis import Cluster, ThesisEnv, ThesisSettings
 from lab.environments.thesis_workload import Draws, EnvPod, thesis_pods
 from shared.policy.marl.features import Features, Observer
 from shared.policy.observation import Observation
 from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import scale_of
 
 
 class Session:
-    """``metrics`` False: nothing is ever measured, so that policies have the requests alone."""
+    """``metrics`` False: nothing is ever measured, so that policies have the requests alone. ``cluster``: unlike nodes,
+    in place of those of targets T3."""
 
     def __init__(
-        self, pods: Sequence[EnvPod], seed: int, settings: ThesisSettings | None = None, *, metrics: bool = True
-    ) -> None:
-        self.env = ThesisEnv(pods, np.random.default_rng(seed), settings)
+        self, pods: Sequence[EnvPod], seed: int, settings: ThesisSettings | None = None, *, metrics: bool = True,
+        cluster: Cluster | None = None,
+    ) -> None:  # fmt: skip
+        self.env = ThesisEnv(pods, np.random.default_rng(seed), settings, cluster)
         self.metrics = metrics
         self.store = UtilisationStore(start_delay_s=self.env.settings.start_delay_s)
+        if cluster is not None:
+            for row, name in enumerate(self.env.table.names):
+                self.store.limits(name, scale_of(self.env.table, row))
         self.observer = Observer(self.store)
         names = self.env.table.names
         if metrics:

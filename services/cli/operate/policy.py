@@ -3,8 +3,7 @@
 **Pods.** A change is one compare-and-swap of the pointer in etcd; agents follow it by themselves. Whatever is tried is
 compared with what decided before for as long as it is in shadow or in the canary; it stays there until it is promoted,
 and goes again by itself when it is worse (docs/policies/rollout.md). The leading coordinator is asked. With ``--etcd``,
-``try`` and ``back`` change the pointer themselves by the same rules: while nobody leads, before a mesh's first start,
-and for weights from a file, which go into etcd.
+``try`` and ``back`` change the pointer themselves by the same rules: while nobody leads, before a mesh's first start.
 
 **Training jobs** and others whose policies are tried beside the settings': ``policy_rollouts.py``. **A scaler** is an
 object in the cluster whose spec says its policy and how far it goes; here it is shown, approved, and taken back.
@@ -28,6 +27,7 @@ from services.cli.operate.policy_rollouts import change_rollout, route_of, rows_
 from services.cli.operate.policy_text import POLICIES, card_lines, pointer_lines, shown_lines
 from services.cli.operate.scalers import scaler_rows, show_scaler, switch_off
 from services.cli.operate.subject import Subject, for_option, kubeconfig_option
+from services.cli.operate.weights_file import enclosed, weights_of
 from services.cli.server.completion_names import complete_policies
 from services.cli.server.options import connector, given, removed_options, server_options, with_server
 from services.cli.server.watching import output_option, tell, wide_output_option
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from shared.decide.domain import Domain
     from shared.ports import Store
     from shared.wire.keys import Keys
-    from shared.wire.records import PolicyPointer, PolicyRef
+    from shared.wire.records import PolicyPointer
 
 FLAGS = {"subject": "for"}
 """Options that a command takes under another name."""
@@ -125,12 +125,12 @@ def show(
 
 
 @policy.command("try")
-@click.argument("name", shell_complete=complete_policies)
+@click.argument("name", metavar="NAME|FILE", shell_complete=complete_policies)
 @for_option
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
-    help="Weights file (.npz), with --etcd; default: published or shipped.",
+    help="Weights of NAME from this file (.npz), as a FILE in place of NAME; takes the role admin.",
 )
 @click.option(
     "--stage",
@@ -172,8 +172,9 @@ def try_(
     output: str,
     **where: Any,
 ) -> None:
-    """Try the policy NAME (NAME, NAME@VERSION or a digest): in shadow, where it decides beside and nothing is done for
-    it, until you promote it. It goes again by itself when it is worse."""
+    """Try the policy NAME (NAME, NAME@VERSION or a digest), or the weights in FILE (.npz, or a training's folder, as
+    training/lb): in shadow, where it decides beside and nothing is done for it, until you promote it. It goes again by
+    itself when it is worse."""
     subject.check(here, "weights", "stage", "percent", "auto", "goal", "new_mesh")
     if not subject.pods:
         domain = _tried(subject, "write its spec.policy, which an operator then approves")
@@ -185,20 +186,26 @@ def try_(
         given = "--goal" if auto is None else "--auto" if auto else "--manual"
         raise ConfigError(f"{given}: an active policy is compared with nothing; leave it out with --stage active")
     promotion = "" if auto is None else "auto" if auto else "manual"
+    sent = weights_of(name, weights)
+    name = name if sent is None else sent[0]
     if not etcd_instead(here):
-        if weights is not None:
-            raise ConfigError("--weights: a file goes into etcd; give --etcd, or activate what is published or shipped")
         if new_mesh:
             raise ConfigError("--new-mesh: a server's mesh runs already; give --etcd, or leave --new-mesh out")
-        document = {"name": name, "stage": stage, "reason": reason, "percent": percent, "goal": goal}
-        _ask_for("activate", document | {"promotion": promotion or None}, output, where)
+        document = {
+            "name": name, "stage": stage, "reason": reason, "percent": percent, "goal": goal,
+            "promotion": promotion or None,
+        }  # fmt: skip
+        if sent is None:
+            _ask_for("activate", document, output, where)
+        else:
+            _ask_for("weights", document | enclosed(sent[1]), output, where)
         return
 
     async def work(store: Store, keys: Keys) -> PolicyPointer:
         from shared.decide.stages import Stage
-        from shared.runtime.records.policy_changes import activate, mesh_known
+        from shared.runtime.records.policy_changes import activate, from_bytes, mesh_known
 
-        given = _from_file(name, weights) if weights is not None else None
+        checked = None if sent is None else from_bytes(*sent, goal=goal or "")
         if not new_mesh and not await mesh_known(store, keys):
             raise ConfigError(
                 f"--etcd-prefix: no mesh has ever been under {keys.prefix} of this etcd; correct --etcd-prefix or "
@@ -206,7 +213,7 @@ def try_(
             )
         return await activate(
             store, keys, name, stage=Stage(stage), percent=percent, by=_me(), reason=reason, promotion=promotion,
-            goal=goal or "", weights=given, new_mesh=new_mesh, say=lambda line: click.echo(line, err=True),
+            goal=goal or "", weights=checked, new_mesh=new_mesh, say=lambda line: click.echo(line, err=True),
         )  # fmt: skip
 
     _tell_pointer(output, asyncio.run(with_store(settings_of(**where), work)))
@@ -366,16 +373,6 @@ def _tell_pointer(output: str, pointer: PolicyPointer) -> None:
 
     found = msgspec.to_builtins(pointer)
     tell(output, {"pointer": found}, pointer_lines(found))
-
-
-def _from_file(name: str, file: Path) -> tuple[PolicyRef, bytes]:
-    from shared.runtime.records.policy_changes import from_bytes
-
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"--weights: {file}: {error.strerror}; give a weights file that can be read") from None
-    return from_bytes(name, data, source=str(file))
 
 
 def _me() -> str:

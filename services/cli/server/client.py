@@ -13,6 +13,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -178,10 +179,12 @@ class AdminClient:
             await self._choose(self._session)
         failures: list[str] = []
         for url in list(self._urls):
-            body = {} if document is None else {"json": document}
+            sent: dict[str, Any] = {}
+            if document is not None:  # weights are large: of large bytes aiohttp warns
+                sent = {"data": BytesIO(json.dumps(document).encode()), "headers": {"Content-Type": "application/json"}}
             try:
                 response = await self._session.request(
-                    method, url + path, params=query or {}, timeout=timeout, allow_redirects=False, **body
+                    method, url + path, params=query or {}, timeout=timeout, allow_redirects=False, **sent
                 )
             except aiohttp.ClientConnectorCertificateError as error:
                 raise ConfigError(f"{url}: {text_of(error)}; give the CA that signed it with --ca") from None

@@ -35,7 +35,7 @@ from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.power import NodePower
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.weights import WeightsFile
+from shared.policy.weights import WeightsFile, inputs_fault
 from shared.scheduling.state.node_table import NodeTable
 
 EE = "ee"
@@ -65,9 +65,9 @@ class DeepSetsPolicy:
             raise ConfigError(
                 f"weights of {card.policy}: not a Deep Sets policy; choose one of {list(DEEP_SETS_POLICIES)}"
             )
-        if tuple(card.features) != FEATURES:
+        if fault := inputs_fault(card, FEATURES):
             raise OtherRelease(
-                f"weights of {card.policy}: made for inputs {card.features}, this version gives {list(FEATURES)};"
+                f"weights of {card.policy}: made for inputs that this version does not give ({fault});"
                 f" train again, or activate the {card.policy} of this release"
             )
         layers = layer_count(arrays)

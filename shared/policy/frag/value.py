@@ -27,7 +27,7 @@ from shared.model.resources import MILLI_PER_DEVICE
 from shared.policy.frag.features import FEATURES, SCALE, FragFeatures
 from shared.policy.frag.fragmentation import Demand
 from shared.policy.networks import mlp, mlp_shapes
-from shared.policy.weights import Shapes, WeightsFile
+from shared.policy.weights import Shapes, WeightsFile, inputs_fault
 
 Floats = NDArray[np.float64]
 
@@ -100,9 +100,9 @@ def check_weights(weights: WeightsFile) -> None:
     card = weights.card
     if {name: tuple(array.shape) for name, array in weights.arrays.items()} != dict(SHAPES):
         raise ConfigError(f"weights of {card.policy}: arrays are not those of {SIZES}; train again")
-    if tuple(card.features) != FEATURES:
+    if fault := inputs_fault(card, FEATURES):
         raise ConfigError(
-            f"weights of {card.policy}: made for inputs {card.features}, not {list(FEATURES)}; train again"
+            f"weights of {card.policy}: made for inputs that this release does not give ({fault}); train again"
         )
 
 

@@ -21,7 +21,7 @@ from shared.policy.marl.reward import band_now
 from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.weights import WeightsFile
+from shared.policy.weights import WeightsFile, inputs_fault
 
 NAME = "marl-dqn"
 PUBLISHED = "marl-dqn-published"
@@ -64,9 +64,9 @@ class MarlDqn:
                 f"weights of {NAME}: they are for {None if first is None else first.shape[0]} inputs, this release has "
                 f"{len(FEATURES)} and two actions; train again, or use the release that wrote them"
             )
-        if tuple(weights.card.features) != FEATURES:
+        if fault := inputs_fault(weights.card, FEATURES):
             raise ConfigError(
-                f"weights of {NAME}: made for inputs {weights.card.features}, this release gives {list(FEATURES)}; "
+                f"weights of {NAME}: made for inputs that this release does not give ({fault}); "
                 "train again, or use the release that wrote them"
             )
         self.version = weights.card.version

@@ -42,8 +42,8 @@ from shared.runtime.http.limits import (
 from shared.runtime.http.listener import AUTHENTICATOR, LATE_HEADS
 from shared.runtime.http.proxying import Proxy
 from shared.runtime.http.refusals import Refused, answer_of, as_json, encoded
-from shared.runtime.http.requests import MAX_BODY_BYTES, ask_of
-from shared.runtime.http.routes import EVENTS, Ask, Backend, Route
+from shared.runtime.http.requests import ask_of
+from shared.runtime.http.routes import EVENTS, MAX_BODY_BYTES, Ask, Backend, Route
 from shared.runtime.http.streaming import stream
 
 LATE_FRESH_S = 15.0
@@ -95,7 +95,9 @@ class AdminApp:
         metrics = backend.metrics
         self._counted = metrics.counter("admin_requests_total", "Requests, by route and code", ["route", "code"])
         self._seconds = metrics.histogram("admin_request_duration_seconds", "Answering one, by route", ["route"])
-        self.app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._outermost])
+        # each route checks its own limit; this one only stops what they would all refuse
+        largest = max([MAX_BODY_BYTES, *(route.body_bytes for route in routes)])
+        self.app = web.Application(client_max_size=largest, middlewares=[self._outermost])
         self.app[LATE_HEADS] = metrics.late_heads.labels("admin")
         self.app[AUTHENTICATOR] = authenticator
         add_routes(self.app, [web.get("/healthz", _healthz), *map(self._row, routes), *extra])
@@ -163,7 +165,7 @@ class AdminApp:
             raise ConnectionResetError("the caller has gone")
         begin = partial(_begin, request)
         if not route.local and not self._backend.leads:
-            body = await read_body(request, MAX_BODY_BYTES) if route.body is not None else b""
+            body = await read_body(request, route.body_bytes) if route.body is not None else b""
             return await self._proxy.pass_on(request, body, caller, request[_REQUEST_ID], self._stopping, begin)
         if not route.writes and route.stream is None:
             return await self._read_only(route, request, caller)

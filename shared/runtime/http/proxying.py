@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from io import BytesIO
 
 import aiohttp
 import yarl
@@ -72,7 +73,7 @@ class Proxy:
                 request.method,
                 url,
                 headers=headers,
-                data=body or None,
+                data=BytesIO(body) if body else None,  # of large bytes aiohttp warns
                 allow_redirects=False,
                 # a certificate is made before its pod has an address: it names the role
                 server_hostname=identity_of("coordinator") if self._tls is not None else None,

@@ -69,7 +69,7 @@ CODES: dict[str, Code] = {
         Code("other_policy", 409, "the learner trains another policy", "follow the policy pointer"),
         Code("kube_rejected", 409, "the API server refused: had no effect", "the message has its reason"),
         Code("store_rejected", 409, "etcd refused: had no effect", "read again, then decide again"),
-        Code("too_large", 413, "the body is over 64 KiB", "send less at once"),
+        Code("too_large", 413, "the body is over its limit: 64 KiB, of weights 1,500,000 bytes", "send less at once"),
         Code("wire_too_large", 413, "the message is over its limit", "report it: no service sends so much"),
         Code("media_type_unsupported", 415, "send application/json", "set Content-Type; services speak msgpack"),
         Code("not_leader", 421, "another process leads", "look in etcd who leads"),
@@ -80,6 +80,10 @@ CODES: dict[str, Code] = {
             "had no effect; one of the two has old news",
         ),
         Code("mixture_invalid", 422, "a mixture of policies that cannot decide", "correct the field that is named"),
+        Code(
+            "weights_invalid", 422, "weights that their policy refuses", "the message says what is wrong and the remedy"
+        ),
+        Code("digest_differs", 422, "the weights have another sha256 than was said", "send the file again"),
         Code(
             "invalid_value", 422, "it fits the schema, and a value in it cannot be", "the message says what is allowed"
         ),

@@ -18,7 +18,6 @@ from shared.runtime.http.guard import read_body
 from shared.runtime.http.refusals import Refused
 from shared.runtime.http.routes import PRINTED, Ask, Route
 
-MAX_BODY_BYTES = 64 << 10
 MAX_EVENT_ID = 64
 
 
@@ -44,7 +43,7 @@ def _query(route: Route, request: web.Request) -> Any:
 async def _body(route: Route, request: web.Request) -> Any:
     if route.body is None:
         return None
-    data = await read_body(request, MAX_BODY_BYTES)
+    data = await read_body(request, route.body_bytes)
     if data and request.content_type != "application/json":
         raise Refused("send application/json", code="media_type_unsupported")
     try:

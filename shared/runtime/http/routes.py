@@ -24,6 +24,9 @@ FRESH_S = 0.25
 SLOW_FRESH_S = 1.0
 """Of long lists, and of what must be read from etcd. A change through this API shows at once (``caching.py``)."""
 
+MAX_BODY_BYTES = 64 << 10
+"""Of a route that does not say otherwise."""
+
 EVENTS = "text/event-stream"
 """Media type of server-sent events: a stream of them may end anywhere."""
 
@@ -123,6 +126,8 @@ class Route:
     media_type: str = "application/json"
     query: type[Schema] = NoQuery
     body: type[Schema] | None = None
+    body_bytes: int = MAX_BODY_BYTES
+    """The largest body that is read."""
     errors: tuple[str, ...] = ()
     """Codes of what it refuses beyond what every route may."""
     local: bool = False

@@ -229,13 +229,16 @@ def at_hand(name: str) -> PolicyRef:
     return ref
 
 
-def from_bytes(name: str, data: bytes, *, source: str) -> tuple[PolicyRef, bytes]:
-    """Weights from a file named ``source``, checked. ``ConfigError``: the policy refuses them."""
+def from_bytes(name: str, data: bytes, *, goal: str = "") -> tuple[PolicyRef, bytes]:
+    """A weights file of the policy NAME or NAME@VERSION, checked. ``ConfigError``: the policy refuses them; their card
+    names a goal that nobody knows, and no ``goal`` is to count instead."""
     bare, _, version = name.partition("@")
     file = decode(data, policy=bare)
     load_policy(bare, data=data, sha256=digest(data))
     if version and version != str(file.card.version):
-        raise ConfigError(f"--weights: {source} holds version {file.card.version}, {name} was asked for; name that one")
+        raise ConfigError(f"weights of {file.title}: {name} was asked for; name the version that they have")
+    if not goal:
+        goal_of(bare, file.card)
     return reference(file), data
 
 

@@ -67,17 +67,6 @@ def test_every_command_and_option_on_the_page_exists(page: Path) -> None:
     assert wrong == []
 
 
-def test_commands_that_need_etcd_say_so() -> None:
-    lacking = [
-        f"{page.relative_to(ROOT)}: {' '.join(words)}"
-        for page in PAGES
-        for _, words in written(page)
-        if "--weights" in words and "--etcd" not in words
-        if page.name != "command-line.md"  # which says of these that they need it
-    ]
-    assert lacking == []
-
-
 def test_commands_are_found_at_all() -> None:
     """A page that nothing is read from would pass whatever it says."""
     assert sum(1 for page in PAGES for _ in written(page)) >= 120

@@ -5,6 +5,9 @@ A change is one compare-and-swap of the pointer in etcd, by the same rules as ``
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,15 +15,28 @@ import msgspec
 from services.coordinator.http.desk import Desk
 from services.coordinator.rollout.view import RolloutView
 from shared.decide.stages import Stage
+from shared.errors import ConfigError
 from shared.policy.registry import MixtureInvalid
 from shared.policy.rollout.outcome import GoalUnknown
+from shared.policy.weights import MAX_BYTES, digest
 from shared.runtime.http.callers import Role
 from shared.runtime.http.pages import NumberedPageQuery, page
 from shared.runtime.http.refusals import Refused
 from shared.runtime.http.routes import PRINTED, SLOW_FRESH_S, Answer, Ask, Because, Page, Reason, Schema, row
 from shared.runtime.records.policies import HistoryRecord, PolicyRow, policy_rows, read_history, read_pointer
-from shared.runtime.records.policy_changes import LATELY_S, PolicyUnknown, activate, card_named, promote, withdraw
-from shared.wire.records import PolicyPointer, PolicyWindow
+from shared.runtime.records.policy_changes import (
+    LATELY_S,
+    PolicyUnknown,
+    activate,
+    card_named,
+    from_bytes,
+    promote,
+    withdraw,
+)
+from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
+
+WEIGHTS_BYTES = 4 * MAX_BYTES // 3 + (64 << 10)
+"""A body with the largest weights in it, as base64."""
 
 PolicyName = Annotated[
     str,
@@ -74,6 +90,16 @@ class Activate(Schema, frozen=True, kw_only=True):
     promotion: Literal["manual", "auto"] | None = None
     goal: Literal["neutral", "balance", "gpus", "joules", "latency", "nodes", "packing", "room"] | None = None
     reason: Reason = ""
+
+
+class TryWeights(Activate, frozen=True, kw_only=True):
+    """As ``Activate``, with the weights to be tried: ``data``, a weights file (.npz) of at most 1,500,000 bytes as
+    base64, and its ``sha256``. ``name``: NAME or NAME@VERSION as on the file's card; weights whose title others have
+    are numbered on, as the answer says."""
+
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    data: bytes
+    stage: Literal["shadow", "canary", "active"] = "shadow"
 
 
 class Promote(Schema, frozen=True, kw_only=True):
@@ -136,7 +162,36 @@ async def card(desk: Desk, ask: Ask[Any, Any]) -> CardAnswer:
 async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
     """Let a policy decide. Refused: 404 ``policy_unknown``, 422 ``invalid_value`` and ``mixture_invalid``, 409
     ``conflict``."""
+    return await _activated(desk, ask)
+
+
+async def tried(desk: Desk, ask: Ask[Any, TryWeights]) -> PointerAnswer:
+    """Let weights decide that are sent; they and the pointer are one transaction, so what is refused leaves none
+    behind. Refused: 413 ``too_large``; 422 ``digest_differs``, ``weights_invalid`` and as ``activated``."""
     body = ask.body
+    if len(body.data) > MAX_BYTES:
+        raise Refused(f"data: {len(body.data)} bytes; weights have at most {MAX_BYTES}", code="too_large")
+    return await _activated(desk, ask, partial(_checked, body))
+
+
+def _checked(body: TryWeights) -> tuple[PolicyRef, bytes]:
+    """The weights of a body. Refused: 422, they are not what was said, or their policy refuses them."""
+    if (found := digest(body.data)) != body.sha256:
+        raise Refused(
+            f"sha256: {body.sha256} was said, the data has {found}; send the file again", code="digest_differs"
+        )
+    try:
+        return from_bytes(body.name, body.data, goal=body.goal or "")
+    except (GoalUnknown, MixtureInvalid):
+        raise
+    except ConfigError as error:
+        raise Refused(str(error), code="weights_invalid") from error
+
+
+async def _activated(
+    desk: Desk, ask: Ask[Any, Any], checked: Callable[[], tuple[PolicyRef, bytes]] | None = None
+) -> PointerAnswer:
+    body: Activate = ask.body
     if body.percent is not None and body.stage != Stage.CANARY.value:
         raise Refused(f"percent: belongs to the stage canary; leave it out with {body.stage}", code="invalid_value")
     for name in ("promotion", "goal"):
@@ -146,10 +201,12 @@ async def activated(desk: Desk, ask: Ask[Any, Activate]) -> PointerAnswer:
                 code="invalid_value",
             )
     try:
+        # a leader has pods to place meanwhile
+        weights = None if checked is None else await asyncio.to_thread(checked)
         pointer = await activate(
             desk.store, desk.keys, body.name, stage=Stage(body.stage), percent=body.percent, by=ask.caller.title,
             reason=body.reason, promotion=body.promotion or "", goal=body.goal or "",
-            lacking=desk.core.evaluation.lacking(),
+            weights=weights, lacking=desk.core.evaluation.lacking(),
         )  # fmt: skip
     except PolicyUnknown as error:
         raise Refused(str(error), code="policy_unknown") from error
@@ -204,6 +261,14 @@ ROUTES = (
     row(
         "POST", "/v1/policies/activate", Role.OPERATOR, "Let a policy decide, in stages", activated,
         errors=("policy_unknown", "mixture_invalid", "conflict", "invalid_value"), audit_target=lambda body: body.name,
+    ),
+    row(
+        "POST", "/v1/policies/weights", Role.ADMIN, "Let weights decide that are sent, in stages", tried,
+        body_bytes=WEIGHTS_BYTES,
+        errors=(
+            "policy_unknown", "mixture_invalid", "weights_invalid", "digest_differs", "conflict", "invalid_value",
+        ),
+        audit_target=lambda body: f"{body.name} {body.sha256[:12]}",
     ),
     row(
         "POST", "/v1/policies/promote", Role.OPERATOR, "Take the candidate a step further", promoted,

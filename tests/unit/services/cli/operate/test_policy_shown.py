@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from services.cli.__main__ import run
+from shared.policy.weights import MAX_BYTES, digest, shipped_bytes
 from tests.admin_server import AdminServer
 
 OLD, NEW = ({"name": name, "version": 1, "sha256": sha256} for name, sha256 in (("kube-default", ""), ("lb", "a" * 64)))
@@ -72,7 +75,10 @@ def test_wide_has_numbers_digests_and_latencies_too(capsys: pytest.CaptureFixtur
     ("arguments", "told"),
     [
         (("promote", "random", "--to", "active", "--percent", "5"), "--percent: belongs to the canary"),
-        (("activate", "random", "--weights", "w.npz"), "--weights: a file goes into etcd; give --etcd"),
+        (("try", "lb", "--weights", "nowhere.npz"), "--weights: nowhere.npz: No such file or directory"),
+        (("try", "nowhere.npz"), "FILE: nowhere.npz: No such file or directory"),
+        (("try", "./nowhere"), "FILE: nowhere: No such file or directory"),
+        (("try", "nowhere.npz", "--weights", "w.npz"), "--weights: NAME is a file already, nowhere.npz"),
         (("activate", "random", "--new-mesh"), "--new-mesh: a server's mesh runs already; give --etcd"),
     ],
 )
@@ -109,3 +115,40 @@ def test_a_forced_change_is_shown_as_forced(capsys: pytest.CaptureFixture[str]) 
         assert run(["policy", "show", "--server", server.url]) == 0
     out = capsys.readouterr().out
     assert out.count("try it (by ann, forced: without the windows asked for)") == 2
+
+
+def test_a_file_of_weights_is_sent_with_its_digest_under_the_name_on_its_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "training" / "lb"
+    folder.mkdir(parents=True)
+    data = shipped_bytes("lb")
+    (folder / "mine.npz").write_bytes(data)
+    answer = {"POST /v1/policies/weights": {"pointer": POINTER}}
+    for named in ((str(folder),), (str(folder / "mine.npz"),), ("lb", "--weights", str(folder / "mine.npz"))):
+        with AdminServer(answer) as server:
+            assert run(["policy", "try", *named, "--reason", "ours", "--server", server.url]) == 0
+        (asked,) = server.asked
+        assert asked.body == {
+            "name": "lb", "stage": "shadow", "reason": "ours", "sha256": digest(data), "data": b64encode(data).decode(),
+        }  # fmt: skip
+    assert "candidate  lb@1" in capsys.readouterr().out
+
+
+def test_what_is_no_file_of_weights_is_refused_before_anybody_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "two").mkdir()
+    for name in ("a.npz", "b.npz", "cut.npz"):
+        (tmp_path / "two" / name).write_bytes(shipped_bytes("lb")[:900])
+    (tmp_path / "large.npz").write_bytes(bytes(MAX_BYTES + 1))
+    for name, told in (
+        ("two", "holds 3 weights files (.npz); name one"),
+        ("two/cut.npz", "not a readable .npz file"),
+        ("large.npz", f"more than {MAX_BYTES} bytes"),
+    ):
+        with AdminServer({}) as server:
+            assert run(["policy", "try", str(tmp_path / name), "--server", server.url]) == 2
+            assert server.asked == []
+        (line,) = [one for one in capsys.readouterr().err.splitlines() if one]
+        assert told in line

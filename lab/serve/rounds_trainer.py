@@ -1,0 +1,163 @@
+"""Rounds of learning on a captured cluster, for every learned placement policy: the runs of ``conclave train
+--cluster``, a short one each, that go on from given weights. torch lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+
+from lab.learner.deepsets import settings as sets
+from lab.learner.deepsets.ppo import PpoRun
+from lab.learner.deepsets.training import DeepSetsRun
+from lab.learner.frag.captured import lists_of
+from lab.learner.frag.fit import arrays_of, flat
+from lab.learner.frag.training import FragRun
+from lab.learner.frag.training import Settings as FragSettings
+from lab.learner.marl import settings as agents
+from lab.learner.marl.training import MOST_NODES, MarlRun
+from lab.learner.training.captured import Captured
+from lab.workers import Workers
+from shared.errors import ConfigError
+from shared.policy.deepsets.policy import DEEP_SETS_POLICIES
+from shared.policy.frag.value import NAME as FRAG
+from shared.policy.marl.policy import NAME as MARL
+from shared.policy.weights import Card, WeightsFile
+
+Arrays = Mapping[str, Any]
+
+
+class Learning(Protocol):
+    """One round of one policy."""
+
+    def learn(self, first: Arrays, seed: int) -> tuple[Arrays, float]:
+        """(the best weights of a round that begins with ``first``, their cost); ``first`` where nothing is better."""
+        ...
+
+    def cost(self, arrays: Arrays) -> float:
+        """Of weights on the days held back; lower is better."""
+        ...
+
+
+class SetsLearning:
+    """``ee``, ``lb`` or ``el``."""
+
+    def __init__(self, policy: str, captured: Captured, steps: int) -> None:
+        self._policy, self._captured, self._steps = policy, captured, steps or 2_000
+
+    def learn(self, first: Arrays, seed: int) -> tuple[Arrays, float]:
+        """See ``Learning``."""
+        run = self._run(first, seed)
+        for _ in run.run():
+            pass
+        return run.best, run.best_regret
+
+    def cost(self, arrays: Arrays) -> float:
+        """See ``Learning``."""
+        return self._run(arrays, FIRST_SEED).validated(dict(arrays))
+
+    def _run(self, first: Arrays, seed: int) -> DeepSetsRun | PpoRun:
+        settings = sets.settings_on(
+            self._policy, seed, max(self._steps, 501), cluster=self._captured.digest, algorithm=""
+        )
+        kind = DeepSetsRun if settings.ppo is None else PpoRun
+        return kind(settings, None, self._captured.cluster, dict(first))
+
+
+class AgentsLearning:
+    """``marl-dqn``."""
+
+    def __init__(self, policy: str, captured: Captured, steps: int) -> None:
+        self._policy, self._captured, self._steps = policy, captured, steps or 5
+
+    def learn(self, first: Arrays, seed: int) -> tuple[Arrays, float]:
+        """See ``Learning``."""
+        run = self._run(first, seed)
+        for _ in run.run():
+            pass
+        return run.best, run.best_imbalance
+
+    def cost(self, arrays: Arrays) -> float:
+        """See ``Learning``."""
+        return self._run(arrays, FIRST_SEED).ground.imbalance(dict(arrays), Workers())
+
+    def _run(self, first: Arrays, seed: int) -> MarlRun:
+        nodes = min(self._captured.cluster.nodes, MOST_NODES)
+        settings = agents.settings_on(
+            self._policy, seed, self._steps, nodes=nodes, cluster=self._captured.digest, algorithm=""
+        )
+        return MarlRun(settings, None, self._captured.cluster, dict(first))
+
+
+class FragLearning:
+    """``frag``: the cost is the percent of the GPUs that are not allocated."""
+
+    def __init__(self, policy: str, captured: Captured, steps: int) -> None:
+        self._lists = lists_of(captured.cluster, f"capture: {captured.name}")
+        self._captured, self._steps = captured, steps or 10
+        self._name = policy
+
+    def learn(self, first: Arrays, seed: int) -> tuple[Arrays, float]:
+        """See ``Learning``."""
+        run = self._run(first, seed)
+        for _ in run.run():
+            pass
+        assert run.best is not None
+        found = arrays_of(run.best)
+        return found, self.cost(found)
+
+    def cost(self, arrays: Arrays) -> float:
+        """See ``Learning``."""
+        (allocated,) = self._run(arrays, FIRST_SEED).validate(flat(arrays)).by_trace.values()
+        return 100.0 - allocated
+
+    def _run(self, first: Arrays, seed: int) -> FragRun:
+        nodes, pods, held_back = self._lists
+        settings = FragSettings(seed, self._steps, cluster=self._captured.digest)
+        return FragRun(nodes, {"default": pods}, settings, held_back, flat(first))
+
+
+FIRST_SEED = 1000
+LEARNINGS: dict[str, Callable[[str, Captured, int], Learning]] = {
+    **dict.fromkeys(DEEP_SETS_POLICIES, SetsLearning), FRAG: FragLearning, MARL: AgentsLearning,
+}  # fmt: skip
+
+
+class RoundsTrainer:
+    """Keeps the best weights so far and their cost. ``steps``: of a round, in the trainer's own; 0: few."""
+
+    def __init__(self, policy: str, captured: Captured, *, seed: int, steps: int) -> None:
+        if policy not in LEARNINGS:
+            raise ConfigError(f"capture: {policy} does not learn on one; choose one of {', '.join(sorted(LEARNINGS))}")
+        self._learning = LEARNINGS[policy](policy, captured, steps)
+        self._captured = captured
+        self._seed = seed
+        self._base: WeightsFile | None = None
+        self._base_cost = 0.0
+        self._arrays: Arrays = {}
+        self._rounds = 0
+
+    def round(self, base: WeightsFile, number: int, *, anew: bool) -> float:
+        """One round; by how much the best weights so far are better than ``base``, as a share of its cost."""
+        torch.set_num_threads(1)
+        if anew or self._base is None or self._base.sha256 != base.sha256:
+            self._base, self._arrays, self._rounds = base, base.arrays, 0
+            self._base_cost = self._learning.cost(base.arrays)
+        self._arrays, cost = self._learning.learn(self._arrays, self._seed + number)
+        self._rounds += 1
+        return (self._base_cost - cost) / self._base_cost if self._base_cost > 0 else 0.0
+
+    def best(self, version: int) -> WeightsFile:
+        """The best weights so far, with a card that says how they came about."""
+        base = self._base
+        assert base is not None
+        trained = {
+            **base.card.trained,
+            "online": {"from": base.sha256, "rounds": self._rounds, "data": self._captured.describe()},
+        }
+        card = Card(
+            policy=base.card.policy, version=version, features=base.card.features, trained=trained,
+            limits=[self._captured.limit, *base.card.limits[1:]],
+        )  # fmt: skip
+        return WeightsFile(dict(self._arrays), card)

@@ -1,0 +1,239 @@
+"""``conclave train POLICY --cluster CAPTURE``: every learned placement policy, by every algorithm, with curves and a
+card; never worse than the shipped weights on the days held back; what was stopped goes on as if it had not been."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from lab.learner.__main__ import main
+from lab.learner.deepsets import settings as sets
+from lab.learner.deepsets import training as sets_training
+from lab.learner.deepsets.ppo import PpoRun
+from lab.learner.deepsets.training import DeepSetsRun
+from lab.learner.marl import settings as agents
+from lab.learner.marl import training as agents_training
+from lab.learner.marl.ippo import IppoRun
+from lab.learner.marl.training import MarlRun
+from lab.learner.training.runner import ALGORITHMS
+from lab.worlds.placement.captured_cluster import CapturedCluster, cluster_of
+from shared.policy.registry import load_policy
+from shared.policy.weights import decode, digest, encode, shipped
+from tests.captures import make_capture
+from twin.model.capture import Capture
+from twin.model.capture import encode as written
+
+torch.set_num_threads(1)
+SETS = ("ee", "el", "lb")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> CapturedCluster:
+    return cluster_of(make_capture(pods=150), "c")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validations of two short episodes."""
+    for module in (sets_training, agents_training):
+        monkeypatch.setattr(module, "VALIDATED", 2)
+        monkeypatch.setattr(module, "ARRIVALS", 12)
+
+
+def sets_run(policy: str, algorithm: Any, cluster: CapturedCluster, steps: int = 700) -> DeepSetsRun | PpoRun:
+    settings = sets.settings_on(policy, 1000, None, cluster="sha256:c", algorithm=algorithm)
+    settings = replace(settings, decisions=steps, learning_starts=100, validate_every=300)
+    return (DeepSetsRun if settings.ppo is None else PpoRun)(settings, None, cluster)
+
+
+def agents_run(algorithm: Any, cluster: CapturedCluster, rounds: int = 2) -> MarlRun | IppoRun:
+    settings = agents.settings_on(
+        "marl-dqn", 1000, rounds, nodes=cluster.nodes, cluster="sha256:c", algorithm=algorithm
+    )
+    settings = replace(settings, episodes_per_round=2, updates_per_round=10, validate_every=1)
+    if algorithm == "ppo":
+        return IppoRun(settings, None, None, cluster)
+    return MarlRun(settings, None, cluster)
+
+
+@pytest.mark.parametrize("algorithm", ["", *ALGORITHMS])
+@pytest.mark.parametrize("policy", [*SETS, "marl-dqn"])
+def test_by_each_algorithm_a_policy_is_learned_and_is_never_worse_than_the_shipped_one(
+    cluster: CapturedCluster, policy: str, algorithm: str
+) -> None:
+    run = agents_run(algorithm, cluster) if policy == "marl-dqn" else sets_run(policy, algorithm, cluster)
+    reports = list(run.run())
+    assert run.finished
+    assert reports[0].step == 0
+    assert reports[0].validated
+    file = run.weights(version=9)
+    data = encode(file)
+    load_policy(policy, data=data, sha256=digest(data))  # of its shape, whatever it learned by
+    ours = dict(shipped(policy).arrays)
+    if isinstance(run, DeepSetsRun | PpoRun):
+        assert run.validated(dict(file.arrays)) == run.best_regret <= run.validated(ours)
+    else:
+        found, before = (run.ground.imbalance(one, run._workers) for one in (dict(file.arrays), ours))
+        assert found == run.best_imbalance <= before
+
+
+@pytest.mark.parametrize("algorithm", ["", "dqn", "distributional"])
+def test_what_the_shipped_weights_mean_is_where_learning_begins(cluster: CapturedCluster, algorithm: str) -> None:
+    ours = shipped("lb").arrays
+    begun = sets_run("lb", algorithm, cluster).best
+    assert all(begun[name] == pytest.approx(ours[name], abs=1e-6) for name in ours)
+    stack = agents_run(algorithm, cluster)._stack.arrays()
+    theirs = shipped("marl-dqn").arrays
+    assert all(stack[name] == pytest.approx(theirs[name], abs=1e-6) for name in theirs)
+
+
+def test_what_they_do_not_mean_begins_from_nothing(cluster: CapturedCluster) -> None:
+    ours = shipped("ee").arrays["l0.w"]
+    assert not np.allclose(sets_run("ee", "double", cluster).best["l0.w"], ours)
+    assert np.allclose(sets_run("ee", "ppo", cluster).best["l0.w"], ours)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda on: sets_run("lb", "", on), id="lb"),
+        pytest.param(lambda on: sets_run("ee", "", on, 1_200), id="ee"),
+        pytest.param(lambda on: sets_run("lb", "distributional", on), id="lb, distributional"),
+        pytest.param(lambda on: agents_run("", on, 3), id="marl-dqn"),
+        pytest.param(lambda on: agents_run("ppo", on, 3), id="marl-dqn, ppo"),
+    ],
+)
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
+    cluster: CapturedCluster, make: Callable[[CapturedCluster], Any]
+) -> None:
+    whole, first, resumed = make(cluster), make(cluster), make(cluster)
+    for _ in whole.run():
+        pass
+    steps = first.run()
+    for report in steps:
+        if report.step and report.saveable:
+            break
+    steps.close()
+    resumed.set_state(first.get_state())
+    for _ in resumed.run():
+        pass
+    ours, theirs = whole.weights(version=1).arrays, resumed.weights(version=1).arrays
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def capture_file(folder: Path, capture: Capture | None = None) -> Path:
+    file = folder / "mine.json.gz"
+    file.write_bytes(written(capture or make_capture(pods=150)))
+    return file
+
+
+def trained(*words: object) -> tuple[int, str]:
+    found = CliRunner().invoke(main, ["train", *map(str, words)])
+    return found.exit_code, found.output
+
+
+def test_weights_card_and_curves_say_what_was_trained_on(tmp_path: Path) -> None:
+    capture = make_capture(pods=150)
+    capture.series["n1"]["cpu"][:8] = [None] * 8
+    file, out = capture_file(tmp_path, capture), tmp_path / "out"
+    code, told = trained("lb", "--cluster", file, "--steps", 1_100, "--out", out)
+    assert code == 0, told
+    assert "mine.json.gz: node n1: 10% of its cpu or memory was not measured" in told
+    card = decode((out / "lb.npz").read_bytes(), policy="lb").card
+    data = card.trained["data"]
+    assert (data["capture"], data["nodes"], data["pods"]) == ("mine.json.gz", 2, 150)
+    assert data["sha256"] == digest(file.read_bytes())
+    assert data["missing"] == [
+        "node n1: 10% of its cpu or memory was not measured; the rest of the series stands for it"
+    ]
+    assert card.trained["command"].endswith("--out DIR --cluster mine.json.gz")
+    assert card.version == shipped("lb").card.version + 1
+    assert any("mine.json.gz" in limit for limit in card.limits)
+    figures = card.figures
+    assert (
+        figures["s.d. of load on the days held back, by training seed"]["1000"]
+        <= (figures["s.d. of load on the days held back, shipped weights"])
+    )
+    curves = [json.loads(line) for line in (out / "curves-1000.jsonl").read_text().splitlines()]
+    assert curves[0]["step"] == 0
+    assert sum("validation/cost" in one for one in curves) >= 2
+    code, told = trained("lb", "--cluster", file, "--steps", 1_100, "--out", out, "--resume")
+    assert code == 0, told
+    other = capture_file(tmp_path, make_capture(pods=151))
+    code, told = trained("lb", "--cluster", other, "--steps", 1_100, "--out", out, "--resume")
+    assert (code, "of a run with other settings" in told) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("jobs-dl2",), "--cluster: jobs-dl2 places no pods"),
+        (("hybrid",), "--cluster: hybrid places no pods"),
+        (("single-dqn",), "--cluster, --algorithm: single-dqn is made for"),
+        (("marl-dqn-published",), "--cluster, --algorithm: marl-dqn-published is reproduced as published"),
+        (("lb", "--warm-up", "kube-default"), "--warm-up: with --cluster"),
+        (("lb", "--reward", "load"), "--reward: on a captured cluster the shipped goal counts"),
+        (("frag", "--algorithm", "dqn"), "--algorithm: frag learns by its own alone"),
+        (("frag",), "no node has a GPU, and frag is for GPUs"),
+    ],
+)
+def test_what_does_not_go_with_a_cluster_is_refused_in_one_line(
+    tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    code, said = trained(*words, "--cluster", capture_file(tmp_path), "--out", tmp_path / "out")
+    assert code == 2
+    (line,) = said.splitlines()
+    assert told in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_no_capture_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cut.json.gz").write_bytes(written(make_capture())[:200])
+    for name, told in (("cut.json.gz", "the file is cut"), ("gone.json.gz", "No such file"), (".", "Is a directory")):
+        code, said = trained("lb", "--cluster", tmp_path / name, "--out", tmp_path / "out")
+        assert code == 2
+        (line,) = said.splitlines()
+        assert line.removeprefix("conclave: ").startswith("--cluster: ")
+        assert told in line
+
+
+def test_frag_learns_on_a_clusters_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lab.learner.frag import trainer, training
+
+    monkeypatch.setattr(training, "VALIDATE_EVERY", 2)
+    monkeypatch.setattr(trainer, "CLUSTER_EPISODES", 2)
+    monkeypatch.setattr(trainer, "CLUSTER_UPDATES", 50)
+    capture = make_capture(pods=150)
+    nodes = [
+        msgspec.structs.replace(
+            one,
+            status=msgspec.structs.replace(one.status, allocatable={**one.status.allocatable, "nvidia.com/gpu": "4"}),
+        )
+        for one in capture.nodes
+    ]
+    pods = []
+    for number, one in enumerate(capture.pods):
+        (main_,) = one.pod.spec.containers
+        asks = main_.resources.requests | ({"nvidia.com/gpu": str(1 + number % 3)} if number % 2 else {})
+        container = msgspec.structs.replace(main_, resources=msgspec.structs.replace(main_.resources, requests=asks))
+        spec = msgspec.structs.replace(one.pod.spec, containers=[container])
+        pods.append(msgspec.structs.replace(one, pod=msgspec.structs.replace(one.pod, spec=spec)))
+    file = capture_file(tmp_path, msgspec.structs.replace(capture, nodes=nodes, pods=pods))
+    out = tmp_path / "out"
+    code, told = trained("frag", "--cluster", file, "--steps", 2, "--out", out)
+    assert code == 0, told
+    card = decode((out / "frag.npz").read_bytes(), policy="frag").card
+    assert card.trained["data"]["capture"] == "mine.json.gz"
+    assert (
+        card.figures["validation before prices, mean gain over FGD in points"]
+        >= (card.figures["validation before prices, gain of the shipped weights"])
+    )

@@ -1,0 +1,217 @@
+"""Learning in rounds on a captured cluster: it goes on while a candidate waits, offers what is better by the margin in
+shadow alone, never over somebody else's candidate, and begins anew where the pointer says so."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from lab.learner.training.captured import Captured, read_captured
+from lab.serve.core import HistoryRead, PointerSeen
+from lab.serve.publishing import Publisher
+from lab.serve.rounds import Learned, Offer, Offered, Phase, Round, RoundsCore
+from lab.serve.rounds_shell import RoundsShell
+from lab.serve.rounds_trainer import LEARNINGS, RoundsTrainer
+from shared.decide.stages import Stage
+from shared.errors import ConfigError
+from shared.policy.registry import LEARNED, load_policy, reference
+from shared.policy.weights import WeightsFile, digest, encode, shipped
+from shared.ports import Put
+from shared.runtime.observe.metrics import Metrics
+from shared.runtime.records.policies import read_pointer
+from shared.wire.keys import Keys
+from shared.wire.records import PolicyPointer, PolicyRef, encode_record
+from tests.captures import make_capture
+from tests.memory_store import MemoryStore
+from twin.model.capture import encode as written
+
+KEYS = Keys()
+BASE = PolicyRef("lb", 2, "a" * 64)
+OURS = PolicyRef("lb", 3, "b" * 64)
+THEIRS = PolicyRef("ee", 5, "c" * 64)
+
+
+def pointer(number: int, **more: object) -> PolicyPointer:
+    return PolicyPointer(active=BASE, number=number, **more)  # type: ignore[arg-type]
+
+
+def begun() -> RoundsCore:
+    core = RoundsCore("lb", 0.01)
+    assert core.handle([PointerSeen(pointer(1))]) == [Round(BASE, 1, anew=True)]
+    return core
+
+
+def offered() -> RoundsCore:
+    """Its candidate of gain 0.05 is in the pointer, and it learns on."""
+    core = begun()
+    assert core.handle([Learned(0.05)]) == [Offer(BASE, 3, 0.05)]
+    assert core.handle([Offered(OURS)]) == [Round(BASE, 2, anew=False)]
+    core.handle([PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
+    return core
+
+
+def test_nothing_is_learned_while_another_policy_decides() -> None:
+    core = RoundsCore("lb", 0.01)
+    assert core.handle([PointerSeen(None)]) == []
+    assert core.handle([PointerSeen(PolicyPointer(active=THEIRS, number=1))]) == []
+    assert core.handle([PointerSeen(pointer(2))]) == [Round(BASE, 1, anew=True)]
+
+
+def test_what_is_better_by_less_than_the_margin_is_learned_on_from_and_not_offered() -> None:
+    core = begun()
+    assert core.handle([Learned(0.009)]) == [Round(BASE, 2, anew=False)]
+    assert core.handle([Learned(0.0)]) == [Round(BASE, 3, anew=False)]
+    assert core.handle([Learned(0.01)]) == [Offer(BASE, 3, 0.01)]
+
+
+def test_learning_goes_on_while_its_candidate_waits_and_a_better_one_takes_its_place_in_shadow() -> None:
+    core = offered()
+    assert core.handle([Learned(0.055)]) == [Round(BASE, 3, anew=False)]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
+
+
+@pytest.mark.parametrize("stage", [Stage.CANARY])
+def test_a_candidate_that_decides_for_pods_is_not_replaced_but_learning_goes_on(stage: Stage) -> None:
+    core = offered()
+    core.handle([PointerSeen(pointer(3, candidate=OURS, stage=stage, percent=10))])
+    assert core.handle([Learned(0.5)]) == [Round(BASE, 3, anew=False)]
+    assert core.handle([Learned(0.6)]) == [Round(BASE, 4, anew=False)]
+
+
+def test_somebody_elses_candidate_is_not_replaced_and_what_was_learned_comes_after_it() -> None:
+    core = begun()
+    core.handle([PointerSeen(pointer(2, candidate=THEIRS, stage=Stage.SHADOW))])
+    assert core.handle([Learned(0.5)]) == [Round(BASE, 2, anew=False)]
+    core.handle([PointerSeen(pointer(3))])
+    assert core.handle([Learned(0.5)]) == [Offer(BASE, 3, 0.5)]
+
+
+def test_once_its_candidate_decides_rounds_begin_anew_from_it() -> None:
+    core = offered()
+    promoted = PolicyPointer(active=OURS, previous=BASE, number=4)
+    core.handle([PointerSeen(promoted)])
+    assert core.handle([Learned(0.9)]) == [Round(OURS, 3, anew=True)]
+    assert core.outcomes["outdated"] == 1
+    assert core.handle([Learned(0.005)]) == [Round(OURS, 4, anew=False)]
+
+
+def test_a_candidate_that_was_withdrawn_was_worse_where_it_counts_and_rounds_begin_anew() -> None:
+    core = offered()
+    core.handle([PointerSeen(pointer(3))])
+    assert core.handle([Learned(0.05)]) == [Round(BASE, 3, anew=True)]
+    assert core.last_gain == 0.0
+
+
+def test_an_offer_that_is_refused_is_made_again_after_another_round_and_not_at_once() -> None:
+    core = begun()
+    core.handle([Learned(0.05)])
+    assert core.handle([Offered(problem="a canary is on")]) == [Round(BASE, 2, anew=False)]
+    assert core.handle([Learned(0.05)]) == [Offer(BASE, 4, 0.05)]
+
+
+def test_what_diverged_begins_anew() -> None:
+    core = begun()
+    assert core.handle([Learned(problem="not finite")]) == [Round(BASE, 2, anew=True)]
+    assert core.outcomes["diverged"] == 1
+
+
+def test_news_of_the_pointer_that_come_with_a_result_count_before_what_follows() -> None:
+    core = begun()
+    other = PolicyPointer(active=THEIRS, previous=BASE, number=2)
+    assert core.handle([Learned(0.5), PointerSeen(other)]) == []
+    assert core.phase is Phase.RESTING
+
+
+def test_no_version_of_history_is_given_to_other_weights() -> None:
+    core = RoundsCore("lb", 0.01)
+    core.handle([HistoryRead((PolicyPointer(active=PolicyRef("lb", 8, "d" * 64), number=1),)), PointerSeen(pointer(2))])
+    assert core.handle([Learned(0.5)]) == [Offer(BASE, 9, 0.5)]
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Captured:
+    file = tmp_path / "c.json.gz"
+    file.write_bytes(written(make_capture(pods=400)))
+    return read_captured("capture", file)
+
+
+def test_every_learned_policy_of_ours_but_mixtures_learns_in_rounds() -> None:
+    assert set(LEARNINGS) == set(LEARNED) - {"hybrid"}
+
+
+@pytest.mark.parametrize("policy", ["ee", "el", "lb", "marl-dqn"])
+def test_a_round_goes_on_from_the_best_so_far_and_never_falls_behind(captured: Captured, policy: str) -> None:
+    steps = 1 if policy == "marl-dqn" else 600
+    trainer = RoundsTrainer(policy, captured, seed=1000, steps=steps)
+    base = shipped(policy)
+    gains = [trainer.round(base, number, anew=number == 1) for number in (1, 2)]
+    assert 0.0 <= gains[0] <= gains[1]
+    file = trainer.best(7)
+    data = encode(file)
+    load_policy(policy, data=data, sha256=digest(data))
+    online = file.card.trained["online"]
+    assert (online["from"], online["rounds"], online["data"]["capture"]) == (base.sha256, 2, "c.json.gz")
+    assert trainer.round(base, 3, anew=True) >= 0.0
+    assert trainer.best(8).card.trained["online"]["rounds"] == 1
+
+
+def test_a_policy_that_learns_on_no_capture_is_refused_with_those_that_do(captured: Captured) -> None:
+    with pytest.raises(
+        ConfigError, match="capture: hybrid does not learn on one; choose one of ee, el, frag, lb, marl-dqn"
+    ):
+        RoundsTrainer("hybrid", captured, seed=1000, steps=0)
+    with pytest.raises(ConfigError, match="no node has a GPU"):
+        RoundsTrainer("frag", captured, seed=1000, steps=0)
+
+
+class Better(RoundsTrainer):
+    """Each round is better by a tenth, and counts."""
+
+    def __init__(self) -> None:
+        self.rounds: list[str] = []
+
+    def round(self, base: WeightsFile, number: int, *, anew: bool) -> float:
+        self.rounds.append(f"{number} {'anew' if anew else 'on'}")
+        return 0.1 * number
+
+    def best(self, version: int) -> WeightsFile:
+        file = shipped("lb")
+        arrays = {
+            name: (array * np.float32(1 + version / 100)).astype(np.float32) for name, array in file.arrays.items()
+        }
+        return WeightsFile(arrays, msgspec.structs.replace(file.card, version=version))
+
+
+async def test_a_learner_offers_candidate_after_candidate_in_shadow_while_the_policy_in_use_goes_on() -> None:
+    store, trainer = MemoryStore(), Better()
+    active = reference(shipped("lb"))
+    await store.txn([], [Put(KEYS.policies_active, encode_record(PolicyPointer(active=active, number=1)))])
+
+    async def fetch(sha256: str) -> bytes | None:
+        return None  # as shipped: etcd keeps none
+
+    shell = RoundsShell(
+        RoundsCore("lb", 0.01), trainer, Publisher(store, KEYS), Metrics("learner"), fetch=fetch, every_s=0.0
+    )
+    running = asyncio.create_task(shell.run())
+    seen: list[str] = []
+    while len(seen) < 3:
+        found = (await read_pointer(store, KEYS)).pointer
+        assert found is not None
+        assert (found.active, found.percent) == (active, 0)
+        if found.candidate is not None and found.candidate.title not in seen:
+            assert found.stage == Stage.SHADOW
+            seen.append(found.candidate.title)
+        shell.post_one(PointerSeen(found))
+        await asyncio.sleep(0.001)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert seen == ["lb@3", "lb@4", "lb@5"]
+    assert trainer.rounds[:2] == ["1 anew", "2 on"]
+    assert shell.stats()["outcomes"]["offered"] >= 3
