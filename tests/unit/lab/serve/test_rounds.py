@@ -11,6 +11,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from lab.learner.deepsets import training as sets_training
+from lab.learner.marl import training as agents_training
 from lab.learner.training.captured import Captured, read_captured
 from lab.serve.core import HistoryRead, PointerSeen
 from lab.serve.publishing import Publisher
@@ -133,10 +135,18 @@ def test_no_version_of_history_is_given_to_other_weights() -> None:
     assert core.handle([Learned(0.5)]) == [Offer(BASE, 9, 0.5)]
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validations of two short episodes."""
+    for module in (sets_training, agents_training):
+        monkeypatch.setattr(module, "VALIDATED", 2)
+        monkeypatch.setattr(module, "ARRIVALS", 12)
+
+
 @pytest.fixture
 def captured(tmp_path: Path) -> Captured:
     file = tmp_path / "c.json.gz"
-    file.write_bytes(written(make_capture(pods=400)))
+    file.write_bytes(written(make_capture(pods=150)))
     return read_captured("capture", file)
 
 
