@@ -225,3 +225,13 @@ async def test_a_learner_offers_candidate_after_candidate_in_shadow_while_the_po
     assert seen == ["lb@3", "lb@4", "lb@5"]
     assert trainer.rounds[:2] == ["1 anew", "2 on"]
     assert shell.stats()["outcomes"]["offered"] >= 3
+
+
+def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_new_one() -> None:
+    core = offered()
+    core.handle([Learned(0.07)])
+    newer = PolicyRef("lb", 4, "e" * 64)
+    core.handle([Offered(newer)])
+    core.handle([PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
+    core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
+    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09)]
