@@ -172,15 +172,15 @@ class RoundsCore:
         if pointer is not None:
             self._number(pointer)
         if active != self._base:
-            self._base = active
+            self._base, self._offered = active, None
             self._begin_anew()
         elif candidate is not None and candidate == self._offered:
             self._mine = candidate
-        elif self._mine is not None:
+        elif self._mine is not None and candidate != self._mine:  # the same may be old news of what we have replaced
             self._begin_anew()  # ours was withdrawn: worse where it counts
 
     def _begin_anew(self) -> None:
-        self._anew, self._mine, self._offered = True, None, None
+        self._anew, self._mine = True, None
         self.last_gain = self._offered_gain = 0.0
 
     def _number(self, pointer: PolicyPointer) -> None:

@@ -11,6 +11,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from lab.learner.deepsets import training as sets_training
+from lab.learner.marl import training as agents_training
 from lab.learner.training.captured import Captured, read_captured
 from lab.serve.core import HistoryRead, PointerSeen
 from lab.serve.publishing import Publisher
@@ -133,10 +135,18 @@ def test_no_version_of_history_is_given_to_other_weights() -> None:
     assert core.handle([Learned(0.5)]) == [Offer(BASE, 9, 0.5)]
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validations of two short episodes."""
+    for module in (sets_training, agents_training):
+        monkeypatch.setattr(module, "VALIDATED", 2)
+        monkeypatch.setattr(module, "ARRIVALS", 12)
+
+
 @pytest.fixture
 def captured(tmp_path: Path) -> Captured:
     file = tmp_path / "c.json.gz"
-    file.write_bytes(written(make_capture(pods=400)))
+    file.write_bytes(written(make_capture(pods=150)))
     return read_captured("capture", file)
 
 
@@ -215,3 +225,13 @@ async def test_a_learner_offers_candidate_after_candidate_in_shadow_while_the_po
     assert seen == ["lb@3", "lb@4", "lb@5"]
     assert trainer.rounds[:2] == ["1 anew", "2 on"]
     assert shell.stats()["outcomes"]["offered"] >= 3
+
+
+def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_new_one() -> None:
+    core = offered()
+    core.handle([Learned(0.07)])
+    newer = PolicyRef("lb", 4, "e" * 64)
+    core.handle([Offered(newer)])
+    core.handle([PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
+    core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
+    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09)]
