@@ -101,12 +101,7 @@ class Scene:
         if self.name == VOLUMES:
             names = [body["metadata"]["name"] for body in made]
             for path in (CLAIMS, PERSISTENT):
-                await self._cluster.each_of(self._drop, [f"{path}/{name}" for name in names])
-
-    async def _drop(self, path: str) -> None:
-        """Also one that a server protects: its controller is not there to let it go."""
-        await self._cluster.ask("PATCH", path, {"metadata": {"finalizers": None}})
-        await self._cluster.ask("DELETE", path, None)
+                await self._cluster.drop(path, names)
 
 
 def _joining(number: int) -> Json:

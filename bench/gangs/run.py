@@ -142,7 +142,7 @@ class Run:
         }  # fmt: skip
         cluster.on_bound = None
         await cluster.remove_pods(list(seen.created))
-        await cluster.remove(
+        await cluster.drop(
             f"/apis/{self._api}/namespaces/{NAMESPACE}/podgroups", [one["metadata"]["name"] for one in groups]
         )
         await cluster.until(lambda: seen.gone.keys() >= seen.bound.keys(), 60)

@@ -221,6 +221,14 @@ class Cluster:
         """Objects of any kind; gone already is well."""
         await self._many(lambda name: self._call("DELETE", f"{path}/{name}", None, also=(404,)), names)
 
+    async def drop(self, path: str, names: Iterable[str]) -> None:
+        """The same, also of what a server protects: no controller is there to let it go."""
+        await self._many(lambda name: self._let_go(f"{path}/{name}"), names)
+
+    async def _let_go(self, path: str) -> None:
+        await self._call("PATCH", path, {"metadata": {"finalizers": None}}, also=(404,))
+        await self._call("DELETE", path, None, also=(404,))
+
     async def each_of(self, one: Callable[[Any], Any], items: Iterable[Any]) -> None:
         """``one`` of each item, many at once."""
         await self._many(one, items)
