@@ -49,6 +49,7 @@ from services.coordinator.usage.target_status import TargetStatuses
 from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.adapters.peers.client import PeerClient
+from shared.kube.latency_targets import LatencyTarget
 from shared.kube.resources import NAMESPACES, Upserted
 from shared.kube.scheduling_kinds import GROUP_KINDS, JOBS, LATENCY_TARGET_KIND, QUEUE_KIND, SCHEDULING_KINDS
 from shared.policy.observation import Need
@@ -375,7 +376,7 @@ async def lead(
             egress_writes.keep(
                 api,
                 (namespace, name),
-                lambda: [desk.targets[one] for one in desk.tried],
+                lambda: _opened(desk, core),
                 lambda *service: labels_of(core, *service),
                 clock=boottime,
             )
@@ -387,6 +388,13 @@ async def lead(
     async with asyncio.TaskGroup() as group:
         for task in tasks:
             group.create_task(task)
+
+
+def _opened(desk: ReadingsDesk, core: Core) -> list[LatencyTarget] | None:
+    """The targets that sensors are let out to; None before they, and the Services that they may name, are listed."""
+    if not desk.listed or not core.state.started or "services" in core.takeover.missing:
+        return None
+    return [desk.targets[one] for one in desk.tried]
 
 
 async def _follow_prometheus(

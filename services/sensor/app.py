@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -36,7 +37,7 @@ from shared.agent.target_times import TargetTimes
 from shared.agent.telling import standing, told
 from shared.errors import ConfigError, PeerRejected, PeerUnknown
 from shared.hostport import split_host_port
-from shared.runtime.process.settings import load, parse_flags
+from shared.runtime.process.settings import help_text, load, parse_flags
 from shared.wire.messages import VERSION, Readings, ReadingsAck
 from shared.wire.readings import Boot, ProbePeer
 
@@ -53,7 +54,7 @@ REMEDIES = {
     "forbidden": "give it a certificate, or a token, of the role sensor",
     "foreign_agent": "the certificate names another node; one for all sensors is sensor:*",
     "node_unknown": "give --node the node's name in the cluster",
-    "past_boot": "end this sensor: the node has been started again since",
+    "past_boot": "another boot of the node, or another machine of its name, has spoken since; end one of the two",
     "superseded": "one sensor or agent a node is enough",
     "peer_untrusted": "compare the certificates of both ends, and their clocks",
     "not_leader": "look whether a coordinator leads (conclave status)",
@@ -118,12 +119,15 @@ class App:
         """Close what is open; ``run`` does so at its end."""
         self.probes.close()
         self._leader.close()
-        os.close(self._asked)
-        os.close(self._ask)
+        asked, ask = self._asked, self._ask
+        self._asked = self._ask = -1
+        os.close(asked)
+        os.close(ask)
 
     def stop(self) -> None:
         """Let ``run`` end; for a signal's handler too, which may take no lock."""
-        os.write(self._ask, b".")
+        with suppress(OSError):  # it has ended
+            os.write(self._ask, b".")
 
     def turn(self) -> None:
         """Read, and tell if it is time."""
@@ -258,8 +262,6 @@ def run(arguments: Sequence[str] | None = None, *, complain: Callable[[str], obj
     gc.set_threshold(COLLECT_EVERY)
     complain = complain or sys.stderr.write
     if "--help" in words or "-h" in words:
-        from shared.runtime.process.process import help_text
-
         sys.stdout.write(help_text(SensorSettings, "sensor"))
         return 0
     try:

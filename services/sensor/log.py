@@ -55,7 +55,7 @@ class Log:
 
     def over(self, event: str) -> None:
         """It is well again: the next such line is news."""
-        self._told = {key: at for key, at in self._told.items() if key[0] != event}
+        self._told = {key: at for key, at in list(self._told.items()) if key[0] != event}
 
 
 def _to_stderr(line: str) -> None:

@@ -8,6 +8,7 @@ and puts in what the leader says. Names of targets are resolved by a third threa
 from __future__ import annotations
 
 import errno
+import math
 import os
 import selectors
 import socket
@@ -26,6 +27,8 @@ from shared.wire.readings import ProbeTarget
 TIMEOUT_S = 3.0
 AT_ONCE = 4
 RESOLVED_S = 60.0
+KEPT_S = 300.0
+"""How long a target stays where it was last known to be while nobody answers for its name."""
 LONGEST_S = 1.0
 """A sleep at most: the first thread may have put in something that is due sooner."""
 MOST_ASKING = 8
@@ -81,10 +84,13 @@ class Names:
         self._news.set()
 
     def resolve(self) -> None:
-        """Ask for what is not known, or no longer."""
+        """Ask for what is not known, or no longer: first for what was never asked for, last for what is known. Other
+        targets meanwhile begin another round."""
         wanted, now = self._wanted, self._clock()
         self._found = {place: known for place, known in self._found.items() if place in wanted}
-        for host, port in wanted:
+        for host, port in sorted(wanted, key=self._turn):
+            if self._wanted is not wanted:
+                return
             known = self._found.get((host, port))
             if known is not None and known[1] is not None and now - known[0] < RESOLVED_S:
                 continue
@@ -92,7 +98,12 @@ class Names:
                 family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
                 self._found[host, port] = (now, (int(family), address))
             except (OSError, UnicodeError):
-                self._found[host, port] = (now, None)
+                if known is None or known[1] is None or now - known[0] >= KEPT_S:
+                    self._found[host, port] = (now, None)
+
+    def _turn(self, place: tuple[str, int]) -> tuple[bool, float]:
+        known = self._found.get(place)
+        return (known[1] is not None, known[0]) if known is not None else (False, -math.inf)
 
 
 class Probes:

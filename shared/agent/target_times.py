@@ -59,13 +59,12 @@ class TargetTimes:
         self._targets = found
 
     def due(self, now_s: float, *, most: int = MAX_TARGETS) -> list[ProbeTarget]:
-        """What is to be tried now, no more than ``most`` of it; each counts as tried from here on."""
-        found: list[ProbeTarget] = []
-        for target in self._targets.values():
-            if len(found) < most and target.next_s <= now_s:
-                target.next_s = now_s + target.probed.every_ms / 1000 * (0.9 + 0.2 * self._rng.random())
-                found.append(target.probed)
-        return found
+        """What is to be tried now, no more than ``most`` of it, what waits longest first; each counts as tried from
+        here on."""
+        due = sorted((one for one in self._targets.values() if one.next_s <= now_s), key=lambda one: one.next_s)[:most]
+        for target in due:
+            target.next_s = now_s + target.probed.every_ms / 1000 * (0.9 + 0.2 * self._rng.random())
+        return [target.probed for target in due]
 
     def next_s(self) -> float | None:
         """When the next one is due; None while there is no target."""

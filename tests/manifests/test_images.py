@@ -64,6 +64,13 @@ for module in sys.argv[2:]:
     importlib.import_module(module)
 """
 
+HELP = f"""{PROBE.partition("for module in")[0]}
+import runpy
+module = sys.argv[2]
+sys.argv[1:] = ["--help"]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
 
 @cache
 def locked(image: str) -> dict[str, str]:
@@ -83,6 +90,15 @@ def load(
 def test_a_service_needs_nothing_but_its_lock(image: str) -> None:
     done = load(LOADS[image], set(locked(image)), OURS.get(image, {"conclave"}))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("service", re.findall(r'CMD \["conclave", "run", "(?!learner)(\w+)", "--help"\]', DOCKERFILE))
+def test_what_an_image_runs_by_itself_needs_nothing_but_its_lock(service: str) -> None:
+    """The service's help, to which errors of its settings lead too."""
+    command = [sys.executable, "-c", HELP, ",".join(sorted({*locked(service), "conclave"})), f"services.{service}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage: ")
 
 
 def test_a_missing_package_is_found() -> None:

@@ -297,6 +297,9 @@ def test_a_sensor_has_no_right_no_etcd_and_little_memory(build: str) -> None:
     assert "envFrom" not in container
     assert container["resources"]["limits"]["memory"] == "48Mi"
     assert spec["tolerations"] == [{"operator": "Exists"}], "every node is measured"
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    (own,) = [one for one in of_kind(build, "PriorityClass") if one["metadata"]["name"] == spec["priorityClassName"]]
+    assert own["preemptionPolicy"] == "Never", "nobody's pod has to go for a hint"
 
 
 @pytest.mark.parametrize("build", BUILDS)

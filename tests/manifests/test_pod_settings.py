@@ -137,6 +137,13 @@ def test_a_sensor_is_told_its_node_and_the_coordinators_that_listen(build: str) 
     assert service["spec"]["clusterIP"] == "None", "each of them is asked, until one leads"
     assert port == split_host_port(services["coordinator"].listen)[1] == service["spec"]["ports"][0]["port"]
     assert (settings.tls_cert is not None) is (build in MUTUAL_TLS)
+    assert (settings.token_file is None) is (build in MUTUAL_TLS), "a certificate is enough"
+    held = {
+        volume["secret"]["secretName"]
+        for volume in templates["conclave-sensor"]["spec"]["volumes"]
+        if "secret" in volume
+    }
+    assert held == {"conclave-peer-sensor-tls" if build in MUTUAL_TLS else "conclave-peer-token"}
     assert settings.sensor_network == ("node" if build == "prod+sensors-host" else "none")
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert (settings.live_listen, settings.probe_listen) == (f":{ports['live']}", f":{ports['probes']}")

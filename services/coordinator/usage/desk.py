@@ -30,7 +30,7 @@ from services.coordinator.usage.still import Still
 from shared.agent.vivaldi import DIMENSIONS, Coordinate, delay_ms
 from shared.hostport import server_of
 from shared.kube.latency_targets import LatencyTarget
-from shared.model.cluster_events import ClusterEvent, ObjectChanged
+from shared.model.cluster_events import ClusterEvent, Listed, ObjectChanged
 from shared.wire.messages import VERSION, Readings, ReadingsAck
 from shared.wire.readings import (
     LATENCY_STALE_S,
@@ -58,7 +58,10 @@ MOST_AGE_S = 3600.0
 SILENCE_S = 30.0
 PEERS_TOLD = 4
 ELSEWHERE = "delay: probe_listen is not the address that the agent serves at; give it the host of listen"
-CALLS_FROM = "delay: probe_listen is not the address that the sensor calls from; leave its host out"
+CALLS_FROM = (
+    "delay: probe_listen is not the address that the sensor calls from; leave its host out, "
+    "or let no address be translated on the way"
+)
 KEY_S = 60.0
 """How long probes are signed with one key; longer, twice or four times, where agents hear more rarely."""
 
@@ -106,6 +109,8 @@ class ReadingsDesk:
         self._still = Still()
         self._key_s = KEY_S
         self._targets: dict[str, LatencyTarget] = {}
+        self.listed = False
+        """Whether all of them are known."""
         self._heard: dict[str, _Heard] = {}
         self._waiting: dict[str, tuple[float, Readings]] = {}
         self._flushed_s: float | None = None
@@ -133,6 +138,8 @@ class ReadingsDesk:
                     self._targets[event.key] = event.item
                 else:
                     self._targets.pop(event.key, None)
+            elif isinstance(event, Listed):
+                self.listed = True
 
     def heard(
         self,

@@ -2,8 +2,8 @@
 
 A sensor is not registered: it decides nothing, and a thousand of them would cost etcd a thousand leases. It says the
 node, which boot of it it reads and how long after that boot it began; nothing of that comes from a clock that can be
-set. Of two on one node the later counts, of two boots the one that was heard of last, and never again one before it.
-Where the node's own agent tells, a sensor is not needed.
+set. Of two on one node the later counts, of two boots the one that was heard of last, and one before it only when that
+has been silent for long. A new term knows none of the past. Where the node's own agent tells, a sensor is not needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ LEAST_SILENCE_S = 30.0
 """Who has been silent for so long, and for three of its messages, speaks for its node no more: another boot, or a
 sensor in an agent's place, may."""
 PAST_BOOTS = 4
-"""Of one node that are remembered, so that none of them is believed again."""
+"""Of one node that are remembered, so that none of them is believed beside the one that spoke after it."""
+RETURN = 10
+"""So many times the silence after which another boot may speak, one that has spoken before may again: two machines had
+one name, and the other has ended."""
 FORGET_S = 3600.0
 MOST = 20_000
 """Nodes that are remembered."""
@@ -60,8 +63,9 @@ class Speakers:
         known = self._of.pop(node, None)
         past = known.past if known is not None else []
         before = known.boot if known is not None else None
-        if before is not None and message.boot is not None and before.boot_id != message.boot.boot_id:
-            past = [*past, before.boot_id][-PAST_BOOTS:]
+        if message.boot is not None:
+            heard = [*past, before.boot_id] if before is not None else past
+            past = [one for one in heard if one != message.boot.boot_id][-PAST_BOOTS:]
         self._of[node] = _Speaker(message.agent, message.boot, now_s, past)  # the last to speak at the end
         if len(self._of) > MOST:
             del self._of[next(iter(self._of))]
@@ -88,8 +92,8 @@ class Speakers:
         known = self._of.get(node)
         if known is None:
             return
-        if boot.boot_id in known.past:
-            raise ReadingsRefused(f"the readings are of a past boot of node {node}", "past_boot")
+        if boot.boot_id in known.past and now_s - known.at_s < RETURN * silence_s:
+            raise ReadingsRefused(f"another boot or machine has spoken for node {node} since", "past_boot")
         if now_s - known.at_s >= silence_s or known.boot == boot:
             return
         if known.boot is None:

@@ -2,7 +2,8 @@
 
 A route between services is a function of bytes and the caller to bytes, one of figures a function of the path's parts
 to what is encoded; who may call, limits, counting and errors are the guard's. Message types are not known here.
-``/healthz`` and ``/readyz`` are open; everything else needs a known caller.
+``/healthz`` and ``/readyz`` are open; everything else needs a known caller, and one that only calls (a
+sensor) reads nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from shared.adapters.peers.client import MEDIA_TYPE
+from shared.adapters.peers.identity import CALLING_ROLES
 from shared.adapters.peers.traffic import RouteTraffic, Traffic
 from shared.runtime.http.callers import Authenticator, Caller
 from shared.runtime.http.calls import Call, CallAnswer, CallRoute, CallRoutes, address_of, refused_call
@@ -50,7 +52,8 @@ class PeerRoute(Struct, frozen=True):
 
 
 class FiguresRoute(Struct, frozen=True):
-    """One GET route in JSON for every known caller. ``read`` gets the variable parts of the path by name."""
+    """One GET route in JSON for every known caller but those that only call (sensors). ``read`` gets the variable parts
+    of the path by name."""
 
     path: str
     read: Callable[..., Any]
@@ -87,7 +90,10 @@ def build_app(
         return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     def known(request: web.Request) -> Caller:
-        return identified(authenticator.caller(request))
+        caller = identified(authenticator.caller(request))
+        if caller.role in CALLING_ROLES:
+            raise Refused(f"role {caller.role} may not read this", code="forbidden")
+        return caller
 
     own = (
         FiguresRoute("/v1/stats", metrics.stats),

@@ -23,7 +23,7 @@ from shared.hostport import ServerUrl, bare_host, is_every_address, server_of, s
 from shared.ports import Store
 from shared.runtime.observe.logging import TAIL, configure
 from shared.runtime.process.service import EXIT_CONFIG, PROGRAM, Service, run_service
-from shared.runtime.process.settings import describe, load, parse_flags
+from shared.runtime.process.settings import help_text, load, parse_flags
 from shared.wire.keys import DEFAULT_PREFIX, Keys
 
 if TYPE_CHECKING:
@@ -212,15 +212,6 @@ def read_settings(kind: type[P], service: str) -> P:
         environ=os.environ,
         flags=flags,
     )
-
-
-def help_text(kind: type, service: str) -> str:
-    """The text of ``--help``: every flag, its environment variable, default and meaning."""
-    lines = [f"Usage: python -m services.{service} [--config FILE] [--SETTING VALUE]...", ""]
-    for leaf, text in describe(kind):
-        default = "required" if leaf.required else f"default {leaf.default!r}"
-        lines += [f"  --{leaf.flag}  ({leaf.env}; {default})", f"      {' '.join(text.split())}"]
-    return "\n".join(lines) + "\n"
 
 
 def identity(settings: ProcessSettings) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -184,6 +184,15 @@ def describe(cls: type) -> list[tuple[Leaf, str]]:
     return [(leaf, texts.get((leaf.owner, leaf.name), "")) for leaf in leaves(cls)]
 
 
+def help_text(kind: type, service: str) -> str:
+    """The text of ``--help``: every flag, its environment variable, default and meaning."""
+    lines = [f"Usage: python -m services.{service} [--config FILE] [--SETTING VALUE]...", ""]
+    for leaf, text in describe(kind):
+        default = "required" if leaf.required else f"default {leaf.default!r}"
+        lines += [f"  --{leaf.flag}  ({leaf.env}; {default})", f"      {' '.join(text.split())}"]
+    return "\n".join(lines) + "\n"
+
+
 def _from_file(file: Path, known: Mapping[str, Leaf]) -> dict[str, tuple[Any, str]]:
     import tomllib
 
@@ -226,11 +235,19 @@ def _from_environment(
         if own and name.startswith(own) and (general := ENV_PREFIX + name.removeprefix(own)) in by_env:
             particular[by_env[general]] = (value, name)
             continue
-        of_another = any(name.startswith(f"{ENV_PREFIX}{other}_") for other in SERVICES if other != service.upper())
+        others = [f"{ENV_PREFIX}{other}_" for other in SERVICES if other != service.upper()]
+        of_another = any(name.startswith(other) and not _misspelt(name, other, by_env) for other in others)
         if of_another or name in OF_SEVERAL or SERVICE_LINK.fullmatch(name):
             continue
         raise ConfigError(f"{name}: unknown setting in the environment{_nearest(name, by_env)}")
     return {**shared, **particular}
+
+
+def _misspelt(name: str, prefix: str, names: Iterable[str]) -> bool:
+    """Whether it is nearly a setting of our own that begins as another service's do (agents have ``sensor_...``)."""
+    import difflib
+
+    return bool(difflib.get_close_matches(name, [one for one in names if one.startswith(prefix)], n=1, cutoff=0.93))
 
 
 def _nearest(key: str, names: Mapping[str, Any] | Sequence[str], prefix: str = "") -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shared.runtime.observe.masking import effective
-from shared.runtime.process.process import ProcessSettings, help_text
-from shared.runtime.process.settings import OF_SEVERAL, describe, leaves, load
+from shared.runtime.process.process import ProcessSettings
+from shared.runtime.process.settings import OF_SEVERAL, describe, help_text, leaves, load
 
 SERVICES = ("agent", "autoscaler", "binder", "coordinator", "jobs", "learner")
 

@@ -14,8 +14,7 @@ from shared.policy.heuristics import KubeDefault
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.refusals import Refused, refusal_of
 from shared.runtime.observe.metrics import Metrics
-from shared.runtime.process.process import help_text
-from shared.runtime.process.settings import load
+from shared.runtime.process.settings import help_text, load
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Decisions, Offer, View, ViewAck, ViewUpdate
 

@@ -203,6 +203,13 @@ def test_it_ends_when_it_is_asked_to(proc: FakeProc, leading: tuple[Leading, Coo
     assert not thread.is_alive()
 
 
+def test_who_is_asked_to_end_twice_ends_once(proc: FakeProc, leading: tuple[Leading, Coordinator]) -> None:
+    """The second signal comes when the pipe is closed already."""
+    app, _ = app_of(proc, leading[1])
+    app.close()
+    app.stop()
+
+
 def test_a_node_that_does_not_tell_its_boot_has_one_all_the_same(tmp_path: Path) -> None:
     assert boot_of(tmp_path).boot_id == "unknown"
     assert boot_of(Path("/proc")).began_ms <= boot_of(Path("/proc")).began_ms

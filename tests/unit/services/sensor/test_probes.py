@@ -9,13 +9,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 from services.sensor.log import Log
-from services.sensor.probes import MOST_ASKING, Names, Probes, nonce
+from services.sensor.probes import AT_ONCE, KEPT_S, MOST_ASKING, RESOLVED_S, Names, Probes, nonce
 from shared.agent.probing import Probing, ProbingSettings
 from shared.agent.target_times import TargetTimes
 from shared.wire.readings import ProbeTarget
@@ -119,16 +119,38 @@ def test_targets_are_tried_by_a_handshake_and_who_is_not_there_fails() -> None:
     mine.probes.close()
 
 
-def test_many_silent_targets_are_tried_a_few_at_a_time_and_the_others_come_in_turn() -> None:
+def test_silent_targets_hold_all_places_for_a_while_and_the_others_come_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.sensor.probes.TIMEOUT_S", 0.3)
     mine = One(1)
-    with socket.create_server(("127.0.0.1", 0), backlog=128) as server:
-        port = server.getsockname()[1]
-        targets = [ProbeTarget(f"t{number}", "127.0.0.1", port, 100) for number in range(30)]
+    with silent_port() as silent, socket.create_server(("127.0.0.1", 0), backlog=128) as server:
+        targets = [ProbeTarget(f"silent-{number}", "127.0.0.1", silent, 100) for number in range(AT_ONCE)]
+        targets += [ProbeTarget(f"t{number}", "127.0.0.1", server.getsockname()[1], 10_000) for number in range(30)]
         mine.names.want(targets)
         mine.names.resolve()
+        mine.times.follow(targets[:AT_ONCE], time.monotonic())
+        mine.until(lambda: len(mine.probes._attempts) == AT_ONCE)
         mine.times.follow(targets, time.monotonic())
-        mine.until(lambda: all(one.samples for one in mine.times.told(time.monotonic())))
+
+        def told() -> dict[str, Any]:
+            return {one.target: one for one in mine.times.told(time.monotonic())}
+
+        mine.until(
+            lambda: all(one.failed if name.startswith("silent") else one.samples for name, one in told().items())
+        )
     mine.probes.close()
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """One whose queue is full: nobody who connects there gets an answer."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as held:
+        for _ in range(8):
+            one = held.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
 
 
 def test_names_are_asked_for_anew_after_a_minute_and_others_are_forgotten() -> None:
@@ -144,6 +166,48 @@ def test_names_are_asked_for_anew_after_a_minute_and_others_are_forgotten() -> N
     names.want([])
     names.resolve()
     assert names.find(shop) is None
+
+
+def test_a_name_that_nobody_answers_for_leads_where_it_led_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    names = Names(clock=lambda: now[0])
+    shop = ProbeTarget("shop", "127.0.0.1", 443)
+    names.want([shop])
+    names.resolve()
+
+    def away(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", away)
+    for now[0] in (RESOLVED_S, KEPT_S - 1.0):
+        names.resolve()
+        assert names.find(shop) is not None
+    now[0] = KEPT_S
+    names.resolve()
+    assert names.find(shop) is None
+
+
+def test_names_that_are_not_known_are_asked_for_first_and_those_that_failed_after_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, asked = [0.0], list[str]()
+    names = Names(clock=lambda: now[0])
+
+    def answer(host: str, port: int, **_: object) -> list[Any]:
+        asked.append(host)
+        if host == "silent":
+            raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    known, silent, new = (ProbeTarget(name, name, 443) for name in ("known", "silent", "new"))
+    names.want([known, silent])
+    names.resolve()
+    asked.clear()
+    now[0] = RESOLVED_S
+    names.want([known, silent, new])
+    names.resolve()
+    assert asked == ["new", "silent", "known"]
 
 
 def test_names_end_when_they_are_told_to() -> None:

@@ -108,6 +108,18 @@ def test_each_target_is_tried_as_often_as_it_says() -> None:
     assert tried.count("slow") in (2, 3)
 
 
+def test_targets_that_are_always_due_again_keep_nobody_waiting_where_few_are_tried_at_once() -> None:
+    """Four that stand first and are silent for longer than their interval; the fifth comes in its turn."""
+    times, now, tried = TargetTimes(Random(1)), 0.0, list[str]()
+    silent = [ProbeTarget(f"silent-{number}", "192.0.2.1", 80, 1000) for number in range(4)]
+    times.follow([*silent, SHOP], now)
+    for _ in range(20):
+        now += 3.0
+        tried += [target.name for target in times.due(now, most=4)]
+    assert len(tried) == 80
+    assert min(tried.count(name) for name in {*tried, "shop"}) >= 15, "one after the other"
+
+
 def test_a_target_that_leads_elsewhere_begins_anew() -> None:
     times = TargetTimes(Random(1))
     times.follow([SHOP], 0.0)

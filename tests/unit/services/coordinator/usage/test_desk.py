@@ -25,7 +25,7 @@ from services.coordinator.usage.desk import (
 from services.coordinator.usage.measured import GONE_S
 from shared.errors import WireError
 from shared.kube.latency_targets import LatencyTarget
-from shared.model.cluster_events import ObjectChanged
+from shared.model.cluster_events import Listed, ObjectChanged
 from shared.wire.bounds import MAX_COUNT
 from shared.wire.codec import decode, encode
 from shared.wire.messages import VERSION, Readings
@@ -159,6 +159,14 @@ def test_a_key_is_never_made_again_when_keys_last_longer() -> None:
     one.heard(message(0), agents(4000), early)
     after = one.heard(message(0), agents(4000), early * 2).keys
     assert not set(before) & set(after)
+
+
+def test_targets_are_known_when_they_are_listed() -> None:
+    one = desk()
+    one.changed([ObjectChanged("latencytargets", "shop", LatencyTarget("shop", "shop.example", 443))])
+    assert not one.listed
+    one.changed([Listed("latencytargets")])
+    assert one.listed
 
 
 def test_the_targets_that_are_tried_are_those_that_agents_are_told_of() -> None:

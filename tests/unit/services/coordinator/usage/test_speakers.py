@@ -1,4 +1,4 @@
-"""Who may tell of a node: its agent, else one sensor; never one of a past boot, whatever clocks say."""
+"""Who may tell of a node: its agent, else one sensor; never one of a past boot beside it, whatever clocks say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from services.coordinator.usage.desk import MESSAGES_PER_S, ReadingsDesk
-from services.coordinator.usage.speakers import LEAST_SILENCE_S, MOST, PAST_BOOTS, ReadingsRefused, Speakers
+from services.coordinator.usage.speakers import LEAST_SILENCE_S, MOST, PAST_BOOTS, RETURN, ReadingsRefused, Speakers
 from services.coordinator.usage.still import STILL_READINGS, STILL_S
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Readings
@@ -51,14 +51,34 @@ def test_of_two_sensors_on_a_node_the_one_that_began_later_counts() -> None:
     assert admitted(one, of_sensor(began_ms=5000), 3.0) == ""
 
 
-def test_another_boot_is_believed_when_the_one_before_is_silent_and_that_one_never_again() -> None:
+def test_another_boot_is_believed_when_the_one_before_is_silent_and_that_one_not_beside_it() -> None:
     one = speakers()
     for now in range(0, 100, 5):
         assert admitted(one, of_sensor(boot="b1"), float(now)) == ""
     assert admitted(one, of_sensor(boot="b2", began_ms=10), 96.0) == "superseded"
     assert admitted(one, of_sensor(boot="b2", began_ms=10), 95.0 + LEAST_SILENCE_S) == ""
-    for now in (130.0, 130.0 + LEAST_SILENCE_S, 5000.0):
+    for now in (130.0, 130.0 + LEAST_SILENCE_S, 94.0 + (1 + RETURN) * LEAST_SILENCE_S):
         assert admitted(one, of_sensor(boot="b1", began_ms=10**9), now) == "past_boot"
+
+
+def test_a_stray_that_was_heard_once_bans_the_true_machine_no_longer_than_it_speaks() -> None:
+    """The true sensor was replaced, slowly; meanwhile another machine of its name was believed, and has ended."""
+    one = speakers()
+    assert admitted(one, of_sensor(boot="true"), 0.0) == ""
+    assert admitted(one, of_sensor(boot="stray"), 50.0) == ""
+    assert admitted(one, of_sensor(boot="true"), 60.0) == "past_boot"
+    end = 50.0 + RETURN * LEAST_SILENCE_S
+    for now in range(5):
+        assert admitted(one, of_sensor(boot="true"), end + now) == "", "and then for good"
+    assert admitted(one, of_sensor(boot="stray"), end + 5.0) == "past_boot"
+
+
+def test_a_past_boot_may_return_after_an_agent_has_spoken_too() -> None:
+    one = speakers()
+    for sent, now in ((of_sensor(boot="b1"), 0.0), (of_sensor(boot="b2"), 50.0), (message(0), 60.0)):
+        assert admitted(one, sent, now) == ""
+    end = 60.0 + RETURN * LEAST_SILENCE_S
+    assert [admitted(one, of_sensor(boot="b1"), end + now) for now in range(3)] == ["", "", ""]
 
 
 def test_only_the_last_boots_are_remembered() -> None:

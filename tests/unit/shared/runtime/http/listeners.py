@@ -11,7 +11,7 @@ from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.credentials import TokenFile
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.listener import Listener, listen
-from shared.runtime.http.peers import PeerRoute, build_app
+from shared.runtime.http.peers import FiguresRoute, PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics
 from tests.certificates import TestCa
 
@@ -29,7 +29,9 @@ async def echo(body: bytes, caller: Caller) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def serving(*routes: PeerRoute, metrics: Metrics | None = None, **options: Any) -> AsyncIterator[Listener]:
+async def serving(
+    *routes: PeerRoute | FiguresRoute, metrics: Metrics | None = None, **options: Any
+) -> AsyncIterator[Listener]:
     tls = options.pop("tls", None)
     app = build_app(metrics or Metrics("test"), routes=routes, **options)
     listener = await listen(app, tls=tls, drain_s=0.1)

@@ -16,7 +16,7 @@ from shared.adapters.peers.credentials import TokenFile, client_tls, server_tls
 from shared.errors import ConfigError, PeerRejected, PeerUnknown
 from shared.runtime.http.callers import Authenticator
 from shared.runtime.http.listener import listen
-from shared.runtime.http.peers import PeerRoute, build_app
+from shared.runtime.http.peers import FiguresRoute, PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics
 from tests.certificates import TestCa
 from tests.unit.shared.runtime.http.listeners import TOKEN, Identities, calling, echo, serving, token_file
@@ -170,6 +170,23 @@ async def test_with_mutual_tls_the_certificates_name_is_the_role(tmp_path: Path)
         with pytest.raises(PeerRejected) as caught:
             await other.call(listener.url, "/v1/x", b"", timeout_s=10)
     assert caught.value.code == "forbidden"
+
+
+async def test_who_only_sends_reads_nothing(tmp_path: Path):
+    """A sensor is on every node; what it may call is the route that names its role."""
+    tokens = token_file(tmp_path, f"{TOKEN} sensor\n{'u' * 32} metrics")
+    route = PeerRoute("/v1/x", echo, roles=frozenset({"sensor"}))
+    figures = FiguresRoute("/v1/status", dict)
+    async with (
+        serving(route, figures, authenticator=Authenticator(tokens)) as listener,
+        calling(credentials=tokens) as client,
+        aiohttp.ClientSession() as raw,
+    ):
+        assert await client.call(listener.url, "/v1/x", b"", timeout_s=10) == b"sensor"
+        for path in ("/metrics", "/v1/stats", "/v1/settings", "/v1/status"):
+            for token, expected in ((TOKEN, 403), ("u" * 32, 200)):
+                async with raw.get(listener.url + path, headers={"Authorization": f"Bearer {token}"}) as response:
+                    assert response.status == expected, path
 
 
 @pytest.mark.parametrize("name", ["coordinator", "coordinator:"])

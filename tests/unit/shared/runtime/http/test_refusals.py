@@ -10,6 +10,7 @@ import pytest
 
 from shared import errors
 from shared.errors import ConclaveError, InvalidValue, StoreFenced
+from shared.runtime.http import refusals
 from shared.runtime.http.refusals import CODES, Refused, refusal_of
 
 
@@ -28,6 +29,19 @@ def raised() -> Iterator[tuple[str, str]]:
             for code in given:
                 if isinstance(code, ast.Constant):
                     yield str(code.value), f"{file}:{node.lineno}"
+
+
+def test_no_code_has_two_rows() -> None:
+    """The later would count, and the page would say nothing of the other."""
+    rows = [
+        node.args[0].value
+        for node in ast.walk(ast.parse(Path(refusals.__file__).read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Code"
+        and isinstance(node.args[0], ast.Constant)
+    ]
+    assert sorted(map(str, rows)) == sorted(CODES)
 
 
 def test_every_code_that_is_raised_has_a_row() -> None:

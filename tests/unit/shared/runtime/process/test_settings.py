@@ -126,6 +126,20 @@ def test_a_service_reads_its_own_variables_and_skips_those_of_others():
         load(Settings, service="agent", environ={"CONCLAVE_AGENT_NO_SUCH": "1"})
 
 
+@dataclass(frozen=True)
+class Sensing:
+    sensor_network_mbits: float = 0.0
+    """Of the links."""
+
+
+def test_a_misspelt_setting_of_our_own_is_not_another_services_that_begins_so():
+    with pytest.raises(ConfigError, match="did you mean CONCLAVE_SENSOR_NETWORK_MBITS"):
+        load(Sensing, service="agent", environ={"CONCLAVE_SENSOR_NETWORK_MBIT": "1000"})
+    of_sensors = ("NODE", "NETWORK", "PROBES_PER_S", "SENSOR_NETWORK", "SENSOR_NETWORK_MBITS", "NETWORK_MBITS")
+    environ = {f"CONCLAVE_SENSOR_{name}": "5" for name in of_sensors}
+    assert load(Sensing, service="agent", environ=environ).sensor_network_mbits == 5.0
+
+
 def test_service_links_of_the_kubelet_are_not_settings():
     environ = {
         "CONCLAVE_COORDINATOR_SERVICE_HOST": "10.0.0.1",
