@@ -283,7 +283,7 @@ async def test_an_event_again_continues_its_series(client: KubeClient):
     tasks: list[asyncio.Task[None]] = []
     writes = KubeWrites(
         client, lambda event: None, controller="conclave", instance="c0", clock=boottime,
-        start=lambda call: tasks.append(asyncio.create_task(call)), may_act=lambda: True,
+        start=lambda call: tasks.append(asyncio.create_task(call)), may_act=lambda: True, crowded=lambda: False,
     )  # fmt: skip
     for note in ("0/1 nodes", "0/2 nodes"):
         writes.submit(EmitEvent(request.uid, "default", "again", "", "Warning", "FailedScheduling", "Scheduling", note))

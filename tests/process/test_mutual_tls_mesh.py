@@ -6,13 +6,13 @@ The certificates name roles and no address, as in a cluster, where they are made
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import datetime as dt
 import ssl
 from pathlib import Path
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from services.cli.__main__ import run
 from services.cli.pki.certificates import wanted_of
@@ -46,7 +46,7 @@ class Certificates:
         out = self.folder / name
         wanted = wanted_of(kind, name, ())
         names = (identity_of(kind),) if kind in SERVICE_ROLES else ()
-        wanted = dataclasses.replace(wanted, names=names)  # no loopback: the address must not matter
+        wanted = replace(wanted, names=names)  # no loopback: the address must not matter
         HolderFolder(out).create(issue(self.ca.load(), wanted, days=5, now=self.now), self.ca.bundle())
         return out
 

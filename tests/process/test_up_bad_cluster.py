@@ -1,15 +1,19 @@
-"""``conclave up`` against a server that refuses us, or without an etcd: one line on stderr and exit code 2."""
+"""``conclave up`` against a server that refuses us, or without an etcd: one line on stderr and exit code 2; and what it
+has started by the time that it knows."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from typing import Any
 
+import psutil
 import pytest
 
 from tests.patience import PATIENCE_S
@@ -70,6 +74,16 @@ def test_a_user_without_rights_is_told_which(twin, tmp_path):
     assert "nodes is forbidden" in line
 
 
+def kubeconfig_of(url: str, user: dict[str, Any]) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": user}],
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        }
+    )  # fmt: skip
+
+
 @pytest.mark.etcd
 def test_services_load_while_the_cluster_is_checked_and_end_with_it(tmp_path):
     """A server that answers nobody before services have been started, and then hangs up."""
@@ -77,30 +91,68 @@ def test_services_load_while_the_cluster_is_checked_and_end_with_it(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(PATIENCE_S)
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        kubeconfig.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
-                    "clusters": [{"name": "c", "cluster": {"server": url}}],
-                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                }
-            )
-        )  # fmt: skip
+        kubeconfig.write_text(kubeconfig_of(url, {}))
         command = [*UP, "--kubeconfig", str(kubeconfig), "--keep", str(tmp_path / "state"), "--single"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             try:
                 asked, _ = server.accept()
-                while len(names := {file.name for file in logs.glob("*.log")}) < 2 and running.poll() is None:
+                up_itself, children = psutil.Process(running.pid), []
+                while len(children) < 3 and running.poll() is None:  # two services and etcd
                     time.sleep(0.01)
+                    children = up_itself.children(recursive=True)
+                names = {file.name for file in logs.glob("*.log")}
                 asked.close()
                 server.close()
                 out, said = running.communicate(timeout=PATIENCE_S)
+                left = [child for child in children if child.is_running()]
             finally:
                 running.kill()
     assert names == {"single-0.log", "single-1.log"}
+    assert len(children) == 3
+    assert not left
     assert (running.returncode, out) == (2, "")
     [line] = said.strip().splitlines()
     assert url in line
+
+
+PLUGIN = """#!/bin/sh
+# Whoever finds no credential asks a person, who talks to one caller alone, and leaves what it is told to the others.
+cd "$(dirname "$0")"
+if [ ! -e cached ]; then
+    mkdir asking || exit 1
+    cat person > told && mv told cached
+fi
+cat cached
+"""
+
+
+@pytest.mark.etcd
+def test_a_credential_plugin_that_asks_a_person_has_been_told_before_a_service_runs_it(twin, tmp_path):
+    state, plugin, person = tmp_path / "state", tmp_path / "plugin", tmp_path / "person"
+    plugin.write_text(PLUGIN)
+    plugin.chmod(0o755)
+    os.mkfifo(person)
+    kind = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    asked = {"apiVersion": kind["apiVersion"], "command": str(plugin), "interactiveMode": "IfAvailable"}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(kubeconfig_of(twin.url, {"exec": asked}))
+    command = [*UP, "--kubeconfig", str(kubeconfig), "--keep", str(state), "--single"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            while not (tmp_path / "asking").exists() and running.poll() is None:
+                time.sleep(0.01)
+            assert running.poll() is None
+            started = list(state.glob("logs/*"))
+            person.write_text(json.dumps(kind | {"status": {"token": TOKEN}}))  # read by the one that asks
+            assert running.stdout is not None
+            ready = running.stdout.readline()
+            running.terminate()
+            _, said = running.communicate(timeout=PATIENCE_S)
+        finally:
+            running.kill()
+    assert not started
+    assert ready.startswith("ready "), said
+    assert running.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class MeshWorld(World):
         self.may_act = True
         self.writes = KubeWrites(
             self.api, self._told.append, controller="conclave", instance="c0", clock=lambda: self.now,
-            start=at_once, may_act=lambda: self.may_act,
+            start=at_once, may_act=lambda: self.may_act, crowded=lambda: False,
         )  # fmt: skip
         self.control = seen.ControlSeen()
         self.disobeyed: list[str] = []

@@ -1,8 +1,9 @@
 """``conclave up``: the mesh on this machine against any cluster.
 
-It checks the kubeconfig and the server while services load, prints one line beginning with ``ready`` when the mesh
-schedules, keeps every process running, and ends on SIGTERM or SIGINT with nothing left behind. It knows nothing of
-the twin: what it needs of the cluster is the Kubernetes API.
+It reads the kubeconfig, then checks the server (while services load, where etcd is its own and shards are not several),
+prints one line beginning with ``ready`` when the mesh schedules, keeps every process running, and ends on SIGTERM or
+SIGINT with nothing left behind; a service that waits for a server that hangs is given 8 s. It knows nothing of the
+twin: what it needs of the cluster is the Kubernetes API.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from shared.errors import ConfigError, StoreError
 from shared.wire.keys import Keys
 
 if TYPE_CHECKING:
+    from shared.adapters.kube.config import KubeConfig
     from shared.ports import Store
     from shared.runtime.process.embedded_etcd import EtcdBinary
 
@@ -49,14 +50,11 @@ def check_scheduler_name(name: str) -> None:
         ) from None
 
 
-async def check_cluster(kubeconfig: Path | None, context: str | None) -> str:
-    """The server's version. ``ConfigError``: the kubeconfig cannot be used, its user may not read what we schedule,
-    or the server does not answer."""
+async def check_cluster(access: KubeConfig) -> str:
+    """The server's version. ``ConfigError``: its user may not read what we schedule, or the server does not answer."""
     from shared.adapters.kube.api import KubeClient
-    from shared.adapters.kube.config import KubeConfig
     from shared.kube.resources import NODES, PODS
 
-    access = await KubeConfig.load(kubeconfig, context=context)
     client = KubeClient(access)
     try:
         version = await client.check(timeout_s=CHECK_S)
@@ -111,7 +109,12 @@ async def serve(settings: MeshSettings) -> None:
 
 
 async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
-    """What takes long goes on side by side: a private etcd starts, and services load, while the cluster is checked."""
+    """What takes long goes on side by side: a private etcd starts, and services load, while the cluster is checked.
+
+    No service starts before we have credentials: a plugin may have to ask a person, which it can at our terminal alone,
+    and keeps what it is told for whoever asks later.
+    """
+    keeper: EtcdKeeper | None = None
     starting: asyncio.Task[None] | None = None
     private: EtcdBinary | None = None
     started: tuple[Mesh, MeshSettings] | None = None
@@ -127,16 +130,25 @@ async def _run(settings: MeshSettings, stack: AsyncExitStack) -> None:
         starting = asyncio.create_task(keeper.start())
         stack.push_async_callback(_cancelled, starting)
         settings = replace(settings, etcd=keeper.endpoint, etcd_own=True, etcd_quota_mb=keeper.quota_mb)
-        if settings.shards == 1:
-            started = _start(settings, stack)
+        await asyncio.sleep(0)  # it runs from here on; what reads the kubeconfig is loaded beside it
+    from shared.adapters.kube.config import KubeConfig
+
+    access = await KubeConfig.load(settings.kubeconfig, context=settings.context)
+    if keeper is not None and settings.shards == 1:
+        started = _start(settings, stack)
         await asyncio.sleep(0)  # they run from here on; what checks the cluster is loaded beside them
-    await check_cluster(settings.kubeconfig, settings.context)
+    await check_cluster(access)
     if private is not None:  # not before: bad input is told in one line, and nothing else
         click.echo(f"etcd {private.release or 'of unknown release'} ({private.path}, {private.why})", err=True)
         if private.problem:
             click.echo(f"warning: {private.problem}; name another with --etcd-binary or --etcd", err=True)
-    if starting is not None:
+    if keeper is not None and starting is not None:
         await starting
+        if keeper.endpoint != settings.etcd:  # its port was taken: the services were told another one
+            settings = replace(settings, etcd=keeper.endpoint)
+            if started is not None:
+                await started[0].supervisor.close()
+                started = None
     if started is None:  # whoever is there already, and the record of the shards, are known before anybody leads
         await check_etcd(settings)
         started = _start(settings, stack)

@@ -98,6 +98,11 @@ class OpenPlan:
     give_up_at: float = NEVER
     """Until then it waits for those."""
 
+    @property
+    def binds(self) -> bool:
+        """Whether it hands over pods to bind: it has no evictions alone, lends nothing, asks for no earlier plan's."""
+        return bool(self.plan.placements) and not self.again and not self.lends_to
+
     def waited_s(self) -> list[float]:
         """Per placement: for how long its pod had been pending when the plan was made, gates left out."""
         return [max(0.0, self.opened_at - first_seen) for first_seen, _, _ in self.tried]
@@ -276,14 +281,15 @@ class Ledger:
         some_led = 0 < len(leaderless) < shards
         for plan in self.plans.values():
             held_up = some_led and not {plan.shard, *plan.borrows.values()}.isdisjoint(leaderless)
-            if not plan.again and not plan.lends_to and plan.plan.placements and not held_up:
+            if plan.binds and not held_up:
                 plans += 1
                 units += len(plan.plan.placements)
         return plans < self.state.settings.plans_in_flight * shards or units < FEW_UNITS
 
     def crowded(self) -> bool:
         """Whether a binder is at work on more than a few units: what can wait leaves the API server to its Bindings."""
-        return sum(len(plan.plan.placements) for plan in self.plans.values() if plan.in_flight) >= FEW_UNITS
+        at_work = (plan for plan in self.plans.values() if plan.in_flight and plan.binds)
+        return sum(len(plan.plan.placements) for plan in at_work) >= FEW_UNITS
 
     def change_binder(self, event: BinderChanged) -> None:
         """Another leader of a shard's binders: every open plan of it goes there at once."""

@@ -57,9 +57,9 @@ class KubeWrites:
 
     def __init__(
         self, api: KubeApi, post: Callable[[Event], None], *, controller: str, instance: str, clock: Clock,
-        start: Callable[[Coroutine[Any, Any, None]], None], may_act: Callable[[], bool],
+        start: Callable[[Coroutine[Any, Any, None]], None], may_act: Callable[[], bool], crowded: Callable[[], bool],
         call_later: Callable[[float, Callable[[], None]], Cancellable] | None = None,
-        reached: Callable[[str], None] = lambda _: None, crowded: Callable[[], bool] = lambda: False,
+        reached: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._api = api
         self._post = post

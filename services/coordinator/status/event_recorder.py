@@ -5,7 +5,8 @@
         --no room--> counted together, by namespace and reason (one event for all of them)
 
 An event of a bound pod costs the API server as much as its Binding does; so those wait until there is nothing more
-urgent, a tenth of them while Bindings crowd, and every pod still gets its own while fewer than ``CAPACITY`` wait. Pure:
+urgent. While many Bindings are under way they are written at a tenth of their rate, until ``HELD_BACK`` wait: a load
+that never ends would have them combined otherwise. Every pod gets its own while fewer than ``CAPACITY`` wait. Pure:
 ``now`` is monotonic seconds.
 
 Nobody waits for an event, and none is kept over a change of leader: events are hints.
@@ -26,10 +27,13 @@ EVENTS_PER_S, EVENTS_BURST = 100, 100
 """Written per second, after a burst: kube-scheduler's client is held to 50 requests a second, bursts of 100."""
 
 CROWDED_S = 10 / EVENTS_PER_S
-"""Between two events of bound pods while Bindings crowd: those are what pods wait for."""
+"""Between two events of bound pods while many Bindings are under way: those are what pods wait for."""
 
 CAPACITY = 10_000
 """Events that wait, of pending pods and of bound ones each."""
+
+HELD_BACK = CAPACITY // 2
+"""So many events of bound pods are held back for Bindings; a change of leader loses them."""
 
 SERIES_KEPT = 8_192
 """Events that another of the same may still join (client-go keeps 4,096)."""
@@ -152,7 +156,8 @@ class Recorder:
         if self._told:
             return self._told.pop(next(iter(self._told)))
         if self._bound and now >= self._bound_from - TINY:
-            self._bound_from = now + CROWDED_S if crowded() else now
+            held_back = len(self._bound) <= HELD_BACK and crowded()
+            self._bound_from = now + CROWDED_S if held_back else now
             return self._bound.pop(next(iter(self._bound)))
         return None
 

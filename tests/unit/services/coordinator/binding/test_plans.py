@@ -11,7 +11,7 @@ from services.coordinator.core.instructions import FetchPod, PatchCondition, Sen
 from shared.model.cluster_events import ObjectChanged
 from shared.model.devices import ClaimRef, DeviceClass, DevicePod
 from shared.scheduling.places import Place
-from shared.wire.messages import VERSION, Outcome, PlacementResult, PlanResult
+from shared.wire.messages import VERSION, Outcome, PlacementResult, Plan, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
 from tests.unit.shared.scheduling.devices.builders import ask, claim, device, local
@@ -226,6 +226,28 @@ def test_bindings_crowd_while_a_binder_is_at_work_on_more_than_a_few_units() -> 
     assert not scene.core.ledger.crowded(), "nobody is at work on what is to be sent again"
 
 
+def still_on_their_way(plan: Plan) -> PlanAnswered:
+    """The binder's answer where nothing of the plan has had its end for two seconds."""
+    results = [PlacementResult(p.unit, Outcome.UNRESOLVED, p.node) for p in plan.placements]
+    told = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 2_000_000)
+    return PlanAnswered(plan.plan_id, told, 2.0)
+
+
+def test_bindings_do_not_crowd_while_a_binder_is_only_asked_again_for_many_units() -> None:
+    """They may wait for their volumes for ten minutes, and nothing is bound meanwhile."""
+    scene = planned(nodes=8)
+    for number in range(FEW_UNITS):
+        scene.add_pod(make_pod(f"p{number}").cpu("100m").pod())
+    scene.run(batch=100)
+    for _ in range(3):
+        for plan in [opened.plan for opened in scene.core.ledger.plans.values()]:
+            scene.deliver(still_on_their_way(plan))
+    (last,) = scene.core.ledger.plans.values()
+    assert last.in_flight
+    assert len(last.plan.placements) == 1 + FEW_UNITS
+    assert not scene.core.ledger.crowded()
+
+
 def test_units_that_wait_at_the_binder_for_long_leave_room_for_others() -> None:
     """A pod may wait for its volume for ten minutes: asking for its end again is not backpressure."""
     scene = planned(nodes=8)
@@ -235,9 +257,7 @@ def test_units_that_wait_at_the_binder_for_long_leave_room_for_others() -> None:
     slow = list(scene.held_plans)
     assert len(slow) == scene.core.state.settings.plans_in_flight
     for plan in slow:
-        results = [PlacementResult(p.unit, Outcome.UNRESOLVED, p.node) for p in plan.placements]
-        told = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 2_000_000)
-        scene.deliver(PlanAnswered(plan.plan_id, told, 2.0))
+        scene.deliver(still_on_their_way(plan))
     scene.hold_plans = False
     scene.add_pod(make_pod("other").cpu("1").pod())
     scene.run(until_s=1)
@@ -252,9 +272,7 @@ def test_all_units_on_their_way_are_asked_for_by_one_plan_at_a_time() -> None:
         scene.run()
     for _ in range(3):
         for plan in [opened.plan for opened in scene.core.ledger.plans.values()]:
-            results = [PlacementResult(p.unit, Outcome.UNRESOLVED, p.node) for p in plan.placements]
-            told = PlanResult(VERSION, 1, plan.message_id, plan.term, plan.plan_id, results, 2_000_000)
-            scene.deliver(PlanAnswered(plan.plan_id, told, 2.0))
+            scene.deliver(still_on_their_way(plan))
     (last,) = (opened.plan for opened in scene.core.ledger.plans.values())
     assert {p.uid for p in last.placements} == {"uid-a", "uid-slow0", "uid-slow1"}
     scene.run(until_s=60)

@@ -31,9 +31,10 @@ class Desk:
         self.heard: list[Event] = []
         self.now = 1000.0
         self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.crowded = False
         self.writes = KubeWrites(
             self.kube, self.heard.append, controller="conclave", instance="c0", clock=lambda: self.now, start=run,
-            may_act=lambda: True, call_later=self._later,
+            may_act=lambda: True, crowded=lambda: self.crowded, call_later=self._later,
         )  # fmt: skip
         self.uid = self.server.add_pod(make_pod("p0"))
 
@@ -149,6 +150,19 @@ def test_events_beyond_the_burst_are_written_when_their_time_comes() -> None:
     while desk.timers:
         desk.wait()
     assert len(desk.kube.events) == EVENTS_BURST + 5
+
+
+def test_events_of_bound_pods_wait_while_many_bindings_are_under_way() -> None:
+    desk = Desk()
+    desk.crowded = True
+    for number in range(5):
+        desk.writes.submit(
+            EmitEvent(f"uid-{number}", "default", f"p{number}", "1", "Normal", "Scheduled", "Binding", "assigned")
+        )
+    assert len(desk.kube.events) == 1
+    desk.crowded = False
+    desk.wait()
+    assert len(desk.kube.events) == 5
 
 
 def test_after_the_term_no_event_is_written() -> None:

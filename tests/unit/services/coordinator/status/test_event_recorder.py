@@ -9,6 +9,7 @@ from services.coordinator.status.event_recorder import (
     CROWDED_S,
     EVENTS_BURST,
     EVENTS_PER_S,
+    HELD_BACK,
     REFRESH_S,
     SERIES_KEPT,
     TRIES,
@@ -73,6 +74,17 @@ def test_while_bindings_crowd_a_tenth_of_the_events_of_bound_pods_are_written_an
     after = written_until(recorder, 1010.0 + CROWDED_S, 2000.0, crowded=False)
     assert len(crowded) + len(after) == 500
     assert after[-1][0] - after[0][0] <= (500 - EVENTS_BURST) / EVENTS_PER_S
+
+
+def test_bindings_that_crowd_for_ever_hold_back_so_many_events_and_have_none_combined() -> None:
+    recorder, now = Recorder(), 1000.0
+    for number in range(3 * CAPACITY):
+        now += 1.6 / EVENTS_PER_S
+        assert recorder.add(scheduled(f"p{number}"), now)
+        while (series := recorder.next(now, lambda: True)) is not None:
+            recorder.written(series, now)
+    assert recorder.combined == recorder.lost == 0
+    assert HELD_BACK <= recorder.waiting <= HELD_BACK + EVENTS_PER_S * CROWDED_S
 
 
 def test_events_of_pending_pods_and_victims_wait_for_no_bindings() -> None:
