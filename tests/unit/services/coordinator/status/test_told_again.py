@@ -10,7 +10,6 @@ from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.gang_rousing import ROUSED_AT_ONCE
 from shared.model.cluster_events import NodeDeleted, ObjectChanged
 from shared.model.pod_group import PodGroup, Source, group_key
-from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.preemption.delays import parse_delays
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -93,19 +92,31 @@ def test_nodes_that_may_be_opened_are_looked_for_also_where_something_else_is_to
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = cluster()
-    scene, [uid] = waits(scene, large("p", "data"))
-    looked: list[tuple[bool, int | None]] = []
-    preemptor = scene.core.preemptor
-    again = preemptor.look_again
-
-    def recorded(group: ParkedGroup, row: int | None) -> None:
-        looked.append((uid in group.members, row))
-        again(group, row)
-
-    monkeypatch.setattr(preemptor, "look_again", recorded)
     put_claim(scene)
-    assert (True, None) in looked
-    assert reasons(scene, [uid]) == {"Unschedulable"}
+    scene, waiting = waits(scene, *(large(f"p{number}", "data") for number in range(5)))
+    looked: list[tuple[bool, int | None]] = []
+    monkeypatch.setattr(
+        scene.core.preemptor,
+        "look_again",
+        lambda group, row: looked.append((group.members.keys() == set(waiting), row)),
+    )
+    drop_claim(scene)
+    assert reasons(scene, waiting) == {"NotReadyForScheduling"}
+    assert looked == [(True, None)]
+
+
+def test_pods_are_told_again_though_the_first_of_them_says_so_already() -> None:
+    scene = cluster()
+    scene, waiting = waits(scene, *(large(f"p{number}", "data") for number in range(5)))
+    scene.core.requeuer.hold("test")  # what changes is looked into later
+    put_claim(scene)
+    scene.core.state.queue.rouse(waiting[0], scene.now)
+    scene.add_node(make_node("small").allocatable(cpu="100m").node())
+    scene.run(until_s=15.0)
+    assert [scene.pods[uid].condition[1] for uid in waiting] == ["Unschedulable", *["NotReadyForScheduling"] * 4]
+    scene.core.requeuer.release("test")
+    scene.run(until_s=5.0)
+    assert reasons(scene, waiting) == {"Unschedulable"}
 
 
 # --- claims, where a further node would not help --------------------------------------------------------------------
