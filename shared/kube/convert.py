@@ -35,7 +35,7 @@ from shared.model.constraints import (
     Toleration,
 )
 from shared.model.devices import ContainerAsk
-from shared.model.node import CONDITIONS, HELD_TAINT, MESSAGE_CHARS, UNKNOWN_LATENCY, Condition, Node
+from shared.model.node import CONDITIONS, HELD_TAINT, MESSAGE_CHARS, OUR_ANNOTATIONS, UNKNOWN_LATENCY, Condition, Node
 from shared.model.node_topology import Refusal
 from shared.model.pod import (
     DEVICES_ANNOTATION,
@@ -161,6 +161,7 @@ def node_from_api(node: api.Node) -> Node:
         conditions=_not_as_it_should_be(node),
         features=declared_features(node.status),
         held=any(taint.key == HELD_TAINT for taint in taints),
+        marked=OUR_ANNOTATIONS in (meta.annotations or {}),
     )
 
 

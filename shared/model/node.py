@@ -46,7 +46,7 @@ class Node(Struct, frozen=True, gc=False):
     microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``features``: those it declares of ``DECIDING_FEATURES``.
     ``drained``: by whom and why it was drained from our scheduling, "" for one that was not; no part of the Kubernetes
     object. ``conditions``: those that are not as they should be, for people; rules go by taints. ``held``: it bears
-    ``HELD_TAINT``, which is not among ``taints``."""
+    ``HELD_TAINT``, which is not among ``taints``; ``marked``: ``OUR_ANNOTATIONS``."""
 
     name: str
     uid: str = ""
@@ -63,6 +63,7 @@ class Node(Struct, frozen=True, gc=False):
     conditions: tuple[Condition, ...] = ()
     features: tuple[str, ...] = ()
     held: bool = False
+    marked: bool = False
 
     @property
     def closed(self) -> bool:

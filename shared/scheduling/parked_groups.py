@@ -71,6 +71,10 @@ class ParkedGroup:
     ``joined``: how often a member came. ``needs``: of members that stand for a pod group, how many places it lacks for
     their kind; ``lack``: so many must come free before the least of them could be met; ``gained`` counts how often some
     did, ``tried``: its value when that pod group was parked.
+
+    What is remembered of what they say: ``told``: reasons that members were told since they wait here; ``judged``: of
+    those that stand for a pod group, the reason of their kind as its attempt began; ``delayed``: those for whom nobody
+    is asked to leave yet.
     """
 
     key: Hashable
@@ -84,6 +88,9 @@ class ParkedGroup:
     joined: int = 0
     gained: int = 0
     tried: dict[str, int] = field(default_factory=dict)
+    told: frozenset[str] = frozenset()
+    judged: dict[str, str] = field(default_factory=dict)
+    delayed: set[str] = field(default_factory=set)
 
     @property
     def relational(self) -> bool:
@@ -176,6 +183,8 @@ class Waiting:
         del group.members[uid]
         group.needs.pop(uid, None)
         group.tried.pop(uid, None)
+        group.judged.pop(uid, None)
+        group.delayed.discard(uid)
         head = group.head()
         if head is not None:
             self._arrival[group.number] = head[0]
@@ -197,6 +206,19 @@ class Waiting:
     def group_of(self, uid: str) -> ParkedGroup | None:
         """The group in which the pod waits."""
         return self._of.get(uid)
+
+    def tell(self, uid: str, reason: str) -> None:
+        """What a pod was told; one that does not wait here is passed over."""
+        group = self._of.get(uid)
+        if group is not None and reason not in group.told:
+            group.told |= {reason}
+
+    def judge(self, reasons: Iterable[tuple[str, str]]) -> None:
+        """What pods would have said alone when their pod group was tried; those that do not stand for it are passed
+        over."""
+        for uid, reason in reasons:
+            if (group := self._of.get(uid)) is not None:
+                group.judged[uid] = reason
 
     def numbered(self, number: int) -> ParkedGroup | None:
         """The group of that number, if there still is one."""

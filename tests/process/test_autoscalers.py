@@ -85,4 +85,4 @@ async def test_waiting_pods_buy_nodes_only_where_one_more_would_help(tmp_path: P
             assert not (entry.name in OTHERS and karpenter_acts(entry.object)), f"{entry.name} bought a node: {entry}"
             if (reason := told(entry.object)) != (changes[entry.name] or [""])[-1]:
                 changes[entry.name].append(reason)
-    assert changes == {name: [reason] for name, reason in wanted.items()}, "a condition was written once"
+    assert changes == {name: [reason] for name, reason in wanted.items()}, "the reason never changed"

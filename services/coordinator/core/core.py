@@ -281,7 +281,7 @@ class Core:
         """Begin once all lists are there."""
         state = self.state
         if self.takeover.ready():
-            state.started = True
+            state.started, state.started_at = True, state.now
             self.failures.begin()
             self.intake.begin()
             self.registry.since_empty = state.now

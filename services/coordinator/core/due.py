@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import heapq
 
+FORGOTTEN_KEPT = 64
+"""Times of those that were forgotten, which are not swept out yet."""
+
 
 class Due:
     """Times by key."""
@@ -19,15 +22,21 @@ class Due:
             self._at[key] = at
             heapq.heappush(self._heap, (at, key))
 
-    def take(self, now: float) -> list[str]:
-        """Those whose time has come, in order; they have none any more."""
-        found = []
-        while self._heap and self._heap[0][0] <= now:
+    def take(self, now: float, most: int | None = None) -> list[str]:
+        """Those whose time has come, in order, and so many at most; they have none any more."""
+        found: list[str] = []
+        while self._heap and self._heap[0][0] <= now and (most is None or len(found) < most):
             at, key = heapq.heappop(self._heap)
             if self._at.get(key) == at:
                 del self._at[key]
                 found.append(key)
         return found
+
+    def forget(self, key: str) -> None:
+        """It has no time any more; an unknown one is fine."""
+        if self._at.pop(key, None) is not None and len(self._heap) > 2 * len(self._at) + FORGOTTEN_KEPT:
+            self._heap = [(at, key) for key, at in self._at.items()]
+            heapq.heapify(self._heap)
 
     def __contains__(self, key: str) -> bool:
         """Whether its time is still to come."""

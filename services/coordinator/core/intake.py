@@ -307,7 +307,7 @@ class ClusterIntake:
     def upsert_node(self, node: Node, images: Mapping[str, int] | None = None) -> None:
         """A node was added or changed. Heartbeats and other changes that decide nothing are dropped here."""
         state = self._state
-        self._holds.seen(node.name, node.held)
+        self._holds.seen(node.name, node.held, marked=node.marked)
         if node.held:
             node = replace(node, held=False)  # it decides nothing here: our own taint must rouse nobody
         if problem := oversize(node):

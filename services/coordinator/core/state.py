@@ -237,6 +237,7 @@ class State:
     epoch: float | None = None
     """Seconds since 1970 at which the core's clock stood at 0; None: nobody has said."""
     started: bool = False
+    started_at: float = 0.0
     paused: Paused | None = None
     """By whom and why no cycle begins; None: scheduling goes on."""
     drained: dict[str, Drained] = field(default_factory=dict)

@@ -10,7 +10,7 @@ whenever something changed that may help.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from msgspec.structs import replace as replace_fields
 
 from services.coordinator.groups.domains import DomainKeeper
 from shared.model.pod import Pod
+from shared.model.relations import NO_RELATIONS
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.cycle.constraints import Guidance, amounts_behind, guidance_for, in_zones, needs_guidance
 from shared.scheduling.cycle.dry_run import DryRun
@@ -235,6 +236,11 @@ class Constraints:
     def reason(self, pod: Pod) -> str:
         """That of the condition PodScheduled of a pod that no node takes: whether a further node would help."""
         return self.prefiltered(pod).reason
+
+    def reasons(self, pods: Iterable[Pod]) -> dict[str, str]:
+        """The same by uid of those with claims: of the others it never changes."""
+        of_claims = (pod for pod in pods if pod.asks is not None or (pod.relations or NO_RELATIONS).claims)
+        return {pod.uid: self.reason(unnominated(pod)) for pod in of_claims}
 
     def diagnosis(self, pod: Pod) -> Diagnosis:
         """Why no node takes the pod, over all nodes."""

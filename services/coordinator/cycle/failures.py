@@ -12,6 +12,7 @@ nodes that are rejected too often for the same reason), so after a few in a row 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from services.coordinator.binding.shards import widen
@@ -152,24 +153,34 @@ class FailureHandler:
 
     def park_all(self, reason: str, message: str) -> bool:
         """There is no node, or nobody decides for any: everybody sleeps until one appears, so many as the turn's work
-        allows. True: there are more."""
+        allows. True: there are more. ``reason``: what pods are told that a node would help."""
         state, together = self._state, dict[str, None]()
         pods = state.queue.pop(state.work, state.now)
         state.work -= len(pods)
+        alone = state.constraints.reasons(pods) if reason == UNSCHEDULABLE else {}
+        helped = Counter(pod.group for pod in pods if alone and alone.get(pod.uid, reason) == reason)
         for pod in pods:
             state.stats.parked += 1
-            self._reporter.tell(pod, reason, message)
+            own = told = alone.get(pod.uid, reason)
+            if alone and state.queue.entries[pod.uid].group is not None:  # a node helps all or none of a gang
+                told = reason if helped[pod.group] >= state.groups.lacking(pod.group) else NOT_READY
+            why = message if own == reason else failure_message(state.constraints.diagnosis(pod))
+            self._reporter.tell(pod, told, why)
             state.attempted(pod.uid, "unschedulable" if reason == UNSCHEDULABLE else "error")
             if state.queue.entries[pod.uid].group is not None:
                 together[pod.group] = None
             else:
                 state.queue.park(pod.uid, (), state.now)
+                state.queue.waiting.tell(pod.uid, told)
             self._requeuer.attempt_ended(pod.uid)
         if pods:
             self._requeuer.nobody_decides()
         for key in together:
             state.queue.park_group(key, (), state.groups.lacking(key), state.now)
             state.groups.touch(key)
+        state.queue.waiting.judge(
+            (pod.uid, alone[pod.uid]) for pod in pods if pod.uid in alone and pod.group in together
+        )
         return state.queue.has_active()
 
     # --- the binder gave it back, or it cannot be scheduled as it is ----------------------------------------------
@@ -219,6 +230,7 @@ class FailureHandler:
         if nominations.made or nominations.landing or nominations.records.kept:
             nominations.forget(uid)
         self._requeuer.attempt_ended(uid)
+        nominations.delayed.forget(uid)
         self._state.untried.pop(uid, None)
 
     def _back_off(self, pod: Pod, reason: str, message: str) -> None:

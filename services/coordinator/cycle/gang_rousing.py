@@ -7,6 +7,7 @@ Gangs of one kind wait together, and are roused as they came. Who brings the cha
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 
 from services.coordinator.core.state import State
@@ -86,6 +87,15 @@ class GangRouser:
         state.stats.woken += len(roused)
         group.lack = max(1, min(group.needs.values(), default=1) - spare)
         return roused, work
+
+    def rouse_otherwise(self, group: ParkedGroup) -> tuple[list[str], int]:
+        """Rouse the pod groups, as they came, of which a member of this kind would say otherwise than when it was
+        tried: that one more node helps where none does any more, or the reverse. As ``rouse``."""
+        state, queue, work = self._state, self._state.queue, len(group.judged) // 4
+        now = state.constraints.reasons(queue.entries[uid].pod for uid in group.judged)
+        changed = (uid for uid, judged in group.judged.items() if now.get(uid, judged) != judged)
+        first = heapq.nsmallest(ROUSED_AT_ONCE, changed, key=group.members.__getitem__)
+        return [uid for uid in first if queue.rouse(uid, state.now)], work
 
     def line(self, pod: Pod) -> str:
         """Whose room it is: with Queue objects each queue is offered all of it, as the queues' order says who goes."""

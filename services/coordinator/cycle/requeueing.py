@@ -438,16 +438,16 @@ class Requeuer:
             return 0
         if group.needs:
             roused, work = self._gangs.rouse(group, event)
+            if not roused and group.judged:
+                roused, more = self._gangs.rouse_otherwise(group)
+                work += more
             self._roused.update(dict.fromkeys(roused, _Roused("", group.key, counted=False)))
-            if not roused and self._preemptor.says_otherwise(group):
-                state.queue.rouse(group.first(1)[0], state.now)
             return work
         pod = group.pod
         if state.constraints.fits_nowhere(pod):
-            if self._preemptor.says_otherwise(group):
-                return JUDGED_IN_FULL + self._preemptor.tell_again(group)
+            work = self._preemptor.tell_again(group) if self._preemptor.says_otherwise(group) else 0
             self._preemptor.look_again(group, None)
-            return JUDGED_IN_FULL
+            return JUDGED_IN_FULL + work
         nodes = int(taking_nodes(state, pod, state.constraints.judge(pod)).sum())
         count = min(len(group.members), nodes, ROUSED_AT_ONCE)
         self._rouse(group, count, "", event, counted=False)

@@ -47,7 +47,7 @@ def _work_of(attempt: Attempt, pods: Sequence[Pod]) -> int:
 class Shortfall(Struct, frozen=True):
     """Why a group cannot reach its minimum: ``placed`` of its members would fit; ``plugins`` keep the others away.
     ``way``: where else than it may go now it would fit (``binding/shards.py``), "" for nowhere. ``told``: the reason of
-    its condition."""
+    its condition; ``reasons``: what members with claims would say by themselves, by uid, as the attempt began."""
 
     lacking: int
     placed: int
@@ -55,6 +55,7 @@ class Shortfall(Struct, frozen=True):
     plugins: frozenset[str]
     way: str = ""
     told: str = UNSCHEDULABLE
+    reasons: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ class GroupFailures:
         if group is None:
             return Outlook(pods)
         plain = not exact and group.topology is None and self._alike(pods)
+        reasons = () if plain else tuple(state.constraints.reasons(pods).items())  # later changes are looked into later
         work = 0
         for way, moved in ways(state, key, pods):
             if work:
@@ -172,7 +174,7 @@ class GroupFailures:
         if not attempt.reached or not goes(state, key, way):
             reason = next((failure_message(diagnosis) for diagnosis in attempt.rejected.values()), "")
             elsewhere, told = way if attempt.reached else "", attempt.reason(lacking)
-            short = Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins, elsewhere, told)
+            short = Shortfall(lacking, len(attempt.nodes), reason, attempt.plugins, elsewhere, told, reasons)
             return Outlook(pods, work, short=short)
         if attempt.reordered:
             by_uid = {pod.uid: pod for pod in pods}
@@ -229,6 +231,7 @@ class GroupFailures:
             if pod.asks is not None and not left:
                 unblock(state, pod, fits_nowhere=False)
         state.queue.park_group(key, short.plugins, short.lacking, state.now)
+        state.queue.waiting.judge(short.reasons)
         self._preemptor.consider(key, self._as_queued(pods), text, short.told)
         self._ended(key, pods)
 

@@ -1,9 +1,9 @@
 """Closes nodes to other schedulers, and opens them again: one taint, which is added or taken away, and with it the
 annotations by which autoscalers leave a node alone.
 
-The taints of a node are one list, which others write too. So the patch tests what it rests on: it finds no list where
-it makes one, and the taint in the place from which it takes it; where that changed meanwhile, the node is read again.
-Annotations that somebody else has written stay: the node says itself which were added.
+The taints of a node are one list, which others write too. So the patch tests what it rests on: it finds no list, and
+no annotation, where it makes one, and the taint in the place from which it takes it; where that changed meanwhile, the
+node is read again. Annotations that somebody else has written stay: the node says itself which were added.
 """
 
 from __future__ import annotations
@@ -81,38 +81,42 @@ def operations(node: api.Node, *, hold: bool) -> list[dict[str, Any]]:
     """The JSON patch; empty where the node is as it should be."""
     taints = node.spec.taints or ()
     place = next((at for at, taint in enumerate(taints) if taint.key == HELD_TAINT), None)
-    if hold is (place is not None):
+    if hold and place is not None:
         return []
-    same: dict[str, Any] = {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid}
+    changed: list[dict[str, Any]] = []
     if place is not None:
         at = f"/spec/taints/{place}"
-        taken = [{"op": "test", "path": f"{at}/key", "value": HELD_TAINT}, {"op": "remove", "path": at}]
-        return [same, *taken, *_annotations(node, hold=False)]
-    taint = {"key": HELD_TAINT, "effect": "NoSchedule"}
-    if taints:
-        return [same, {"op": "add", "path": "/spec/taints/-", "value": taint}, *_annotations(node, hold=True)]
-    return [
-        same,
-        {"op": "test", "path": "/spec/taints", "value": None},
-        {"op": "add", "path": "/spec/taints", "value": [taint]},
-        *_annotations(node, hold=True),
-    ]
+        changed = [{"op": "test", "path": f"{at}/key", "value": HELD_TAINT}, {"op": "remove", "path": at}]
+    elif hold:
+        taint, at = {"key": HELD_TAINT, "effect": "NoSchedule"}, "/spec/taints"
+        if taints:
+            changed = [{"op": "add", "path": f"{at}/-", "value": taint}]
+        else:
+            changed = [{"op": "test", "path": at, "value": None}, {"op": "add", "path": at, "value": [taint]}]
+    changed += _annotations(node.metadata.annotations, hold=hold)
+    same: dict[str, Any] = {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid}
+    return [same, *changed] if changed else []
 
 
-def _annotations(node: api.Node, *, hold: bool) -> list[dict[str, Any]]:
-    there = node.metadata.annotations
+def _annotations(there: dict[str, str] | None, *, hold: bool) -> list[dict[str, Any]]:
+    """Those that were noted as ours are taken away, with or without a taint; those of others stay."""
+    shown = there or {}
+    noted = set(shown.get(OUR_ANNOTATIONS, "").split(","))
+    ours = [key for key in NOT_REMOVED if key in shown and key in noted]
     if not hold:
-        ours = (there or {}).get(OUR_ANNOTATIONS)
-        gone = [] if ours is None else [key for key in (*ours.split(","), OUR_ANNOTATIONS) if key in (there or {})]
-        return [{"op": "remove", "path": _path_of(key)} for key in gone]
-    added = [key for key in NOT_REMOVED if key not in (there or {})]
+        return [{"op": "remove", "path": _path_of(key)} for key in (*ours, OUR_ANNOTATIONS) if key in shown]
+    added = [key for key in NOT_REMOVED if key not in shown]
     if not added:
         return []
-    values = {**dict.fromkeys(added, "true"), OUR_ANNOTATIONS: ",".join(added)}
+    values = {**dict.fromkeys(added, "true"), OUR_ANNOTATIONS: ",".join((*ours, *added))}
     if there is None:
         at = "/metadata/annotations"
         return [{"op": "test", "path": at, "value": None}, {"op": "add", "path": at, "value": values}]
-    return [{"op": "add", "path": _path_of(key), "value": value} for key, value in values.items()]
+    patch: list[dict[str, Any]] = []
+    for key, value in values.items():
+        at = _path_of(key)
+        patch += [{"op": "test", "path": at, "value": shown.get(key)}, {"op": "add", "path": at, "value": value}]
+    return patch
 
 
 def _path_of(annotation: str) -> str:

@@ -143,7 +143,10 @@ class GroupPreemptor:
                 nominations.end(kept)  # a node was closed: the group is roused, and considered again
             return
         never = group.never_preempts or all(pod.never_preempts for pod in pods)
-        if refusal := nominations.tries.refusal(key) or ("" if never else nominations.delayed.refusal(key)):
+        delays = reason == UNSCHEDULABLE and not never and nominations.delayed.wanted and self._may_preempt(key)
+        if not delays:
+            nominations.delayed.forget(key)
+        if refusal := nominations.tries.refusal(key) or (nominations.delayed.until_over(key) if delays else ""):
             for pod in nominated:
                 nominations.clear(pod)
             self._tell(key, pods, message, refusal, reason)
@@ -167,8 +170,10 @@ class GroupPreemptor:
                 continue
             key = entry.group.key
             known = self._known.get(key)
-            if known is None or key in self.searches or self._nominations.refusal(key):
+            if known is None or key in self.searches or self._nominations.tries.refusal(key):
                 continue
+            if key in self._nominations.delayed:
+                continue  # it is considered once its time is over
             at = known.looked_at + LOOK_AGAIN_S
             if at <= self._state.now:
                 if not self._nominated(key):
@@ -187,6 +192,11 @@ class GroupPreemptor:
         self.searches[key] = _Search(message, self._state.now, patient, reason)
         self._state.stats.group_preemption_searches += not patient
 
+    def _may_preempt(self, key: str) -> bool:
+        """Whether there is anybody of lower priority whom the group might evict."""
+        queued, priorities = self._state.queue.groups.get(key), self._state.cluster.index.priorities
+        return queued is not None and min(priorities, default=queued.priority) < queued.priority
+
     # --- members are nominated ----------------------------------------------------------------------------------
 
     def follow(self, key: str, members: Members | None) -> None:
@@ -194,6 +204,7 @@ class GroupPreemptor:
         nominated, whoever did that, it ends with the group's time."""
         if key not in self._state.queue.groups:
             self._patience.forget(key)
+            self._nominations.delayed.forget(key)
         nominated = self._state.cluster.nominated_to.keys()
         alone = members is None or members.standing is Standing.ALONE
         if members is None or alone or nominated.isdisjoint(members.pending.keys()):
@@ -373,7 +384,8 @@ class GroupPreemptor:
             if pod.uid not in found.nodes:
                 self._nominations.clear(pod)
         text = f'pod group "{group_title(key)}": {search.message}' if search.message else pods[0].condition[2]
-        self._nominations.make(found.nodes, found.victims, found.violating, text, group=key)
+        told = search.reason if search.message else pods[0].condition[1] or UNSCHEDULABLE
+        self._nominations.make(found.nodes, found.victims, found.violating, text, group=key, told=told)
         self._ends_after(key, state.timeout_s(group))
         state.log("group_nominated", group=key, members=len(found.nodes), victims=len(found.victims),
                   broken=",".join(found.broken))  # fmt: skip

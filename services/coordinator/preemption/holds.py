@@ -72,8 +72,11 @@ class Holds:
         """Whether victims may be asked to leave: it is closed, or will not be."""
         return node in self.held or node in self._without or not self._wants(node)
 
-    def seen(self, node: str, held: bool) -> None:
-        """The watch shows the node; what it shows may be older than our own write, which is then made once more."""
+    def seen(self, node: str, held: bool, *, marked: bool = False) -> None:
+        """The watch shows the node; what it shows may be older than our own write, which is then made once more.
+        ``marked``: it bears annotations of ours, which are to go with the taint, or after it: an older leader, or
+        somebody by hand, takes the taint alone away."""
+        held = held or (marked and node not in self.wanted)
         if held is (node in self.held) or node in self._out:
             return
         (self.held.add if held else self.held.discard)(node)

@@ -96,10 +96,6 @@ class Nominations:
 
     # --- made ---------------------------------------------------------------------------------------------------
 
-    def refusal(self, unit: str) -> str:
-        """Why nobody is asked to leave for a lone pod (by uid), or a pod group (by key), now; "" where some may be."""
-        return self.delayed.refusal(unit) or self.tries.refusal(unit)
-
     def leaves(self, pod: Pod) -> bool:
         """Whether a pod that stands is on its way out already: for one that room is made for here, for one that is
         placed since, or marked, as a leader before does right before it deletes. Not where that was for others."""
@@ -123,9 +119,11 @@ class Nominations:
         *,
         group: str = "",
         reason: EvictionReason = EvictionReason.PREEMPTION,
+        told: str = UNSCHEDULABLE,
     ) -> Making:
         """Nominate the waiting pods ``nodes`` names, by uid, each to its node; the victims are asked once all of that
-        is stored. Pods of lower priority that are nominated there have to look elsewhere."""
+        is stored. Pods of lower priority that are nominated there have to look elsewhere. ``told``: the reason of their
+        condition, which stays when they are nominated nowhere any more."""
         state = self._state
         accounts = state.cluster.cache.accounts
         leaving = {pod.uid: (pod, accounts[pod.uid].node_name) for pod in victims if pod.uid in accounts}
@@ -134,7 +132,7 @@ class Nominations:
         self._promise(making)
         self._nominate(making, nodes)
         for pod in making.pods.values():
-            self._reporter.tell(pod, UNSCHEDULABLE, message, nominated=pod.nominated_node, after_s=TOLD_AT_LATEST_S)
+            self._reporter.tell(pod, told, message, nominated=pod.nominated_node, after_s=TOLD_AT_LATEST_S)
         state.stats.preemptions += 1
         (state.stats.group_victims_s if group else state.stats.victims_s).append(len(leaving))
         return making

@@ -43,6 +43,9 @@ TRIES_KEPT = 16
 KNOWN_PER_WORK, KNOWN_PER_DRY_RUN = 2, 16
 """Remembered answers that are looked up in one unit of the turn's work, and in the time of one dry run."""
 
+PASSED_OVER = 64
+"""Members of a group that are passed over in the time of one answer that is looked up."""
+
 FEWEST_CANDIDATES, CANDIDATE_SHARE = 100, 10
 """The search ends with a tenth of the nodes, at least 100 (DefaultPreemptionArgs)."""
 
@@ -118,7 +121,7 @@ class Preemptor:
             self._tell(pod, message, TERMINATING, nominated=self.nominations.untold(pod.uid))
             return
         self.nominations.drop(pod.uid)
-        if refusal := self.nominations.refusal(pod.uid):
+        if refusal := self.nominations.tries.refusal(pod.uid):
             self._give_up(pod, message, refusal)
             return
         group = self._state.queue.waiting.groups[group_key(pod)]
@@ -128,14 +131,17 @@ class Preemptor:
             if not found.rows:
                 self._give_up(pod, message, unavailable_message(self._nodes, dict(found.reasons)))
                 return
-            search = self._begin(group)
+        if self._delays(pod) and (refusal := self._delayed(group, pod.uid)):
+            self._give_up(pod, message, refusal)
+            return
+        search = search or self._begin(group)
         search.untold[pod.uid] = message
 
     def look_again(self, group: ParkedGroup, row: int | None) -> None:
         """Something changed on a node (None: somewhere) by which evicting there may help parked pods now."""
         pod, search = group.pod, self._search_for(group)
-        if pod.nominated_node or not self._may_preempt(pod):
-            return  # one that is nominated is tried again once nobody leaves for it any more
+        if pod.nominated_node or not self._may_preempt(pod) or len(group.delayed) == len(group.members):
+            return  # one that is nominated is tried again once nobody leaves for it any more, one delayed in its time
         if row is None and not self._state.constraints.openable(pod).rows:
             return
         search = search or self._begin(group, whole=False)
@@ -145,13 +151,18 @@ class Preemptor:
             search.add([row])
 
     def says_otherwise(self, group: ParkedGroup) -> bool:
-        """Whether its members say that a further node would help where none would any more, or the reverse."""
-        told = self._reporter.reason(group.first(1)[0])
-        return bool(told) and told != self._state.constraints.reason(group.pod)
+        """Whether some of its members say that a further node would help where none would any more, or the reverse.
+        Those that wait for the end of a search are told what is so then."""
+        if not group.told or group.pod.nominated_node:
+            return False
+        pod = self._state.queue.entries[group.first(1)[0]].pod
+        return group.told != {self._state.constraints.reason(pod)}
 
     def tell_again(self, group: ParkedGroup) -> int:
         """What keeps the members changed, and let none of them in: they say so; returns the work it was."""
         message, entries = failure_message(self._state.constraints.diagnosis(group.pod)), self._state.queue.entries
+        group.told = frozenset()
+        group.delayed.clear()
         for uid in list(group.members):
             self.consider(entries[uid].pod, message)
         return len(group.members) // 4
@@ -216,7 +227,7 @@ class Preemptor:
             while search.rows and left > 0 and not search.found.enough(search.limit):
                 left -= self._try(group.pod, search, search.next_row())
             if not search.rows or search.found.enough(search.limit):
-                left -= KNOWN_PER_DRY_RUN
+                left -= KNOWN_PER_DRY_RUN + (len(group.members) // PASSED_OVER if group.delayed else 0)
                 self._conclude(group, search)
                 if key not in self.searches:
                     heapq.heappop(self._order)
@@ -322,7 +333,8 @@ class Preemptor:
                 search.found.add(again)  # its budget was used up meanwhile: another node may do better
             elif row is not None and again is not None and again.violations <= chosen.violations:
                 message = search.untold.pop(uid, "") or failure_message(self._state.constraints.diagnosis(pod))
-                self.nominations.make({uid: again.node_name}, again.victims, again.violating, message)
+                told = self._state.constraints.reason(pod)
+                self.nominations.make({uid: again.node_name}, again.victims, again.violating, message, told=told)
                 search.first(row)  # others may leave there for the next of the group, and be as little loss
                 return
         self._end(group, search)
@@ -330,17 +342,32 @@ class Preemptor:
     def _first(self, group: ParkedGroup, search: _Search) -> str:
         """The first for whom somebody may be asked to leave, "" where there is none. Those that may not are passed over
         once in a search, not again for each of the others; who joins meanwhile comes after them."""
-        refusal, delayed = self.nominations.refusal, self.nominations.delayed
         (uid,) = group.first(1)
-        if not refusal(uid):
+        tries, delays = self.nominations.tries, self._delays(self._state.queue.entries[uid].pod)
+
+        def refused(uid: str) -> bool:
+            return bool(tries.refusal(uid) or (delays and self._delayed(group, uid)))
+
+        if not refused(uid):
             return uid
         while search.listed < group.joined:
             for uid in search.turn:
-                if uid in group.members and uid not in delayed and not refusal(uid):
+                if uid in group.members and not refused(uid):
                     return uid
             search.listed, search.turn = group.joined, iter(group.first(len(group.members)))
-        left = (uid for uid in search.turn if uid in group.members and uid not in delayed)
-        return next((uid for uid in left if not refusal(uid)), "")
+        left = (uid for uid in search.turn if uid in group.members)
+        return next((uid for uid in left if not refused(uid)), "")
+
+    def _delays(self, pod: Pod) -> bool:
+        """Whether a node that comes may spare whom such a pod would evict."""
+        delays = self.nominations.delayed.wanted and self._may_preempt(pod)
+        return delays and self._state.constraints.reason(pod) == UNSCHEDULABLE
+
+    def _delayed(self, group: ParkedGroup, uid: str) -> str:
+        """Why nobody is asked to leave for a member of the group yet; "" where somebody may be."""
+        if refusal := self.nominations.delayed.until_over(uid):
+            group.delayed.add(uid)
+        return refusal
 
     def _chosen(self, pod: Pod, search: _Search) -> Candidate:
         """The best that was found; where a leader before nominated the pod, its node, if no more budgets break there:
@@ -383,6 +410,7 @@ class Preemptor:
     ) -> None:  # fmt: skip
         text, reason = f"{message} preemption: {preemption}", self._state.constraints.reason(pod)
         self._reporter.tell(pod, reason, text, nominated=nominated, first_after_s=first_after_s)
+        self._state.queue.waiting.tell(pod.uid, reason)
 
     def forget_tries(self, node: str) -> None:
         """Whom pods may evict there changed, or who leaves there already, though the node did not."""

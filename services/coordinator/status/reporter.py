@@ -136,11 +136,6 @@ class StatusReporter:
             notice.nominated, notice.due, notice.failures = nominated, self._state.now + after_s, 0
         self._file(notice)
 
-    def reason(self, uid: str) -> str:
-        """What the pod says, or is to say, as the reason why it waits; "" where it was told nothing."""
-        notice = self.notices.get(uid)
-        return notice.news.reason if notice is not None else ""
-
     def clear_nomination(self, pod: Pod) -> None:
         """The pod is nominated nowhere any more; what it was told last stays. One told nothing buys nothing."""
         notice = self.notices.get(pod.uid)

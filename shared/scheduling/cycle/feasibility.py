@@ -235,7 +235,7 @@ class Diagnosis(Struct, frozen=True):
     """``nodes`` looked at, how many were feasible, and how often each reason was given by which plugins.
 
     ``prefiltered``: what was said of the pod before any node was looked at; then no node's reasons are told.
-    ``reason``: that of the condition PodScheduled, by whether a further node would help.
+    ``reason``: of a pod group's member, whether a further node would help it, as the condition PodScheduled has it.
     """
 
     nodes: int

@@ -120,9 +120,8 @@ def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Pr
         found = prefiltered.rejection
         count = len(table.row_of)
         return Diagnosis(
-            count, 0, dict.fromkeys(found.reasons, count), frozenset((found.plugin,)), ", ".join(found.reasons),
-            prefiltered.reason,
-        )  # fmt: skip
+            count, 0, dict.fromkeys(found.reasons, count), frozenset((found.plugin,)), ", ".join(found.reasons)
+        )
     filtered = run_filters(state, feasibility, prefiltered)
     rows = table.live_rows()
     reasons: Counter[str] = Counter()
@@ -150,6 +149,4 @@ def diagnose(state: ClusterState, feasibility: FeasibilityCache, prefiltered: Pr
             plugins.add(rule.name)
         rows = rows[passing]
     feasibility.sift(prefiltered.pod.pod_class, rows, reasons, plugins, last=True)
-    return Diagnosis(
-        len(table.row_of), int(filtered.mask.sum()), dict(reasons), frozenset(plugins), reason=prefiltered.reason
-    )
+    return Diagnosis(len(table.row_of), int(filtered.mask.sum()), dict(reasons), frozenset(plugins))

@@ -70,13 +70,15 @@ def reason_of(rejection: Rejection | None, rules: Iterable[ClusterRule]) -> str:
 
 
 def _refuses_any(rule: ClusterRule) -> bool:
-    """Whether a node that is not there yet would be refused too: another pod has the claim that one may use, or a
-    volume is gone."""
+    """Whether a node that is not there yet would be refused too: another pod has the claim that one may use, a volume
+    is gone, or devices that it has been given are not there."""
     match rule:
         case volume_restrictions.VolumeRestrictions():
             return rule.users > 0
         case volume_binding.VolumeBinding():
             return bool(rule.gone.any())
+        case devices.DynamicResources():
+            return rule.refuses_any()
     return False
 
 

@@ -247,6 +247,13 @@ class PodDevices:
         """Whether there is a claim to allocate."""
         return self.special is not None or any(claim.allocation is None for claim in self.claims)
 
+    @property
+    def refuses_any(self) -> bool:
+        """Whether a node that is not there yet is refused too: a claim has devices that it cannot reach, or that may
+        not be used now."""
+        given = (claim for claim in (*self.claims, self.special) if claim is not None and claim.allocation is not None)
+        return any(not self._usable_now(claim) or _names_nodes(claim) for claim in given)
+
     def delegated(self, node: Offering) -> frozenset[str]:
         """The extended resources that are the classes' business on this node, and not NodeResourcesFit's."""
         return frozenset(one for one in self.backed if not node.allocatable.get(one))
@@ -491,6 +498,14 @@ class PodDevices:
 
 def _one_by_one(nodes: Sequence[Offering]) -> Matches:
     return lambda terms: np.fromiter((node_matches(n.name, n.labels, terms) for n in nodes), np.bool_, len(nodes))
+
+
+def _names_nodes(claim: DeviceClaim) -> bool:
+    """Whether it was given what only nodes reach that are named."""
+    terms = claim.allocation.terms if claim.allocation is not None else None
+    if terms is None:
+        return False
+    return all(any(one.key == "metadata.name" and one.operator == "In" for one in term.fields) for term in terms)
 
 
 def _position(request: Request, taken: set[str]) -> int:

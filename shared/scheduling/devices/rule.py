@@ -71,6 +71,10 @@ class DynamicResources(Unmoved):
             return None
         return WEIGHT * np.array(normalised([self._claimed.score(self._node(row)) for row in rows.tolist()]), np.int64)
 
+    def refuses_any(self) -> bool:
+        """Whether a node that is not there yet would be refused too."""
+        return self._claimed.refuses_any
+
     def ask_all(self, mask: BoolArray) -> None:
         """Judge every node of ``mask [rows]``, those that pass all filters before this."""
         for row in np.flatnonzero(mask).tolist():
@@ -117,6 +121,10 @@ class MembersDevices(DynamicResources):
                 wanting += [claim.key for claim, _ in given if claim.for_extended]
                 self._tried.give(pod.uid, wanting, {claim.key: allocation for claim, allocation in given})
         self._claimed, self._mask = self._alone.with_others(self._tried), None
+
+    def refuses_any(self) -> bool:
+        """As things stand: what the others get in thought might be somewhere else."""
+        return self._alone.refuses_any
 
     def copy(self) -> MembersDevices:
         """One with members of its own."""

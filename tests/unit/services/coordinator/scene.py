@@ -296,7 +296,8 @@ class Scene:
                 self._store(instruction)
             case HoldNode():
                 if not self.refuse_holds:
-                    node = msgspec.structs.replace(self.nodes[instruction.node], held=instruction.hold)
+                    held = instruction.hold
+                    node = msgspec.structs.replace(self.nodes[instruction.node], held=held, marked=held)
                     self.nodes[instruction.node] = node
                     self.inbox.append(NodeUpserted(node))
                 self.inbox.append(NodeHeld(instruction.node, instruction.hold, ok=not self.refuse_holds))

@@ -14,9 +14,10 @@ from services.coordinator.io.node_writes import IN_FLIGHT, TRIES, NodeWrites, op
 from shared.errors import KubeRejected
 from shared.kube.convert import node_from_api
 from shared.kube.objects import Node
-from shared.model.node import HELD_TAINT, NOT_REMOVED
+from shared.model.node import HELD_TAINT, NOT_REMOVED, OUR_ANNOTATIONS
 from tests.builders import NodeBuilder, make_node
 from twin.patches.json_patch import json_patch
+from twin.registry.status import ApiError
 
 OURS = {"key": HELD_TAINT, "effect": "NoSchedule"}
 
@@ -124,7 +125,7 @@ async def test_only_so_many_nodes_are_written_at_once() -> None:
 DISABLED, UNDISRUPTED = NOT_REMOVED
 
 
-def annotations(api: Api) -> dict[str, str]:
+def noted(api: Api) -> dict[str, str]:
     assert api.builder is not None
     return api.builder.json["metadata"].get("annotations") or {}
 
@@ -136,9 +137,9 @@ async def test_a_held_node_asks_autoscalers_to_leave_it_alone_and_no_longer(befo
         builder.json["metadata"]["annotations"] = dict(before)
     api = Api(builder)
     assert (await told(api, hold=True)).ok
-    assert annotations(api).items() >= {DISABLED: "true", UNDISRUPTED: "true", **(before or {})}.items()
+    assert noted(api).items() >= {DISABLED: "true", UNDISRUPTED: "true", **(before or {})}.items()
     assert (await told(api, hold=False)).ok
-    assert annotations(api) == (before or {})
+    assert noted(api) == (before or {})
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
@@ -147,14 +148,53 @@ async def test_what_somebody_else_wrote_for_autoscalers_stays(value: str) -> Non
     builder.json["metadata"]["annotations"] = {UNDISRUPTED: value}
     api = Api(builder)
     assert (await told(api, hold=True)).ok
-    assert (annotations(api)[UNDISRUPTED], annotations(api)[DISABLED]) == (value, "true")
+    assert (noted(api)[UNDISRUPTED], noted(api)[DISABLED]) == (value, "true")
     assert (await told(api, hold=False)).ok
-    assert annotations(api) == {UNDISRUPTED: value}
+    assert noted(api) == {UNDISRUPTED: value}
 
 
 async def test_annotations_that_are_gone_meanwhile_do_not_keep_the_node_closed() -> None:
     api = Api(node())
     await told(api, hold=True)
-    del annotations(api)[DISABLED]
+    del noted(api)[DISABLED]
     assert (await told(api, hold=False)).ok
-    assert (api.taints, annotations(api)) == ([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}], {})
+    assert (api.taints, noted(api)) == ([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}], {})
+
+
+async def test_annotations_go_though_somebody_took_the_taint_alone_away() -> None:
+    api = Api(node())
+    await told(api, hold=True)
+    assert api.builder is not None
+    del api.taints[1]
+    assert node_from_api(api.builder.api()).marked
+    assert (await told(api, hold=False)).ok
+    assert (noted(api), node_from_api(api.builder.api()).marked) == ({}, False)
+
+
+async def test_a_node_that_is_held_anew_still_knows_what_was_added_before() -> None:
+    api = Api(node())
+    await told(api, hold=True)
+    del api.taints[1], noted(api)[UNDISRUPTED]
+    assert (await told(api, hold=True)).ok
+    assert (await told(api, hold=False)).ok
+    assert noted(api) == {}
+
+
+@pytest.mark.parametrize("before", [None, {"a/b": "c"}], ids=["none", "others"])
+def test_an_annotation_that_somebody_writes_meanwhile_is_not_written_over(before: dict[str, str] | None) -> None:
+    builder = node()
+    builder.json["metadata"]["annotations"] = before
+    patch = operations(builder.api(), hold=True)
+    builder.json["metadata"]["annotations"] = {**(before or {}), UNDISRUPTED: "false"}
+    with pytest.raises(ApiError):
+        json_patch(builder.json, patch)
+
+
+async def test_a_note_that_names_one_twice_or_another_does_not_keep_the_node_closed() -> None:
+    builder = node()
+    builder.json["spec"]["taints"].append(OURS)
+    note = f"{DISABLED},{DISABLED},a/b,{OUR_ANNOTATIONS}"
+    builder.json["metadata"]["annotations"] = {DISABLED: "true", "a/b": "theirs", OUR_ANNOTATIONS: note}
+    api = Api(builder)
+    assert (await told(api, hold=False)).ok
+    assert (OURS in api.taints, noted(api)) == (False, {"a/b": "theirs"})

@@ -129,6 +129,24 @@ def test_a_node_is_open_again_when_the_preemptor_is_deleted() -> None:
     assert [hold for _, hold in holds(scene)] == [True, False]
 
 
+def test_annotations_that_are_there_without_the_taint_are_taken_away() -> None:
+    scene = full()
+    scene.add_node(replace(scene.nodes["n0"], marked=True))
+    scene.run(until_s=3)
+    assert holds(scene) == [("n0", False)]
+    assert not scene.nodes["n0"].marked
+
+
+def test_a_node_whose_taint_is_taken_away_while_it_is_wanted_gets_it_again() -> None:
+    scene = beside()
+    scene.add_pod(high().pod())
+    scene.run(until_s=3)
+    ((node, _),) = holds(scene)
+    scene.add_node(replace(scene.nodes[node], held=False))
+    scene.run(until_s=3)
+    assert holds(scene) == [(node, True), (node, True)]
+
+
 def test_a_node_that_may_not_be_opened_is_tried_less_and_less_often_until_it_may() -> None:
     scene = beside()
     scene.add_pod(high().pod())

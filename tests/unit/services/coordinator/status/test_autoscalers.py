@@ -16,6 +16,8 @@ from services.coordinator.core.instructions import HoldNode, Instruction, PatchC
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import NodeDeleted, ObjectChanged
 from shared.model.cluster_objects import Claim, PersistentVolume
+from shared.model.constraints import Requirement, SelectorTerm
+from shared.model.devices import Allocation, ClaimRef, DeviceClass, DevicePod, Result
 from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import Queue
@@ -25,6 +27,7 @@ from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.queues.queue_scenes import add, cpus
 from tests.unit.services.coordinator.queues.queue_scenes import scene_with as queues_with
 from tests.unit.services.coordinator.scene import Scene
+from tests.unit.shared.scheduling.devices.builders import DRIVER, ask, claim, device, local
 
 PAGE = Path(__file__).parents[5] / "docs" / "operations" / "autoscalers.md"
 ROW = re.compile(r'^\| <a id="([a-z-]+)"></a>.* \| (.*) \| (yes|no) \| (yes|no) \|$', re.MULTILINE)
@@ -146,6 +149,20 @@ def claim_in_use() -> Waiting:
     return waits(scene, using("p", "data"))
 
 
+def devices_given() -> Waiting:
+    scene = cluster(nodes=2)
+    on_n0 = (SelectorTerm(fields=(Requirement("metadata.name", "In", ("n0",)),)),)
+    given = Allocation((Result("r", DRIVER, "n0", "d"),), on_n0)
+    scene.inbox.append(ObjectChanged("deviceclasses", "any", DeviceClass("any")))
+    scene.inbox.append(ObjectChanged("resourceslices", "n0", local(device("d"))))
+    shared = replace(claim(ask()), allocation=given, reserved_for=("uid-first",))
+    scene.inbox.append(ObjectChanged("resourceclaims", "default/c", shared))
+    scene.add_pod(make_pod("first").cpu("3").on("n0").pod())
+    scene.run()
+    asks = DevicePod("default", "p", "uid-p", (ClaimRef("c", "c"),))
+    return waits(scene, replace(make_pod("p").cpu("3").pod(), asks=asks))
+
+
 def gated() -> Waiting:
     shown = ("False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
     return waits(cluster(), replace(make_pod("p").pod(), gates=("a.io/b",), condition=shown))
@@ -173,6 +190,7 @@ KINDS: dict[str, Callable[[], Waiting]] = {
     "races-lost": races_lost,
     "claim-missing": lambda: waits(cluster(), using("p", "none")),
     "claim-in-use": claim_in_use,
+    "devices-given": devices_given,
     "gated": gated,
     "not-supported": lambda: waits(cluster(), replace(make_pod("p").pod(), unsupported="spec.x")),
     "unreadable": lambda: waits(cluster(), replace(make_pod("p").pod(), invalid="spec.x: bad")),
@@ -226,7 +244,7 @@ def test_at_no_moment_has_a_pod_bought_a_node_that_helps_nobody(kind: str) -> No
             assert patch.reason != "Unschedulable" or patch.nominated
 
 
-@pytest.mark.parametrize("kind", ["claim-missing", "claim-in-use"])
+@pytest.mark.parametrize("kind", ["claim-missing", "claim-in-use", "devices-given"])
 def test_without_the_rule_what_no_node_helps_would_buy_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.scheduling.cycle.prefilter.reason_of", lambda *_: "Unschedulable")
     scene, [uid] = KINDS[kind]()
