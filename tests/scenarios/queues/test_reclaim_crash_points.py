@@ -24,7 +24,7 @@ NODES = {"coordinator": ["before_nominate"]}
 if FULL:
     LIMIT["binder"].append("before_evict")
     LIMIT["coordinator"].append("before_victims_plan")
-    NODES["coordinator"] += ["before_victims_plan", "after_victims_plan", "before_nominate@2"]
+    NODES["coordinator"] += ["before_victims_plan", "after_victims_plan", "after_nominate"]
     NODES["binder"] = ["before_evict", "before_evict@2"]
 
 
