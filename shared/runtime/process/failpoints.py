@@ -3,7 +3,7 @@
 ``CONCLAVE_FAILPOINT="after_commit=kill"`` or ``"before_bind=pause:5"``, several separated by commas; ``name@3=kill``
 acts at the third time. Each acts once. A pause blocks the whole event loop, as a stopped machine or a long garbage
 collection would. The names in use: ``before_commit``, ``after_commit``, ``before_bind``, ``after_bind``,
-``before_evict`` (binder) and ``before_publish``, and before and after ``nominate``, ``plan``, ``gang_plan``,
+``before_evict`` (binder) and ``before_publish``, ``before_nominate``, and before and after ``plan``, ``gang_plan``,
 ``victims_plan`` and ``claim_free`` (coordinator). In the binder, around steps of a gang: ``gang_link`` and
 ``gang_head`` (values of its intent are written), ``gang_rewrite``, ``gang_clear``, ``gang_first_bind`` (nobody is bound
 yet) and ``gang_next_bind``, each with ``before_`` and ``after_``; around writes of claims for devices ``claim_mark``,
@@ -11,6 +11,7 @@ yet) and ``gang_next_bind``, each with ``before_`` and ``after_``; around writes
 ``pod_status``; and around the transaction after which a binder tells what it lends: ``lend``.
 
 Does nothing without the variable, which no deployment sets; then ``reach`` is one attribute read.
+``before_nominate`` and ``after_nominate`` lie around the transaction that keeps where pods are to go.
 """
 
 from __future__ import annotations
