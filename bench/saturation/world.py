@@ -215,7 +215,7 @@ class CoreWorld:
                 self._patch(instruction)
             case wanted.StoreNominations():
                 for uid, _, node in filter(itemgetter(2), instruction.changes):
-                    self.post(seen.NominationStored(uid, node), STORE_S)
+                    self.post(seen.NominationStored(uid, node, instruction.number), STORE_S)
             case wanted.HoldNode():
                 self._hold(instruction)
             case _:

@@ -2,9 +2,11 @@
 
 A victim is a pod that a scheduler marked before it asked it to leave: condition DisruptionTarget, reason
 PreemptionByScheduler. Somebody of higher priority must have gained by it: a pod that was nominated to the victim's
-node, or is bound there later. Of a group that leaves whole it is enough that one member made room. A pod may also be
-evicted for other reasons, which are told by the objects: its own broken gang asks that its members leave, or its queue
-lives on borrowed room (``excuse``). The priority of a member is its group's where that has one.
+node, or is bound there later; or one that waited then and that the mark names (its uid in brackets at the end), since
+it may be bound elsewhere, or gone, before its status says anything. Of a group that leaves whole it is enough that one
+member made room. A pod may also be evicted for other reasons, which are told by the objects: its own broken gang asks
+that its members leave, or its queue lives on borrowed room (``excuse``). The priority of a member is its group's where
+that has one.
 
 One gang is broken before a second: where a gang preempts, no two others are broken of which either alone would have
 made the same room, node by node. That is judged of gangs without members to spare, and of pods that amounts describe.
@@ -30,12 +32,13 @@ time that a gang may take to be bound."""
 
 @dataclass(slots=True)
 class Victim:
-    """A pod that was evicted. ``excused``: the objects tell another reason than a rival."""
+    """A pod that was evicted. ``excused``: the objects tell another reason; ``named``: its mark names a rival."""
 
     pod: PodView
     time_s: float
     order: int
     excused: bool
+    named: bool
 
 
 @dataclass(slots=True)
@@ -73,6 +76,8 @@ class Evictions:
         self._marked_again: set[str] = set()
         self._leaving: dict[str, _Leaving] = {}
         self._order = 0
+        self._waiting: dict[str, PodView] = {}
+        """Who is bound nowhere and may preempt, by uid."""
 
     def pod(self, before: PodView | None, after: PodView | None, time_s: float) -> None:
         """A pod came, changed or is gone."""
@@ -80,6 +85,10 @@ class Evictions:
         pod = after or before
         if pod is None:
             return
+        if after is None or after.finished or after.node or after.never_preempts:
+            self._waiting.pop(pod.uid, None)
+        else:
+            self._waiting[pod.uid] = after
         if after is None or after.finished:
             self._gone(pod)
             if before is not None and before.nominated and not (before.node or before.never_preempts):
@@ -88,15 +97,15 @@ class Evictions:
         self._note_rival(before, after)
         if after.evicted is None or after.evicted[0] != PREEMPTED or not after.node:
             return
-        marked = before is None or before.evicted != after.evicted
+        marked = before is None or _why(before) != _why(after)
         if after.uid not in self._victims:
             gang = after.group is not None and after.group.facts is not None and after.group.facts.evicts
-            victim = Victim(after, time_s, self._order, gang or self._excuse(after))
+            victim = Victim(after, time_s, self._order, gang or self._excuse(after), self._names_rival(after))
             self._hit(victim)
             self._victims[after.uid] = victim
             self._leave_whole(after, time_s)
         elif marked and before is not None and before.terminating:
-            again = after.evicted == self._victims[after.uid].pod.evicted and before.evicted is not None
+            again = _why(after) == _why(self._victims[after.uid].pod) and before.evicted is not None
             if again and after.uid not in self._marked_again:  # an eviction puts its own reason there: ours comes back
                 self._marked_again.add(after.uid)
                 return
@@ -113,6 +122,11 @@ class Evictions:
             self._rivals[after.node][after.uid] = _Rival(mine, self._order, gang)
         elif after.nominated and not after.node:
             self._rivals[after.nominated][after.uid] = _Rival(mine, FOREVER, gang)
+
+    def _names_rival(self, victim: PodView) -> bool:
+        """Whether the mark names somebody of higher priority, who waits."""
+        rival = self._waiting.get(preemptor_named(victim.evicted[1] if victim.evicted is not None else ""))
+        return rival is not None and priority(rival) > priority(victim)
 
     # --- one gang before a second ---------------------------------------------------------------------------------
 
@@ -188,7 +202,8 @@ class Evictions:
         unjust: list[Victim] = []
         for victim in self._victims.values():
             group = victim.pod.group
-            if not victim.excused and not any(self._gained(victim, self._rivals.get(victim.pod.node, {}).items())):
+            rivals = self._rivals.get(victim.pod.node, {}).items()
+            if not (victim.excused or victim.named) and not any(self._gained(victim, rivals)):
                 unjust.append(victim)
             elif group is not None and group.facts is not None and group.facts.whole:
                 groups_that_gave.add(group.key)
@@ -210,6 +225,17 @@ class _Rival:
     priority: int
     until: float
     gang: bool
+
+
+def preemptor_named(message: str) -> str:
+    """The uid at the end of what a mark says, "" where it names none."""
+    return message.rpartition(" (")[2].removesuffix(")") if message.endswith(")") else ""
+
+
+def _why(pod: PodView) -> tuple[str, str] | None:
+    """As its mark has it, for whomever: he that is told last may be another."""
+    reason, message = pod.evicted or ("", "")
+    return (reason, message.removesuffix(f" ({preemptor_named(message)})")) if pod.evicted is not None else None
 
 
 def _gains(rival: _Rival, victim: Victim) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from operator import itemgetter
 
 import msgspec
 import structlog
@@ -76,7 +75,7 @@ class Shell(LeaderShell[Event, Instruction]):
         self.peers: Peers | None = None
         self.writes: KubeWrites | None = None
         self.windows = WindowRing(store, keys, core.state.term)
-        self.nominations = NominationWrites(store, keys, core.state.term, self.post)
+        self.nominations = NominationWrites(store, keys, core.state.term, self.post, failpoints)
         self.throughput, self.pulse = Throughput(), Pulse()
         self.latency_ms = metrics.quantiles("schedule_latency_ms")
         self.round_ms = metrics.quantiles("round_ms")
@@ -132,8 +131,6 @@ class Shell(LeaderShell[Event, Instruction]):
             case SetTimer():
                 self.wake_at(instruction.at)
             case StoreNominations():
-                for _ in filter(itemgetter(2), instruction.changes):
-                    self._failpoints.reach("before_nominate")
                 self.nominations.submit(instruction)
             case PatchCondition() | EmitEvent() | FetchPod() | TellPodGroup() | TellQueue() | HoldNode() | FreeClaim():
                 self.writes.submit(instruction)

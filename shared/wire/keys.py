@@ -10,6 +10,7 @@ Layout under the prefix (``CONCLAVE_ETCD_PREFIX``, default ``/conclave/v1/``)::
     coordinator/terms/<term>      who led that term, and since when
     coordinator/totals            what was counted over all terms
     coordinator/nominations/<pod uid>  where a pod that waits is to go, before its status says so or it is bound
+    coordinator/nominations_fence  written after a nomination that got no answer, so that it cannot come later
     binders/shards                which shards nodes are divided into; without it there is the one shard 0
     binders/<shard>/leader        the binder's record of one shard; its create_revision is that shard's term
     binders/<shard>/fence         written after a transaction that got no answer, so that it cannot come later, and to
@@ -194,6 +195,10 @@ class Keys:
     @property
     def nominations_prefix(self) -> str:
         return f"{self.prefix}coordinator/nominations/"
+
+    @property
+    def nominations_fence(self) -> str:
+        return f"{self.prefix}coordinator/nominations_fence"
 
     @property
     def control_prefix(self) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.audit.audit import audit
+from lab.audit.evictions import preemptor_named
 from lab.audit.log import Entry
 from lab.audit.rules import Amounts, NodeFacts, node_facts, pod_facts
 from tests.patience import PATIENCE
@@ -266,20 +267,35 @@ def evictions_above(entries: Sequence[Entry], limit: int) -> list[str]:
 def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
     """Each victim made room for a pod of strictly higher priority that may preempt.
 
-    That pod is one nominated to the victim's node when it was evicted, or that gets the node later.
+    That pod is one nominated to the victim's node when it was evicted, or that gets the node later; or the one that the
+    victim's mark names, which waits then, and may be bound elsewhere or gone before its status says anything.
     """
     victims = evicted(entries)
     nodes = {node_of(entry.object) for entry in victims.values()} - {""}
+    named = {preemptor_named(_said(entry.object, "DisruptionTarget")) for entry in victims.values()}
     rivals: dict[str, list[tuple[int, Entry]]] = {node: [] for node in nodes}
+    waited: dict[str, Entry] = {}
+    just: set[str] = set()
     for entry in entries if nodes else ():
-        if entry.kind == "Pod" and entry.object["spec"].get("preemptionPolicy") != "Never":
-            nominated = str((entry.object.get("status") or {}).get("nominatedNodeName") or "")
-            for node in nodes & {node_of(entry.object), nominated}:
-                rivals[node].append((priority_of(entry.object), entry))
+        if entry.kind != "Pod":
+            continue
+        if victims.get(entry.uid) is entry:
+            rival = waited.get(preemptor_named(_said(entry.object, "DisruptionTarget")))
+            if rival is not None and priority_of(rival.object) > priority_of(entry.object):
+                just.add(entry.uid)
+        if entry.object["spec"].get("preemptionPolicy") == "Never":
+            continue
+        if entry.uid in named and entry.verb != "delete" and not node_of(entry.object):
+            waited[entry.uid] = entry
+        else:
+            waited.pop(entry.uid, None)
+        nominated = str((entry.object.get("status") or {}).get("nominatedNodeName") or "")
+        for node in nodes & {node_of(entry.object), nominated}:
+            rivals[node].append((priority_of(entry.object), entry))
     found = []
     for uid, victim in victims.items():
         node, priority = node_of(victim.object), priority_of(victim.object)
-        if not any(
+        if uid not in just and not any(
             higher > priority and other.uid != uid and (other.rv > victim.rv or not node_of(other.object))
             for higher, other in rivals.get(node, ())
         ):
@@ -392,6 +408,12 @@ def tolerates(pod: Json, taint: Json) -> bool:
 def _condition(pod: Json, name: str) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(c.get("type") == name and c.get("status") == "True" for c in conditions)
+
+
+def _said(pod: Json, name: str) -> str:
+    """The condition's message, "" where there is none."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((str(c.get("message") or "") for c in conditions if c.get("type") == name), "")
 
 
 def _static(node: Json) -> NodeFacts:

@@ -85,8 +85,9 @@ class History:
         status = {"allocation": {"devices": given}, "reservedFor": users}
         return self._add("create", "ResourceClaim", {"metadata": meta, "status": status})
 
-    def evict(self, name: str) -> History:
-        return self.condition(name, "DisruptionTarget", "True").delete(name)
+    def evict(self, name: str, named: str = "") -> History:
+        message = f"m (uid-{named})" if named else "m"
+        return self.condition(name, "DisruptionTarget", "True", message=message).delete(name)
 
 
 def two_on_a_node(labels: dict[str, str]) -> History:
@@ -154,6 +155,11 @@ BAD: dict[str, tuple[Callable[[list[Entry]], list[str]], History]] = {
         unjust_evictions,
         two_on_a_node({}).pod("c", priority=9, preemptionPolicy="Never").evict("a").bind("c", "n"),
     ),
+    "evicted for an equal that its mark names": (unjust_evictions, two_on_a_node({}).pod("c").evict("a", "c")),
+    "evicted for one that was bound already": (
+        unjust_evictions,
+        two_on_a_node({}).node("m").pod("c", priority=9).bind("c", "m").evict("a", "c"),
+    ),
     "budget": (
         lambda entries: below_budget(entries, 2, app="x"),
         two_on_a_node({"app": "x"}).evict("a"),
@@ -182,6 +188,13 @@ def test_a_good_history_passes_every_checker() -> None:
     assert sharing_a_node(entries, app="x") + skewed(entries, "zone", 1, app="x") == []
     assert evictions_above(entries, 1) + below_budget(entries, 1, app="x") == []
     assert [round(value, 1) for value in latencies_s(entries)] == [0.1, 0.1, 0.3]
+
+
+def test_an_eviction_for_whom_its_mark_names_is_just_though_he_goes_elsewhere_or_is_deleted() -> None:
+    high = two_on_a_node({}).node("m").pod("c", priority=9).evict("a", "c")
+    assert unjust_evictions(high.bind("c", "m").entries) == []
+    gone = two_on_a_node({}).pod("c", priority=9).evict("a", "c")
+    assert unjust_evictions(gone.delete("c").entries) == []
 
 
 def test_a_change_that_nobody_can_have_seen_is_no_violation() -> None:

@@ -1,6 +1,6 @@
 """Scenario 3: the binder dies between a victim's deletion and the bind: no second victim, and nobody steals the place.
 
-The nomination is in the pod's status; whoever takes over reads it back (I9) and keeps the node for the preemptor.
+The nomination is in etcd, or in the pod's status; whoever takes over reads it back (I9) and keeps the node for it.
 """
 
 from __future__ import annotations

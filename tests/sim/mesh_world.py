@@ -262,21 +262,24 @@ class MeshWorld(World):
         self.inform(coordinator, *heard)
 
     def _store(self, coordinator: Coordinator, work: wanted.StoreNominations, fault: str) -> None:
-        """As the shell does: the same again until etcd answers, under the term."""
-        if fault != "ok":
+        """As the shell does: the same again until etcd answers, under the term. None comes late: the fence is moved."""
+        happens, heard = fault in ("ok", "drop_reply"), fault == "ok"
+        if not heard:
             coordinator.effects.insert(0, work)
+        if not happens:
             return
+        term = coordinator.core.state.term
         ops = [
-            Put(KEYS.nomination(uid), encode_record(NominationRecord(pod=pod, node=node)))
+            Put(KEYS.nomination(uid), encode_record(NominationRecord(pod=pod, node=node, term=term)))
             if node
             else Delete(KEYS.nomination(uid))
             for uid, pod, node in work.changes
         ]
-        leads = CreateRevisionIs(KEYS.coordinator_leader, coordinator.core.state.term)
-        if not self.etcd.txn([leads], ops).succeeded:
+        if not self.etcd.txn([CreateRevisionIs(KEYS.coordinator_leader, term)], ops).succeeded:
             coordinator.stopped = "fenced"
-            return
-        self.inform(coordinator, *(seen.NominationStored(uid, node) for uid, _, node in work.changes if node))
+        elif heard:
+            stored = [seen.NominationStored(uid, node, work.number) for uid, _, node in work.changes if node]
+            self.inform(coordinator, *stored)
 
     def _nominations(self) -> tuple[tuple[str, str], ...]:
         """(pod uid, node), as etcd has them."""

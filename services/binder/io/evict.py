@@ -43,7 +43,8 @@ MESSAGES: dict[int, str] = {
     EvictionReason.OVER_LIMIT: "its queue uses more than its limits, which were lowered",
     EvictionReason.BROKEN_GANG: "its pod group runs fewer members than its minCount",
 }
-"""What the condition says; the first is kube-scheduler's. A reason that is not known here is told as a preemption."""
+"""What the condition says; the first is kube-scheduler's, and the uid of that pod follows in brackets: its status may
+never say that it was to go there (ADR 0075). A reason that is not known here is told as a preemption."""
 
 
 async def evict(
@@ -54,6 +55,8 @@ async def evict(
     ``may_act``: whether this binder and the coordinator that planned it both still lead, as etcd says now.
     """
     message = MESSAGES.get(eviction.reason, MESSAGES[EvictionReason.PREEMPTION])
+    if message == MESSAGES[EvictionReason.PREEMPTION]:
+        message = f"{message} ({eviction.preemptor})"
     condition = {**PREEMPTED, "message": f"{scheduler_name}: {message}", "lastTransitionTime": _now()}
     namespace, name = eviction.namespace, eviction.name
     try:

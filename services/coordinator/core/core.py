@@ -251,7 +251,7 @@ class Core:
             case NodeHeld():
                 self.nominations.node_held(event.node, hold=event.hold, ok=event.ok, gone=event.gone)
             case NominationStored():
-                self.nominations.stored(event.uid, event.node)
+                self.nominations.stored(event.uid, event.number)
             case PointerSeen():
                 self.evaluation.seen(event.pointer)
             case ControlSeen():
@@ -286,7 +286,8 @@ class Core:
             self.intake.begin()
             self.registry.since_empty = state.now
             self.takeover.start(self.pods.upsert, self.nominations.as_nominated)
-            self.nominations.records.keep_only(state.queue.entries.keys() | self.takeover.held.keys())
+            waiting = state.queue.entries.keys() | state.gated.keys() | state.untried.keys() | self.takeover.held.keys()
+            self.nominations.records.keep_only(waiting)
             self.registry.publish()
         return state.started
 

@@ -107,10 +107,11 @@ class PodFetched(Struct, frozen=True):
 
 
 class NominationStored(Struct, frozen=True):
-    """etcd has it that the pod is to go to the node."""
+    """etcd has it that the pod is to go to the node. ``number``: of the ``StoreNominations`` that asked for it."""
 
     uid: str
     node: str
+    number: int
 
 
 class NodeHeld(Struct, frozen=True):

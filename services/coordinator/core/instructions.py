@@ -56,9 +56,11 @@ class PatchCondition(Struct, frozen=True):
 
 class StoreNominations(Struct, frozen=True):
     """Write to etcd under the term where pods are to go: (uid, ``namespace/name``, node), node "": nowhere any more.
-    Each that goes somewhere is answered with ``NominationStored``, however long that takes."""
+    Each that goes somewhere is answered with ``NominationStored`` and the ``number``, however long that takes, or not
+    at all where something newer of that pod was asked for meanwhile."""
 
     changes: tuple[tuple[str, str, str], ...]
+    number: int
 
 
 class TellPodGroup(Struct, frozen=True):

@@ -64,8 +64,9 @@ class PodIntake:
         self._requeuer = requeuer
         self._claims_served = True
 
-    def upsert(self, pod: Pod, since: float | None = None) -> None:
-        """A pod was added or changed. ``since``: when it was seen first; None: now."""
+    def upsert(self, pod: Pod, since: float | None = None, *, watched: bool = True) -> None:
+        """A pod was added or changed. ``since``: when it was seen first; None: now. ``watched``: as the API server has
+        it, else as it is known here."""
         if pod.group:
             pod = confined(self._state, pod)
         state, uid = self._state, pod.uid
@@ -107,11 +108,10 @@ class PodIntake:
         state.untried.pop(uid, None)
         if grouped:
             self._regroup(pod)
-        nominations = self._preemptor.nominations
-        if uid in nominations.made or uid in nominations.records.kept:
-            pod = nominations.as_nominated(pod)
         if (self._takeover.held or not state.started) and self._takeover.keep(pod):
             return
+        if watched:
+            pod = self._as_nominated(pod)
         entry = state.queue.entries.get(uid)
         if entry is None:
             state.stats.pods_seen += 1
@@ -125,13 +125,19 @@ class PodIntake:
         if uid in self._ledger.placed or uid in self._takeover.held:
             return  # on its way: the binder will say
         if (entry := state.queue.entries.get(uid)) is not None and entry.place is Place.IN_FLIGHT:
-            state.queue.add(pod, state.now, gated=grouped)  # the cycle that it is in says so
+            state.queue.add(self._as_nominated(pod), state.now, gated=grouped)  # the cycle that it is in says so
             return
         state.see_gated(pod, lacks)
         state.awaited_claims.add(pod)
         if grouped:
             self._outside(pod)
-        self._drop(uid)
+        self._drop(uid, waits=True)
+
+    def _as_nominated(self, pod: Pod) -> Pod:
+        """The pod with the nomination that its status does not say yet."""
+        nominations = self._preemptor.nominations
+        known = pod.uid in nominations.made or pod.uid in nominations.records.kept
+        return nominations.as_nominated(pod) if known else pod
 
     def claims_unserved(self) -> None:
         """No claim can be read: who has some is told so, once, instead of waiting for them."""
@@ -171,7 +177,7 @@ class PodIntake:
             if entry.pod.extended and any(name in remapped for name, _ in entry.pod.pod_class.requests)
         ]
         for pod in asking:
-            self.upsert(pod)
+            self.upsert(pod, watched=False)
             state.stats.woken += state.queue.rouse(pod.uid, state.now, ClusterEvent.DEVICE_CLASS_CHANGED)
 
     def _foreign(self, pod: Pod) -> None:
@@ -265,8 +271,8 @@ class PodIntake:
             self._preemptor.forget_tries(pod.node_name)
             requeuer.node_changed(pod.node_name, ClusterEvent.POD_DELETED)  # it may be evicted now
 
-    def _drop(self, uid: str) -> None:
-        """The pod is not pending any more, or not ours."""
+    def _drop(self, uid: str, *, waits: bool = False) -> None:
+        """The pod is not pending any more, or not ours; or it ``waits`` for what it names, and is not queued."""
         state = self._state
         if len(state.awaited_claims) and uid not in state.gated:
             state.awaited_claims.drop(uid)
@@ -279,7 +285,7 @@ class PodIntake:
             self._ledger.settle(uid)
         if self._takeover.held or not state.started:
             self._takeover.settle(uid)
-        self._failures.forget(uid)
+        self._failures.forget(uid, waits=waits)
 
 
 class ClusterIntake:

@@ -103,11 +103,12 @@ def _plans(core: Core) -> Iterator[str]:
 def _nominations(core: Core) -> Iterator[str]:
     """Nobody is asked to leave for a pod of which etcd does not have where it is to go, nor does it have that of others
     than those that wait: the next leader goes on by it."""
-    nominations, waiting = core.nominations, core.state.queue.entries.keys() | core.takeover.held.keys()
+    nominations, state = core.nominations, core.state
+    waiting = state.queue.entries.keys() | state.gated.keys() | state.untried.keys() | core.takeover.held.keys()
     for uid, known in nominations.made.items():
         if known.evicting and uid not in known.stored:
             yield f"nominated-first: others are to leave for {uid}, and etcd was not told where it is to go"
-    for uid in nominations.records.kept.keys() - waiting if core.state.started else ():
+    for uid in nominations.records.kept.keys() - waiting if state.started else ():
         yield f"nominated-first: etcd is to keep where {uid} is to go, which does not wait"
 
 

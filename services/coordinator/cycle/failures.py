@@ -200,7 +200,7 @@ class FailureHandler:
         state = self._state
         state.queue.remove(pod.uid)
         state.cluster.withdraw_nomination(pod.uid)
-        self._preemptor.nominations.forget(pod.uid)
+        self._preemptor.nominations.forget(pod.uid, waits=True)
         self._requeuer.attempt_ended(pod.uid)
         before, since = state.untried.get(pod.uid, (None, state.now))
         state.untried[pod.uid] = pod, since
@@ -220,15 +220,15 @@ class FailureHandler:
             state.log("pod_refused", level="warning", pod_uid=pod.uid, pod=pod.key, problem=problem)
         self._reporter.tell(pod, *why_untried(pod))
 
-    def forget(self, uid: str) -> None:
-        """The pod is placed or gone: nothing that failed matters any more."""
+    def forget(self, uid: str, *, waits: bool = False) -> None:
+        """The pod is placed or gone, or it ``waits`` outside the queue: nothing that failed matters any more."""
         if uid in self._reporter.notices:
             self._reporter.forget(uid)
         if uid in self.conflicts.races:
             self.conflicts.forget(uid)
         nominations = self._preemptor.nominations
         if nominations.made or nominations.landing or nominations.records.kept:
-            nominations.forget(uid)
+            nominations.forget(uid, waits=waits)
         self._requeuer.attempt_ended(uid)
         nominations.delayed.forget(uid)
         self._state.untried.pop(uid, None)

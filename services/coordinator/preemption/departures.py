@@ -32,11 +32,11 @@ class Departures:
         if entry is not None and entry.group is not None:
             if known is None:  # nominated by a leader before
                 return self.waits_together([e.pod for e in entry.group.members.values() if e.pod.nominated_node])
-            return self._may_go(pod) and (self.stands(known) or self._leaves(pod, pod.nominated_node))
+            return self._may_go(pod) and (self.stands(known) or self.leaves(pod, pod.nominated_node))
         node = known.pods[pod.uid].nominated_node if known is not None else pod.nominated_node
         if not node or self._hopeless(pod, node):
             return False
-        return (known is not None and self.stands(known)) or self._leaves(pod, node)
+        return (known is not None and self.stands(known)) or self.leaves(pod, node)
 
     def all_left(self, uid: str) -> bool:
         """Whether everybody has left who was to leave for the pod and those that are nominated with it."""
@@ -49,14 +49,14 @@ class Departures:
         if not all(self._may_go(pod) for pod in pods):
             return False
         known = next((self._made[pod.uid] for pod in pods if pod.uid in self._made), None)
-        return (known is not None and self.stands(known)) or any(self._leaves(pod, pod.nominated_node) for pod in pods)
+        return (known is not None and self.stands(known)) or any(self.leaves(pod, pod.nominated_node) for pod in pods)
 
     def _may_go(self, pod: Pod) -> bool:
         """Whether the nominated node is there and not closed to the pod."""
         row = self._state.cluster.table.row_of.get(pod.nominated_node)
         return row is not None and bool(self._state.feasibility.static_verdict(pod.pod_class).mask[row])
 
-    def _leaves(self, pod: Pod, node: str) -> bool:
+    def leaves(self, pod: Pod, node: str) -> bool:
         """Whether somebody of lower priority is being deleted on the node; of a pod that was nominated by a leader
         before, also whether somebody left whom the object of its zones counts still."""
         if pod.uid not in self._made and pod.pod_class.needs is not None and self._state.zones.left(node):

@@ -190,7 +190,7 @@ class Nominations:
         """The pod is nominated nowhere any more, which its status and etcd are to say too. ``known`` None: a leader
         before nominated it."""
         self.records.let_go(pod.uid)
-        if known is None or pod.uid in known.before:
+        if known is None or pod.uid in known.before or pod.uid in known.shown:
             self._reporter.clear_nomination(pod)
         else:
             self._reporter.withdraw_nomination(pod)
@@ -203,10 +203,10 @@ class Nominations:
             if len(makings) == 1:
                 self._promises.make(pod)
 
-    def stored(self, uid: str, node: str) -> None:
+    def stored(self, uid: str, number: int) -> None:
         """etcd has a nomination; once it has all of them the victims may go."""
         known = self.made.get(uid)
-        if known is None or known.evicting or known.pods[uid].nominated_node != node:
+        if known is None or known.evicting or not self.records.answers(uid, number):
             return
         known.stored.add(uid)
         if len(known.stored) < len(known.pods):
@@ -466,28 +466,43 @@ class Nominations:
                 state.queue.rouse(uid, state.now)
 
     def as_nominated(self, pod: Pod) -> Pod:
-        """The pod with the nomination that its status does not say yet, as the watch shows it; once it does, etcd need
-        not keep that any more."""
+        """The pod, as the watch shows it, with the nomination that its status does not say yet. Once it does, and will
+        go on to, etcd need not keep that any more."""
         known, kept = self.made.get(pod.uid), self.records.kept.get(pod.uid, "")
         fresh = known is not None and pod.uid not in known.shown
         node = known.pods[pod.uid].nominated_node if known is not None and fresh else kept
-        if not node or pod.nominated_node != node:
-            return replace(pod, nominated_node=node) if node else pod
+        if not node:
+            return pod
+        if pod.nominated_node != node:
+            if known is None and self._passed_over(pod, node):
+                self.records.let_go(pod.uid)
+                return pod
+            return replace(pod, nominated_node=node)
         if known is not None:
             known.shown.add(pod.uid)
-        if node == kept and (known is None or pod.uid in known.stored):
+        if node == kept and self._reporter.has_told(pod.uid, node) and (known is None or pod.uid in known.stored):
             self.records.let_go(pod.uid)
         return pod
 
+    def _passed_over(self, pod: Pod, node: str) -> bool:
+        """Whether the node of an inherited record is not where the pod goes any more: its status names another, where
+        somebody leaves for it, as nobody does here. A leader that knows no records came in between, and asked him."""
+        leaves = self.departures.leaves
+        other = pod.nominated_node if pod.uid in self.records.inherited else ""
+        return bool(other) and leaves(pod, other) and not leaves(pod, node)
+
     def untold(self, uid: str) -> str | None:
         """Where a pod is to go by a leader before, which did not tell it any more; None: nowhere, or it is told."""
-        return None if uid in self.made else self.records.kept.get(uid) or None
+        node = "" if uid in self.made else self.records.kept.get(uid, "")
+        return node if node and not self._reporter.has_told(uid, node) else None
 
-    def forget(self, uid: str) -> None:
-        """The pod is placed or gone."""
+    def forget(self, uid: str, *, waits: bool = False) -> None:
+        """The pod is placed or gone; or it ``waits``, outside the queue: where it was to go stands, and is its again
+        once it is tried."""
         self.landing.discard(uid)
         self.tries.forget(uid)
-        self.records.let_go(uid)
+        if not waits:
+            self.records.let_go(uid)
         known = self.drop(uid)
         if known is None:
             return

@@ -4,7 +4,8 @@
 
 A pod is told where it is to go only where it waits for a while (``Nominations``): most are placed by then, which spares
 the API server a write for each. Until then this is what the next leader reads. What etcd has counts before what the
-pod's status says, which is older.
+pod's status says, which is older, but for an inherited one that a leader of a version without records has passed over
+(``Nominations.as_nominated``).
 """
 
 from __future__ import annotations
@@ -16,25 +17,38 @@ from services.coordinator.core.state import State
 
 
 class Records:
-    """One term's. ``kept``: the node by pod uid, as etcd has it once all that was asked for is done."""
+    """One term's. ``kept``: the node by pod uid, as etcd has it once all that was asked for is done; ``inherited``:
+    those of them that a leader before kept."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.kept: dict[str, str] = {}
+        self.inherited: set[str] = set()
         self._changes: dict[str, tuple[str, str]] = {}
+        self._number = 1
+        self._asked: dict[str, int] = {}
+        """By pod, the number of what has asked for it last."""
 
     def inherit(self, nodes: Mapping[str, str]) -> None:
         """What leaders before kept."""
-        self.kept = dict(nodes)
+        self.kept, self.inherited = dict(nodes), set(nodes)
 
     def keep(self, uid: str, pod: str, node: str) -> None:
         """The pod, ``namespace/name``, is nominated to the node; answered once that is stored, however often asked."""
-        self.kept[uid] = node
+        self.inherited.discard(uid)
+        self.kept[uid], self._asked[uid] = node, self._number
         self._changes[uid] = pod, node
+
+    def answers(self, uid: str, number: int) -> bool:
+        """Whether what was stored is what was asked for last: the answer to one before says nothing of what etcd has
+        once all that was asked since is done."""
+        return self._asked.get(uid) == number
 
     def let_go(self, uid: str) -> None:
         """The pod's status says so, it is placed or gone, or nominated no more; an unknown one is fine."""
         if self.kept.pop(uid, None) is not None:
+            self.inherited.discard(uid)
+            self._asked.pop(uid, None)
             self._changes[uid] = "", ""
 
     def keep_only(self, uids: Collection[str]) -> None:
@@ -46,4 +60,6 @@ class Records:
         """Ask for what has changed in this turn."""
         if self._changes:
             changes, self._changes = self._changes, {}
-            self._state.out.append(StoreNominations(tuple((uid, *change) for uid, change in changes.items())))
+            entries = tuple((uid, *change) for uid, change in changes.items())
+            self._state.out.append(StoreNominations(entries, self._number))
+            self._number += 1

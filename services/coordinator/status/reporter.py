@@ -149,8 +149,18 @@ class StatusReporter:
         if (out is not None and out.nominated) or (notice is not None and notice.named):
             self.clear_nomination(pod)
         elif notice is not None and notice.nominated:
-            notice.nominated, notice.due = None, 0.0
+            notice.nominated, notice.due = None, notice.due if notice.failures else 0.0
             self._file(notice)
+
+    def has_told(self, uid: str, node: str) -> bool:
+        """Whether a status with this nomination is what was told in this term, and stays: nothing else is on its way,
+        nor to be told. One that a leader before told may be taken back yet, by a write of his that comes late."""
+        notice, out = self.notices.get(uid), self._out.get(uid)
+        if notice is None:
+            return False
+        if out is not None and out.nominated is not None:
+            return out.nominated == notice.nominated == node
+        return notice.named and notice.nominated is None
 
     def tell_by(self, uid: str, at: float) -> None:
         """The nomination that waits to be told of the pod, if one does, is told at that time at the latest."""
@@ -203,6 +213,8 @@ class StatusReporter:
         if notice is None or out is None:
             return
         notice.failures += 1
+        if out.nominated and not event.refused:
+            notice.named = True  # it may have been written all the same
         given_up = bool(out.nominated) and (event.refused or notice.failures >= NOMINATION_TRIES)
         if given_up and notice.nominated == out.nominated:
             notice.nominated = None

@@ -12,6 +12,7 @@ of claims for devices ``claim_mark``, ``claim_status`` and ``claim_free``, of th
 lends: ``lend``.
 
 Does nothing without the variable, which no deployment sets; then ``reach`` is one attribute read.
+``before_nominate`` and ``after_nominate`` lie around the transaction that keeps where pods are to go.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ if FULL:
     BINDER_STEPS += [("before_gang_link", 600), ("after_gang_link", 600), ("after_gang_next_bind@250", 500)]
     COORDINATOR_STEPS = [(name, size) for size in (2, 64, 500) for name in ("before_gang_plan", "after_gang_plan")]
     BINDER_VICTIMS += ["before_evict"]
-    COORDINATOR_VICTIMS += ["before_victims_plan", "before_nominate", "before_nominate@2"]
+    COORDINATOR_VICTIMS += ["before_victims_plan", "before_nominate", "after_nominate"]
 
 
 async def deaths(

@@ -19,12 +19,12 @@ from tests.scenarios.world import FULL
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
 LIMIT = {"binder": ["before_evict@2"], "coordinator": ["after_victims_plan"]}
-NODES = {"coordinator": ["before_nominate"]}
+NODES = {"coordinator": ["before_nominate", "after_nominate"]}
 """Who dies at which steps, where a limit holds the lender back and where nodes do."""
 if FULL:
     LIMIT["binder"].append("before_evict")
     LIMIT["coordinator"].append("before_victims_plan")
-    NODES["coordinator"] += ["before_victims_plan", "after_victims_plan", "before_nominate@2"]
+    NODES["coordinator"] += ["before_victims_plan", "after_victims_plan"]
     NODES["binder"] = ["before_evict", "before_evict@2"]
 
 

@@ -74,9 +74,9 @@ class GroupHistory(History):
     def nominated(self, name: str, node: str) -> GroupHistory:
         return self.changed(name, lambda pod: pod["status"].update(nominatedNodeName=node))
 
-    def evicted(self, name: str, *, leaves: bool = True) -> GroupHistory:
+    def evicted(self, name: str, *, leaves: bool = True, message: str = "m") -> GroupHistory:
         """Marked by a scheduler; then it is gone."""
-        mark = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "m"}
+        mark = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": message}
         self.changed(name, lambda pod: pod["status"].update(conditions=[mark]))
         if leaves:
             self.gone("Pod", name)

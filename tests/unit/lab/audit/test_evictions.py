@@ -47,6 +47,40 @@ def test_a_victim_for_nobody_is_a_violation(who):
     assert not report.ok
 
 
+@pytest.mark.parametrize("end", ["bound elsewhere", "deleted"])
+def test_a_victim_whose_mark_names_who_waits_then_is_just_though_nothing_else_tells(end: str):
+    history = full().pod("high", priority=5)
+    history.evicted("a", message=f"conclave: preempting ({history.objects['Pod', 'high']['metadata']['uid']})")
+    history = history.bind("high", "n2") if end == "bound elsewhere" else history.gone("Pod", "high")
+    assert history.report().units.evictions_unjust == 0
+
+
+@pytest.mark.parametrize("who", ["equal", "never preempts", "bound", "gone", "nobody"])
+def test_a_victim_whose_mark_names_somebody_who_gains_nothing_is_a_violation(who: str):
+    history = full()
+    match who:
+        case "equal":
+            history.pod("other")
+        case "never preempts":
+            history.pod("other", priority=5, preemptionPolicy="Never")
+        case _:
+            history.pod("other", priority=5)
+    uid = history.objects["Pod", "other"]["metadata"]["uid"]
+    if who == "bound":
+        history.bind("other", "n2")
+    elif who == "gone":
+        history.gone("Pod", "other")
+    history.evicted("a", message=f"conclave: preempting ({'uid-x' if who == 'nobody' else uid})")
+    assert history.report().units.evictions_unjust == 1
+
+
+def test_a_victim_that_is_marked_again_for_another_was_evicted_once():
+    history = full().pod("high", priority=5).pod("top", priority=9)
+    history.nominated("high", "n1").evicted("a", leaves=False, message="m (uid-high)").terminate("a")
+    history.evicted("a", message="m (uid-top)").bind("top", "n1")
+    assert history.report().units.evictions_unjust == 0
+
+
 def test_the_groups_own_priority_decides():
     history = full(priority=10).pod("high", priority=5)
     history.nominated("high", "n1").evicted("a").bind("high", "n1")

@@ -149,10 +149,10 @@ async def test_a_victim_that_begins_to_leave_after_it_was_read_keeps_its_reason(
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
-        (EvictionReason.PREEMPTION, "conclave: preempting to accommodate a higher priority pod"),
+        (EvictionReason.PREEMPTION, "conclave: preempting to accommodate a higher priority pod (uid-p)"),
         (EvictionReason.RECLAIM, "conclave: taking back what its queue has borrowed"),
         (EvictionReason.BROKEN_GANG, "conclave: its pod group runs fewer members than its minCount"),
-        (15, "conclave: preempting to accommodate a higher priority pod"),
+        (15, "conclave: preempting to accommodate a higher priority pod (uid-p)"),
     ],
 )
 async def test_a_victims_condition_says_why_it_leaves(reason: int, said: str) -> None:

@@ -312,11 +312,11 @@ class Scene:
             elif self.slow_stores:
                 self.slow_stores -= 1
                 late = self.now + 1.0
-                self.timeouts.append((late, NominationStored(uid, node)))
+                self.timeouts.append((late, NominationStored(uid, node, work.number)))
                 self.nominations[uid] = node
             else:
                 self.nominations[uid] = node
-                self.inbox.append(NominationStored(uid, node))
+                self.inbox.append(NominationStored(uid, node, work.number))
 
     def _ask(self, agent: str, message: Offer | ViewUpdate) -> None:
         core = self.agents.get(agent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -333,6 +334,49 @@ def test_a_nomination_that_is_over_is_told_to_be_so_only_where_it_was_told(writt
     desk.notices.withdraw_nomination(pod)
     assert desk.step() == [pod.uid], "or else what keeps it is told now, as nothing waits for a node"
     assert desk.out[pod.uid].nominated == ("" if written else None)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_nomination_that_may_have_been_written_without_an_answer_is_told_to_be_over(*, refused: bool) -> None:
+    desk = Desk()
+    pod = desk.tell("p", nominated="n1")
+    desk.step()
+    desk.failed(pod.uid, refused=refused)
+    desk.notices.withdraw_nomination(pod)
+    desk.wait()
+    assert desk.step() == [pod.uid]
+    assert desk.out[pod.uid].nominated == (None if refused else "")
+
+
+def test_a_nomination_taken_back_leaves_the_pause_that_the_api_server_asked_for() -> None:
+    desk = Desk()
+    pod = desk.tell("p", nominated="n1")
+    desk.step()
+    desk.failed(pod.uid, refused=True, retry_after_s=7.0)
+    desk.tell("p", OTHER)
+    desk.notices.withdraw_nomination(pod)
+    assert desk.step() == []
+    assert desk.wait() == pytest.approx(7.0)
+
+
+def test_a_status_says_for_good_what_was_told_last_and_nothing_that_is_to_be_taken_back() -> None:
+    desk = Desk()
+    pod = desk.tell("p", nominated="n1", after_s=1.0)
+    told = partial(desk.notices.has_told, pod.uid)
+    assert not told("n1"), "it is told later"
+    desk.wait()
+    desk.step()
+    assert told("n1")
+    assert not told("n2")
+    desk.written(pod.uid)
+    assert told("n1")
+    desk.notices.clear_nomination(pod)
+    assert not told("n1"), "it is to be taken back"
+    desk.step()
+    desk.tell("p", nominated="n1", after_s=5.0)
+    assert not told("n1"), "that is on its way"
+    desk.written(pod.uid)
+    assert not told("n1"), "the watch may show it still"
 
 
 def test_a_nomination_on_its_way_that_is_over_is_told_to_be_so_after_it() -> None:
