@@ -174,6 +174,12 @@ class Live:
         while self._here:
             await self._remove(self._here.popleft())
 
+    async def offers_and_cycles(self) -> tuple[int, int]:
+        """That agents were sent, and that there were."""
+        agents = [name for name in self.mesh.services if name.startswith("agent")]
+        offers = sum([(await self.mesh.get(name, "/v1/stats"))["agent"]["offers"] for name in agents])
+        return offers, (await self.mesh.get("coordinator-0", "/v1/stats"))["coordinator"]["rounds"]
+
     async def until_measured(self, holds: Callable[[list[float]], bool]) -> None:
         """Until what is known of all nodes' disks is so: shares of their time, -1 where nothing is."""
         async with asyncio.timeout(PATIENCE_S):
@@ -280,6 +286,8 @@ async def test_each_policy_is_rolled_out_live_and_a_spoiled_copy_withdrawn(tmp_p
                 await mesh.put(BUILT_IN, Stage.ACTIVE)
                 await mesh.until(lambda pointer: pointer.active == BUILT_IN)
         if per_node:
+            offers, cycles = await mesh.offers_and_cycles()
+            assert offers < NODES * cycles
             await mesh.until_measured(lambda disks: 0.0 <= min(disks) <= max(disks) < 0.01)  # no pod is left
         nodes = bindings_per_uid(await mesh.mesh.audit_until_now())
         assert all(len(given) == 1 for given in nodes.values())
