@@ -52,10 +52,10 @@ class CoordinatorSettings(ProcessSettings):
     batch_units: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
     """Units in one scheduling cycle."""
     dispatch: Literal["auto", "broadcast", "partition", "least-loaded", "best-nodes"] = "auto"
-    """Whom a cycle asks about plain pods of a class: all agents (``broadcast``); one, in turn (``partition``),
-    that whose nodes are used least (``least-loaded``) or that which owns the best nodes by the policy (``best-nodes``);
-    ``auto``: the latter while more pods wait than one offer takes or pods of several classes come together, else
-    all."""
+    """Whom a cycle asks about plain pods of a class: all agents, of many the most promising (``broadcast``); one, in
+    turn (``partition``), that whose nodes are used least (``least-loaded``) or that which owns the best nodes by the
+    policy (``best-nodes``); ``auto``: the latter while more pods wait than one offer takes or pods of several classes
+    come together, else all."""
     open_cycles: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """Cycles that are open at a time. Above 1, where one agent decides alone about a class, another agent is given the
     next units meanwhile. See docs/adr/0045."""

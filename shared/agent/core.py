@@ -114,6 +114,7 @@ class AgentCore:
         """Apply a piece of the view. Refused with ``WireError``: stale term, malformed piece."""
         self._admit(update.term)
         self._apply(update)
+        self.experience.told += 1
         return ViewAck(VERSION, self._next_id(), update.message_id, self.term, self.replica.revision)
 
     def decide(self, offer: Offer) -> Decisions:
@@ -130,6 +131,7 @@ class AgentCore:
             self._lose_view()
         if not self.replica.revision:
             return Decisions(VERSION, self._next_id(), offer.message_id, self.term, 0, [])
+        self.experience.told += 1
         if offer.residents is not None:
             self.residents.take(offer.residents, self.replica, self.now_s)
         if offer.cluster:

@@ -4,10 +4,11 @@
         --> READY --sent--> gone        (full: the oldest goes and is counted; nothing here ever waits or blocks)
 
 Reading the reward 15 s after the binding is the thesis' T_i (section 4.1.3): a pod takes that long to show in what a
-node uses. An agent is not told which node got the pod; it sees its nodes' pods counted in the views. Reward: balance,
-by which the shipped weights were trained (``balance_of``), or what the policy itself is paid for (an attribute
-``live_reward``; the thesis' bands of ``marl-dqn-published``): the squared distance of the node's most used
-part from the cluster's mean, of what it was measured to use or, where nobody measures, of what is requested on it.
+node uses. An agent is not told which node got the pod; it sees its nodes' pods counted in the views, so where it was
+told nothing since it judged there is nothing to learn. Reward: balance, by which the shipped weights were trained
+(``balance_of``), or what the policy itself is paid for (an attribute ``live_reward``; the thesis' bands of
+``marl-dqn-published``): the squared distance of the node's most used part from the cluster's mean, of what it was
+measured to use or, where nobody measures, of what is requested on it.
 
 Only policies that can be looked into (``attribution.lens_of``) are recorded, and only while a learner wants them.
 """
@@ -62,16 +63,18 @@ class _Pending(Struct, frozen=True):
     node: str
     pod_class: PodClass
     pods: int
+    told: int
     s_tm1: list[float]
 
 
 class Experience:
-    """``wanted``: the policy (by name) that a learner trains; "" while there is none."""
+    """``wanted``: the policy (by name) that a learner trains; "" while there is none. ``told``: messages that brought
+    the view up to date."""
 
     def __init__(self, settings: ExperienceSettings | None = None) -> None:
         self.settings = settings or ExperienceSettings()
         self.wanted = ""
-        self.recorded = self.dropped = self.lost = 0
+        self.recorded = self.dropped = self.lost = self.told = 0
         self._pending: deque[_Pending] = deque()
         self._ready: deque[Transition] = deque()
         self._lens: tuple[Policy | None, Lens | None] = (None, None)
@@ -106,7 +109,7 @@ class Experience:
                 self.dropped += 1
             pods = int(table.requested[PODS_COLUMN, row])
             due_s = now_s + self.settings.delay_s
-            told = table.names[row], pod_class, pods, seen.tolist()
+            told = table.names[row], pod_class, pods, self.told, seen.tolist()
             self._pending.append(_Pending(due_s, policy.name, lens, reward, *told))
 
     def read(self, table: NodeTable, store: UtilisationStore, now_s: float) -> bool:
@@ -118,7 +121,7 @@ class Experience:
                 return False
             entry = self._pending.popleft()
             row = table.row_of.get(entry.node)
-            if row is None or cluster is None:
+            if row is None or cluster is None or entry.told == self.told:
                 self.lost += 1
                 continue
             features = self._look(entry.lens, Observation(table, entry.pod_class, np.array([row], np.int64)))

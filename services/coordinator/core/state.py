@@ -62,7 +62,8 @@ class CoreSettings:
     batch_units: int = 64
     """Units in one cycle: enough to make hops cheap, few enough that a cycle ends in some 10 ms. 1-1024."""
     dispatch: str = "auto"
-    """Whom a cycle asks about a plain class (``cycle.dispatch.Dispatch``): all agents, or one."""
+    """Whom a cycle asks about a plain class (``cycle.dispatch.Dispatch``): all agents, of many the
+    most promising, or one."""
     open_cycles: int = 1
     """Cycles that are open at a time, each asking agents of its own (``cycle.cycle``)."""
     sole_nodes: int = 100

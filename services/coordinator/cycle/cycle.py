@@ -187,7 +187,7 @@ class Cycle:
         patience_s += SLOT_S * sum(offered.asked for offered in classes.values())
         current = OpenCycle(
             classes, taken.class_of, taken.order, taken.together, asked, missing, state.now, state.now + patience_s,
-            first_offer, self._variants.title, frozenset(asked),
+            first_offer, self._variants.title, frozenset(asked), state.cache.table.clock,
         )  # fmt: skip
         self.open.append(current)
         self.most = settings.open_cycles
@@ -238,6 +238,7 @@ class Cycle:
         if not in_step:
             current.missing += 1
             return
+        current.answered[event.agent] = view.epoch, view.moves
         stats.answers += len(decisions.answers)
         stats.refusals += len(decisions.refusals)
         stats.refused_nodes += sum(refusal.nodes for refusal in decisions.refusals)
@@ -305,7 +306,7 @@ class Cycle:
         took_s = state.now - current.started_at
         state.stats.rounds_s.append(took_s)
         self._usual_s += USUAL_WEIGHT * (took_s - self._usual_s)
-        self._promising.heard(current.classes, current.asked - current.waiting.keys())
+        self._promising.heard(current)
         if current.waiting:
             state.stats.rounds_cut += 1
             current.missing += len(current.waiting)

@@ -1,6 +1,6 @@
 """Whom a cycle asks about a class: everybody, or one agent that decides alone on the nodes it owns.
 
-    broadcast      every agent with nodes; the best of all answers wins
+    broadcast      every agent with nodes, of many the most promising (``promising.py``); the best of all answers wins
     partition      one agent for each class of the cycle, in turn
     least-loaded   one agent, that whose nodes are used least, what it was given in this cycle included
     best-nodes     one agent, that which owns most of the nodes that are best for the next units of the cycle, by the

@@ -57,8 +57,9 @@ Placing = Generator[int, None, Placements]
 class OpenCycle:
     """A cycle whose offers are out. ``waiting``: agents that were asked and have not answered, and which request;
     ``missing``: how many own nodes and were not asked, or gave no answer of use; ``order``: the units in queue order,
-    ``together`` of them pod groups; ``asked``: all agents that were; ``placing``: once nobody is waited for, what goes
-    on in each turn."""
+    ``together`` of them pod groups; ``asked``: all agents that were; ``stamp``: the node table's counter then;
+    ``answered``: those that did, in step, with their view's epoch and moves then; ``placing``: once nobody is waited
+    for, what goes on in each turn."""
 
     classes: dict[int, OfferedClass]
     class_of: dict[int, int]
@@ -72,6 +73,8 @@ class OpenCycle:
     policy: str
     """The active one as it was offered."""
     asked: frozenset[str]
+    stamp: int
+    answered: dict[str, tuple[int, int]] = field(default_factory=dict)
     placing: Placing | None = None
 
     @property

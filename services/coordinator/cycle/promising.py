@@ -8,13 +8,14 @@ ask, and nothing else: those who are asked judge as ever, and where none of them
 (``KnownClass.for_all``).
 
 Everybody is asked about the first pod that differs from those before it by more than amounts, and where most nodes are
-others since; about members of pod groups; about several units that other pods decide about too, since the best nodes
-for the first are not those for the next; and by a policy that goes by what it is asked about (``Need.DEMAND``).
+others since, or were heard of too long ago; about members of pod groups; about several units that other pods decide
+about too, since the best nodes for the first are not those for the next; and by a policy that goes by what it is asked
+about (``Need.DEMAND``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from services.coordinator.agents.views import AgentView
 from services.coordinator.core.state import State
 from services.coordinator.cycle.candidates import asked_here
 from services.coordinator.cycle.classes import AgentAnswers, OfferedClass
+from services.coordinator.cycle.placing import OpenCycle
 from services.coordinator.rollout.variants import Variants
 from shared.model.constraints import PodClass
 from shared.policy.observation import Need, Observation
@@ -40,7 +42,7 @@ MOST_KINDS = 128
 """Kinds of pods that are remembered, 25 bytes a node each: 16 MB at 5,000 nodes."""
 
 RENEW_S = 60.0
-"""After so long a node is asked about again where the policy goes by what changes though nothing is placed there."""
+"""What was said is gone by for so long where the policy goes by what changes though nothing is placed there."""
 
 DRIFT = frozenset({Need.USAGE, Need.CLUSTER_MEANS, Need.WORKLOADS})
 """What policies need that changes so: use, the cluster's means, what is learned of workloads."""
@@ -53,7 +55,8 @@ Floats = NDArray[np.float64]
 Key = tuple[int, bool, PodClass]
 """The policy pointer's number, whether the candidate judges, and the kind."""
 Words = dict[int, tuple[int, bool, int]]
-"""By row: the score in millionths, whether it was accepted, and the node's generation then."""
+"""By row: the score in millionths, whether it was accepted, and the node's generation then; ``NEVER``: another policy
+judged."""
 
 
 @dataclass(slots=True)
@@ -133,24 +136,20 @@ class Promising:
         return few if few and len(few) < len(idle) else None
 
     def _there(self, idle: Sequence[AgentView]) -> BoolArray:
-        """``[rows]``: nodes whose agent can be asked."""
-        table, registry = self._state.cache.table, self._registry
+        """``[rows]``: nodes whose agent can be asked. One that failed has forgotten which nodes it has."""
+        table, ownership = self._state.cache.table, self._registry.ownership
         there = table.present[: table.rows].copy()
-        there[[table.row_of[name] for name in registry.ownership.unowned if name in table.row_of]] = False
-        if len(idle) < len(registry.views):
+        there[[table.row_of[name] for name in ownership.unowned if name in table.row_of]] = False
+        if len(idle) < len(self._registry.views):
             names = {view.record.id for view in idle}
-            for agent, view in registry.views.items():
-                if agent not in names:
-                    there[[row for row in view.slots if row < len(there)]] = False
+            away = [name for name, agent in ownership.owner.items() if agent not in names]
+            there[[table.row_of[name] for name in away if name in table.row_of]] = False
         return there
 
     def _rows(self, offered: OfferedClass, there: BoolArray, wanted: int) -> IntArray | None:
         """The nodes that are to be asked about; None: all."""
         state, table, guidance = self._state, self._state.cache.table, offered.guidance
-        mask = there & state.feasibility.of(offered.pod_class).mask
-        if guidance is not None and guidance.mask is not None:
-            mask &= guidance.mask
-        rows: IntArray = np.flatnonzero(mask)
+        rows: IntArray = np.flatnonzero(there & self._right(offered))
         if len(rows) <= wanted:
             return rows
         worth = np.zeros(len(rows), np.int64)
@@ -159,73 +158,110 @@ class Promising:
         if (policy := asked_here(self._name(offered), state.settings.profile.scores)) is not None:
             norms = norms_of(state.feasibility, offered.pod_class) if guidance is None else guidance.norms
             score = policy.decide(Observation(table, offered.pod_class, rows, norms), state.rng).score
-            return rows[self._best(worth + np.rint(score * SCORE_SCALE).astype(np.int64), wanted)]
-        if (said := self._remembered(offered) or self._inherited(offered)) is None:
+            return rows[self._best(rows, worth + np.rint(score * SCORE_SCALE).astype(np.int64), wanted)]
+        if (known := self._known(offered, rows)) is None:
             return None
-        changed = said.generation[rows] != table.generation[rows]
-        if 2 * int(np.count_nonzero(changed)) > len(rows):
-            return None
+        said, changed, doubtful = known
         worth = worth + said.worth[rows] - NOT_ACCEPTED * ~said.accept[rows]
         # what was best and has taken pods since would fill all places with what it was worth before
-        best = self._best(worth - 2 * NOT_ACCEPTED * changed, wanted)
-        doubtful = changed | (said.at_s[rows] < self._renewed_s)
-        doubtful[best] = False
-        asked = np.concatenate((best, self._doubtful(np.flatnonzero(doubtful), worth, said.at_s[rows])))
-        return rows[asked]
+        best = self._best(rows, worth - 2 * NOT_ACCEPTED * changed, wanted)
+        others = self._of_others(np.flatnonzero(doubtful), rows, best)
+        return rows[np.concatenate((best, self._doubtful(others, rows, worth, said.at_s[rows])))]
+
+    def _right(self, offered: OfferedClass) -> BoolArray:
+        """``[rows]``: nodes that are right for the class by what is known here."""
+        mask, guidance = self._state.feasibility.of(offered.pod_class).mask, offered.guidance
+        if guidance is None or guidance.mask is None:
+            return mask
+        right = np.zeros(len(mask), np.bool_)
+        rows = min(len(mask), len(guidance.mask))  # nodes that came since it was offered
+        right[:rows] = mask[:rows] & guidance.mask[:rows]
+        return right
+
+    def _known(self, offered: OfferedClass, rows: IntArray) -> tuple[_Said, BoolArray, BoolArray] | None:
+        """What was said of these nodes, which are others since, and of which too little is known; None: of most."""
+        for find in (self._remembered, self._inherited):
+            if (said := find(offered)) is None:
+                continue
+            changed = said.generation[rows] != self._state.cache.table.generation[rows]
+            doubtful = changed | (said.at_s[rows] < self._renewed_s)
+            if 2 * int(np.count_nonzero(doubtful)) <= len(rows):
+                return said, changed, doubtful
+        return None
 
     @property
     def _renewed_s(self) -> float:
-        """What was said before then is asked again."""
-        return self._state.now - RENEW_S if self._variants.needs & DRIFT else LONG_AGO
+        """What was said before then is not gone by."""
+        drifts = self._variants.needs & DRIFT or self._variants.heeds_latency
+        return self._state.now - RENEW_S if drifts else LONG_AGO
 
-    def _doubtful(self, places: IntArray, worth: IntArray, at_s: Floats) -> IntArray:
+    def _doubtful(self, places: IntArray, rows: IntArray, worth: IntArray, at_s: Floats) -> IntArray:
         """Of places of which too little is known: those that were worth most, and those not heard of for longest."""
         most = self._state.settings.asked_agents
-        if len(places) <= most:
-            return places
-        promising = places[self._best(worth[places], most // 2)] if most > 1 else places[:0]
-        others = np.setdiff1d(places, promising)
-        longest = others[np.argsort(at_s[others], kind="stable")[: most - len(promising)]]
+        promising = places[self._best(rows[places], worth[places], most // 2)]
+        others = self._of_others(places, rows, promising)
+        longest = others[self._best(rows[others], -at_s[others], most - len(promising))]
         return np.concatenate((promising, longest))
 
-    def _best(self, worth: IntArray, count: int) -> IntArray:
-        """Where the ``count`` greatest stand; whom of equals, is drawn."""
-        turn = int(self._state.rng.random() * len(worth))  # a partition takes the same ones of equals each time
-        found: IntArray = np.argpartition(-np.roll(worth, turn), count - 1)[:count]
-        return (found - turn) % len(worth)
+    def _best(self, rows: IntArray, worth: IntArray | Floats, count: int) -> IntArray:
+        """Where the best node stands of each of the ``count`` agents that have the best; whom of equals, is drawn."""
+        names, owner = self._state.cache.table.names, self._registry.ownership.owner
+        turn = int(self._state.rng.random() * len(rows))  # a partition takes the same ones of equals each time
+        turned, most = -np.roll(worth, turn), count
+        best: dict[str, int] = {}
+        while len(best) < count and len(best) < len(rows):
+            most = min(most, len(rows))
+            found = np.argpartition(turned, most - 1)[:most]
+            for place in ((found[np.argsort(turned[found])] - turn) % len(rows)).tolist():
+                best.setdefault(owner.get(names[rows[place]], ""), place)
+            if most == len(rows):
+                break
+            most *= 2  # several were one agent's
+        return np.array(list(best.values())[:count], np.int64)
+
+    def _of_others(self, places: IntArray, rows: IntArray, taken: IntArray) -> IntArray:
+        """The places of nodes that agents own who own none of those that are taken."""
+        table, owner = self._state.cache.table, self._registry.ownership.owner
+        owned = np.zeros(table.capacity, np.bool_)
+        for agent in {owner.get(table.names[row], "") for row in rows[taken].tolist()}:
+            if (view := self._registry.views.get(agent)) is not None:
+                owned[view.owned_slots()] = True
+        return places[~owned[rows[places]]]
 
     # --- what they say ----------------------------------------------------------------------------------------------
 
-    def heard(self, classes: dict[int, OfferedClass], asked: Collection[str]) -> None:
-        """Remember what the agents that were ``asked``, and answered, said of their nodes, each to the first unit of a
-        class that it would get."""
-        if not self._many(len(self._registry.views)):
+    def heard(self, current: OpenCycle) -> None:
+        """Remember what the agents that answered, in step, said of their nodes, each to the first unit of a class that
+        it would get. Only where it may be gone by: kinds of pods for few nodes would wash out all others."""
+        if Need.DEMAND in self._variants.needs or not self._many(len(self._registry.views)):
             return
-        scores = self._state.settings.profile.scores
-        for offered in classes.values():
-            if not (offered.sole or offered.unknown or asked_here(self._name(offered), scores)):
-                self._learn(offered, self._words(offered, asked))
+        scores, most = self._state.settings.profile.scores, self._state.settings.asked_agents
+        for offered in current.classes.values():
+            if offered.sole or offered.unknown or asked_here(self._name(offered), scores):
+                continue
+            right = self._right(offered)
+            if int(np.count_nonzero(right)) > most:
+                self._learn(offered, self._words(offered, current, right))
 
-    def _words(self, offered: OfferedClass, asked: Collection[str]) -> Words:
-        """What they said. A node that its agent does not name is worth no more to it than the last that it does; of one
-        that was judged by another policy nothing is known, whatever was."""
+    def _words(self, offered: OfferedClass, current: OpenCycle, right: BoolArray) -> Words:
+        """What they said. A right node that its agent does not name is worth no more to it than the last that it does;
+        of one that was judged by another policy, or changed since it was asked about, nothing is known."""
         table, title = self._state.cache.table, self._variants.title_of(candidate=offered.candidate)
-        mask = offered.guidance.mask if offered.guidance is not None else None
+        asked_about = right & (table.stamp[: len(right)] <= current.stamp)
         lists = {found.agent: found for found in offered.lists}
         words: Words = {}
-        for agent in sorted(asked):
+        for agent, heard in sorted(current.answered.items()):
             view = self._registry.views.get(agent)
             found = lists.get(agent)
-            if view is None:
+            if view is None or heard != (view.epoch, view.moves):  # it was given other nodes since
                 continue
+            rows = [row for row in view.slots if row < len(right) and asked_about[row]]
             if found is not None and found.policy != (title or found.policy):  # by what stands in for it, say
-                words |= {row: (-NOT_ACCEPTED, False, NEVER) for row in view.slots if row < table.rows}
+                words |= dict.fromkeys(rows, (0, False, NEVER))
                 continue
             named = {} if found is None else self._named(found)
             last = min(((accept, worth) for worth, accept, _ in named.values()), default=(False, -NOT_ACCEPTED))
-            for row in view.slots:
-                if row not in named and row < table.rows and (mask is None or mask[row]):
-                    words[row] = last[1], last[0], int(table.generation[row])
+            words |= {row: (last[1], last[0], int(table.generation[row])) for row in rows}
             words |= named
         return words
 
@@ -243,9 +279,12 @@ class Promising:
         worth = np.array([one[0] for one in words.values()], np.int64)
         accept = np.array([one[1] for one in words.values()], np.bool_)
         generation = np.array([one[2] for one in words.values()], np.int64)
+        said = self._remembered(offered) or self._begin(offered)
+        known = generation != NEVER
+        said.generation[rows[~known]] = NEVER  # what it was worth says how soon it is asked again
+        rows, worth, accept, generation = rows[known], worth[known], accept[known], generation[known]
         if offered.guidance is not None and offered.guidance.scores is not None:
             worth -= SCORE_SCALE * offered.guidance.scores[rows]
-        said = self._remembered(offered) or self._begin(offered)
         # of a node that is as it was, another worth is what this class differs by from those before it
         same = (said.generation[rows] == generation) & accept & said.accept[rows]
         shift = int(np.median((worth - said.worth[rows])[same])) if same.any() else 0
@@ -259,18 +298,19 @@ class Promising:
         return said
 
     def _inherited(self, offered: OfferedClass) -> _Said | None:
-        """What pods of other amounts were told last: a kind that is new begins with it."""
-        number, candidate, kind = self._key(offered)
-        shape = kind_of(kind, amounts=False)
+        """What pods of other amounts were told last: a kind that is new, or not told for long, begins with it."""
+        own = self._key(offered)
+        shape = kind_of(own[2], amounts=False)
         for key, said in reversed(self._said.items()):
-            if key[:2] == (number, candidate) and kind_of(key[2], amounts=False) == shape:
+            if key != own and key[:2] == own[:2] and kind_of(key[2], amounts=False) == shape:
                 return self._begin(offered, said.grown(self._state.cache.table.rows).copy())
         return None
 
     def _begin(self, offered: OfferedClass, said: _Said | None = None) -> _Said:
+        self._said.pop(key := self._key(offered), None)
         while len(self._said) >= MOST_KINDS:
             del self._said[next(iter(self._said))]
-        said = self._said[self._key(offered)] = said or _Said.nothing(self._state.cache.table.capacity)
+        said = self._said[key] = said or _Said.nothing(self._state.cache.table.capacity)
         return said
 
     def _key(self, offered: OfferedClass) -> Key:
@@ -281,11 +321,14 @@ class Promising:
 
 
 def kind_of(pod_class: PodClass, *, amounts: bool = True) -> PodClass:
-    """One for all classes that differ by amounts of about the same size alone, or without ``amounts`` by any."""
+    """One for all classes that differ by amounts of about the same size alone, or without ``amounts`` by any. What a
+    kubelet aligns it by are amounts once more, which filters look at and policies do not."""
     size = int.bit_length if amounts else bool
     return replace(
         pod_class,
         requests=tuple((name, int(size(amount))) for name, amount in pod_class.requests),
         score_cpu_millis=int(size(pod_class.score_cpu_millis)),
         score_memory_bytes=int(size(pod_class.score_memory_bytes)),
+        claimed=(int(size(pod_class.claimed[0])), int(size(pod_class.claimed[1]))),
+        needs=None,
     )

@@ -38,6 +38,9 @@ MAX_PER_OFFER = 8192
 MAX_JOURNAL = 65_536
 """Changes remembered for agents that have not been told; one that is further behind is told everything anew."""
 
+MOST_BEHIND = 512
+"""Changes of all nodes that an agent looks through for its own, some 25 us, though fewer pods stand on its nodes."""
+
 MAX_NAMES = 4096
 """Workload numbers beyond those in use that an agent is made to remember before it is told everything anew."""
 
@@ -173,9 +176,14 @@ class WorkloadInventory:
     # --- what agents hear -----------------------------------------------------------------------------------------
 
     def _behind(self, heard: Heard) -> bool:
-        """Whether changes alone do not help the agent any more, or it would have to remember too much."""
+        """Whether changes alone do not help the agent any more, it would have to remember too much, or they are more
+        than what stands on its nodes: one that is asked now and then would look through all that happened to others."""
+        lag = self._cut + len(self._journal) - heard.seen
         return (
-            heard.session != self._session or heard.seen < self._cut or len(heard.names) > MAX_NAMES + len(self._stays)
+            heard.session != self._session
+            or heard.seen < self._cut
+            or len(heard.names) > MAX_NAMES + len(self._stays)
+            or (lag > MOST_BEHIND and lag > sum(len(self._on.get(name, ())) for name in heard.slots))
         )
 
     def _catch_up(self, heard: Heard) -> list[int]:

@@ -43,6 +43,7 @@ def test_the_reward_is_read_fifteen_seconds_later_and_says_whether_the_node_got_
     cache.assume("u", "n2", POD, now=100.0)
     lived.read(cache.table, CLUSTER, 114.9)
     assert lived.waiting == 0
+    lived.told += 1
     lived.read(cache.table, CLUSTER, 115.0)
     first, second = lived.take(10)
     assert (first.a_tm1, second.a_tm1) == (0, 1)
@@ -58,6 +59,7 @@ def test_nothing_is_recorded_for_nobody_or_for_another_policy():
     lived.judged(MarlDqn(weights()), cache.table, POD, [0], now_s=0.0)
     lived.want("marl-dqn")
     lived.judged(KubeDefault(), cache.table, POD, [0], now_s=0.0)
+    lived.told += 1
     lived.read(cache.table, CLUSTER, 100.0)
     assert lived.waiting == 0
 
@@ -68,6 +70,7 @@ def test_full_buffers_drop_the_oldest_and_count():
     for number in range(8):
         lived.judged(policy, cache.table, POD, [0], now_s=float(number))
     assert lived.dropped == 3
+    lived.told += 1
     lived.read(cache.table, CLUSTER, 100.0)
     assert (lived.waiting, lived.dropped) == (3, 5)
 
@@ -77,9 +80,11 @@ def test_what_could_not_be_sent_is_kept_while_there_is_room():
     lived = experience(ready=3, rows=1)
     for number in range(3):
         lived.judged(policy, cache.table, POD, [0], now_s=float(number))
+    lived.told += 1
     lived.read(cache.table, CLUSTER, 100.0)
     batch = lived.take(3)
     lived.judged(policy, cache.table, POD, [0], now_s=100.0)
+    lived.told += 1
     lived.read(cache.table, CLUSTER, 200.0)
     lived.give_back(batch)
     assert (lived.waiting, lived.dropped) == (3, 1)
@@ -91,16 +96,28 @@ def test_a_node_that_is_gone_or_a_cluster_nobody_told_of_teaches_nothing():
     lived = experience()
     lived.judged(policy, cache.table, POD, [0], now_s=0.0)
     cache.table.remove("n0")
+    lived.told += 1
     lived.read(cache.table, CLUSTER, 20.0)
     lived.judged(policy, cache.table, POD, [1], now_s=20.0)
+    lived.told += 1
     lived.read(cache.table, UtilisationStore(), 40.0)
     assert (lived.waiting, lived.lost) == (0, 2)
+
+
+def test_a_node_of_which_nothing_was_told_since_it_was_judged_teaches_nothing():
+    cache, policy = cluster(), MarlDqn(weights())
+    lived = experience()
+    lived.told += 1
+    lived.judged(policy, cache.table, POD, [0], now_s=0.0)
+    lived.read(cache.table, CLUSTER, 20.0)  # it may have got the pod
+    assert (lived.waiting, lived.lost) == (0, 1)
 
 
 def test_another_learner_begins_with_nothing():
     cache = cluster()
     lived = experience()
     lived.judged(MarlDqn(weights()), cache.table, POD, [0], now_s=0.0)
+    lived.told += 1
     lived.read(cache.table, CLUSTER, 20.0)
     lived.want("")
     assert lived.waiting == 0

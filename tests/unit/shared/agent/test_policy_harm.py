@@ -54,6 +54,7 @@ def recording(name: str) -> Experience:
 def test_features_that_fail_cost_a_transition_and_no_decision(looks):
     cache, lived = cluster(), recording("blind")
     lived.judged(Blind(looks), cache.table, POD, [1], now_s=0.0)
+    lived.told += 1
     lived.read(cache.table, CLUSTER, 100.0)
     assert (lived.waiting, lived.lost) == (0, 1)
 
@@ -105,6 +106,7 @@ def test_reading_rewards_never_keeps_offers_waiting_for_all_of_them():
     cache, lived = cluster(), recording("blind")
     for _ in range(100):
         lived.judged(Blind(1000), cache.table, POD, [1], now_s=0.0)
+    lived.told += 1
     left = []
     while lived.read(cache.table, CLUSTER, 100.0):
         left.append(lived.waiting)

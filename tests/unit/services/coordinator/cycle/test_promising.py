@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_fields
 
+from services.coordinator.core.events import AgentsChanged, DecisionsReceived
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.cycle import promising
 from services.coordinator.cycle.classes import OfferedClass
 from services.coordinator.cycle.promising import NEVER, RENEW_S, Promising, kind_of
 from shared.agent.core import AgentCore
@@ -179,6 +183,7 @@ def test_policies_that_go_by_what_they_are_asked_about_are_asked_about_everythin
     scene = scene_of(policy)
     for number in range(3):
         assert len(asked(scene, lone(number))) == NODES
+    assert not scene.core.cycle._promising._said  # which nobody would go by
 
 
 @pytest.mark.parametrize("most", [0, NODES // 2])
@@ -196,15 +201,123 @@ def test_a_node_without_an_agent_takes_no_place_among_few() -> None:
     assert where(scene, pod) == f"n{NODES - 2}"
 
 
-def test_by_policies_whose_scores_drift_a_node_is_asked_again_after_a_while() -> None:
+@pytest.mark.parametrize(("drifts", "everybody"), [(True, True), (False, False)])
+def test_after_a_minute_all_are_asked_by_policies_whose_scores_drift(drifts: bool, everybody: bool) -> None:
     scene = scene_of(MIXED)
-    scene.core.variants.needs = scene.core.variants.needs | {Need.CLUSTER_MEANS}
+    if drifts:
+        scene.core.variants.needs = scene.core.variants.needs | {Need.CLUSTER_MEANS}
     asked(scene, lone(0))
+    asked(scene, lone(1, cpu="3"))
     scene.run(until_s=RENEW_S + 1.0)
-    seen = set()
-    for number in range(1, NODES):
-        seen |= set(asked(scene, lone(number)))
-    assert len(seen) == NODES
+    assert (len(asked(scene, lone(2))) == NODES) is everybody
+    assert len(asked(scene, lone(3))) <= 2 * FEW
+    assert len(asked(scene, lone(4, cpu="3"))) <= 2 * FEW  # pods of other amounts were asked about
+
+
+def test_sizes_of_guaranteed_pods_and_of_claims_are_amounts_like_any() -> None:
+    scene = scene_of(MIXED)
+    assert len(asked(scene, guaranteed(0, "100m"))) == NODES
+    for number in range(1, 6):
+        assert len(asked(scene, guaranteed(number, f"{100 + number}m"))) <= 2 * FEW
+    assert len(asked(scene, guaranteed(6, "3"))) <= 2 * FEW
+    one, like, larger = (replace_fields(lone(0).pod_class, claimed=claimed) for claimed in ((2, 500), (3, 400), (4, 1)))
+    assert kind_of(one) == kind_of(like) != kind_of(larger)
+    assert kind_of(one, amounts=False) == kind_of(larger, amounts=False)
+
+
+def guaranteed(number: int, cpu: str) -> Pod:
+    made = make_pod(f"p{number}").cpu(cpu).memory(f"{64 + number}Mi")
+    resources = made.json["spec"]["containers"][0]["resources"]
+    resources["limits"] = dict(resources["requests"])
+    pod = made.pod()
+    assert pod.pod_class.needs is not None
+    return pod
+
+
+def test_pods_that_are_right_for_few_nodes_wash_out_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promising, "MOST_KINDS", 2)
+    scene = scene_of(MIXED)
+    asked(scene, lone(0))
+    for number in range(3):
+        asked(scene, pinned(number))
+    assert len(asked(scene, lone(1))) <= 2 * FEW
+
+
+def pinned(number: int) -> Pod:
+    made = make_pod(f"pinned{number}").cpu("100m")
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"n{number}"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    made.json["spec"]["affinity"] = {"nodeAffinity": required}
+    return made.pod()
+
+
+def test_a_node_that_is_freed_while_it_refuses_is_asked_again() -> None:
+    scene = scene_of(MIXED)
+    scene.add_pod(make_pod("filler").cpu("2").on("n0").pod())
+    scene.run()
+    offer(scene, lone(0))
+    answers, scene.inbox = scene.inbox, deque()
+    scene.delete_pod(make_pod("other0").pod().uid)
+    scene.run()
+    scene.inbox = answers
+    scene.run()
+    assert where(scene, lone(0)) not in ("", "n0")
+    assert "a0" in asked(scene, pod := lone(1))
+    assert where(scene, pod) == "n0"
+
+
+def test_an_agent_that_was_restarted_while_others_answered_has_refused_nothing() -> None:
+    scene, best = scene_of(MIXED), f"a{NODES - 1}"
+    offer(scene, lone(0))
+    others = deque(e for e in scene.inbox if not (isinstance(e, DecisionsReceived) and e.agent == best))
+    scene.inbox = deque()
+    scene.join(best, node=f"n{NODES - 1}", tell=False)
+    scene.deliver(AgentsChanged(tuple(scene.records.values())))
+    scene.run()  # it is given its node while others are waited for
+    scene.inbox = others
+    scene.run()
+    assert where(scene, lone(0)) == f"n{NODES - 2}"
+    assert best in asked(scene, pod := lone(1))
+    assert where(scene, pod) == f"n{NODES - 1}"
+
+
+def offer(scene: Scene, pod: Pod) -> None:
+    """Offers about it are out; the answers of all lie in the inbox."""
+    scene.add_pod(pod)
+    while not any(isinstance(event, DecisionsReceived) for event in scene.inbox):
+        assert scene.step()
+    assert sum(isinstance(event, DecisionsReceived) for event in scene.inbox) == len(scene.inbox) == NODES
+
+
+def test_nodes_of_agents_that_fail_take_no_places_among_few() -> None:
+    scene = scene_of()
+    for number in range(NODES - FEW, NODES):
+        del scene.agents[f"a{number}"]  # their leases live
+    asked(scene, lone(0))
+    pod = lone(1)
+    assert len(asked(scene, pod)) == FEW
+    assert where(scene, pod) == f"n{NODES - FEW - 1}"
+
+
+@pytest.mark.parametrize("policy", ["kube-default", MIXED])
+def test_agents_of_several_nodes_count_once_each(policy: str) -> None:
+    scene = Scene(agents=10, policy=policy, settings=SETTINGS)
+    for number in range(60):
+        scene.add_node(make_node(f"n{number}").allocatable(cpu="32", memory="64Gi", pods="110").node())
+    scene.begin()
+    scene.run()
+    owner = scene.core.registry.ownership.owner
+    best = owner["n0"]
+    for number in range(60):
+        scene.add_pod(
+            make_pod(f"other{number}").cpu("1" if owner[f"n{number}"] == best else "20").on(f"n{number}").pod()
+        )
+    scene.run()
+    asked(scene, lone(0))
+    names = asked(scene, pod := lone(1))
+    assert best in names
+    assert FEW <= len(names) == len(set(names)) <= 2 * FEW
+    assert owner[where(scene, pod)] == best
 
 
 def test_of_a_node_that_was_judged_by_another_policy_nothing_is_known() -> None:

@@ -260,6 +260,20 @@ def test_an_agent_that_is_far_behind_is_told_everything_anew(monkeypatch: pytest
     assert drift(made) == []
 
 
+def test_an_agent_that_missed_more_than_stands_on_its_nodes_is_told_everything_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = scene()
+    owner = made.core.registry.ownership.owner["n0"]
+    others = [copy_of("db", f"db-{number}").on("n0").pod() for number in range(8)]
+    come(made, *others[:4], copy_of("web", "a").pod())
+    monkeypatch.setattr(inventory, "MOST_BEHIND", 2)
+    sends = come(made, *others[4:], copy_of("web", "b").pod())
+    anew = {send.agent for send in sends if send.offer.residents is not None and send.offer.residents.anew}
+    assert anew == made.agents.keys() - {owner}
+    assert drift(made) == []
+
+
 def test_the_checker_sees_a_node_that_changed_hands_untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablation: nodes that come into an agent's view are not told of."""
     monkeypatch.setattr(WorkloadInventory, "_meet", lambda self, heard, view: None)
