@@ -73,7 +73,9 @@ def profile_of(names: tuple[str, ...], gpu_shares: str, power_curves: Path | Non
     return replace(plugins_of(names).profile, gpu_shares=shares, power=power)
 
 
+@functools.cache
 def _power_of(path: Path | None) -> PowerCurves:
+    """Read once per process, as plug-ins are: what is edited counts from the next start on, for all its parts alike."""
     if path is None:
         return PUBLISHED
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from services.agent.settings import AgentSettings
@@ -51,3 +53,16 @@ def test_a_file_that_is_wrong_keeps_the_service_from_starting(kind, content, tol
     assert told in str(refused.value)
     assert "power_curves: " in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_breaks_or_changes_while_the_process_runs_counts_from_the_next_start_on(tmp_path):
+    """Each pause, drain and change of settings asks for the core's settings again."""
+    file = tmp_path / "curves.toml"
+    file.write_text("[gpus.T4]\nidle = 9\npeak = 71\n")
+    settings = load(CoordinatorSettings, flags=flags(file))
+    before = settings.core()
+    for content in ("[gpus.T4]\nidle = 9\npeak = 700\n", "[gpus.T4"):
+        file.write_text(content)
+        assert replace(settings, batch_units=7).core().profile.power == before.profile.power
+    file.unlink()
+    assert settings.core().profile.power.of_gpu("T4").peak == 71
