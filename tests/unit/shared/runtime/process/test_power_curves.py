@@ -11,8 +11,9 @@ from services.coordinator.settings import CoordinatorSettings
 from services.single.settings import SingleSettings
 from shared.errors import ConfigError
 from shared.model.power import MOST_BYTES, PUBLISHED
-from shared.runtime.process.plugins import profile_of
+from shared.runtime.process.plugins import profile_of, titles_of
 from shared.runtime.process.settings import load
+from shared.wire.records import plugins_differ
 
 KINDS = (AgentSettings, CoordinatorSettings, SingleSettings)
 
@@ -66,3 +67,21 @@ def test_a_file_that_breaks_or_changes_while_the_process_runs_counts_from_the_ne
         assert replace(settings, batch_units=7).core().profile.power == before.profile.power
     file.unlink()
     assert settings.core().profile.power.of_gpu("T4").peak == 71
+
+
+def test_processes_that_rank_by_other_curves_are_told_and_those_that_rank_nothing_are_not(tmp_path):
+    titles = []
+    for number, peak in enumerate((71, 71.0, 90)):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(f"# {number}\n[gpus.T4]\nidle = 9\npeak = {peak}\n")
+        titles.append(titles_of((), file))
+    first, same, other = titles
+    assert titles_of((), None) == ()
+    for service in ("agent", "coordinator"):
+        assert plugins_differ(service, first, same) == ""
+        assert f"has the plugins {other[0]}, the coordinator {first[0]}: they may rank" in plugins_differ(
+            service, other, first
+        )
+        assert "has the plugins none" in plugins_differ(service, (), first)
+    assert plugins_differ("binder", (), first) == ""
+    assert "it may refuse" in plugins_differ("binder", (), ("filter nice@1", *first))
