@@ -26,7 +26,7 @@ from shared.scheduling.state.node_table import NodeTable
 
 POWER = "power"
 PRICE = 0.001
-"""GPUs that one watt is worth; chosen on validation seed 500, see docs/policies/power.md."""
+"""GPUs that one watt is worth; settled on one trace and validation seed, see docs/policies/power.md."""
 PARTS = 32
 """Of a step of ``frag``, that watts are told in: a pod of one core adds a few watts, a step is worth 20. A power of
 two, so that sums are exact."""
