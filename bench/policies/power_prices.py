@@ -1,12 +1,12 @@
-"""What ``power`` saves and gives up on openb by the price of a watt; the shipped one was chosen on seed 500.
+"""What ``power`` saves and gives up on openb by the price of a watt; the shipped one was settled on default, seed 500.
 
     .venv/bin/python -m bench.policies.power_prices --trace-dir DIR [--seeds 500-504] [--prices 0.1] [--traces cpu050]
 
 One decider, PWR's figures (``shared/model/power.py``). Per trace and price: kilowatts on the way from no GPU asked for
 to all, percent saved of ``frag``'s and of ``fgd``'s, points of all GPUs allocated at 130 % demand less ``frag``'s. The
-rule for choosing, written before the runs: the smallest price that saves 10 % of ``frag``'s on every trace for
-at most 0.5 points; where none does, the one that saves most in the mean at no more than 0.5 points on any trace.
-Figures do not depend on the machine.
+rule for choosing, written before the runs and not yet played on all traces and seeds: the smallest price that saves
+10 % of ``frag``'s on every trace for at most 0.5 points; where none does, the one that saves most in the mean at no
+more than 0.5 points on any trace. Figures do not depend on the machine.
 """
 
 from __future__ import annotations

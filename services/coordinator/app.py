@@ -67,7 +67,7 @@ from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.logging import TAIL
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
-from shared.runtime.process.plugins import plugins_of
+from shared.runtime.process.plugins import plugins_of, titles_of
 from shared.runtime.process.process import identity, keys_of
 from shared.runtime.process.runtime import Runtime, opened
 from shared.runtime.process.service import Service, boottime
@@ -173,7 +173,7 @@ async def serve(
             key=keys.coordinator_leader,
             hung_after_s=settings.hung_after_s,
             admin_url=serving.url if serving is not None else "",
-            plugins=plugins_of(settings.plugins).titles,
+            plugins=titles_of(settings.plugins, settings.power_curves),
             role="coordinator",
             thread=thread,
             on_leader=on_leader,

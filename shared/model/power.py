@@ -18,6 +18,7 @@ other name fits. Pure.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from itertools import pairwise
@@ -31,7 +32,8 @@ from shared.errors import ConfigError
 WATTS = (58.4, 98, 109, 118, 128, 140, 153, 170, 189, 205, 222)
 """IBM x3550 M3, 2 x Xeon X5675, 12 cores, 16 GB: SPECpower_ssj2008, result power_ssj2008-20110406-00368, at 0, 10, ...,
 100 % load, as used by Beloglazov and Buyya, CCPE 24 (2012) 1397-1420. Idle it draws 26 % of its most."""
-WATTS_CORES = 12
+WATTS_CORES = 24
+"""As Kubernetes counts a node's cpu: two threads a core."""
 FLAT_WATTS = (93.7, 97, 101, 105, 110, 116, 121, 125, 129, 133, 135)
 """HP ProLiant ML110 G5, Xeon 3075, 2 cores, 4 GB (table 2 there); idle it draws 69 %."""
 
@@ -41,7 +43,17 @@ OTHERS = "*"
 """The name for all that no other name fits."""
 MOST_WATTS = 100_000
 MOST_FIGURES, MOST_CORES = 101, 4096
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 16
+MOST_TOLD = 200
+"""Characters of what a library says of a fault."""
+
+
+_SLICED = re.compile(r"(-MIG-[^-]+)?(-SHARED)?$")
+
+
+def whole_model(model: str) -> str:
+    """Of the whole GPU, where the label tells how it is shared (GPU feature discovery: time slices, MIG)."""
+    return _SLICED.sub("", model, count=1)
 
 
 class GpuWatts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,18 +82,24 @@ class PowerCurves(Struct, frozen=True):
 
     def of_node(self, labels: Mapping[str, str], model: str) -> NodeWatts:
         """Of the node with these labels, whose GPUs are of this model."""
-        for name in (labels.get(CURVE_LABEL), labels.get(TYPE_LABEL), model):
+        for name in (labels.get(CURVE_LABEL), labels.get(TYPE_LABEL), model, whole_model(model)):
             if name and name in self.nodes:
                 return self.nodes[name]
         return self.node
 
     def of_gpu(self, model: str) -> GpuWatts:
         """Of one device of this model."""
-        return self.gpus.get(model, self.gpu)
+        return self.gpus.get(model) or self.gpus.get(whole_model(model), self.gpu)
 
 
 _T4, _P100, _V100 = GpuWatts(10, 70), GpuWatts(25, 250), GpuWatts(30, 300)
 _A10, _A100 = GpuWatts(30, 150), GpuWatts(50, 400)
+
+
+def _eighth(peak: float) -> GpuWatts:
+    return GpuWatts(peak / 8, peak)
+
+
 GPUS: Mapping[str, GpuWatts] = {
     "T4": _T4, "Tesla-T4": _T4,
     "P100": _P100, "Tesla-P100-PCIE-16GB": _P100,
@@ -89,11 +107,15 @@ GPUS: Mapping[str, GpuWatts] = {
     "V100M32": _V100, "Tesla-V100-SXM2-32GB": _V100,
     "A10": _A10, "NVIDIA-A10": _A10, "G2": _A10,
     "A100": _A100, "NVIDIA-A100-SXM4-40GB": _A100, "NVIDIA-A100-SXM4-80GB": _A100, "G3": _A100,
+    "NVIDIA-A100-PCIE-40GB": _eighth(250), "NVIDIA-A100-80GB-PCIe": _eighth(300), "NVIDIA-L4": _eighth(72),
+    "NVIDIA-L40S": _eighth(350), "NVIDIA-H100-PCIe": _eighth(350), "NVIDIA-H100-80GB-HBM3": _eighth(700),
+    "NVIDIA-H200": _eighth(700),
 }  # fmt: skip
 """Idle and thermal design power, as the public PWR model has them (Lettich et al., "Power- and Fragmentation-aware
 Online Scheduling for GPU Datacenters", CCGrid 2025, arXiv 2412.17484; github.com/Fr4nz83/PWR-plugin-kubernetes), under
-the names of openb and under NVIDIA's. openb does not tell what G2 and G3 are; PWR's authors take
-them for A10 and A100."""
+the names of openb and under NVIDIA's. openb does not tell what G2 and G3 are; PWR's authors take them for A10 and A100
+(pkg/type/open-gpu-share/utils/const.go at 3bfd53f, lines 101-120). From A100 PCIe on, which PWR has not, NVIDIA's
+thermal design power, and idle an eighth of it, assumed after PWR's A100."""
 
 PUBLISHED = PowerCurves(
     nodes={}, gpus=GPUS, node=NodeWatts(WATTS, cores=WATTS_CORES, off_when_empty=True), gpu=GpuWatts(25, 250)
@@ -119,12 +141,12 @@ thermal design power, any other its idle power; nodes stay on."""
 
 def parse_power_curves(text: str, source: str = "power_curves") -> PowerCurves:
     """A user's file over what is published; "": as published. Raises ``ConfigError``: which entry, and its remedy."""
-    if len(text) > MOST_BYTES:
+    if len(text.encode()) > MOST_BYTES:
         raise ConfigError(f"{source}: more than {MOST_BYTES} bytes; a curve per kind of node and model of GPU will do")
     try:
         given = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{source}: is no TOML ({error}); see docs/policies/power.md".replace("\n", " ")) from None
+    except (ValueError, RecursionError) as error:  # an integer of very many digits is a plain ValueError
+        raise ConfigError(f"{source}: is no TOML ({_told(error)}); see docs/policies/power.md") from None
     nodes, gpus = _table(given, "nodes", NodeWatts, source), _table(given, "gpus", GpuWatts, source)
     if given:
         raise ConfigError(f"{source}: {_short(next(iter(given)))} is not known; give [nodes.NAME] and [gpus.NAME]")
@@ -147,11 +169,13 @@ def _table(given: dict[str, Any], key: str, kind: type[_Curve], source: str) -> 
         raise ConfigError(f"{source}: {key} is no table; write [{key}.NAME]")
     found: dict[str, _Curve] = {}
     for name, entry in entries.items():
+        if not name:
+            raise ConfigError(f"{source}: {key} has an entry without a name; give one, or '*' for all others")
         try:
             found[name] = msgspec.convert(entry, kind)
         except msgspec.ValidationError as error:
             wanted = "watts = [IDLE, ..., PEAK]" if key == "nodes" else "idle and peak, in watts"
-            raise ConfigError(f"{source}: {key}.{_short(name)}: {error}; give {wanted}") from None
+            raise ConfigError(f"{source}: {key}.{_short(name)}: {_told(error)}; give {wanted}") from None
     return found
 
 
@@ -175,6 +199,10 @@ def _check(watts: tuple[float, ...], where: str) -> None:
     for before, after in pairwise(watts):
         if after < before:
             raise ConfigError(f"{where}: fall from {before:g} to {after:g}; give them from idle to full load")
+
+
+def _told(error: Exception) -> str:
+    return " ".join(f"{error}".split())[:MOST_TOLD]
 
 
 def _short(name: str) -> str:

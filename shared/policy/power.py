@@ -26,10 +26,11 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-REFERENCE = PUBLISHED.node
-"""The server that a node's efficiency is told against."""
-MOST_EFFICIENT = 4.0
-"""A node counts as so many times more or less efficient than the reference at most."""
+REFERENCE = 4.0
+"""Watts per core (a thread, as Kubernetes counts) at full load that a node's efficiency is told against: about what
+servers of the last ten years draw."""
+MOST_EFFICIENT = 16.0
+"""A node counts as so many times more or less efficient than the reference at most, far outside of what servers are."""
 
 
 def watts_at(utilisation: ArrayLike, curve: Sequence[float] = WATTS) -> Floats:
@@ -67,7 +68,7 @@ def model_of(node: Node) -> str:
 @dataclass(frozen=True, slots=True)
 class AddedGpus:
     """What a pod changes of the GPUs of some rows. float64 ``[rows]``: ``begun``: devices that it is the first to use;
-    ``there``: devices that the node has."""
+    ``there``: devices that the node has, where it is off."""
 
     begun: Floats
     there: Floats
@@ -109,23 +110,26 @@ class NodePower:
     def gpus(self, table: NodeTable, rows: Ints, pod_class: PodClass) -> AddedGpus:
         """What the pod changes of the GPUs of the rows: a share goes to a device in use where one has room."""
         view, (devices, milli) = GpuView(table, self._shares), asked_of(pod_class, self._shares)
-        free = [view.free(row) for row in rows.tolist()]
-        begun = np.full(len(rows), float(devices))
-        if devices == 1 and milli < MILLI_PER_DEVICE:
-            begun[:] = [not any(milli <= left < MILLI_PER_DEVICE for left in each) for each in free]
-        return AddedGpus(begun, np.array([len(each) for each in free], np.float64))
+        begun, there = np.full(len(rows), float(devices)), np.zeros(len(rows))
+        base, empty = self._rows(table, rows), table.requested[PODS_COLUMN, rows] == 0
+        shared = devices == 1 and milli < MILLI_PER_DEVICE
+        for place in np.flatnonzero(shared | (empty & self._off[base])).tolist():  # of others nobody asks
+            free = view.free(int(rows[place]))
+            there[place] = len(free)
+            if shared:
+                begun[place] = not any(milli <= left < MILLI_PER_DEVICE for left in free)
+        return AddedGpus(begun, there)
 
     def inefficiency(self, table: NodeTable, rows: Ints) -> Floats:
-        """float64 ``[rows]``: how often twice the watts per core of the reference a node draws at full load: 0 as the
-        reference, 1 twice as many, -1 half; without its GPUs."""
+        """float64 ``[rows]``: how often twice the watts per core of ``REFERENCE`` a node draws at full load: 0 as many,
+        1 twice as many, -1 half; without its GPUs."""
         base = self._rows(table, rows)
         kind, cores = self._kind[base], table.allocatable[CPU_COLUMN, rows] / 1000
         found: Floats = np.zeros(len(rows))
         for number in np.unique(kind).tolist():
             of, curve = kind == number, self._kinds[number]
-            if curve != REFERENCE:
-                full = node_watts(curve, cores[of], cores[of], np.zeros(int(of.sum()), np.bool_))
-                found[of] = _times(full / np.maximum(cores[of], 1e-3))
+            full = node_watts(curve, cores[of], cores[of], np.zeros(int(of.sum()), np.bool_))
+            found[of] = _times(full / np.maximum(cores[of], 1e-3))
         return found
 
     def _rows(self, table: NodeTable, rows: Ints) -> Ints:
@@ -135,7 +139,8 @@ class NodePower:
             if whole.static_stamp != self._static:
                 self._take(whole)
             return np.array([whole.row_of[name] for name in table.names], np.int64)[rows]
-        if table is not whole or table.static_stamp != self._static:
+        forked = whole is not None and table.names is whole.names  # shares everything but the amounts
+        if not (table is whole or forked) or table.static_stamp != self._static:
             self._take(table)
         return rows
 
@@ -160,7 +165,6 @@ class NodePower:
 
 
 def _times(watts_per_core: Floats) -> Floats:
-    reference = REFERENCE.watts[-1] / REFERENCE.cores
-    ratio = np.maximum(watts_per_core, 1e-9) / reference
+    ratio = np.maximum(watts_per_core, 1e-9) / REFERENCE
     found: Floats = np.log2(np.clip(ratio, 1 / MOST_EFFICIENT, MOST_EFFICIENT))
     return found

@@ -125,6 +125,10 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it measures its node, and so tells what that uses (``Readings``)."""
 
 
+CURVES = "power-curves"
+"""How a process tells which power curves it was given, among the titles of its plug-ins: with their digest."""
+
+
 def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:
     """The names of the filters among these plug-ins, sorted."""
     titles = (title.removeprefix("filter ") for title in plugins if title.startswith("filter "))
@@ -133,6 +137,8 @@ def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:
 
 def plugins_differ(service: str, theirs: tuple[str, ...], leaders: tuple[str, ...]) -> str:
     """What people should correct where a process has other plug-ins than the leading coordinator; "" for the same."""
+    if service not in ("agent", "coordinator"):  # it ranks nothing
+        leaders = tuple(title for title in leaders if not title.startswith(f"{CURVES}@"))
     if sorted(theirs) == sorted(leaders):
         return ""
     both = f"has the plugins {', '.join(theirs) or 'none'}, the coordinator {', '.join(leaders) or 'none'}"

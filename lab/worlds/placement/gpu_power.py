@@ -92,11 +92,9 @@ def kilowatts(trace: Trace, episode: Episode, curves: PowerCurves = PWR) -> Floa
 
 
 def power_metrics(trace: Trace, episodes: list[Episode], prefix: str = "") -> dict[str, Metric]:
-    """``kilowatts``: what is drawn on the way from no GPU asked for to all of them, in the mean; ``kilowatts_50``: when
-    half of them are; ``kilowatts_100``: when all are."""
-    drawn = [kilowatts(trace, episode) for episode in episodes]
-    return {
-        f"{prefix}kilowatts": Metric.of([float(one.mean()) for one in drawn]),
-        f"{prefix}kilowatts_50": Metric.of([float(one[POINTS // 2]) for one in drawn]),
-        f"{prefix}kilowatts_100": Metric.of([float(one[-1]) for one in drawn]),
-    }
+    """``kilowatts``: what is drawn on the way from no GPU asked for to all of them, in the mean; ``kilowatts_25``,
+    ``_50``, ``_75``, ``_100``: when so many percent of them are."""
+    drawn, parts = [kilowatts(trace, episode) for episode in episodes], (25, 50, 75, 100)
+    at = {f"{prefix}kilowatts_{part}": [float(one[part * POINTS // 100]) for one in drawn] for part in parts}
+    mean = {f"{prefix}kilowatts": [float(one.mean()) for one in drawn]}
+    return {name: Metric.of(figures) for name, figures in (mean | at).items()}

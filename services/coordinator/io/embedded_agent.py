@@ -19,7 +19,7 @@ from random import Random
 from services.coordinator.settings import CoordinatorSettings
 from shared.agent.core import AgentCore
 from shared.policy.registry import make_policy, ref_of
-from shared.runtime.process.plugins import plugins_of, profile_of
+from shared.runtime.process.plugins import profile_of, titles_of
 from shared.runtime.process.process import identity
 from shared.version import CONCLAVE_VERSION
 from shared.wire.messages import VERSION, Decisions, Offer, ViewAck, ViewUpdate
@@ -34,7 +34,7 @@ class EmbeddedAgent:
 
     def __init__(self, settings: CoordinatorSettings, *, term: int, clock: Callable[[], float]) -> None:
         """``clock``: seconds, for what is recorded of decisions."""
-        plugins, name = plugins_of(settings.plugins), identity(settings)
+        name = identity(settings)
         self.core = AgentCore(
             make_policy(settings.policy),
             Random(f"{settings.seed}:{name}"),
@@ -44,8 +44,9 @@ class EmbeddedAgent:
             profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves),
         )
         self.record = AgentRecord(
-            id=name, url=URL, incarnation=str(term), protocol=VERSION, version=CONCLAVE_VERSION, plugins=plugins.titles
-        )
+            id=name, url=URL, incarnation=str(term), protocol=VERSION, version=CONCLAVE_VERSION,
+            plugins=titles_of(settings.plugins, settings.power_curves),
+        )  # fmt: skip
         self._clock = clock
 
     def decide(self, offer: Offer) -> Decisions:

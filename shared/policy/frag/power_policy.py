@@ -4,8 +4,8 @@
 
 Lettich et al. (CCGrid 2025, arXiv 2412.17484) weigh FGD's score and their own, each normalised over the nodes at hand.
 Agents see some of the nodes each, so here both parts are amounts (GPUs that will stay idle, watts), and a price in GPUs
-per watt says what one is worth in the other: a node's score is the same whoever gives it. Each part is rounded to the
-steps of ``frag``, so what is equal ties, and the fixed order of nodes decides. Pure.
+per watt says what one is worth in the other: a node's score is the same whoever gives it. The first part is rounded to
+the steps of ``frag``, the second to parts of one (0.6 W), so what is equal ties, and the fixed order decides. Pure.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ from shared.scheduling.state.node_table import NodeTable
 
 POWER = "power"
 PRICE = 0.001
-"""GPUs that one watt is worth; chosen on validation seed 500, see docs/policies/power.md."""
+"""GPUs that one watt is worth; settled on one trace and validation seed, see docs/policies/power.md."""
+PARTS = 32
+"""Of a step of ``frag``, that watts are told in: a pod of one core adds a few watts, a step is worth 20. A power of
+two, so that sums are exact."""
 ROUNDING = 1e-9
+"""GPUs, by which sums of watts may be off."""
 
 
 def priced(watts: Floats, price: float) -> Floats:
-    """Whole steps that watts cost, negative. What differs by the rounding of sums alone is the same."""
-    return steps(price * watts - ROUNDING)
+    """Steps that watts cost, in whole ``PARTS``, negative. What differs by the rounding of sums alone is the same."""
+    return steps(PARTS * (price * watts - ROUNDING)) / PARTS
 
 
 class PowerPolicy(GpuPolicy):
@@ -42,7 +46,7 @@ class PowerPolicy(GpuPolicy):
     """
 
     goal = "joules"
-    needs = frozenset({Need.GPU_SHARES, Need.POWER})
+    needs = GpuPolicy.needs | {Need.POWER}
     feature_names = ("gpu_cost_added", "joules_per_s_added")
 
     def __init__(self) -> None:
@@ -57,6 +61,10 @@ class PowerPolicy(GpuPolicy):
         super().supply(supplies)
         if supplies.power != self._power.curves:
             self._power = NodePower(supplies.power)
+
+    def _take_nodes(self, table: NodeTable) -> None:
+        super()._take_nodes(table)
+        self._order /= PARTS
 
     def features(self, observation: Observation) -> NDArray[np.float32]:
         """float32 ``[candidates, 2]``; looks only, so the demand is not counted up."""

@@ -8,16 +8,19 @@ standby leads, an agent's nodes go to others). A score or a policy that cannot b
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from shared.errors import ConfigError
 from shared.model.gpu_shares import parse_gpu_shares
 from shared.model.power import MOST_BYTES, PUBLISHED, PowerCurves, parse_power_curves
 from shared.scheduling.cycle.profile import DEFAULT, Profile, with_plugins
+from shared.wire.records import CURVES
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -73,7 +76,9 @@ def profile_of(names: tuple[str, ...], gpu_shares: str, power_curves: Path | Non
     return replace(plugins_of(names).profile, gpu_shares=shares, power=power)
 
 
+@functools.cache
 def _power_of(path: Path | None) -> PowerCurves:
+    """Read once per process, as plug-ins are: what is edited counts from the next start on, for all its parts alike."""
     if path is None:
         return PUBLISHED
     try:
@@ -82,6 +87,16 @@ def _power_of(path: Path | None) -> PowerCurves:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"power_curves: {path} cannot be read ({error}); give a file in TOML") from error
     return parse_power_curves(text, f"power_curves: {path}")
+
+
+def titles_of(names: tuple[str, ...], power_curves: Path | None) -> tuple[str, ...]:
+    """What a process that ranks registers, by which people are told where processes differ: its plug-ins, and a digest
+    of the user's curves."""
+    titles = plugins_of(names).titles
+    if power_curves is None:
+        return titles
+    digest = hashlib.sha256(msgspec.json.encode(_power_of(power_curves), order="sorted")).hexdigest()
+    return (*titles, f"{CURVES}@{digest[:12]}")
 
 
 def _load(names: Sequence[str]) -> Plugins:

@@ -65,6 +65,20 @@ def test_every_model_of_openb_has_published_figures(model):
     assert PWR.gpus[model].idle < PWR.gpus[model].peak
 
 
+@pytest.mark.parametrize("sharing", ["-SHARED", "-MIG-3g.20gb", "-MIG-1g.5gb-SHARED"])
+def test_a_gpu_that_is_shared_draws_as_the_whole_one_unless_it_is_named(sharing):
+    for model in ("Tesla-T4", "NVIDIA-A100-SXM4-40GB"):
+        assert PUBLISHED.of_gpu(model + sharing) == PUBLISHED.gpus[model]
+    named = f"[gpus.'H200{sharing}']\nidle = 1\npeak = 2\n[gpus.H200]\nidle = 3\npeak = 4\n[nodes.H200]\nwatts = [1, 2]"
+    curves = parse_power_curves(named)
+    assert (curves.of_gpu(f"H200{sharing}").peak, curves.of_gpu("H200").peak) == (2, 4)
+    assert curves.of_node({}, f"H200{sharing}") == curves.nodes["H200"]
+
+
+def test_the_largest_gpus_do_not_look_frugal():
+    assert PUBLISHED.of_gpu("NVIDIA-H100-80GB-HBM3").peak > PUBLISHED.of_gpu("NVIDIA-A100-SXM4-80GB").peak > 300
+
+
 def test_the_example_in_the_documentation_is_what_openb_is_measured_by():
     text = Path("docs/examples/power-curves.toml").read_text()
     found = parse_power_curves(text)
@@ -95,7 +109,12 @@ def test_the_example_in_the_documentation_is_what_openb_is_measured_by():
         ("[servers.a]\nwatts = [1, 2]", "'servers' is not known"),
         ("[nodes.a\nwatts", "is no TOML"),
         (f"[nodes.a]\nwatts = [1, {10**400}]", "nodes.'a'"),
+        (f"[nodes.a]\nwatts = [1, {'9' * 5000}]", "is no TOML"),
+        ("[nodes.'']\nwatts = [1, 2]", "nodes has an entry without a name"),
+        ("[gpus.'']\nidle = 1\npeak = 2", "gpus has an entry without a name"),
+        ('[gpus.T4]\nidle = 1\npeak = 2\n"a\\nb" = 3', "unknown field `a b`"),
         ("#" * (MOST_BYTES + 1), "more than"),
+        ("#" * (MOST_BYTES - 1) + "ä", "more than"),
     ],
 )
 def test_each_fault_is_one_line_that_names_the_entry(text, told):
@@ -104,3 +123,4 @@ def test_each_fault_is_one_line_that_names_the_entry(text, told):
     assert told in str(refused.value)
     assert str(refused.value).startswith("power_curves: ")
     assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500

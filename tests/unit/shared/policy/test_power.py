@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.model.power import CURVE_LABEL, PUBLISHED, PWR, WATTS, NodeWatts, parse_power_curves
-from shared.policy.power import NodePower, node_watts
+from shared.policy.power import REFERENCE, NodePower, node_watts
 from shared.scheduling.state.cache import ClusterCache
 from tests.builders import make_node, make_pod
 
@@ -37,10 +37,10 @@ def test_packages_draw_as_the_pwr_model_counts_them(pairs, data):
 
 def test_a_curve_of_so_many_cores_is_drawn_as_often_as_a_node_has_them():
     server = PUBLISHED.node
-    assert watts(server, 0, 24) == pytest.approx(2 * WATTS[0])
-    assert watts(server, 12, 24) == pytest.approx(2 * WATTS[5])
-    assert watts(server, 99, 24) == pytest.approx(2 * WATTS[-1])
-    assert watts(server, 0, 24, empty=True) == 0
+    assert watts(server, 0, 48) == pytest.approx(2 * WATTS[0])
+    assert watts(server, 24, 48) == pytest.approx(2 * WATTS[5])
+    assert watts(server, 99, 48) == pytest.approx(2 * WATTS[-1])
+    assert watts(server, 0, 48, empty=True) == 0
 
 
 def test_a_curve_of_a_whole_node_is_its_own_however_many_cores_it_has():
@@ -92,6 +92,18 @@ def test_a_table_of_copies_is_judged_by_the_nodes_that_are_copied():
     assert power.added(copies, np.arange(3), 1000).tolist() == pytest.approx([4.0, 4.0, 20.0])
 
 
+def test_a_fork_is_judged_by_its_own_amounts_and_no_curve_is_looked_up_again(monkeypatch):
+    table, power = cluster().table, NodePower(OWN)
+    rows, pod_class = table.live_rows(), make_pod().cpu("1").pod().pod_class
+    power.added(table, rows, 1000)
+    monkeypatch.setattr(power, "_take", None)  # whoever looks up again fails
+    fork = table.fork()
+    fork.add_copies(np.array([1]), np.array([1]), pod_class)
+    gpus = power.gpus(fork, rows, pod_class)
+    assert power.added(fork, rows, 1000, gpus).tolist() == pytest.approx([20.0, 4.0, 20.0, 4.0])
+    assert power.added(table, rows, 1000, power.gpus(table, rows, pod_class))[1] == pytest.approx(24.0 + 2 * 30)
+
+
 def test_a_label_that_changes_changes_the_curve():
     cache, power = cluster(), NodePower(OWN)
     row = np.array([cache.table.row_of["n0"]])
@@ -101,22 +113,30 @@ def test_a_label_that_changes_changes_the_curve():
     assert power.added(cache.table, row, 1000)[0] == pytest.approx(24.0)
 
 
-def test_inefficiency_doubles_and_halves_against_the_published_server_and_is_bounded():
-    reference = WATTS[-1] / 12
+def test_inefficiency_doubles_and_halves_against_servers_of_today_and_is_bounded():
     text = "".join(
-        f"[nodes.x{times}]\nwatts = [1, {10 * reference * times}]\n" for times in (0.01, 0.5, 1, 2, 100)
+        f"[nodes.x{times}]\nwatts = [0, {10 * REFERENCE * times}]\n" for times in (0.01, 0.5, 1, 2, 100)
     ).replace("x0.", "x0_")
     curves, cache = parse_power_curves(text), ClusterCache()
     for number, name in enumerate(("x0_01", "x0_5", "x1", "x2", "x100", "unheard-of")):
         node = make_node(f"n{number}").allocatable(cpu="10", memory="64Gi").label(**{CURVE_LABEL: name})
         cache.upsert_node(node.node())
     found = NodePower(curves).inefficiency(cache.table, cache.table.live_rows())
-    assert found.tolist() == pytest.approx([-2, -1, 0, 1, 2, 0])
+    assert found.tolist() == pytest.approx([-4, -1, 0, 1, 4, np.log2(WATTS[-1] / 24 / REFERENCE)])
 
 
 def test_without_any_word_of_the_user_all_nodes_are_as_efficient():
     cache = ClusterCache()
     for number, cpu in enumerate(("1", "7", "128")):
         cache.upsert_node(make_node(f"n{number}").allocatable(cpu=cpu, memory="64Gi").node())
-    assert not NodePower().inefficiency(cache.table, cache.table.live_rows()).any()
-    assert NodePower(PWR).inefficiency(cache.table, cache.table.live_rows()).min() < 0
+    found = NodePower().inefficiency(cache.table, cache.table.live_rows())
+    assert found == pytest.approx(np.full(3, found[0]))
+
+
+def test_published_servers_are_told_apart_by_what_they_draw():
+    cache = ClusterCache()
+    for number, model in enumerate(("T4", "P100", "A100", "V100M32")):
+        node = make_node(f"n{number}").allocatable(cpu="64" if number else "96", memory="64Gi")
+        cache.upsert_node(node.label(**{MODEL: model}).node())
+    found = NodePower(PWR).inefficiency(cache.table, cache.table.live_rows())
+    assert (np.diff(found) > 0.1).all()

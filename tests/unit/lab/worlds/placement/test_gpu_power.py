@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -14,12 +16,13 @@ from lab.suites.suites import SuiteInput
 from lab.worlds.placement.gpu_power import POINTS, PowerScorer, StateWatts, kilowatts
 from lab.worlds.placement.trace_run import play
 from shared.model.power import PWR, NodeWatts, PowerCurves
-from shared.policy.rehearsal.episode import NO_NODE
 from shared.policy.rehearsal.rehearsal import play as play_by
 from shared.policy.weights import shipped
 from tests.small_trace import node_list, pod_list, small_trace
 
 FILES = {"openb_node_list_gpu_node.csv": node_list(24), "openb_pod_list_default.csv": pod_list()}
+LEAST_SAVED = 2.0
+"""Percent of frag's draw, in the mean of some seeds."""
 
 
 def by_hand(trace, episode, pods: int) -> float:
@@ -64,11 +67,18 @@ def test_a_node_that_is_off_without_pods_draws_nothing_and_then_all_its_devices_
     assert (first, second) == (50 + idle, 0)
 
 
-def test_power_draws_less_than_frag_on_the_way_and_places_every_pod_that_has_room():
+def saved(trace, episode_of, seed: int) -> tuple[float, float]:
+    """Percent of frag's draw on the way, and points of all GPUs allocated beside it."""
+    ours, theirs = (episode_of(name, seed) for name in ("power", "frag"))
+    drawn = 1 - kilowatts(trace, ours).mean() / kilowatts(trace, theirs).mean()
+    return 100 * float(drawn), ours.allocation() - theirs.allocation()
+
+
+def test_power_draws_clearly_less_than_frag_on_the_way_and_gives_up_little():
     trace = small_trace(nodes=24)
-    ours, theirs = (play(trace, policy, 42) for policy in ("power", "frag"))
-    assert kilowatts(trace, ours).mean() < kilowatts(trace, theirs).mean()
-    assert (ours.node != NO_NODE).any()
+    drawn, lost = np.mean([saved(trace, partial(play, trace), seed) for seed in range(42, 46)], axis=0)
+    assert drawn > LEAST_SAVED
+    assert lost > -5
 
 
 def test_at_no_price_it_places_as_the_learned_value_does():
@@ -80,12 +90,14 @@ def test_at_no_price_it_places_as_the_learned_value_does():
 
 @pytest.mark.parametrize("agents", ["1", "4"])
 def test_a_mesh_of_agents_saves_too(agents):
-    trace, drawn = small_trace(nodes=24), {}
-    for name in ("power", "frag"):
-        episode = mesh.episode(trace, Named(name), Agents.parse(agents), 42)
-        drawn[name] = kilowatts(trace, episode).mean()
-        assert 50 < episode.allocation() <= 100
-    assert drawn["power"] < drawn["frag"]
+    trace = small_trace(nodes=24)
+
+    def episode(name: str, seed: int):
+        return mesh.episode(trace, Named(name), Agents.parse(agents), seed)
+
+    drawn, lost = np.mean([saved(trace, episode, seed) for seed in (42, 43)], axis=0)
+    assert drawn > LEAST_SAVED
+    assert lost > -5
 
 
 def test_the_suite_tells_what_every_policy_draws_and_holds_power_to_its_goals():
@@ -93,7 +105,9 @@ def test_the_suite_tells_what_every_policy_draws_and_holds_power_to_its_goals():
         (42,), "conclave evaluate --suite openb", files=FILES, policies=("power", "frag"), rehearse=False
     )
     result = run_suite(given, lambda *_: None)
-    assert {"default/kilowatts", "default/kilowatts_50", "default/kilowatts_100"} <= set(result.policies["frag"])
+    assert {"default/kilowatts", *(f"default/kilowatts_{part}" for part in (25, 50, 75, 100))} <= set(
+        result.policies["frag"]
+    )
     assert [goal.goal for goal in result.goals] == [
         "power on default, percent saved of frag's draw", "power less frag on default, points allocated",
     ]  # fmt: skip

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from services.cli.explain.text import lines_of
+from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.attribution import reasons
+from shared.model.power import CURVE_LABEL, parse_power_curves
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.policy import MarlDqn
+from shared.policy.registry import make_policy
+from shared.scheduling.cycle.profile import Profile
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
 from tests.unit.services.coordinator.scene import Scene
@@ -49,6 +53,20 @@ def test_a_bound_pod_is_judged_as_if_it_were_not_on_its_node_yet() -> None:
     assert bound.node_name == "n0"
     assert told["chosen"] == fresh["chosen"]
     np.testing.assert_array_equal(made.core.state.cache.table.requested, before)
+
+
+def test_a_policy_asked_for_the_first_time_tells_what_the_users_curves_add() -> None:
+    curves = parse_power_curves("[nodes.old]\nwatts = [9, 90]\n[nodes.new]\nwatts = [2, 20]\n")
+    made = Scene(settings=CoreSettings(profile=Profile(power=curves), validate=True))
+    for name, curve in (("a", "old"), ("b", "new")):
+        node = make_node(name).allocatable(cpu="10", memory="10Gi").label(**{CURVE_LABEL: curve})
+        made.add_node(node.node())
+    made.begin()
+    made.run()
+    told = reasons(made.core, make_pod("p").cpu("1").memory("1Gi").pod(), make_policy("ee"))
+    assert told is not None
+    assert told["chosen"]["node"] == "b"
+    assert "inefficiency" in {moved["feature"] for moved in told["moved"]}
 
 
 def test_a_heuristic_or_a_pod_that_fits_nowhere_has_no_reasons() -> None:

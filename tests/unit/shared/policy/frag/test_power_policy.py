@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,9 @@ from shared.model.power import CURVE_LABEL, PUBLISHED, PWR, parse_power_curves
 from shared.policy.agreement import disagreement
 from shared.policy.attribution import attribute, lens_of
 from shared.policy.frag import power_policy
-from shared.policy.frag.power_policy import PRICE, PowerPolicy, priced
+from shared.policy.frag.power_policy import PARTS, PRICE, PowerPolicy, priced
 from shared.policy.frag.value import STEP, steps
-from shared.policy.observation import Observation, Supplies, supply
+from shared.policy.observation import Need, Observation, Supplies, supply
 from shared.policy.ranking import Ranker
 from shared.policy.registry import goal_of, make_policy, needs_of_name, ref_of
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -64,14 +66,28 @@ def test_a_users_curves_turn_the_choice():
     assert int(scores(made(own), cache, asks(1000)).argmax()) == 1
 
 
-def test_a_pod_without_gpus_goes_to_the_server_that_draws_less():
-    cache = ClusterCache()
-    for number, curve in enumerate(("old", "new")):
-        cache.upsert_node(
-            make_node(f"n{number}").allocatable(cpu="16", memory="64Gi").label(**{CURVE_LABEL: curve}).node()
-        )
-    own = parse_power_curves("[nodes.old]\nwatts = [90, 400]\n[nodes.new]\nwatts = [40, 200]\n")
-    assert int(scores(made(own), cache, make_pod().cpu("8").pod().pod_class).argmax()) == 1
+def chosen_of(cpu: str) -> set[str]:
+    """The curves of the servers that a pod without GPUs goes to, whichever of two comes first by its name."""
+    own = parse_power_curves("[nodes.old]\nwatts = [90, 300]\n[nodes.new]\nwatts = [40, 150]\n")
+    found = set()
+    for curves in (("old", "new"), ("new", "old")):
+        cache = ClusterCache()
+        for number, curve in enumerate(curves):
+            node = make_node(f"n{number}").allocatable(cpu="16", memory="64Gi").label(**{CURVE_LABEL: curve})
+            cache.upsert_node(node.node())
+        found.add(curves[int(scores(made(own), cache, make_pod().cpu(cpu).pod().pod_class).argmax())])
+    return found
+
+
+@pytest.mark.parametrize("cpu", ["8", "1", "250m"])
+def test_a_pod_without_gpus_goes_to_the_server_that_draws_less(cpu):
+    assert chosen_of(cpu) == {"new"}
+
+
+def test_ablation_by_the_steps_of_frag_alone_a_small_pod_goes_by_the_fixed_order(monkeypatch):
+    monkeypatch.setattr(power_policy, "PARTS", 1)
+    assert chosen_of("8") == {"new"}
+    assert chosen_of("1") == {"old", "new"}
 
 
 def test_a_share_joins_a_device_in_use_rather_than_begin_one():
@@ -80,14 +96,15 @@ def test_a_share_joins_a_device_in_use_rather_than_begin_one():
     assert int(scores(made(), cache, asks(500)).argmax()) == 1
 
 
-def test_each_score_is_whole_steps_of_both_parts_below_the_fixed_order():
+def test_each_score_is_whole_steps_and_parts_of_them_below_the_fixed_order():
     cache = cluster("G3", "T4", "T4")
     cache.table.add_usage(2, asks(1000), cache.table.pick_devices(2, 1000))
     policy, pod_class = made(), asks(700)
     score, lens = scores(policy, cache, pod_class), lens_of(policy)
     assert lens is not None
     x = lens.features(Observation(cache.table, pod_class, cache.table.live_rows()))
-    assert np.floor(score) == pytest.approx(steps(x[:, 0].astype(float)) + priced(x[:, 1].astype(float), PRICE), abs=1)
+    wanted = steps(x[:, 0].astype(float)) + priced(x[:, 1].astype(float), PRICE)
+    assert np.floor(score * PARTS) / PARTS == pytest.approx(wanted)
 
 
 def test_to_explain_it_tells_joules_and_their_price():
@@ -110,9 +127,16 @@ def test_explaining_does_not_count_as_demand():
     assert policy._seen == seen
 
 
+class ByPwr(PowerPolicy):
+    """By PWR's figures whatever it is handed: curves in steps, nodes that stay on."""
+
+    def supply(self, supplies):
+        super().supply(replace(supplies, power=PWR))
+
+
 def test_agents_that_see_some_nodes_each_give_them_the_same_scores():
     assert disagreement(PowerPolicy) == ""
-    assert disagreement(made) == ""
+    assert disagreement(ByPwr) == ""
 
 
 class OneByOne(PowerPolicy):
@@ -150,7 +174,7 @@ def test_states_that_are_numbered_anew_keep_their_devices(monkeypatch):
 def test_it_is_known_by_name_and_is_for_joules():
     assert make_policy("power").name == "power"
     assert goal_of("power") == "joules"
-    assert {need.value for need in needs_of_name("power")} == {"gpu_shares", "power"}
+    assert needs_of_name("power") == needs_of_name("frag") | {Need.POWER}
     assert (ref_of("power").sha256, ref_of("power").version) == ("", make_policy("frag").version)
     assert PUBLISHED.gpus == PWR.gpus
     assert PRICE * 50 > STEP  # what tells models apart is worth more than a step
@@ -160,4 +184,4 @@ def test_watts_that_differ_by_rounding_alone_cost_the_same():
     exact = np.arange(0, 4000, 5.0)
     near = exact + np.random.default_rng(0).uniform(-1e-9, 1e-9, len(exact))
     assert np.array_equal(priced(exact, PRICE), priced(near, PRICE))
-    assert priced(np.array([0.0, 10.0, 10.1]), 0.002).tolist() == [0, -1, -2]
+    assert priced(np.array([0.0, 10.0, 10.1, 1.0]), 0.002).tolist() == [0, -1, -33 / 32, -4 / 32]

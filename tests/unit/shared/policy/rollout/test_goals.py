@@ -54,7 +54,7 @@ def test_nodes_costs_one_for_the_first_pod_of_a_node_and_else_the_room_left() ->
 
 
 def test_joules_are_the_watts_that_a_pod_adds_with_an_empty_node_off() -> None:
-    empty, half = costs("joules", cluster(0, 4, cpu="12"), make_pod().cpu("1200m").memory("1Gi").pod())
+    empty, half = costs("joules", cluster(0, 4, cpu="24"), make_pod().cpu("2400m").memory("1Gi").pod())
     assert empty == pytest.approx(WATTS[1])
     assert half < empty
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from services.agent.settings import AgentSettings
@@ -9,8 +11,9 @@ from services.coordinator.settings import CoordinatorSettings
 from services.single.settings import SingleSettings
 from shared.errors import ConfigError
 from shared.model.power import MOST_BYTES, PUBLISHED
-from shared.runtime.process.plugins import profile_of
+from shared.runtime.process.plugins import profile_of, titles_of
 from shared.runtime.process.settings import load
+from shared.wire.records import plugins_differ
 
 KINDS = (AgentSettings, CoordinatorSettings, SingleSettings)
 
@@ -51,3 +54,34 @@ def test_a_file_that_is_wrong_keeps_the_service_from_starting(kind, content, tol
     assert told in str(refused.value)
     assert "power_curves: " in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_breaks_or_changes_while_the_process_runs_counts_from_the_next_start_on(tmp_path):
+    """Each pause, drain and change of settings asks for the core's settings again."""
+    file = tmp_path / "curves.toml"
+    file.write_text("[gpus.T4]\nidle = 9\npeak = 71\n")
+    settings = load(CoordinatorSettings, flags=flags(file))
+    before = settings.core()
+    for content in ("[gpus.T4]\nidle = 9\npeak = 700\n", "[gpus.T4"):
+        file.write_text(content)
+        assert replace(settings, batch_units=7).core().profile.power == before.profile.power
+    file.unlink()
+    assert settings.core().profile.power.of_gpu("T4").peak == 71
+
+
+def test_processes_that_rank_by_other_curves_are_told_and_those_that_rank_nothing_are_not(tmp_path):
+    titles = []
+    for number, peak in enumerate((71, 71.0, 90)):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(f"# {number}\n[gpus.T4]\nidle = 9\npeak = {peak}\n")
+        titles.append(titles_of((), file))
+    first, same, other = titles
+    assert titles_of((), None) == ()
+    for service in ("agent", "coordinator"):
+        assert plugins_differ(service, first, same) == ""
+        assert f"has the plugins {other[0]}, the coordinator {first[0]}: they may rank" in plugins_differ(
+            service, other, first
+        )
+        assert "has the plugins none" in plugins_differ(service, (), first)
+    assert plugins_differ("binder", (), first) == ""
+    assert "it may refuse" in plugins_differ("binder", (), ("filter nice@1", *first))
