@@ -183,11 +183,23 @@ class Claims:
                 return f"claim {claim.key}: {_unbound_text(claim)}"[:512]
         for one in binding.claims:
             key = f"{binding.namespace}/{one.name}"
-            if taken := devices.contested(key):
+            taken = devices.contested(key)
+            if taken and not one.fresh and self._runs(key):
+                taken = devices.contested(key, joined=True)
+            if taken:
                 if one.fresh:  # what others run with nobody can give back: they keep it, and nobody joins them
                     binding.to_free.add(key)  # also where an attempt before this one wrote it
                 return f"{node}: {taken}"[:512]
         return ""
+
+    def _runs(self, key: str) -> bool:
+        """Whether a pod runs with the claim: one that it is reserved for, or a member of a group that it is."""
+        cluster, accounts = self._state.cluster, self._state.cache.accounts
+        shown = self._state.devices.accounts.shown.get(key)
+        reserved = frozenset(shown.reserved_for if shown is not None else ())
+        groups = [group.key for group in cluster.pod_groups.values() if group.uid in reserved]
+        users = reserved.union(*(cluster.members.get(one, ()) for one in groups))
+        return any((one := accounts.get(uid)) is not None and one.assumed_at is None for uid in users)
 
     def _carried(self, binding: InFlightBinding, key: str, consumer: Consumer) -> bool:
         """Whether the API server shows the claim as it must be, its devices ready, and whoever wrote before is late."""
