@@ -149,7 +149,7 @@ class ClaimedDevices:
         asks = pod.asks
         assert asks is not None
         group = self._groups.get(pod.group) if pod.group else None
-        return held_by(asks, group) if group is not None and group.claims else asks
+        return held_by(asks, group, self.inventory.claims) if group is not None and group.claims else asks
 
     def holders(self, pod: Pod) -> dict[str, Consumer]:
         """The pod group that has a claim of the pod for all members, by the claim's key; of the others nothing."""
