@@ -78,8 +78,8 @@ class Claims:
         """Units of which a claim was refused: why."""
         self._settling: dict[str, dict[str, None]] = {}
         """By claim, or by unit that leaves some: units that are looked at again once that is settled."""
-        self._bound: set[str] = set()
-        """Units that were bound while a claim was being written for them."""
+        self._bound: set[tuple[str, str]] = set()
+        """Claims that were being written for units, by uid, as those were bound."""
         self._went: set[str] = set()
         """Claims that the watch showed gone while they were being written."""
 
@@ -367,8 +367,8 @@ class Claims:
         """What was, or may have been, written for units that have ended, and are not bound, is given back."""
         members = set(order.members)
         for uid in order.pods:
-            if uid in self._bound:
-                self._bound.discard(uid)
+            if (order.key, uid) in self._bound:
+                self._bound.discard((order.key, uid))
             elif uid not in self._state.in_flight:
                 claim_uid = "" if order.made else order.uid
                 group = uid in members
@@ -412,9 +412,7 @@ class Claims:
         if outcome is not Outcome.BOUND and (pod := self._state.pending.get(uid)) is not None:
             self._conditions_ended(binding, pod, "error")
         if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
-            orders = (self._writing[key] for key in waits_for if key in self._writing)
-            if any(uid in order.pods for order in orders):
-                self._bound.add(uid)
+            self._bound.update((key, uid) for key in waits_for if self._writes_for(key, uid))
             return
         self._give_back(binding)
 

@@ -15,6 +15,7 @@ from services.binder.cycle.claim_returns import ClaimReturns
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.runtime.kube import claims as claim_writes
 from shared.wire.messages import Outcome
+from tests.builders import make_pod
 from tests.fake_kube import copy
 from tests.sim.claims import (
     DRIVER,
@@ -213,6 +214,26 @@ def test_ablation_without_resource_versions_it_is_taken(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(claim_writes, "_patched", anyhow)
     assert late_free(claiming_world())[0].startswith("D2")
+
+
+def test_a_pod_that_somebody_binds_while_two_of_its_claims_are_written_keeps_both() -> None:
+    world = make_world(nodes=1, pods=0)
+    add_class(world.kube)
+    add_devices(world.kube, "n0", 2)
+    pod = make_pod("p").cpu("100m")
+    pod.json["spec"]["schedulerName"] = "conclave"
+    pod.json["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in ("a", "b")]
+    for name in ("a", "b"):
+        add_claim(world.kube, name)
+    world.kube.add_pod(pod)
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    until(world, binder, WriteClaim)
+    assert sum(isinstance(one, WriteClaim) for one in binder.effects) == 2
+    world.kube.bind_elsewhere("p", "n0")
+    world.watch(binder)
+    world.settle(binder)
+    assert len(devices_of(claim_of(world, "a")) + devices_of(claim_of(world, "b"))) == 2
 
 
 COUNTED = {"capacity": {"memory": {"value": "40Gi"}}, "allowMultipleAllocations": True}
