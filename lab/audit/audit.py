@@ -24,7 +24,7 @@ with it, and looks at nothing but the file. What is counted:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -289,7 +289,9 @@ class Audit:
         report.overcommitted_nodes = len(self._overcommitted)
         report.gpu_violations, report.misplaced = len(self._gpu), len(self._misplaced)
         twice = list(self._devices.twice())
-        leaked = list(self._devices.leaked(self._uses, self._awaits, self._now_s - ELIGIBILITY_GRACE_S))
+        leaked = list(
+            self._devices.leaked(self._uses, self._awaits, self._now_s - ELIGIBILITY_GRACE_S, self._group_is_there())
+        )
         report.devices_twice, report.claims_leaked = len(twice), len(leaked)
         for what, found in (("device twice", twice), ("claim leaked", leaked)):
             for one in found:
@@ -308,6 +310,15 @@ class Audit:
             self._left_unbound(record, waiting.nodes(uid, self._admits))
         report.units = self._units.report()
         return report
+
+    def _group_is_there(self) -> Callable[[str], bool]:
+        """Whether one of Kubernetes' own is, by ``namespace/name``, or a pod of it runs."""
+        running = {
+            f"{self._pods[uid].key.partition('/')[0]}/{spec['schedulingGroup'].get('podGroupName')}"
+            for uid, spec in self._specs.items()
+            if spec.get("schedulingGroup") and self._uses(uid)
+        }
+        return lambda title: title in running or self._units.groups.get(f"podgroup {title}").facts is not None
 
     def _awaits(self, uid: str) -> bool:
         """Whether the pod is there and has not ended, or did so only just."""

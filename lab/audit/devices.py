@@ -63,12 +63,13 @@ class Devices:
                 yield f"{'/'.join(device)} is given to {', '.join(sorted(holders))}"
 
     def leaked(
-        self, uses: Callable[[str], bool], awaits: Callable[[str], bool], before_s: float = FOREVER
-    ) -> Iterator[str]:
+        self, uses: Callable[[str], bool], awaits: Callable[[str], bool], before_s: float = FOREVER,
+        there: Callable[[str], bool] = lambda _: True,
+    ) -> Iterator[str]:  # fmt: skip
         """Claims that the mesh wrote, and that have devices, consumers or its finalizer, though none of those for whom
         they are reserved uses it. ``uses``: whether a pod, by its uid, runs with what it claims; ``awaits``: whether it
-        is there, which is enough where the devices have binding conditions; ``before_s``: what changed later is on its
-        way."""
+        is there, which is enough where the devices have binding conditions; ``there``: whether a pod group is, by
+        ``namespace/name``, or a pod of it runs; ``before_s``: what changed later is on its way."""
         for key, claim in self._claims.items():
             if self._changed_s[key] > before_s:
                 continue
@@ -81,7 +82,10 @@ class Devices:
             if not left or MARK not in (meta.get("annotations") or {}):
                 continue
             users, holds = status.get("reservedFor") or (), awaits if _awaits_driver(claim) else uses
-            if not any(user.get("apiGroup") or user.get("resource") != "pods" or holds(user["uid"]) for user in users):
+            namespace = key.partition("/")[0]
+            if not any(
+                there(f"{namespace}/{user['name']}") if _is_group(user) else _holds(user, holds) for user in users
+            ):
                 yield f"{key} has {' and '.join(left)}, and no pod that uses it"
 
 
@@ -104,10 +108,19 @@ def claims_of(pod: Json) -> Iterator[str]:
 
 def _is_for(user: Json, pod: Json) -> bool:
     """Whether a claim's consumer is the pod, or its pod group, of which the pod knows the name alone."""
-    if user.get("apiGroup") == "scheduling.k8s.io" and user.get("resource") == "podgroups":
+    if _is_group(user):
         group = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
         return group is not None and bool(user.get("name") == group)
     return bool(user.get("uid") == pod["metadata"]["uid"])
+
+
+def _is_group(user: Json) -> bool:
+    return user.get("apiGroup") == "scheduling.k8s.io" and user.get("resource") == "podgroups"
+
+
+def _holds(user: Json, holds: Callable[[str], bool]) -> bool:
+    """Whether a consumer that is no pod group uses what it is reserved: of what is no pod nobody knows."""
+    return bool(user.get("apiGroup")) or user.get("resource") != "pods" or holds(user["uid"])
 
 
 def _given(claim: Json | None) -> list[Json]:

@@ -67,8 +67,14 @@ def group_facts(obj: Json) -> GroupFacts:
         timeout_s=float(spec.get("scheduleTimeoutSeconds") or TIMEOUT_S),
         labels=tuple(sorted((meta.get("labels") or {}).items())),
         demands=_demands(spec.get("minResources")),
-        refused=bool(spec.get("resourceClaims") or spec.get("parentCompositePodGroupName")) or _misspelt(annotations),
+        refused=bool(spec.get("parentCompositePodGroupName")) or _misspelt(annotations) or _claims_nothing(spec),
     )
+
+
+def _claims_nothing(spec: Json) -> bool:
+    """Whether an entry of its claims names neither a claim nor a template."""
+    claims = spec.get("resourceClaims") or ()
+    return not all(one.get("resourceClaimName") or one.get("resourceClaimTemplateName") for one in claims)
 
 
 def _misspelt(annotations: Json) -> bool:

@@ -45,6 +45,8 @@ class Members:
 
     pending: dict[str, Pod] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
+    untold: set[str] = field(default_factory=set)
+    """Pending members that were given back though no binder has said what became of them: they may be bound yet."""
     bound: dict[str, str] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
@@ -239,6 +241,16 @@ class PodGroups:
             members.away.discard(uid)
             self._touch(key, ClusterEvent.MEMBER_ADDED, uid, helped=True)
 
+    def given_back(self, uid: str, *, told: bool) -> None:
+        """The member waits again. ``told``: by the word of its binder, which does not bind it any more."""
+        members = self.members.get(self.key_of.get(uid, ""))
+        if members is None:
+            return
+        if told:
+            members.untold.discard(uid)
+        elif uid in members.pending:
+            members.untold.add(uid)
+
     def change(self, key: str, before: PodGroup | None) -> None:
         """The group's object came, changed or went; the new one is among the objects."""
         group = self._objects.get(key)
@@ -376,7 +388,8 @@ class PodGroups:
             if known.get(uid) != self.key_of.get(uid):
                 yield f"pod-groups: {uid} is in {known.get(uid)}, kept under {self.key_of.get(uid)}"
         for key, members in self.members.items():
-            if members.away - members.pending.keys() or members.bound.keys() & members.pending.keys():
+            waiting = members.pending.keys()
+            if (members.away | members.untold) - waiting or members.bound.keys() & waiting:
                 yield f"pod-groups: a member of {key} is in two states"
             if Counter(pod.priority for pod in members.pending.values()) != members.priorities:
                 yield f"pod-groups: the priorities of {key} are miscounted"
@@ -404,6 +417,7 @@ class PodGroups:
     def _leave(self, members: Members, uid: str) -> None:
         known = members.pending.pop(uid, None)
         members.away.discard(uid)
+        members.untold.discard(uid)
         if known is not None:
             self._count(members, known, -1)
 

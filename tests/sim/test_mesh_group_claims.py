@@ -12,6 +12,7 @@ from services.binder.cycle.claims import Claims
 from services.coordinator.core.instructions import FreeClaim
 from services.coordinator.inspect.nodes import pods_on
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, NATIVE_GROUPS
+from shared.runtime.kube.claims import deallocate_claim
 from shared.scheduling.devices.accounts import ClaimAccounts
 from tests.builders import make_node, make_pod
 from tests.fake_kube import copy
@@ -135,6 +136,32 @@ def test_a_gang_gives_back_what_it_has_where_there_is_no_room_for_all_and_goes_e
     assert devices_of(scene.claim("g-gpu")) == [f"{DRIVER}/n1/d0"]
 
 
+@pytest.mark.parametrize("rack", [False, True])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_gang_goes_where_all_that_share_have_room_whoever_comes_first(*, first: bool, rack: bool) -> None:
+    """A launcher that does not share the claim may go anywhere: it is no member that the others follow."""
+    scene = Scene(nodes=0)
+    for node, cpu in (("n0", "1500m"), ("n1", "4")):
+        scene.kube.add_node(make_node(node).label(rack="r0").allocatable(cpu=cpu))
+        add_devices(scene.kube, node, 1)
+    add_group(scene.kube, "g", minimum=4)
+    if rack:
+        group = copy(scene.kube.objects["podgroups"]["default/g"])
+        group["spec"]["schedulingConstraints"] = {"topology": [{"key": "rack"}]}
+        scene.kube.put_object(NATIVE_GROUPS, group)
+    names = [f"w{number}" for number in range(3)]
+    for name in ("launcher", *names) if first else (*names, "launcher"):
+        if name == "launcher":
+            pod = make_pod(name).cpu("100m")
+            pod.json["spec"] |= {"schedulerName": "conclave", "schedulingGroup": {"podGroupName": "g"}}
+            scene.kube.add_pod(pod)
+        else:
+            add_member(scene.kube, name, "g", cpu="1")
+    scene.go(30.0)
+    assert {scene.world.node_of(name) for name in names} == {"n1"}
+    assert scene.world.node_of("launcher")
+
+
 @pytest.mark.parametrize("reserved", [True, False])
 def test_what_a_group_has_on_a_node_that_takes_nobody_is_given_back(*, reserved: bool) -> None:
     scene = Scene(nodes=2, devices=1)
@@ -249,6 +276,82 @@ def test_a_device_that_another_claim_has_too_binds_no_member_and_the_group_gets_
     other = {"n0": "n1", "n1": "n0"}[node]
     assert {world.node_of(name) for name in names} == {other}
     assert devices_of(scene.claim("g-gpu")) == [f"{DRIVER}/{other}/d0"]
+
+
+@pytest.mark.parametrize("who", ["nobody", "binder", "coordinator", "both"])
+def test_a_gang_that_lost_a_member_at_whatever_step_holds_no_devices_in_vain(who: str) -> None:
+    """What it was given on the way is free again for others, though nobody tries it any more."""
+    for step in range(0, 40, 2):
+        scene = Scene(nodes=2, devices=0)
+        add_devices(scene.kube, "n0", 1)
+        members(scene, 2, minimum=2)
+        world = scene.world
+        for _ in range(step):
+            step_of(scene)
+        scene.kube.remove_pod("p1")
+        if who in ("binder", "both"):
+            world.replace_binder()
+        if who in ("coordinator", "both"):
+            world.replace_coordinator()
+        while world.late:
+            world.carry_out(world.late.pop())
+        scene.go(20.0)
+        if world.node_of("p0"):
+            continue  # it was bound before, or with the other
+        assert leaked(scene.kube) == [], step
+        add_claiming(scene.kube, "other")
+        scene.go(5.0)
+        assert world.node_of("other") == "n0"
+
+
+def after_frees_that_were_lost(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a gang keeps that lost a member once its claim was written; the API server was away for who freed it."""
+    scene, away = Scene(nodes=1, devices=1), [True]
+
+    async def freed(*args: Any, **kinds: Any) -> bool:
+        return not away and await deallocate_claim(*args, **kinds)
+
+    monkeypatch.setattr("services.coordinator.io.kube_writes.deallocate_claim", freed)
+    members(scene, 2, minimum=2)
+    control_claims(scene.kube)
+    while not devices_of(scene.claim("g-gpu")):
+        step_of(scene)
+    scene.kube.remove_pod("p1")
+    scene.go(5.0)
+    assert leaked(scene.kube)
+    away.clear()
+    scene.go(40.0)
+    assert not scene.world.node_of("p0")
+    return leaked(scene.kube)
+
+
+def test_a_free_that_was_lost_is_made_good_though_nobody_tries_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert after_frees_that_were_lost(monkeypatch) == []
+
+
+def test_ablation_without_a_second_look_a_gang_that_nobody_tries_keeps_its_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.coordinator.core.core.leave_idle", lambda _: None)
+    assert after_frees_that_were_lost(monkeypatch)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_a_member_may_be_bound_with_yet_is_not_given_back(*, told: bool) -> None:
+    """A binder that has not said what became of it may have its Binding on the way."""
+    scene = Scene(nodes=1, devices=1)
+    members(scene, 1, minimum=2)
+    control_claims(scene.kube)
+    scene.drain()
+    state = scene.world.coordinator.core.state
+    uid = scene.kube.pods["default/p0"]["metadata"]["uid"]
+    state.groups.given_back(uid, told=told)
+    allocated_before(scene, "g-gpu", "n0", reference(scene))
+    scene.go(35.0)
+    assert bool(devices_of(scene.claim("g-gpu"))) is not told
+    state.groups.given_back(uid, told=True)
+    scene.go(35.0)
+    assert not devices_of(scene.claim("g-gpu"))
 
 
 def step_of(scene: Scene) -> None:

@@ -4,6 +4,7 @@ that come, go and come again under their names, members by template or by name, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from services.binder.core.state import CoreSettings
 from services.coordinator.cycle import unblocking
 from shared.kube.scheduling_kinds import NATIVE_GROUPS
 from shared.scheduling.devices.claimed import ClaimedDevices
-from tests.sim.claims import add_group, add_member, control_claims, group_of, leaked
+from tests.sim.claims import add_group, add_member, control_claims, devices_of, group_of, leaked
 from tests.sim.test_mesh_claims_walk import BesideAnother, ClaimWalk, checked
 from tests.sim.test_mesh_random_walk import Violation, violation
 
@@ -22,6 +23,9 @@ GANG = 2
 
 class GroupWalk(ClaimWalk):
     """One seed's walk. The last group takes the claim ``shared`` by its name, which lone pods use too."""
+
+    incomplete = False
+    """Whether groups may wait for more members."""
 
     def actions(self) -> list[tuple[float, Callable[[], None]]]:
         return [*super().actions(), (0.6, self.create_group), (2.5, self.create_member), (0.3, self.drop_group)]
@@ -52,8 +56,21 @@ class GroupWalk(ClaimWalk):
                 self.kube.remove_pod(pod["metadata"]["name"])
         self.kube.drop_object(NATIVE_GROUPS, f"default/{name}")
 
+    def unsettled(self) -> dict[str, list[str]]:
+        left = super().unsettled()
+        return {} if self.incomplete else left
+
     def rest(self) -> None:
-        """Whoever would wait for more members, or for a group, goes; and every group without pods."""
+        """As it is, a group that waits has nothing. Then whoever would wait for more members, or for a group, goes; and
+        every group without pods."""
+        self.incomplete = True
+        super().rest()
+        for _ in range(8):  # a free that was lost is made good by and by
+            self.advance(self.world.now + 5.0)
+            self.drain()
+        self.incomplete = False
+        if found := vain(self.kube):
+            raise violation(self.world, found)
         for pod in list(self.kube.pods.values()):
             if "schedulingGroup" in pod["spec"] and not group_of(self.kube, pod)["metadata"]["uid"]:
                 self.kube.remove_pod(pod["metadata"]["name"])
@@ -69,6 +86,27 @@ class GroupWalk(ClaimWalk):
                 self._drop(name)
         control_claims(self.kube)
         super().rest()
+
+
+def vain(kube: Any) -> list[str]:
+    """D8: what a group has of which pods wait, and none is on a node."""
+    found = []
+    for key, group in kube.objects.get("podgroups", {}).items():
+        name, uid = key.removeprefix("default/"), group["metadata"]["uid"]
+        pods = [
+            pod
+            for pod in kube.pods.values()
+            if pod["spec"].get("schedulingGroup", {}).get("podGroupName") == name
+            and pod["status"].get("phase") not in ("Succeeded", "Failed")
+        ]
+        if not pods or any(pod["spec"].get("nodeName") for pod in pods):
+            continue
+        found += [
+            f"D8: {claim['metadata']['name']} keeps {devices_of(claim)} for {name}, which waits"
+            for claim in kube.objects.get("resourceclaims", {}).values()
+            if devices_of(claim) and [one["uid"] for one in claim["status"].get("reservedFor", ())] == [uid]
+        ]
+    return found
 
 
 class GroupsBesideAnother(GroupWalk, BesideAnother):

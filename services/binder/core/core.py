@@ -431,7 +431,9 @@ class BinderCore:
             self.plans.settle(uid, Outcome.CONFLICT, reason="another shard's binder has not given it up yet")
             return
         if uid in self.takeover.put_off:
-            self.plans.settle(uid, Outcome.CONFLICT, reason="an earlier intent of it waits for devices to be listed")
+            # no conflict, by which what its pod group has would be freed: it may be bound yet
+            why = "an earlier intent of it waits for devices to be listed"
+            self.plans.settle(uid, Outcome.UNRESOLVED, node=placement.node, reason=why)
             return
         if binding is None and account is not None:
             outcome = Outcome.BOUND if account.node_name == placement.node else Outcome.ELSEWHERE
@@ -512,4 +514,5 @@ class BinderCore:
         self.stats.intents_orphaned += len(own)
         self.inheritance.take(own)
         if binding is not None and key not in self.state.in_flight and key not in self.state.heirs:
-            self.plans.settle(key, Outcome.CONFLICT, node=binding.node, reason="another intent of this pod is in etcd")
+            outcome = Outcome.UNRESOLVED if key in self.takeover.put_off else Outcome.CONFLICT  # it may be bound yet
+            self.plans.settle(key, outcome, node=binding.node, reason="another intent of this pod is in etcd")

@@ -133,7 +133,8 @@ class ClaimReturns:
             )  # fmt: skip
         del self._freeing[key]
         self._left_it(key, freeing.order.consumer)
-        self._marked(key)
+        if event.done:
+            self._marked(key)
         return True
 
     def _marked(self, key: str) -> None:

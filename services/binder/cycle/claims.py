@@ -78,8 +78,8 @@ class Claims:
         """Units of which a claim was refused: why."""
         self._settling: dict[str, dict[str, None]] = {}
         """By claim, or by unit that leaves some: units that are looked at again once that is settled."""
-        self._bound: set[str] = set()
-        """Units that were bound while a claim was being written for them."""
+        self._bound: set[tuple[str, str]] = set()
+        """Claims that were being written for units, by uid, as those were bound."""
         self._went: set[str] = set()
         """Claims that the watch showed gone while they were being written."""
 
@@ -183,11 +183,23 @@ class Claims:
                 return f"claim {claim.key}: {_unbound_text(claim)}"[:512]
         for one in binding.claims:
             key = f"{binding.namespace}/{one.name}"
-            if taken := devices.contested(key):
+            taken = devices.contested(key)
+            if taken and not one.fresh and self._runs(key):
+                taken = devices.contested(key, joined=True)
+            if taken:
                 if one.fresh:  # what others run with nobody can give back: they keep it, and nobody joins them
                     binding.to_free.add(key)  # also where an attempt before this one wrote it
                 return f"{node}: {taken}"[:512]
         return ""
+
+    def _runs(self, key: str) -> bool:
+        """Whether a pod runs with the claim: one that it is reserved for, or a member of a group that it is."""
+        cluster, accounts = self._state.cluster, self._state.cache.accounts
+        shown = self._state.devices.accounts.shown.get(key)
+        reserved = frozenset(shown.reserved_for if shown is not None else ())
+        groups = [group.key for group in cluster.pod_groups.values() if group.uid in reserved]
+        users = reserved.union(*(cluster.members.get(one, ()) for one in groups))
+        return any((one := accounts.get(uid)) is not None and one.assumed_at is None for uid in users)
 
     def _carried(self, binding: InFlightBinding, key: str, consumer: Consumer) -> bool:
         """Whether the API server shows the claim as it must be, its devices ready, and whoever wrote before is late."""
@@ -355,8 +367,8 @@ class Claims:
         """What was, or may have been, written for units that have ended, and are not bound, is given back."""
         members = set(order.members)
         for uid in order.pods:
-            if uid in self._bound:
-                self._bound.discard(uid)
+            if (order.key, uid) in self._bound:
+                self._bound.discard((order.key, uid))
             elif uid not in self._state.in_flight:
                 claim_uid = "" if order.made else order.uid
                 group = uid in members
@@ -400,9 +412,7 @@ class Claims:
         if outcome is not Outcome.BOUND and (pod := self._state.pending.get(uid)) is not None:
             self._conditions_ended(binding, pod, "error")
         if outcome in (Outcome.BOUND, Outcome.ELSEWHERE):
-            orders = (self._writing[key] for key in waits_for if key in self._writing)
-            if any(uid in order.pods for order in orders):
-                self._bound.add(uid)
+            self._bound.update((key, uid) for key in waits_for if self._writes_for(key, uid))
             return
         self._give_back(binding)
 

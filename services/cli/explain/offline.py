@@ -33,11 +33,18 @@ from shared.kube.convert_devices import allocation_json, request_json
 from shared.kube.convert_relations import images_of, node_images
 from shared.kube.pod_groups import native_group, plugins_group
 from shared.kube.resources import NODES, PODS, ObjectList
-from shared.kube.scheduling_kinds import DEVICE_KINDS, NODE_TOPOLOGY_KIND, SCHEDULING_KINDS, SchedulingKind
+from shared.kube.scheduling_kinds import (
+    DEVICE_KINDS,
+    NATIVE_GROUPS,
+    NODE_TOPOLOGY_KIND,
+    SCHEDULING_KINDS,
+    SchedulingKind,
+)
 from shared.model.devices import DeviceClaim
 from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.cycle.profile import UNMEASURED
 from shared.scheduling.devices.claimed import ClaimedDevices
+from shared.scheduling.devices.claims import held_by
 from shared.scheduling.devices.dynamic_resources import Devices
 from shared.scheduling.devices.extended import CLAIM_NAME
 from shared.scheduling.devices.load import load_inventory
@@ -57,7 +64,10 @@ from shared.scheduling.state.releases import Release
 if TYPE_CHECKING:
     from shared.ports import KubeApi
 
-SELDOM = frozenset({*(kind.name for kind in DEVICE_KINDS), NODE_TOPOLOGY_KIND.name})
+READ = (*SCHEDULING_KINDS, NATIVE_GROUPS)
+"""Kinds beside pods and nodes: of pod groups, which claims of devices their members share."""
+
+SELDOM = frozenset({*(kind.name for kind in DEVICE_KINDS), NODE_TOPOLOGY_KIND.name, NATIVE_GROUPS.name})
 """Kinds that many clusters lack."""
 
 CHECK_S, LIST_S = 5.0, 60.0
@@ -144,9 +154,9 @@ async def read_cluster(api: KubeApi) -> tuple[ClusterState, list[Any], list[str]
         nodes, pods = await asyncio.gather(api.list(NODES, timeout_s=LIST_S), api.list(PODS, timeout_s=LIST_S))
     except KubeError as error:
         raise ConfigError(f"the API server does not list nodes and pods: {error}") from error
-    lists = await asyncio.gather(*(_list(api, kind) for kind in SCHEDULING_KINDS))
+    lists = await asyncio.gather(*(_list(api, kind) for kind in READ))
     state = ClusterState()
-    state.devices = ClaimedDevices(state.table)
+    state.devices = ClaimedDevices(state.table, groups=state.pod_groups)
     state.cache.zones = NodeZones(state.cache)
     missing = [f"{bad.kind} {bad.namespace}/{bad.name} ({bad.error})" for bad in (*nodes.malformed, *pods.malformed)]
     for node in nodes.items:
@@ -156,7 +166,7 @@ async def read_cluster(api: KubeApi) -> tuple[ClusterState, list[Any], list[str]
             missing.append(f"node {node.metadata.name} ({error})")
     for raw in pods.items:
         state.observe(pod_from_api(raw))
-    for kind, there in zip(SCHEDULING_KINDS, lists, strict=True):
+    for kind, there in zip(READ, lists, strict=True):
         missing += _take(state, kind, there)
     return state, list(pods.items), missing
 
@@ -225,6 +235,8 @@ def answer(question: Question, release: Release = Release.V1_36) -> dict[str, An
         return {"id": question.id, **verdict_json(what_if(state, feasibility, pod))}
     devices = Devices(inventory, _selectors(release))
     asks = replace(device_pod_from_api(question.input.pod), uid=pod.uid)
+    for group in map(native_group, question.input.pod_groups or ()):
+        asks = held_by(asks, group, inventory.claims) if group.key == pod.group else asks
     found = what_if_claims(state, feasibility, pod, devices, asks, time.time(), lambda: str(uuid4()))
     return {"id": question.id, **claims_verdict_json(found)}
 
@@ -243,6 +255,9 @@ def _units_json(state: ClusterState, asked: AskedInput) -> dict[str, Any]:
     for group in groups:
         if group.problem:
             raise ObjectError(group.problem, field=f"PodGroup {group.title}")
+        if group.claims:
+            why = "spec.resourceClaims: --batch does not say where units go that share claims; ask about one pod"
+            raise ObjectError(why, field=f"PodGroup {group.title}")
         put_object(state, "podgroups", group.title, group)
     pods = load_pods(asked)
     names = {pod.uid: pod.name for pod in pods}

@@ -93,7 +93,8 @@ def _answer(state: ClusterState, key: str, group: PodGroup | None, members: list
     there = [pod for pod in members if not pod.finished and not pod.terminating]
     bound = [pod for pod in there if pod.node_name]
     waiting = sorted(
-        (pod for pod in there if not pod.node_name and entry_rejection(pod) is None), key=lambda pod: -pod.priority
+        (_described(state, pod) for pod in there if not pod.node_name and entry_rejection(pod) is None),
+        key=lambda pod: -pod.priority,
     )
     mixed = len({pod.scheduler_name for pod in there}) > 1
     roll = Roll(len(waiting) + len(bound), len(bound), mixed, (), done)
@@ -119,6 +120,11 @@ def _answer(state: ClusterState, key: str, group: PodGroup | None, members: list
         "reason": reason if told else "", "message": message if told else "", "queue": "", "blocked": "", "now": now,
         "source": OFFLINE,
     }  # fmt: skip
+
+
+def _described(state: ClusterState, pod: Pod) -> Pod:
+    """As a leader knows it: with what it claims, by which members share claims."""
+    return state.devices.described(pod) if state.devices is not None else pod
 
 
 async def _group(api: KubeApi, source: Source, namespace: str, name: str, unseen: list[str]) -> PodGroup | None:

@@ -190,7 +190,7 @@ class Outcomes:
         for placement in plan.placements if plan is not None else ():
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
-                self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True)
+                self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True, told=False)
         for eviction in plan.evictions if plan is not None else ():
             self._nominations.not_asked(eviction)
 
@@ -276,7 +276,7 @@ class Outcomes:
             self._pods.upsert(pod)
             return
         if placed is not None and placed.plan_id not in self._ledger.plans:
-            self._give_back(placed, "", failed=True)
+            self._give_back(placed, "", failed=True, told=False)
             self._pods.upsert(pod)
         elif self._takeover.released(event.uid) is not None:
             self._pods.release(event.uid)
@@ -327,8 +327,11 @@ class Outcomes:
             self._pods.release(placed.placement.uid)
             self._state.cluster.assume(placed.pod, node, self._state.now)
 
-    def _give_back(self, placed: Placed, reason: str, *, failed: bool) -> None:
+    def _give_back(self, placed: Placed, reason: str, *, failed: bool, told: bool = True) -> None:
+        """``told``: by a binder's word, or nothing was sent; else an intent of it may be open yet."""
         uid, pod = placed.placement.uid, placed.pod
+        if pod.group:
+            self._state.groups.given_back(uid, told=told)
         self._ledger.settle(uid)
         self._pods.release(uid)
         if pod.asks is not None:

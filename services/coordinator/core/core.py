@@ -52,6 +52,7 @@ from services.coordinator.core.validate import validate
 from services.coordinator.cycle.cycle import Cycle, Parts
 from services.coordinator.cycle.failures import FailureHandler
 from services.coordinator.cycle.requeueing import Requeuer
+from services.coordinator.cycle.unblocking import leave_idle, look_again
 from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
@@ -150,6 +151,7 @@ class Core:
             self.intake.settle()
         if not state.term:
             state.groups.take_touched()  # whoever leads looks at all of them
+            state.to_leave.clear()
             state.out.clear()
 
     def lead(self, term: int, epoch: float) -> None:
@@ -300,6 +302,7 @@ class Core:
             agenda.sweep = now + self._until_next_look(queue.sweep(now))
             self.registry.rebalance()
             self.requeuer.swept()
+            look_again(state)
         if agenda.latencies <= now:
             self._latencies_changed(self.variants.expire())
         if self.takeover.held:
@@ -341,6 +344,8 @@ class Core:
             if self.group_preemptor.begun:
                 state.work = max(1, work)
                 self.group_preemptor.step()
+        if state.to_leave:
+            leave_idle(state)
         self.nominations.ask()
         if agenda.evaluation <= now or self.variants.sampling.samples:
             self.evaluation.step()

@@ -227,6 +227,8 @@ class PodIntake:
             self._requeuer.node_changed(held.node_name, ClusterEvent.POD_DELETED)
         if stood is not None:
             self._requeuer.pod_changed(stood, ClusterEvent.POD_DELETED)
+            if stood.group:
+                self._state.to_leave[stood.group] = None
 
     def _settled(self, pod: Pod) -> None:
         """Bound (by anybody) or finished: it is not pending any more, and counts where it runs."""
@@ -417,6 +419,7 @@ class ClusterIntake:
         else:
             state.devices.drop(CLAIMS, key)
         claim = shown.get(key)
+        self._count_sole(key, before, claim)
         held = before is not None and before.allocation is not None
         self._requeuer.object_changed(ClusterEvent.DEVICE_CLAIM_CHANGED, key)
         owner = ""
@@ -426,6 +429,18 @@ class ClusterIntake:
             owner = before.owner  # it may have kept its pod from every node
         if owner and owner in state.queue.entries:
             state.stats.woken += state.queue.rouse(owner, state.now, ClusterEvent.DEVICE_CLAIM_CHANGED)
+
+    def _count_sole(self, key: str, before: DeviceClaim | None, claim: DeviceClaim | None) -> None:
+        """Who alone has the claim's devices; a pod group that has is looked at as the turn ends."""
+        state, was, now = self._state, _sole_user(before), _sole_user(claim)
+        if was and was != now:
+            state.sole[was].pop(key)
+            if not state.sole[was]:
+                del state.sole[was]
+        if now:
+            state.sole.setdefault(now, {})[key] = None
+            if now in state.claiming:
+                state.to_leave[state.claiming[now]] = None
 
     def devices_freed(self) -> None:
         """At the end of a turn: what claims have no more, or was assumed in vain, may help anybody who claims some."""
@@ -448,6 +463,10 @@ class ClusterIntake:
             drop_object(self._state.cluster, kind, key)
         else:
             put_object(self._state.cluster, kind, key, item)
+        if before is not None:
+            self._state.claiming.pop(before.uid, None)
+        if (after := self._state.cluster.pod_groups.get(group)) is not None and after.claims:
+            self._state.claiming[after.uid] = group
         if self._state.cluster.pod_groups.get(group) != before:
             self._state.groups.change(group, before)
 
@@ -460,6 +479,13 @@ class ClusterIntake:
         given_up, cluster.given_up = sorted(cluster.given_up), set()
         for node_name in given_up:  # pods that yielded to the nominated one may have its room
             self._requeuer.node_changed(node_name, ClusterEvent.POD_DELETED)
+
+
+def _sole_user(claim: DeviceClaim | None) -> str:
+    """For whom alone a claim that has devices is reserved: a uid, "" for nobody or several."""
+    if claim is None or claim.allocation is None or len(claim.reserved_for) != 1:
+        return ""
+    return claim.reserved_for[0]
 
 
 def oversize(node: Node) -> str:

@@ -219,6 +219,15 @@ class State:
     """Pods that lack claims, gated or parked."""
     devices: ClaimedDevices = field(init=False)
     """Slices, classes and claims, and what is assumed of them."""
+    claiming: dict[str, str] = field(default_factory=dict)
+    """Keys of pod groups that have claims for all members, by uid."""
+    sole: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Claims that have devices and are reserved for one consumer alone, by its uid, as the watch shows them."""
+    to_leave: dict[str, None] = field(default_factory=dict)
+    """Keys of pod groups of which something changed: whether they hold devices in vain is looked at as the turn ends.
+    """
+    freed_at: dict[str, str] = field(default_factory=dict)
+    """Claims that were to be freed as the turn ended, lately, and at which resourceVersion."""
     zones: NodeZones = field(init=False)
     """The zones of nodes, and who stands in which."""
     others: set[str] = field(default_factory=set)

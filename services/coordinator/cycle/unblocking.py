@@ -2,18 +2,24 @@
 
 What a pod group has for all of its members is given back here alone, never by a binder: only the coordinator knows of
 every member whether it stands or is on its way, through whichever shard. Each is written by the resourceVersion that
-was judged: a binder that has marked the claim since for a member goes first.
+was judged: a binder that has marked the claim since for a member goes first. A write that comes to nothing is made good
+by ``leave_idle``, which goes by what there is and not by what has just happened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from services.coordinator.core.instructions import FreeClaim
 from services.coordinator.core.state import State
 from shared.model.devices import Consumer, DeviceClaim
 from shared.model.pod import Pod
 from shared.scheduling.devices import rule as devices
+from shared.scheduling.devices.claims import may_be_freed
+from shared.scheduling.places import Place
+
+TRIED_SOON = frozenset({Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT})
 
 
 def unblock(state: State, pod: Pod, *, fits_nowhere: bool) -> None:
@@ -58,6 +64,44 @@ def leave(state: State, group: str, pods: Iterable[Pod]) -> bool:
     return any(freed)
 
 
+def leave_idle(state: State) -> None:
+    """Give back what the pod groups have of which something changed, where members wait that nobody is about to try
+    (too few are there, a Queue holds them back, they are parked), and none stands or is on its way."""
+    looked, state.to_leave = state.to_leave, {}
+    for key in looked:
+        group = state.cluster.pod_groups.get(key)
+        claims = state.sole.get(group.uid) if group is not None and group.claims else None
+        if group is None or not claims or _in_use(state, key) or (waits := _idle(state, key)) is None:
+            continue
+        for name in claims:
+            claim, shown = state.devices.inventory.claims.get(name), state.devices.accounts.shown[name]
+            if claim is None or not may_be_freed(claim, group.uid):
+                continue  # a pod is on its way with it that names it beside the group
+            if state.freed_at.get(name) != shown.resource_version:
+                state.freed_at[name] = shown.resource_version
+                _free(state, waits, claim, Consumer(group.name, group.uid, group=True))
+
+
+def look_again(state: State) -> None:
+    """Once in a while, at every group that has devices: a write may have been lost."""
+    state.freed_at.clear()
+    state.to_leave.update((key, None) for uid, key in state.claiming.items() if uid in state.sole)
+
+
+def _idle(state: State, group: str) -> Pod | None:
+    """A member that waits, where nobody is about to try any; None too where another scheduler may."""
+    members, entries = state.groups.members.get(group), state.queue.entries
+    if members is not None and members.foreign:
+        return None
+    waiting = members.pending if members is not None else {}
+    for uid in waiting:
+        entry = entries.get(uid)
+        if entry is None or entry.place in TRIED_SOON or uid in state.cluster.nominated_to:
+            return None
+    lacking = (state.gated[uid].pod for uid in state.awaited_claims.of(group) if uid in state.gated)
+    return next(chain(waiting.values(), lacking), None)
+
+
 def give_way(state: State, pod: Pod) -> None:
     """A binder has given the pod back. What its group has serves nobody any more, where it was the last on its way; and
     what was allocated for it, while another claim has a device of that too, is given back where nobody uses it: a
@@ -69,8 +113,9 @@ def give_way(state: State, pod: Pod) -> None:
 
 
 def _in_use(state: State, group: str) -> bool:
-    """Whether a member of the pod group stands, or is on its way."""
-    return bool(group) and bool(state.cluster.members.get(group))
+    """Whether a member of the pod group stands, or is on its way, or may be: no binder has said what became of it."""
+    members = state.groups.members.get(group) if group else None
+    return bool(group) and (bool(state.cluster.members.get(group)) or (members is not None and bool(members.untold)))
 
 
 def _free(state: State, pod: Pod, claim: DeviceClaim, user: Consumer) -> bool:

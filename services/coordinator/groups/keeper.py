@@ -46,6 +46,7 @@ class GroupKeeper:
             self._excuse(key)
         if state.groups.touched:
             for key, touch in state.groups.take_touched().items():
+                state.to_leave[key] = None
                 members = state.groups.members.get(key)
                 if members is not None:
                     if touch.recounted:

@@ -74,7 +74,8 @@ UNSERVED_RETRY_S = 5.0
 
 
 class Synced(Struct, frozen=True):
-    """Everything that existed at ``resource_version`` has been delivered: at first, and each time it was asked for.
+    """Everything that existed at ``resource_version`` has been delivered: at first, each time it was asked for, and
+    when a kind is there to be had that was not.
 
     ``asked``: whatever of ``Reflector.ask`` came before the server was asked for that revision, by number. ``served``:
     False where nothing is there to be had, since the kind is not served or not ours to read."""
@@ -150,6 +151,7 @@ class Reflector(Generic[T]):
         self._ordered = ordered
         self._lost = False
         """Whether a lost position was told, and no ``Synced`` since."""
+        self._told_served = True
         self._asked = self._served_asked = 0
         self._resting: asyncio.Timeout | None = None
         """Of a wait that a list which is asked for ends."""
@@ -384,9 +386,12 @@ class Reflector(Generic[T]):
             self._resting = None
 
     def _owes_synced(self, asked: int, *, served: bool = True) -> bool:
-        """Whether a list that is over is to be told: the first, one that was asked for, one after a lost position; it
-        counts as told."""
+        """Whether a list that is over is to be told: the first, one that was asked for, one after a lost position, one
+        of a kind of which it was told that it is not there to be had; it counts as told."""
         owes = not self.synced.is_set() or asked > self._served_asked or (self._lost and served)
+        owes |= served and not self._told_served
+        if owes:
+            self._told_served = served
         self.synced.set()
         self._lost &= not served
         self._served_asked = asked

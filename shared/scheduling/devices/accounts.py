@@ -205,9 +205,10 @@ class ClaimAccounts:
         """Whether anything is assumed for the pod."""
         return pod_uid in self._of_pod
 
-    def contested(self, key: str) -> str:
+    def contested(self, key: str, *, joined: bool = False) -> str:
         """Which device of the claim, as it is allocated or to be, is another's as well, or shared beyond what it has;
-        "" for none. Two schedulers may choose alike: nobody else tells."""
+        "" for none. Two schedulers may choose alike: nobody else tells. ``joined``: pods run with the claim, of which
+        one more takes nothing; only what another claim has too counts then."""
         claim = self.inventory.claims.get(key)
         if claim is None or claim.allocation is None:
             return ""
@@ -218,12 +219,14 @@ class ClaimAccounts:
                 continue
             if alone or (shared and not result.share):
                 return f"device {'/'.join(result.id)} was given to another claim"
+            if joined:
+                continue
             device = inventory.published((result.driver, result.pool)).get(result.device) if result.share else None
             used: Mapping[str, int] = usage.consumed.get(result.id, {})
             for name, capacity in device.capacity if device is not None else ():
                 if used.get(name, 0) > capacity.value:
                     return f"device {'/'.join(result.id)} has not enough left to share"
-        return _counters_left(inventory, claim.allocation)
+        return "" if joined else _counters_left(inventory, claim.allocation)
 
     def overdue(self, now: float, age_s: float) -> list[tuple[str, str]]:
         """(pod uid, claim) of what was assumed longer than ``age_s`` ago and is not shown; without a uid what was sent

@@ -149,7 +149,7 @@ class ClaimedDevices:
         asks = pod.asks
         assert asks is not None
         group = self._groups.get(pod.group) if pod.group else None
-        return held_by(asks, group) if group is not None and group.claims else asks
+        return held_by(asks, group, self.inventory.claims) if group is not None and group.claims else asks
 
     def holders(self, pod: Pod) -> dict[str, Consumer]:
         """The pod group that has a claim of the pod for all members, by the claim's key; of the others nothing."""
@@ -301,6 +301,11 @@ class ClaimedDevices:
         made = self.inventory.left_over.get(pod.uid)
         return found if made is None else (*found, made)
 
+    def has_devices(self, key: str) -> bool:
+        """Whether the claim was given devices, or is about to be."""
+        claim = self.inventory.claims.get(key)
+        return claim is not None and claim.allocation is not None
+
     def freeable(self, pod: Pod) -> list[tuple[DeviceClaim, Consumer]]:
         """The pod's claims that have devices, and which nobody uses but the pod, or its group; and who that is."""
         held = self.holders(pod)
@@ -395,9 +400,10 @@ class ClaimedDevices:
         self.version += 1
         self.accounts.settle(key)
 
-    def contested(self, key: str) -> str:
-        """Which device of the claim is another claim's too, or is shared by more than it bears; "" for none."""
-        return self.accounts.contested(key)
+    def contested(self, key: str, *, joined: bool = False) -> str:
+        """Which device of the claim is another claim's too, or is shared by more than it bears; "" for none.
+        ``joined``: pods run with it, of which one more takes nothing."""
+        return self.accounts.contested(key, joined=joined)
 
     def validate(self) -> Iterator[str]:
         """What is broken of claims; nothing while all is well."""

@@ -53,18 +53,24 @@ def _made_for(claim: DeviceClaim, pod: DevicePod, ref: ClaimRef) -> bool:
     return claim.owner == pod.uid or (ref.holder is not None and claim.owner == ref.holder.uid)
 
 
-def held_by(pod: DevicePod, group: PodGroup) -> DevicePod:
+def held_by(pod: DevicePod, group: PodGroup, claims: Claims) -> DevicePod:
     """The pod, with the claims that its pod group has for all members. One is the group's where both entries agree in
-    everything that they say: name, and claim or template."""
+    everything that they say: name, and claim or template; but one that was made for the pod is the pod's, as by a
+    controller that knows nothing of claims of groups."""
     given = {(one.name, one.template, one.claim if one.template is None else None) for one in group.claims}
     holder = Consumer(group.name, group.uid, group=True)
     refs = tuple(
         replace(ref, holder=holder)
         if (ref.name, ref.template, ref.claim if ref.template is None else None) in given
+        and not _owned(pod, claims.get(f"{pod.namespace}/{ref.claim}"))
         else ref
         for ref in pod.claims
     )
     return replace(pod, claims=refs)
+
+
+def _owned(pod: DevicePod, claim: DeviceClaim | None) -> bool:
+    return claim is not None and bool(pod.uid) and claim.owner == pod.uid
 
 
 def holders(pod: DevicePod) -> dict[str, Consumer]:

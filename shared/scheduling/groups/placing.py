@@ -42,8 +42,9 @@ MAX_PAIRS = 2**16
 MAX_DOMAINS, REORDERED_DOMAINS = 64, 8
 """Domains tried, the most promising first, and those tried in every order."""
 
-MAX_SEATS = 16
-"""Nodes on which the first member is tried, those with the most room first, where others are to go where it does."""
+MAX_SEATS, MAX_SEATED = 16, 64
+"""Nodes on which the first of members is tried that share a claim, those with the most room first: the others have to
+go where it does. And trials of that kind in one attempt, in all domains and for all claims."""
 
 TOO_MANY_RULES = "GangScheduling"
 TOO_MANY_TEXT = (
@@ -138,14 +139,11 @@ def _exploring(
         return Attempt({}, dict.fromkeys(crew.template_of, why), needed <= 0), Trial.of(crew, feasibility)
     base = Trial.of(crew, feasibility)
     search = _Search(crew, base, needed)
-    if group.topology is None and len(crew.templates) == 1 and not _sharing(members):
+    if group.topology is None and len(crew.templates) == 1 and not search.sharing:
         yield from base.placing(crew.templates[0], members)  # all are alike: no order is better than another
         return search.attempt(base, False, None, "")
     if group.topology is None:
-        trial, reordered = yield from search.best(None)
-        if len(trial.nodes) < needed <= len(members) and _sharing(members):
-            trial, reordered = yield from search.seated(trial)
-        return search.attempt(trial, reordered, None, "")
+        return search.attempt(*(yield from search.anyhow(None)), None, "")
     offered = domains(cluster, group.topology.key, _nodes_of(cluster, bound))
     return (yield from search.within(offered, required=group.topology.required))
 
@@ -175,6 +173,15 @@ class _Search:
         self._base = base
         self._needed = needed
         self._forked = 0
+        self.sharing = first_to_share(crew.cluster, crew.members)
+        self._seats_left = MAX_SEATED
+
+    def anyhow(self, allowed: BoolArray | None) -> Exploring[tuple[Trial, bool]]:
+        """As ``best``, and where members share a claim, with the first of those on one node after the other."""
+        trial, reordered = yield from self.best(allowed)
+        if self.sharing and len(trial.nodes) < self._needed <= len(self._crew.members):
+            trial, reordered = yield from self.seated(trial, allowed)
+        return trial, reordered
 
     def best(self, allowed: BoolArray | None) -> Exploring[tuple[Trial, bool]]:
         """(the first trial that reaches the minimum, whether it took another order); else that of the given order."""
@@ -188,22 +195,26 @@ class _Search:
                     return trial, True
         return given, False
 
-    def seated(self, given: Trial) -> Exploring[tuple[Trial, bool]]:
-        """As ``best``, with the first member on one node after the other: where it is, a claim that they share gets its
-        devices, and the others go where those can be used. ``given``: what it is without that."""
+    def seated(self, given: Trial, allowed: BoolArray | None) -> Exploring[tuple[Trial, bool]]:
+        """With the first member that names a claim which several share on one node after the other: where it is the
+        claim gets its devices, and the others go where those can be used. ``given``: what it is without that."""
         members = self._crew.members
-        template = self._crew.template_of[members[0].uid]
-        rows = np.flatnonzero(self._base.mask(template)) if template.rejection is None else np.zeros(0, np.int64)
-        room = self._base.places(template, rows)
-        for row in rows[np.argsort(-room, kind="stable")][:MAX_SEATS].tolist():
-            trial, seat = self._base.fork(), np.zeros(self._crew.cluster.table.rows, np.bool_)
-            seat[row] = True
-            yield from trial.placing(template, members[:1], seat)
-            for other, pods in runs(members[1:], self._crew):
-                yield from trial.placing(other, pods)
-            self._forked += trial.work
-            if len(trial.nodes) >= self._needed:
-                return trial, True
+        for first in self.sharing:
+            template, others = self._crew.template_of[first.uid], [pod for pod in members if pod is not first]
+            rows: IntArray = np.zeros(0, np.int64)
+            if template.rejection is None:
+                rows = np.flatnonzero(self._base.mask(template, allowed))
+            room = self._base.places(template, rows)
+            for row in rows[np.argsort(-room, kind="stable")][: min(MAX_SEATS, self._seats_left)].tolist():
+                self._seats_left -= 1
+                trial, seat = self._base.fork(), np.zeros(self._crew.cluster.table.rows, np.bool_)
+                seat[row] = True
+                yield from trial.placing(template, [first], seat)
+                for other, pods in runs(others, self._crew):
+                    yield from trial.placing(other, pods, allowed)
+                self._forked += trial.work
+                if len(trial.nodes) >= self._needed:
+                    return trial, True
         return given, False
 
     def within(self, offered: Domains, *, required: bool) -> Exploring[tuple[Attempt, Trial]]:
@@ -217,11 +228,11 @@ class _Search:
             if most is None or len(trial.nodes) > len(most[0].nodes):
                 most = trial, at
         for at in ranked[:REORDERED_DOMAINS]:
-            trial, reordered = yield from self.best(offered.mask(at))
+            trial, reordered = yield from self.anyhow(offered.mask(at))
             if reordered:
                 return (yield from self._settled(trial, offered, at, required=required, reordered=True))
         if not required:
-            return self.attempt(*(yield from self.best(None)), None, "")
+            return self.attempt(*(yield from self.anyhow(None)), None, "")
         if most is None:  # there is no domain at all
             nowhere: BoolArray = np.zeros(self._crew.cluster.table.rows, np.bool_)
             return self.attempt(self._base, False, nowhere, "")
@@ -320,10 +331,17 @@ def runs(order: Sequence[Pod], crew: Crew) -> list[Run]:
     return list(together.items())
 
 
-def _sharing(members: Sequence[Pod]) -> bool:
-    """Whether several members name one claim of devices, which is where the first of them goes."""
-    seen = Counter(key for pod in members for key in pod.claimed if isinstance(key, str))
-    return any(count > 1 for count in seen.values())
+def first_to_share(cluster: ClusterState, members: Sequence[Pod]) -> list[Pod]:
+    """The first member to name each claim that several do and that has no devices yet: those are where it goes."""
+    if cluster.devices is None:
+        return []
+    named = Counter(key for pod in members for key in pod.claimed if isinstance(key, str))
+    shared = {key for key, count in named.items() if count > 1 and not cluster.devices.has_devices(key)}
+    firsts: dict[str, Pod] = {}
+    for pod in members if shared else ():
+        for key in shared.difference(firsts).intersection(pod.claimed):
+            firsts[key] = pod
+    return list({pod.uid: pod for pod in firsts.values()}.values())
 
 
 def _nodes_of(cluster: ClusterState, bound: Iterable[Pod]) -> list[str]:

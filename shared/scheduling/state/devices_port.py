@@ -40,6 +40,10 @@ class KeepsDevices(Protocol):
         """What tells the pod's claims, as they are now, from those of others for the rules."""
         ...
 
+    def has_devices(self, key: str) -> bool:
+        """Whether the claim was given devices, or is about to be."""
+        ...
+
     def validate(self) -> Iterator[str]:
         """What is broken of claims."""
         ...

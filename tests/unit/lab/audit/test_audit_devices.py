@@ -141,6 +141,23 @@ def test_what_is_used_is_free_or_was_never_ours_is_not_leaked() -> None:
     assert left(c=group) == []
 
 
+def test_what_a_pod_group_has_is_leaked_once_the_group_and_its_pods_are_gone() -> None:
+    user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "of-g"}
+    kept = written()
+    kept["status"]["reservedFor"] = [user]
+    spec: Json = {"schedulingPolicy": {"basic": {}}}
+    history = History().node().pod("p1", schedulingGroup={"podGroupName": "g"})
+    history._write("create", "PodGroup", {
+        "apiVersion": "scheduling.k8s.io/v1alpha2", "metadata": {"name": "g", "namespace": "default"}, "spec": spec,
+    })  # fmt: skip
+    history.claim("c", **kept)
+    assert history.wait(3).node("n2").report().claims_leaked == 0
+    history.bind().gone("PodGroup", "g")
+    assert history.wait(3).node("n3").report().claims_leaked == 0
+    history.gone("Pod", "p1")
+    assert history.wait(3).node("n4").report().claims_leaked == 1
+
+
 def test_a_claim_that_waits_for_its_driver_is_not_leaked_while_its_pod_waits() -> None:
     waits = written(bindingConditions=["Attached"])
     assert left(c=waits) == []

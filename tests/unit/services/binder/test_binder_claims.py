@@ -15,8 +15,12 @@ from services.binder.cycle.claim_returns import ClaimReturns
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.runtime.kube import claims as claim_writes
 from shared.wire.messages import Outcome
+from tests.builders import make_pod
+from tests.fake_kube import copy
 from tests.sim.claims import (
+    DRIVER,
     FINALIZER,
+    add_claim,
     add_claiming,
     add_class,
     add_devices,
@@ -210,3 +214,72 @@ def test_ablation_without_resource_versions_it_is_taken(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(claim_writes, "_patched", anyhow)
     assert late_free(claiming_world())[0].startswith("D2")
+
+
+def test_a_pod_that_somebody_binds_while_two_of_its_claims_are_written_keeps_both() -> None:
+    world = make_world(nodes=1, pods=0)
+    add_class(world.kube)
+    add_devices(world.kube, "n0", 2)
+    pod = make_pod("p").cpu("100m")
+    pod.json["spec"]["schedulerName"] = "conclave"
+    pod.json["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in ("a", "b")]
+    for name in ("a", "b"):
+        add_claim(world.kube, name)
+    world.kube.add_pod(pod)
+    binder = world.start_binder()
+    world.send(binder, world.plan(("p", "n0")))
+    until(world, binder, WriteClaim)
+    assert sum(isinstance(one, WriteClaim) for one in binder.effects) == 2
+    world.kube.bind_elsewhere("p", "n0")
+    world.watch(binder)
+    world.settle(binder)
+    assert len(devices_of(claim_of(world, "a")) + devices_of(claim_of(world, "b"))) == 2
+
+
+COUNTED = {"capacity": {"memory": {"value": "40Gi"}}, "allowMultipleAllocations": True}
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_who_joins_a_claim_takes_nothing_of_what_a_device_has_too_little_of_by_now(*, runs: bool) -> None:
+    """A driver publishes less than is used already: the claim's pods keep it, and others may join them."""
+    world, binder = joined_world(runs=runs)
+    add_devices(world.kube, "n0", 1, {**COUNTED, "capacity": {"memory": {"value": "20Gi"}}})
+    assert joins(world, binder) == (Outcome.BOUND if runs else Outcome.CONFLICT)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_nobody_joins_a_claim_that_others_run_with_while_another_has_its_device_alone(*, share: bool) -> None:
+    world, binder = joined_world(runs=True)
+    add_claim(world.kube, "theirs")
+    allocate(world, "theirs", share="2" if share else "")
+    assert joins(world, binder) == (Outcome.BOUND if share else Outcome.CONFLICT)
+
+
+def joined_world(*, runs: bool) -> tuple[World, Binder]:
+    """A claim that has 40 Gi of a device, and is reserved for ``first``, which runs or waits; and a pod to join it."""
+    world = make_world(nodes=1, pods=0)
+    add_class(world.kube)
+    add_devices(world.kube, "n0", 1, COUNTED)
+    add_claim(world.kube, "shared")
+    first = add_claiming(world.kube, "first", claim="shared")
+    allocate(world, "shared", {"resource": "pods", "name": "first", "uid": first}, share="1", memory="40Gi")
+    if runs:
+        world.kube.bind_elsewhere("first", "n0")
+    add_claiming(world.kube, "p", claim="shared")
+    return world, world.start_binder()
+
+
+def allocate(world: World, name: str, *users: dict[str, Any], share: str = "", memory: str = "0") -> None:
+    changed = copy(claim_of(world, name))
+    result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "d0"}
+    if share:
+        result |= {"shareID": share, "consumedCapacity": {"memory": memory}}  # type: ignore[dict-item]
+    changed["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": list(users)}
+    world.kube.put_object(DEVICE_CLAIMS, changed)
+
+
+def joins(world: World, binder: Binder) -> int:
+    request = world.send(binder, world.plan(("p", "n0")))
+    world.settle(binder)
+    [result] = binder.answers[request].results
+    return result.outcome

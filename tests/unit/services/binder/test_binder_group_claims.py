@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from services.binder.core.events import ClaimFreed
 from services.binder.core.instructions import Bind, FreeClaim, WriteClaim
+from services.binder.cycle.claim_returns import REFUSALS
 from services.binder.cycle.claims import Claims
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, NATIVE_GROUPS
 from shared.model.cluster_events import Listed
@@ -234,3 +236,22 @@ def test_ablation_without_a_mark_a_free_of_before_comes_after_the_binding(monkey
     assert late_free_is_refused()
     monkeypatch.setattr(Claims, "_carried", lambda *_: True)
     assert not late_free_is_refused()
+
+
+def test_a_return_that_is_refused_for_good_stands_for_no_mark_of_others() -> None:
+    """A lone pod's return is of the status, which a Role may not allow; a member's mark is of the claim alone."""
+    world = gang_world()
+    core = world.start_binder().core
+    returns = core.cycle.claims.returns
+    lone = FreeClaim("default", "g-gpu", "c", "lone", deallocate=True)
+    returns.order(lone)
+    for uid in ("a", "b"):
+        returns.order(FreeClaim("default", "g-gpu", "c", uid, deallocate=False, group=True))
+    for _ in range(REFUSALS):
+        returns.freed(ClaimFreed("default/g-gpu", None, done=False, status=403))
+        core.state.now += 60.0
+        returns.step()
+    assert returns.leaving.keys() == {"a", "b"}
+    returns.begin("default/g-gpu")
+    returns.freed(ClaimFreed("default/g-gpu", None, done=True))
+    assert not returns.leaving

@@ -346,6 +346,9 @@ async def test_a_kind_that_is_not_served_counts_as_empty_and_is_picked_up_when_i
         await asyncio.sleep(0)
         port.served = {"v2"}
         assert await told == [Upserted(pod("a", 1))]
+        [synced] = await anext(batches)  # who was told that there are none is told that these are all
+        assert isinstance(synced, Synced)
+        assert synced.served
 
 
 async def test_a_server_that_is_started_again_is_listed_soon_however_often_it_refused(

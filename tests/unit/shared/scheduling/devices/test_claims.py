@@ -102,10 +102,19 @@ def test_a_claim_is_the_groups_where_pod_and_group_say_the_same_of_it(
 ) -> None:
     group = PodGroup("podgroup:default/gang", Source.NATIVE, "default", "gang", uid="uid-gang", claims=(of_group,))
     asking = replace(pod(), claims=(of_pod, ClaimRef("own", "e")))
-    found = held_by(asking, group)
+    found = held_by(asking, group, {})
     assert found.claims == (replace(of_pod, holder=GROUP) if shared else of_pod, ClaimRef("own", "e"))
     name = f"default/{of_pod.claim}"
     assert holders(found) == ({name: GROUP} if shared and of_pod.claim else {})
+
+
+@pytest.mark.parametrize(("owner", "shared"), [("uid-pod", False), ("uid-gang", True), ("", True)])
+def test_a_claim_that_was_made_for_the_pod_is_the_pods_whatever_its_group_says(owner: str, shared: bool) -> None:
+    """A controller that knows nothing of claims of groups makes one for each pod."""
+    group = PodGroup("podgroup:default/gang", Source.NATIVE, "default", "gang", uid="uid-gang", claims=(TEMPLATED,))
+    asking = replace(pod(), claims=(TEMPLATED,))
+    found = held_by(asking, group, {"default/c": replace(MINE, owner=owner)})
+    assert bool(holders(found)) is shared
 
 
 def test_what_a_group_has_may_be_freed_where_it_is_reserved_for_the_group_alone() -> None:
