@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from lab.files import read_bytes
 from lab.learner.training.runner import TrainRequest
+from lab.reading import read_bytes
 from lab.worlds.placement.captured_cluster import CapturedCluster, cluster_of
 from shared.errors import ConfigError
 from twin.model.capture import MAX_BYTES, decode
