@@ -160,6 +160,9 @@ def test_weights_card_and_curves_say_what_was_trained_on(tmp_path: Path) -> None
     assert card.trained["command"].endswith("--out DIR --cluster mine.json.gz")
     assert card.version == shipped("lb").card.version + 1
     assert any("mine.json.gz" in limit for limit in card.limits)
+    arrays = decode((out / "lb.npz").read_bytes(), policy="lb").arrays
+    same = all(np.array_equal(array, arrays[name]) for name, array in shipped("lb").arrays.items())
+    assert same is ("lb: nothing better was found; the weights are those of lb@2, as shipped" in told)
     figures = card.figures
     assert (
         figures["s.d. of load on the days held back, by training seed"]["1000"]
