@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from lab.reading import read_bytes, read_text
 from lab.worlds.learned.model import FILE, MAX_BYTES, LearnedTwin, decode
 from lab.worlds.learned.series import MOST_BYTES
 from lab.worlds.services.loads import Trace, parse_trace
 from lab.worlds.services.topology import Topology, default_topology, parse_topology
-from shared.errors import ConfigError
 
 MOST_TOPOLOGY = 1 << 20
 
@@ -45,23 +45,3 @@ def digest_of(file: Path) -> str:
     """sha256 of a file that was read."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def read_text(flag: str, file: Path, most: int, remedy: str) -> str:
-    """The file's text. ``ConfigError``: it cannot be read, has more than ``most`` bytes, or is no text."""
-    try:
-        return read_bytes(flag, file, most, remedy).decode()
-    except UnicodeDecodeError:
-        raise ConfigError(f"{flag}: {file}: not UTF-8 text; {remedy}") from None
-
-
-def read_bytes(flag: str, file: Path, most: int, remedy: str) -> bytes:
-    """The file's bytes. ``ConfigError``: it cannot be read, or has more than ``most``."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(most + 1)
-    except OSError as error:
-        raise ConfigError(f"{flag}: {file}: {error.strerror}; {remedy}") from None
-    if len(data) > most:
-        raise ConfigError(f"{flag}: {file}: more than {most} bytes; {remedy}")
-    return data

@@ -1,14 +1,16 @@
 """Publishes new weights: bytes under their digest, pointer, candidate and shadow in one change.
 
-Refuses to replace a candidate of somebody else that has come as far as the canary (``policy/rollout.py``).
+Replaces no candidate of somebody else, and none that has come as far as the canary (``policy/rollout.py``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from shared.decide.stages import Stage
-from shared.errors import ConclaveError
+from shared.errors import ConclaveError, StoreUnknown
 from shared.policy.numbering import numbered, refs_of
 from shared.policy.registry import goal_of
 from shared.policy.rollout.rollout import Change, publish, to_stage
@@ -27,6 +29,14 @@ class Unpublished(ConclaveError):
     code = "unpublished"
 
 
+class PublishedUnknown(StoreUnknown):
+    """No answer came to the writing of ``ref``: the pointer shows whether it was written."""
+
+    def __init__(self, message: str, *, ref: PolicyRef) -> None:
+        super().__init__(message)
+        self.ref = ref
+
+
 class Publisher:
     """Writes to one mesh's etcd."""
 
@@ -34,11 +44,15 @@ class Publisher:
         self._store = store
         self._keys = keys
 
-    async def publish(self, file: WeightsFile, *, base: PolicyRef, gain: float) -> PolicyRef:
-        """The weights as a candidate in shadow, where ``base``, which they were compared with, still decides.
+    async def publish(
+        self, file: WeightsFile, *, base: PolicyRef, gain: float, ours: Collection[PolicyRef] = ()
+    ) -> PolicyRef:
+        """The weights as a candidate in shadow, where ``base``, which they were compared with, still decides, in place
+        of one of ``ours`` alone; what an operator has said of that holds for these.
 
-        ``Unpublished``: the pointer has changed. ``ConfigError``: a canary is on, the weights or the pointer cannot be
-        used. Unknown: ``StoreUnknown``. A version that other weights had before is numbered on; a refusal leaves no
+        ``Unpublished``: the pointer has changed, or there is another candidate. ``ConfigError``: a canary is on, the
+        weights or the pointer cannot be used. Unknown: ``PublishedUnknown``; ``StoreUnknown`` before anything was
+        written. A version that other weights had before is numbered on; a refusal leaves no
         weights behind.
         """
         stored = await read_pointer(self._store, self._keys)
@@ -46,6 +60,9 @@ class Publisher:
             raise Unpublished("there is no policy pointer yet: no coordinator has led")
         if stored.pointer.active != base:
             raise Unpublished(f"it was compared with {base.title}, and {stored.pointer.active.title} decides by now")
+        replaced = stored.pointer.candidate
+        if replaced is not None and replaced not in ours and stored.pointer.stage != Stage.CANARY:
+            raise Unpublished(f"{replaced.title} is a candidate of somebody else; it is tried first")
         history = await read_history(self._store, self._keys)
         known = refs_of([stored.pointer, *(record.pointer for record in history)])
         policy, data = file.card.policy, numbered(encode(file), file.card.policy, known)
@@ -54,7 +71,12 @@ class Publisher:
         published = publish(stored.pointer, ref, by=BY, made_for=goal_of(policy, card))
         reason = f"{ref.title} passed the gate on the twin ({gain:+.1%})"
         shadow = to_stage(published.after, Stage.SHADOW, 0, reason=reason, by=BY).after
-        change = Change(stored.pointer, msgspec.structs.replace(shadow, number=published.after.number))
-        if not await write_change(self._store, self._keys, change, stored.mod_revision, weights=data):
+        said = {"promotion": stored.pointer.promotion, "goal": stored.pointer.goal} if replaced is not None else {}
+        change = Change(stored.pointer, msgspec.structs.replace(shadow, number=published.after.number, **said))
+        try:
+            written = await write_change(self._store, self._keys, change, stored.mod_revision, weights=data)
+        except StoreUnknown as error:
+            raise PublishedUnknown(str(error), ref=ref) from error
+        if not written:
             raise Unpublished("the policy pointer has changed meanwhile")
         return ref

@@ -9,8 +9,9 @@ in, instructions out.
 A round goes on from the best weights so far, so learning goes on while a candidate waits for its promotion; what is
 better than that candidate by the margin once more takes its place, as long as it is in shadow. Live decisions never
 explore: all exploring is the twin's, and what comes out decides in shadow until somebody, or the roll-out, promotes it.
-A candidate that the roll-out withdrew was worse where it counts: what was learned since is let go, and rounds begin
-again from the active weights.
+A candidate that the roll-out withdrew was worse where it counts: what was learned since is let go, rounds begin
+again from the active weights, and what is offered next over the same active weights must be better than what was
+withdrawn. A candidate of whose writing no answer came is ours once it is seen.
 
 No torch, no I/O, no clock here: the shell has them.
 """
@@ -38,15 +39,17 @@ class Phase(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Learned:
     """A round is over. ``gain``: how much better than ``base`` the best weights so far are, a share of its cost on the
-    days held back. ``problem``: why there is none."""
+    days held back. ``problem``: why there is none. ``begun``: whether it was learned at all; else it comes again."""
 
     gain: float = 0.0
     problem: str = ""
+    begun: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The best weights are a candidate in shadow, as ``ref``. ``problem``: why not."""
+    """The best weights are a candidate in shadow, as ``ref``. ``problem``: why not; why that is not known, with a
+    ``ref``."""
 
     ref: PolicyRef | None = None
     problem: str = ""
@@ -63,11 +66,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Write the best weights as a candidate in shadow; answer with ``Offered``."""
+    """Write the best weights as a candidate in shadow, where there is none but one of ``ours``; answer with
+    ``Offered``."""
 
     base: PolicyRef
     version: int
     gain: float
+    ours: frozenset[PolicyRef] = frozenset()
 
 
 Event = PointerSeen | HistoryRead | Learned | Offered
@@ -91,7 +96,12 @@ class RoundsCore:
     _base: PolicyRef | None = None
     """What decides, where it is this policy: gains are over it."""
     _anew: bool = True
-    _offered: PolicyRef | None = None
+    _round: Round | None = None
+    """The one that is being learned."""
+    _offers: dict[PolicyRef, float] = field(default_factory=dict)
+    """Written last, with its gain; more where it is not known which of them was."""
+    _withdrawn: float = 0.0
+    """The greatest gain over this base of what was withdrawn."""
     _mine: PolicyRef | None = None
     """Our candidate, once it was seen in the pointer."""
     _offered_gain: float = 0.0
@@ -120,15 +130,17 @@ class RoundsCore:
         base = self._base
         if self.phase is not Phase.RESTING or base is None:
             return []
-        better = self.last_gain > 0 and self.last_gain >= self._offered_gain + self.margin
+        bar = max(self._offered_gain, self._withdrawn)
+        better = self.last_gain > bar and self.last_gain >= bar + self.margin
         if better and not self._refused and self._free():
             self.phase = Phase.OFFERING
             self.newest += 1
-            return [Offer(base, self.newest, self.last_gain)]
+            ours = frozenset(self._offers) | ({self._mine} if self._mine is not None else set())
+            return [Offer(base, self.newest, self.last_gain, ours)]
         self.phase, self._refused = Phase.TRAINING, False
         self.rounds += 1
-        anew, self._anew = self._anew, False
-        return [Round(base, self.rounds, anew)]
+        self._round, self._anew = Round(base, self.rounds, self._anew), False
+        return [self._round]
 
     def _free(self) -> bool:
         """Whether nobody else's candidate is in the way, and ours decides for no pod yet."""
@@ -143,9 +155,12 @@ class RoundsCore:
         self.phase = Phase.RESTING
         if self._anew:  # the pointer has changed meanwhile: it was learned from what no longer counts
             self.outcomes["outdated"] += 1
-        elif event.problem:
+        elif not event.begun:
+            self.outcomes["failed"] += 1
+            self._anew = self._round is not None and self._round.anew
+        elif event.problem:  # our candidate is what it was
             self.outcomes["diverged"] += 1
-            self._begin_anew()
+            self._anew, self.last_gain = True, 0.0
         else:
             self.outcomes["better" if event.gain > self.last_gain else "no better"] += 1
             self.last_gain = event.gain
@@ -154,14 +169,17 @@ class RoundsCore:
         if self.phase is not Phase.OFFERING:
             return
         self.phase = Phase.RESTING
-        if event.ref is None:
-            self.outcomes["refused"] += 1
+        if event.problem:
+            self.outcomes["refused" if event.ref is None else "unknown"] += 1
             self._refused = True
+            if event.ref is not None and not self._anew:
+                self._offers[event.ref] = self.last_gain  # the pointer will show whether it was written
             return
+        assert event.ref is not None
         self.outcomes["offered"] += 1
         if self._anew:
             return  # of a base that no longer decides; the pointer was swapped all the same, or will show it withdrawn
-        self._offered, self._offered_gain = event.ref, self.last_gain
+        self._offers, self._offered_gain = {event.ref: self.last_gain}, self.last_gain
         if self.pointer is not None and self.pointer.candidate == event.ref:
             self._mine = event.ref
 
@@ -172,15 +190,19 @@ class RoundsCore:
         if pointer is not None:
             self._number(pointer)
         if active != self._base:
-            self._base, self._offered = active, None
+            self._base, self._withdrawn = active, 0.0
             self._begin_anew()
-        elif candidate is not None and candidate == self._offered:
-            self._mine = candidate
+        elif candidate is not None and candidate in self._offers:
+            self._mine, self._offered_gain = candidate, self._offers[candidate]
         elif self._mine is not None and candidate != self._mine:  # the same may be old news of what we have replaced
-            self._begin_anew()  # ours was withdrawn: worse where it counts
+            if candidate is None:  # ours was withdrawn: worse where it counts
+                self._withdrawn = max(self._withdrawn, self._offered_gain)
+                self._begin_anew()
+            else:  # somebody's own is tried first
+                self._mine, self._offered_gain, self._offers = None, 0.0, {}
 
     def _begin_anew(self) -> None:
-        self._anew, self._mine = True, None
+        self._anew, self._mine, self._offers = True, None, {}
         self.last_gain = self._offered_gain = 0.0
 
     def _number(self, pointer: PolicyPointer) -> None:

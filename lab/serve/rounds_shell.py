@@ -9,11 +9,11 @@ from typing import Any
 import structlog
 
 from lab.serve.core import HistoryRead
-from lab.serve.publishing import Publisher
+from lab.serve.publishing import PublishedUnknown, Publisher
 from lab.serve.rounds import Event, Instruction, Learned, Offer, Offered, Round, RoundsCore
 from lab.serve.rounds_trainer import RoundsTrainer
 from lab.serve.shell import AGENT, PER_AGENT, Fetch
-from shared.errors import ConclaveError, StoreError
+from shared.errors import ConclaveError
 from shared.policy.weights import WeightsFile, decode, shipped_bytes, shipped_names
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import PeerRoute
@@ -41,9 +41,17 @@ class RoundsShell(LeaderShell[Event, Instruction]):
         self._fetch = fetch
         self._every_s = every_s
         self._began_s = -every_s
+        self._base: WeightsFile | None = None
         metrics.figure("learner", self.stats)
         metrics.gauge_of("learner_rounds", "Rounds of learning on the captured cluster", lambda: core.rounds)
         metrics.gauge_of("learner_published", "Candidates published", lambda: core.outcomes["offered"])
+
+    async def run(self) -> None:
+        """As every shell's; a round that is being learned is ended with it."""
+        try:
+            await super().run()
+        finally:
+            self._trainer.stop()
 
     def routes(self) -> tuple[PeerRoute, ...]:
         """POST /v1/transitions, which are refused: nothing is learned from them here."""
@@ -78,30 +86,38 @@ class RoundsShell(LeaderShell[Event, Instruction]):
     async def _round(self, order: Round) -> Learned:
         await asyncio.sleep(max(0.0, self._began_s + self._every_s - boottime()))
         self._began_s = boottime()
+        begun = False
         try:
             base = await self._weights(order.base)
+            begun = True
             gain = await asyncio.to_thread(self._trainer.round, base, order.number, anew=order.anew)
-        except (ConclaveError, StoreError) as error:
+        except ConclaveError as error:
             log.warning("round_failed", round=order.number, base=order.base.title, error=error)
-            return Learned(problem=str(error))
+            return Learned(problem=str(error), begun=begun)
         log.info("round", round=order.number, base=order.base.title, gain=round(gain, 5))
         return Learned(gain)
 
     async def _offer(self, order: Offer) -> Offered:
         try:
             file = self._trainer.best(order.version)
-            ref = await self._publisher.publish(file, base=order.base, gain=order.gain)
-        except (ConclaveError, StoreError) as error:
+            ref = await self._publisher.publish(file, base=order.base, gain=order.gain, ours=order.ours)
+        except PublishedUnknown as error:
+            log.warning("perhaps_published", candidate=error.ref.title, base=order.base.title, error=error)
+            return Offered(error.ref, str(error))
+        except ConclaveError as error:
             log.warning("unpublished", base=order.base.title, error=error)
             return Offered(problem=str(error))
         log.info("published", candidate=ref.title, sha256=ref.sha256)
         return Offered(ref)
 
     async def _weights(self, ref: PolicyRef) -> WeightsFile:
+        if self._base is not None and self._base.sha256 == ref.sha256:
+            return self._base
         data = await self._fetch(ref.sha256)
         if data is None and ref.name in shipped_names():
             data = shipped_bytes(ref.name)  # a mesh that never changed its policy keeps no weights in etcd
-        return decode(data or b"", policy=ref.name, sha256=ref.sha256)
+        self._base = decode(data or b"", policy=ref.name, sha256=ref.sha256)
+        return self._base
 
     def stats(self) -> dict[str, Any]:
         """Figures for ``/v1/stats``."""

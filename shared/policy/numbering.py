@@ -35,11 +35,12 @@ def numbered(data: bytes, policy: str, published: Collection[PolicyRef]) -> byte
     if any(ref.sha256 == sha256 for ref in mine):
         return data
     file = decode(data, policy=policy)
-    for ref in mine:
-        same = _renumbered(file, ref.version)
-        if digest(same) == ref.sha256:
-            return same
     taken = {ref.version for ref in mine}
+    known = {ref.sha256 for ref in mine}
+    for version in taken:
+        same = _renumbered(file, version)
+        if digest(same) in known:
+            return same
     return data if file.card.version not in taken else _renumbered(file, max(taken) + 1)
 
 

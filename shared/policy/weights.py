@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -48,6 +48,12 @@ MOST_WEIGHT = 1e4
 FEW, NAME_CHARS = 4, 40
 """Of a list of names, so many are told, and so much of each."""
 
+MOST_VERSION = 1_000_000_000
+"""Largest version taken: later ones are numbered on from it, and every one has to fit into 64 bits."""
+
+TOLD_CHARS = 120
+"""Of what a parser says of bytes that are no weights file, so much is told."""
+
 SHIPPED = Path(__file__).with_name("data")
 """The files that come with the package."""
 
@@ -62,10 +68,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the weights. ``shapes`` may stay empty: ``encode`` fills it from the arrays."""
 
     policy: str
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=0)]
     """Grows by one with each published set of weights of this policy; at least 1."""
     schema: int = SCHEMA
-    shapes: dict[str, list[int]] = {}
+    shapes: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]]] = {}
     features: list[str] = []
     """Names of the network's inputs, in order."""
     trained: dict[str, Any] = {}
@@ -215,22 +221,40 @@ def _put(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
 
 
 def _members(data: bytes, policy: str) -> dict[str, NDArray[Any]]:
-    """Every array of the archive by name. Members are stored, not deflated, so none is larger than the file."""
+    """Every array of the archive by name. Members are stored, not deflated, and together no larger than the file: so
+    what is read is never more than was sent, though members may overlap."""
     import zipfile
 
-    members: dict[str, NDArray[Any]] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for info in archive.infolist():
+            infos = archive.infolist()
+            for info in infos:
                 if info.compress_type != zipfile.ZIP_STORED or not info.filename.endswith(".npy"):
                     raise ConfigError(
-                        f"weights of {policy}: member {info.filename!r} is not a stored .npy; write the file with "
-                        "shared.policy.weights"
+                        f"weights of {policy}: member {info.filename[:NAME_CHARS]!r} is not a stored .npy; write the"
+                        " file with shared.policy.weights"
                     )
-                members[info.filename.removesuffix(".npy")] = _array(archive.read(info))
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise ConfigError(f"weights of {policy}: not a readable .npz file ({error}); fetch the file again") from error
-    return members
+            _check_sizes(infos, len(data))
+            return {info.filename.removesuffix(".npy"): _array(archive.read(info)) for info in infos}
+    except ConfigError:
+        raise
+    except Exception as error:  # foreign bytes: zipfile and numpy raise whatever their parsers run into
+        raise ConfigError(
+            f"weights of {policy}: not a readable .npz file ({_line(error)}); fetch the file again"
+        ) from error
+
+
+def _check_sizes(infos: Sequence[zipfile.ZipInfo], size: int) -> None:
+    """Before a member is read. ``ValueError``: they claim more than there is, or two have one name."""
+    if any(info.file_size != info.compress_size for info in infos) or sum(info.file_size for info in infos) > size:
+        raise ValueError("its members claim more bytes than the file has")
+    if len({info.filename for info in infos}) < len(infos):
+        raise ValueError("two of its members have one name")
+
+
+def _line(error: Exception) -> str:
+    """What it says, in one short line."""
+    return " ".join(str(error).split())[:TOLD_CHARS] or type(error).__name__
 
 
 def _array(member: bytes) -> NDArray[Any]:
@@ -256,8 +280,12 @@ def _card(raw: NDArray[Any] | None, policy: str) -> Card:
                 f"weights of {policy}: schema {schema} is not {SCHEMA}; train again, or use the release that wrote it"
             )
         return msgspec.json.decode(raw.tobytes(), type=Card)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"weights of {policy}: the card cannot be read ({error}); write the file again") from error
+    except ConfigError:
+        raise
+    except Exception as error:  # foreign bytes again: one that nests too deep is no MsgspecError
+        raise ConfigError(
+            f"weights of {policy}: the card cannot be read ({_line(error)}); write the file again"
+        ) from error
 
 
 class _Schema(msgspec.Struct):
@@ -269,6 +297,8 @@ def _check_card(card: Card, policy: str) -> None:
         raise ConfigError(f"weights of {policy}: they belong to policy {card.policy!r}; choose that, or another file")
     if card.version < 1:
         raise ConfigError(f"weights of {policy}: version {card.version} is below 1; number published weights from 1")
+    if card.version > MOST_VERSION:
+        raise ConfigError(f"weights of {policy}: its version is above {MOST_VERSION}; number published weights from 1")
 
 
 def _check_array(policy: str, name: str, array: NDArray[Any]) -> None:

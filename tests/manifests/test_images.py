@@ -42,10 +42,14 @@ LOADS = {
         "services.cli.local.up_run",
         "cel_expr_python.cel",
     ],
+    "learner": ["lab.serve.app", "uvloop", "shared.adapters.etcd.store", "torch.utils.tensorboard"],
 }
 """What a service loads beside the command line, late imports included."""
 OURS = {"twin": {"conclave", "conclave-twin"}, "cli": {"conclave", "conclave-twin", "conclave-lab"}}
+OURS["learner"] = OURS["cli"]
 """Our own wheels in an image; the others have the mesh's alone."""
+TORCH = {"torch"}
+"""What the learner has of ``torch.lock``, whose index is another, beside its own lock."""
 
 PROBE = """
 import importlib, importlib.metadata, re, sys
@@ -88,7 +92,8 @@ def load(
 
 @pytest.mark.parametrize("image", LOADS)
 def test_a_service_needs_nothing_but_its_lock(image: str) -> None:
-    done = load(LOADS[image], set(locked(image)), OURS.get(image, {"conclave"}))
+    named = set(locked(image)) | (TORCH if image == "learner" else set())
+    done = load(LOADS[image], named, OURS.get(image, {"conclave"}))
     assert done.returncode == 0, done.stderr
 
 
@@ -115,7 +120,7 @@ def test_what_the_mesh_runs_has_neither_lab_nor_twin(module: str) -> None:
 def test_each_image_installs_its_own_houses_wheels() -> None:
     script = (ROOT / "images/install.sh").read_text()
     for image in IMAGES:
-        wanted = OURS.get(image, set() if image == "etcd" else OURS["cli"] if image == "learner" else {"conclave"})
+        wanted = OURS.get(image, set() if image == "etcd" else {"conclave"})
         chosen = script[script.index("    case $service") : script.index("    for wheel")]
         lines = f"service={image}\n{chosen}echo $ours"
         done = subprocess.run(["sh", "-c", lines], capture_output=True, text=True, check=True)

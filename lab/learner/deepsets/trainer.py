@@ -14,7 +14,7 @@ from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import DeepSetsSettings, learning_by, settings_for, settings_on
 from lab.learner.deepsets.training import VALIDATION_SEEDS, DeepSetsRun
 from lab.learner.deepsets.warm_up import warm_up
-from lab.learner.training.captured import Captured, captured
+from lab.learner.training.captured import Captured, captured, tell_whether_shipped
 from lab.learner.training.imitation import spelled
 from lab.learner.training.own_reward import goal_by, own_reward
 from lab.learner.training.run_files import write_weights
@@ -96,5 +96,5 @@ def _write_on_cluster(
         },
         limits=[found.limit, *LIMITS[1:]],
     )
-    file = write_weights(request.out, weights)
+    file = write_weights(request.out, tell_whether_shipped(weights))
     click.echo(f"{request.policy}: {cost} {best.best_regret:.4f}, shipped {before:.4f}; weights in {file}")

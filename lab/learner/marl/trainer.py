@@ -13,7 +13,7 @@ from lab.learner.marl.ippo import IppoRun
 from lab.learner.marl.settings import MarlSettings, settings_for, settings_on
 from lab.learner.marl.training import MOST_NODES, VALIDATION_SEEDS, MarlRun
 from lab.learner.marl.warm_up import warm_up
-from lab.learner.training.captured import Captured, captured
+from lab.learner.training.captured import Captured, captured, tell_whether_shipped
 from lab.learner.training.imitation import ImitationReport, spelled
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
@@ -70,7 +70,7 @@ def train_marl(request: TrainRequest) -> None:
         figures=figures,
         limits=limits,
     )
-    file = write_weights(request.out, weights)
+    file = write_weights(request.out, weights if found is None else tell_whether_shipped(weights))
     click.echo(
         f"{request.policy}: seed {best.settings.seed} has the least validation imbalance, {best.best_imbalance:.5f};"
         f" weights in {file}"

@@ -91,7 +91,8 @@ class MarlRun(DqnRun):
 
     def run(self) -> Iterator[Report]:
         """Round by round to the end; stop at any report and go on later."""
-        if self.ground.cluster is not None and not self.rounds and not self.finished:
+        begun = bool(np.isfinite(self.best_imbalance))  # stopped at its first report, and going on
+        if self.ground.cluster is not None and not self.rounds and not self.finished and not begun:
             yield self._begin()
         while not self.finished:
             epsilon = self._epsilon(self.rounds)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import numpy as np
 
-from lab.files import read_bytes
 from lab.learner.training.runner import TrainRequest
+from lab.reading import read_bytes
 from lab.worlds.placement.captured_cluster import CapturedCluster, cluster_of
 from shared.errors import ConfigError
+from shared.policy.weights import WeightsFile, shipped
 from twin.model.capture import MAX_BYTES, decode
 
 
@@ -62,3 +64,15 @@ def read_captured(flag: str, path: Path) -> Captured:
     name = f"{flag}: {path}"
     capture = decode(data, name)
     return Captured(cluster_of(capture, name), path.name, hashlib.sha256(data).hexdigest(), capture.started_at)
+
+
+def tell_whether_shipped(found: WeightsFile) -> WeightsFile:
+    """What a run on a captured cluster leaves; that it is what was shipped, where nothing better was found, is told."""
+    ours = shipped(found.card.policy)
+    if ours.arrays.keys() == found.arrays.keys() and all(
+        np.array_equal(array, found.arrays[name]) for name, array in ours.arrays.items()
+    ):
+        click.echo(
+            f"{ours.card.policy}: nothing better was found; the weights are those of {ours.title}, as shipped", err=True
+        )
+    return found

@@ -282,7 +282,10 @@ async def _made_for(store: Store, keys: Keys, ref: PolicyRef, data: bytes | None
     if ref.sha256 and data is None:
         data = await _weights_of(store, keys, ref)
     try:
-        return goal_of(ref.name, decode(data, policy=ref.name).card if data is not None else None)
+        if data is None:
+            return goal_of(ref.name)
+        file = await asyncio.to_thread(decode, data, policy=ref.name)  # a leader has pods to place meanwhile
+        return goal_of(ref.name, file.card)
     except GoalUnknown:
         if not instead:
             raise
@@ -314,12 +317,16 @@ async def _chosen(
         kept = "sha256" not in card or await get_weights(store, keys, published.sha256) is not None
         return published, None if kept else shipped_bytes(published.name)  # agents can take them from nowhere else
     ref, data = weights if weights is not None else _shipped(name)
-    return (ref, None) if data is None else _titled(name, ref, data, refs_of(pointer, history), say)
+    if data is None:
+        return ref, None
+    # a leader has pods to place meanwhile: the weights are written anew for each version that others have
+    found, titled = await asyncio.to_thread(_titled, name, ref, data, refs_of(pointer, history))
+    if found.version != ref.version:
+        say(f"{ref.title} names other weights already; these are {found.title}")
+    return found, titled
 
 
-def _titled(
-    name: str, ref: PolicyRef, data: bytes, known: list[PolicyRef], say: Callable[[str], None]
-) -> tuple[PolicyRef, bytes]:
+def _titled(name: str, ref: PolicyRef, data: bytes, known: list[PolicyRef]) -> tuple[PolicyRef, bytes]:
     """The weights under a title that is theirs alone."""
     if ref.name in shipped_names():
         file = shipped(ref.name)
@@ -332,7 +339,6 @@ def _titled(
         raise ConfigError(
             f"policy: {ref.title} names other weights already; ask for {ref.name}, these become {found.title}"
         )
-    say(f"{ref.title} names other weights already; these are {found.title}")
     return found, titled
 
 

@@ -112,20 +112,22 @@ def test_what_they_do_not_mean_begins_from_nothing(cluster: CapturedCluster) -> 
         pytest.param(lambda on: agents_run("ppo", on, 3), id="marl-dqn, ppo"),
     ],
 )
+@pytest.mark.parametrize("begun", [False, True], ids=["at first", "later"])
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
-    cluster: CapturedCluster, make: Callable[[CapturedCluster], Any]
+    cluster: CapturedCluster, make: Callable[[CapturedCluster], Any], begun: bool
 ) -> None:
     whole, first, resumed = make(cluster), make(cluster), make(cluster)
     for _ in whole.run():
         pass
     steps = first.run()
     for report in steps:
-        if report.step and report.saveable:
+        if bool(report.step) >= begun and report.saveable:
             break
     steps.close()
     resumed.set_state(first.get_state())
     for _ in resumed.run():
         pass
+    assert getattr(whole, "stale", 0) == getattr(resumed, "stale", 0)
     ours, theirs = whole.weights(version=1).arrays, resumed.weights(version=1).arrays
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
@@ -158,6 +160,9 @@ def test_weights_card_and_curves_say_what_was_trained_on(tmp_path: Path) -> None
     assert card.trained["command"].endswith("--out DIR --cluster mine.json.gz")
     assert card.version == shipped("lb").card.version + 1
     assert any("mine.json.gz" in limit for limit in card.limits)
+    arrays = decode((out / "lb.npz").read_bytes(), policy="lb").arrays
+    same = all(np.array_equal(array, arrays[name]) for name, array in shipped("lb").arrays.items())
+    assert same is ("lb: nothing better was found; the weights are those of lb@2, as shipped" in told)
     figures = card.figures
     assert (
         figures["s.d. of load on the days held back, by training seed"]["1000"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,14 +17,14 @@ from lab.learner.deepsets import training as sets_training
 from lab.learner.marl import training as agents_training
 from lab.learner.training.captured import Captured, read_captured
 from lab.serve.core import HistoryRead, PointerSeen
-from lab.serve.publishing import Publisher
+from lab.serve.publishing import PublishedUnknown, Publisher, Unpublished
 from lab.serve.rounds import Learned, Offer, Offered, Phase, Round, RoundsCore
 from lab.serve.rounds_shell import RoundsShell
-from lab.serve.rounds_trainer import LEARNINGS, RoundsTrainer
+from lab.serve.rounds_trainer import LEARNINGS, RoundStopped, RoundsTrainer
 from shared.decide.stages import Stage
-from shared.errors import ConfigError
+from shared.errors import ConfigError, StoreUnknown
 from shared.policy.registry import LEARNED, load_policy, reference
-from shared.policy.weights import WeightsFile, digest, encode, shipped
+from shared.policy.weights import WeightsFile, decode, digest, encode, shipped
 from shared.ports import Put
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.policies import read_pointer
@@ -74,7 +76,7 @@ def test_what_is_better_by_less_than_the_margin_is_learned_on_from_and_not_offer
 def test_learning_goes_on_while_its_candidate_waits_and_a_better_one_takes_its_place_in_shadow() -> None:
     core = offered()
     assert core.handle([Learned(0.055)]) == [Round(BASE, 3, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, frozenset({OURS}))]
 
 
 @pytest.mark.parametrize("stage", [Stage.CANARY])
@@ -114,6 +116,74 @@ def test_an_offer_that_is_refused_is_made_again_after_another_round_and_not_at_o
     core.handle([Learned(0.05)])
     assert core.handle([Offered(problem="a canary is on")]) == [Round(BASE, 2, anew=False)]
     assert core.handle([Learned(0.05)]) == [Offer(BASE, 4, 0.05)]
+
+
+def test_what_was_withdrawn_is_not_offered_again_but_what_is_better_than_it_by_the_margin() -> None:
+    core = offered()
+    core.handle([PointerSeen(pointer(3))])
+    core.handle([Learned(0.05)])
+    assert core.handle([Learned(0.059)]) == [Round(BASE, 4, anew=False)]
+    assert core.handle([Learned(0.061)]) == [Offer(BASE, 4, 0.061)]
+    other = PolicyPointer(active=PolicyRef("lb", 6, "f" * 64), number=9)
+    core.handle([Offered(problem="the pointer has changed"), PointerSeen(other)])
+    assert core.handle([Learned(0.02)]) == [Offer(other.active, 7, 0.02)]  # over another policy gains mean other things
+
+
+def test_without_a_margin_what_was_withdrawn_is_still_not_offered_again() -> None:
+    core = RoundsCore("lb", 0.0)
+    core.handle([PointerSeen(pointer(1))])
+    core.handle([Learned(0.05)])
+    core.handle([Offered(OURS), PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW)), PointerSeen(pointer(3))])
+    core.handle([Learned(0.05)])
+    assert core.handle([Learned(0.05)]) == [Round(BASE, 4, anew=False)]
+
+
+def test_a_candidate_in_whose_place_somebody_puts_another_was_not_worse() -> None:
+    core = offered()
+    core.handle([PointerSeen(pointer(3, candidate=THEIRS, stage=Stage.SHADOW))])
+    assert core.handle([Learned(0.055)]) == [Round(BASE, 3, anew=False)]
+    core.handle([PointerSeen(pointer(4))])
+    assert core.handle([Learned(0.055)]) == [Offer(BASE, 4, 0.055)]
+
+
+def test_a_round_that_could_not_begin_comes_again_and_nothing_is_forgotten() -> None:
+    core = begun()
+    assert core.handle([Learned(problem="no answer", begun=False)]) == [Round(BASE, 2, anew=True)]
+    core = offered()
+    assert core.handle([Learned(problem="no answer", begun=False)]) == [Round(BASE, 3, anew=False)]
+    assert core.outcomes["failed"] == 1
+    assert core.handle([Learned(0.065)]) == [Offer(BASE, 4, 0.065, frozenset({OURS}))]
+
+
+def test_after_a_round_that_diverged_its_candidate_is_still_its_own_and_only_better_takes_its_place() -> None:
+    core = offered()
+    assert core.handle([Learned(problem="not finite")]) == [Round(BASE, 3, anew=True)]
+    assert core.handle([Learned(0.055)]) == [Round(BASE, 4, anew=False)]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, frozenset({OURS}))]
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_of_a_candidate_of_whose_writing_no_answer_came_the_pointer_tells(written: bool) -> None:
+    core = begun()
+    core.handle([Learned(0.05)])
+    seen = pointer(2, candidate=OURS, stage=Stage.SHADOW) if written else pointer(1)
+    assert core.handle([Offered(OURS, "no answer"), PointerSeen(seen)]) == [Round(BASE, 2, anew=False)]
+    assert core.outcomes["unknown"] == 1
+    follows = core.handle([Learned(0.055)])
+    assert follows == ([Round(BASE, 3, anew=False)] if written else [Offer(BASE, 4, 0.055, frozenset({OURS}))])
+
+
+def test_a_replacement_of_whose_writing_no_answer_came_is_no_withdrawal() -> None:
+    core = offered()
+    newer = PolicyRef("lb", 4, "e" * 64)
+    core.handle([Learned(0.07)])
+    core.handle([Offered(newer, "no answer")])
+    core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
+    assert core.handle([Learned(0.075)]) == [Round(BASE, 4, anew=False)]
+    [offer] = core.handle([Learned(0.09)])
+    assert isinstance(offer, Offer)
+    assert newer in offer.ours
+    assert core.handle([Offered(problem="x"), PointerSeen(pointer(4))]) == [Round(BASE, 5, anew=True)]
 
 
 def test_what_diverged_begins_anew() -> None:
@@ -168,6 +238,60 @@ def test_a_round_goes_on_from_the_best_so_far_and_never_falls_behind(captured: C
     assert (online["from"], online["rounds"], online["data"]["capture"]) == (base.sha256, 2, "c.json.gz")
     assert trainer.round(base, 3, anew=True) >= 0.0
     assert trainer.best(8).card.trained["online"]["rounds"] == 1
+
+
+@pytest.mark.parametrize("hidden", [(64, 64), (16,), (8, 8, 8), ()], ids=str)
+@pytest.mark.parametrize("policy", ["ee", "el", "lb", "marl-dqn"])
+def test_weights_of_any_hidden_layers_that_the_policy_takes_are_learned_on_from(
+    captured: Captured, policy: str, hidden: tuple[int, ...]
+) -> None:
+    file, rng = shipped(policy), np.random.default_rng(1)
+    last = max(int(name[1:-2]) for name in file.arrays)
+    sizes = (file.arrays["l0.w"].shape[0], *hidden, file.arrays[f"l{last}.w"].shape[1])
+    arrays = {}
+    for layer, (into, out) in enumerate(pairwise(sizes)):
+        arrays[f"l{layer}.w"] = rng.normal(0, 0.1, (into, out)).astype(np.float32)
+        arrays[f"l{layer}.b"] = np.zeros(out, np.float32)
+    data = encode(WeightsFile(arrays, file.card))
+    load_policy(policy, data=data, sha256=digest(data))
+    trainer = RoundsTrainer(policy, captured, seed=1000, steps=1 if policy == "marl-dqn" else 600)
+    assert trainer.round(decode(data, policy=policy), 1, anew=True) >= 0.0
+    found = trainer.best(7)
+    assert {name: array.shape for name, array in found.arrays.items()} == {
+        name: array.shape for name, array in arrays.items()
+    }
+    load_policy(policy, data=encode(found), sha256=digest(encode(found)))
+
+
+def test_what_the_users_card_says_its_weights_are_for_stays(captured: Captured) -> None:
+    file = shipped("lb")
+    card = msgspec.structs.replace(file.card, goal="reward: 1 - nodes_used / nodes")
+    trainer = RoundsTrainer("lb", captured, seed=1000, steps=600)
+    trainer.round(WeightsFile(file.arrays, card, "a" * 64), 1, anew=True)
+    assert trainer.best(9).card.goal == card.goal
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "message"),
+    [
+        ("lb", {"seed": 7}, "seed: 7 is not of those that learn on a capture; give 1000 to 1000000"),
+        ("lb", {"seed": 2**63 - 1}, "give 1000 to 1000000"),
+        ("marl-dqn", {"steps": 1_000_000}, "--steps: 1000000 rounds are out of range"),
+    ],
+)
+def test_settings_by_which_no_round_can_be_learned_are_refused_at_start(
+    captured: Captured, policy: str, more: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RoundsTrainer(policy, captured, **{"seed": 1000, "steps": 0, **more})
+
+
+@pytest.mark.parametrize("policy", ["lb", "ee", "marl-dqn"])
+def test_a_round_ends_at_its_next_report_once_the_learner_is_asked_to_stop(captured: Captured, policy: str) -> None:
+    trainer = RoundsTrainer(policy, captured, seed=1000, steps=100_000 if policy != "marl-dqn" else 5_000)
+    trainer.stop()
+    with pytest.raises(RoundStopped):
+        trainer.round(shipped(policy), 1, anew=True)
 
 
 def test_a_policy_that_learns_on_no_capture_is_refused_with_those_that_do(captured: Captured) -> None:
@@ -234,4 +358,78 @@ def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_
     core.handle([Offered(newer)])
     core.handle([PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
     core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
-    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09)]
+    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09, frozenset({newer}))]
+
+
+async def placed(pointer: PolicyPointer) -> MemoryStore:
+    store = MemoryStore()
+    await store.txn([], [Put(KEYS.policies_active, encode_record(pointer))])
+    return store
+
+
+@pytest.mark.parametrize("ours", [frozenset(), frozenset({PolicyRef("lb", 9, "9" * 64)})])
+async def test_where_it_is_written_too_nobody_elses_candidate_is_replaced(ours: frozenset[PolicyRef]) -> None:
+    store = await placed(pointer(5, candidate=THEIRS, stage=Stage.SHADOW))
+    with pytest.raises(Unpublished, match="ee@5 is a candidate of somebody else"):
+        await Publisher(store, KEYS).publish(Better().best(3), base=BASE, gain=0.1, ours=ours)
+    assert (await read_pointer(store, KEYS)).pointer == pointer(5, candidate=THEIRS, stage=Stage.SHADOW)
+    assert (await store.list_prefix(KEYS.policy_weights_prefix)).items == ()
+
+
+async def test_what_an_operator_said_of_its_candidate_holds_for_what_takes_its_place() -> None:
+    held = pointer(5, candidate=OURS, stage=Stage.SHADOW, promotion="manual", goal="balance", made_for="packing")
+    store = await placed(held)
+    ref = await Publisher(store, KEYS).publish(Better().best(4), base=BASE, gain=0.1, ours={OURS})
+    found = (await read_pointer(store, KEYS)).pointer
+    assert found is not None
+    assert (found.candidate, found.promotion, found.goal, found.stage) == (ref, "manual", "balance", Stage.SHADOW)
+
+
+async def test_a_publication_without_answer_names_what_it_may_have_written() -> None:
+    store = await placed(pointer(5))
+    whole = store.txn
+
+    async def unanswered(*words: Any, **more: Any) -> Any:
+        await whole(*words, **more)
+        raise StoreUnknown("no answer")
+
+    store.txn = unanswered  # type: ignore[method-assign]
+    with pytest.raises(PublishedUnknown) as raised:
+        await Publisher(store, KEYS).publish(Better().best(3), base=BASE, gain=0.1)
+    found = (await read_pointer(store, KEYS)).pointer
+    assert found is not None
+    assert found.candidate == raised.value.ref
+
+
+async def test_an_etcd_that_does_not_answer_costs_no_round_and_weights_are_fetched_once() -> None:
+    thrice = asyncio.Event()
+
+    class Counted(Better):
+        def round(self, base: WeightsFile, number: int, *, anew: bool) -> float:
+            gain = super().round(base, number, anew=anew)
+            if len(self.rounds) == 3:
+                loop.call_soon_threadsafe(thrice.set)
+            return gain
+
+    trainer, asked, loop = Counted(), 0, asyncio.get_running_loop()
+
+    async def fetch(sha256: str) -> bytes | None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise StoreUnknown("no answer")
+        return None
+
+    store = await placed(PolicyPointer(active=reference(shipped("lb")), number=1))
+    shell = RoundsShell(
+        RoundsCore("lb", 100.0), trainer, Publisher(store, KEYS), Metrics("learner"), fetch=fetch, every_s=0.0
+    )
+    running = asyncio.create_task(shell.run())
+    shell.post_one(PointerSeen((await read_pointer(store, KEYS)).pointer))
+    await asyncio.wait((running, asyncio.ensure_future(thrice.wait())), return_when=asyncio.FIRST_COMPLETED)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert trainer.rounds[:3] == ["2 anew", "3 on", "4 on"]
+    assert asked == 2
+    assert trainer.stopped

@@ -1,6 +1,7 @@
 """The weights file: the same bytes for the same weights, and a refusal by name for everything that does not fit."""
 
 import io
+import struct
 import zipfile
 
 import msgspec
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from shared.errors import ConfigError
+from shared.policy import weights as weights_module
 from shared.policy.weights import (
     CARD,
     MAX_BYTES,
@@ -16,9 +18,11 @@ from shared.policy.weights import (
     decode,
     digest,
     encode,
+    policy_of,
     shipped,
     shipped_names,
 )
+from tests.hostile_weights import bomb
 
 SHAPES = {"l0.w": (3, 4), "l0.b": (4,)}
 
@@ -163,6 +167,99 @@ def test_deflated_members_are_refused_so_that_a_small_file_cannot_grow():
         archive.writestr("l0.w.npy", npy(np.zeros(10_000_000, np.float32)))
     with pytest.raises(ConfigError, match=r"not a stored \.npy"):
         decode(out.getvalue(), policy="marl-dqn")
+
+
+def twice_named(data, times):
+    """``data`` with its first entry so many times over in the directory."""
+    end = data.rindex(b"PK\5\6")
+    size, start = struct.unpack("<2I", data[end + 12 : end + 20])
+    central = data[start:end]
+    one = central[: central.index(b"PK\1\2", 4)]
+    count = central.count(b"PK\1\2") + times
+    tail = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, size + times * len(one), start, 0)
+    return data[:start] + one * times + central + tail
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param(bomb(200), "claim more bytes than the file has", id="overlapping"),
+        pytest.param(twice_named(encode(weights()), 1), "two of its members have one name", id="one twice"),
+        pytest.param(twice_named(encode(weights()), 9_000), "claim more bytes than the file has", id="one often"),
+    ],
+)
+def test_members_that_overlap_are_refused_before_one_is_read(monkeypatch, data, message):
+    read = []
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda _, name, *more: read.append(name))
+    for refuse in (lambda: decode(data, policy="lb"), lambda: policy_of(data, "f.npz")):
+        with pytest.raises(ConfigError, match=message):
+            refuse()
+    assert read == []
+
+
+def test_without_the_check_of_sizes_overlapping_members_would_be_read_whole(monkeypatch):
+    monkeypatch.setattr(weights_module, "_check_sizes", lambda *_: None)
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda self, info: self.fp.getvalue()[-info.file_size :])
+    sizes = []
+    monkeypatch.setattr(weights_module, "_array", lambda member: sizes.append(len(member)))
+    data = bomb(200)
+    with pytest.raises(ConfigError, match="no card inside"):
+        decode(data, policy="lb")
+    assert sum(sizes) > 50 * len(data)
+
+
+def headed(text):
+    """A .npy of version 1.0 with this header."""
+    head = text.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + bytes(16)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'shape': (3,",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4,), 5: 6}",
+        "{'descr': (), 'fortran_order': False, 'shape': (4,)}",
+        "{'descr': [()], 'fortran_order': False, 'shape': (4,)}",
+        "{'descr': [('a', '<f4', 0, 0)], 'fortran_order': False, 'shape': (4,)}",
+        "{'descr': '|V0', 'fortran_order': False, 'shape': (0, 1" + 30 * "0" + ")}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 1" + 30 * "0" + ")}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -2)}",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (2,)}",
+        9_000 * "-" + "1",
+        9_000 * "(",
+        3_000 * "{1:",
+        "\x00",
+        "",
+    ],
+)
+def test_whatever_an_arrays_header_holds_it_is_refused_in_one_line(header):
+    data = rewritten(encode(weights()), **{"l0.b.npy": headed(header)})
+    with pytest.raises(ConfigError, match=r"not a readable \.npz|an array of objects") as refused:
+        decode(data, policy="marl-dqn")
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"schema": 1, "x": ' + 100_000 * b"[",
+        b'{"schema": 1, "policy": "lb", "version": 1, "trained": {"x": ' + 5_000 * b"[" + 5_000 * b"]" + b"}}",
+        b'{"schema": 1, "policy": "\xff", "version": 1}',
+        b'{"schema": 1, "policy": "lb", "version": 1' + 400 * b"0" + b"}",
+        b'{"schema": 1, "policy": "lb", "version": -1' + 5_000 * b"0" + b"}",
+        b'{"schema": 1, "policy": "lb", "version": 1, "shapes": {"l0.b": [1' + 5_000 * b"0" + b"]}}",
+        b'{"schema": 1' + 5_000 * b"0" + b"}",
+        b"[]",
+        b"",
+    ],
+)
+def test_whatever_a_card_holds_it_is_refused_in_one_line(text):
+    data = rewritten(encode(weights()), **{f"{CARD}.npy": npy(np.frombuffer(text, np.uint8))})
+    with pytest.raises(ConfigError, match=r"card cannot be read|version is above 1000000000") as refused:
+        decode(data, policy="lb")
+    assert "\n" not in str(refused.value)
 
 
 def test_weights_too_large_for_etcd_are_not_written():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -15,8 +16,10 @@ import numpy as np
 import pytest
 
 from shared.policy.weights import MAX_BYTES, WeightsFile, decode, digest, encode, shipped, shipped_names
+from shared.runtime.records import policy_changes as changes
 from shared.runtime.records.admin import read_audit
 from shared.runtime.records.policies import get_weights, read_pointer
+from tests.hostile_weights import bomb
 from tests.unit.services.coordinator.http.api_world import KEYS, Answered, ApiWorld, api_world
 
 PATH = "/v1/policies/weights"
@@ -132,6 +135,30 @@ async def test_another_digest_than_was_said_is_refused(world: ApiWorld) -> None:
     sent = body(mine("lb")) | {"data": b64encode(bytes(flipped)).decode()}
     assert (await world.ask("POST", PATH, json=sent)).code == "digest_differs"
     assert (await world.store.list_prefix(KEYS.policy_weights_prefix)).items == ()
+
+
+@pytest.mark.parametrize("policy", SENT)
+async def test_an_archive_of_overlapping_members_is_refused_in_one_line(world: ApiWorld, policy: str) -> None:
+    refused = await send(world, bomb(300), policy)
+    assert (refused.status, refused.code) == (422, "weights_invalid")
+    assert "its members claim more bytes than the file has" in refused.json["message"]
+    assert (await world.store.list_prefix(KEYS.policy_weights_prefix)).items == ()
+
+
+async def test_weights_are_numbered_and_read_beside_the_leaders_loop(
+    world: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    whole = changes.numbered
+
+    def noting(*words: Any) -> bytes:
+        threads.append(threading.get_ident())
+        return whole(*words)
+
+    monkeypatch.setattr(changes, "numbered", noting)
+    assert (await send(world, mine("lb"))).status == 200
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize("at", ["c0", "c1"])
