@@ -139,7 +139,7 @@ class ReadingsDesk:
                 else:
                     self._targets.pop(event.key, None)
             elif isinstance(event, Listed):
-                self.listed = True
+                self.listed |= event.served
 
     def heard(
         self,

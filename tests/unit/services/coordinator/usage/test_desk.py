@@ -165,6 +165,8 @@ def test_targets_are_known_when_they_are_listed() -> None:
     one = desk()
     one.changed([ObjectChanged("latencytargets", "shop", LatencyTarget("shop", "shop.example", 443))])
     assert not one.listed
+    one.changed([Listed("latencytargets", served=False)])
+    assert not one.listed, "a server that refuses the list for a moment has not said that there are none"
     one.changed([Listed("latencytargets")])
     assert one.listed
 
