@@ -92,10 +92,11 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Held:
-    """What is known of a group between searches: when it was looked at last, whether it is to be looked at again, and
-    victims that did not leave."""
+    """What is known of a group between searches: when it was looked at last, why it waited when it was considered,
+    whether it is to be looked at again, and victims that did not leave."""
 
     looked_at: float = 0.0
+    reason: str = ""
     listed: bool = False
     stuck: set[str] = field(default_factory=set)
 
@@ -172,7 +173,7 @@ class GroupPreemptor:
             known = self._known.get(key)
             if known is None or key in self.searches or self._nominations.tries.refusal(key):
                 continue
-            if key in self._nominations.delayed:
+            if self._delayed(key, known):
                 continue  # it is considered once its time is over
             at = known.looked_at + LOOK_AGAIN_S
             if at <= self._state.now:
@@ -191,6 +192,14 @@ class GroupPreemptor:
             heapq.heappush(self._order, (-queued.priority, self.begun, key))
         self.searches[key] = _Search(message, self._state.now, patient, reason)
         self._state.stats.group_preemption_searches += not patient
+
+    def _delayed(self, key: str, known: _Held) -> bool:
+        """Whether nobody is to be evicted for the group yet; it may have had nobody to evict when it was considered."""
+        delayed = self._nominations.delayed
+        if key in delayed:
+            return True
+        delays = known.reason == UNSCHEDULABLE and delayed.wanted and self._may_preempt(key)
+        return delays and delayed.until_over(key) != ""
 
     def _may_preempt(self, key: str) -> bool:
         """Whether there is anybody of lower priority whom the group might evict."""
@@ -285,7 +294,7 @@ class GroupPreemptor:
             known = self._known.get(key)
             if known is not None:
                 known.listed = False
-                if key not in self.searches and not self._nominated(key):
+                if key not in self.searches and not self._nominated(key) and not self._delayed(key, known):
                     self._begin(key, "")
         left = state.work * NODES_PER_WORK
         while self.searches and left > 0:
@@ -346,7 +355,10 @@ class GroupPreemptor:
         state = self._state
         if len(self._known) >= GROUPS_KEPT:
             self._known = {one: held for one, held in self._known.items() if one in state.groups.members}
-        self._known.setdefault(key, _Held()).looked_at = state.now
+        known = self._known.setdefault(key, _Held())
+        known.looked_at = state.now
+        if search.message:
+            known.reason = search.reason
         if found.reason and search.patient:
             self._drop(key)
             return

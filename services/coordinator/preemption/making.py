@@ -35,6 +35,8 @@ class Making:
     open: dict[str, None] = field(default_factory=dict)
     """Nodes that were not yet seen closed, once all is stored."""
     evicting: bool = False
+    asked: bool = False
+    """A victim was asked to leave."""
     counted: bool = False
     """Somebody is known to leave for it."""
     left: dict[str, None] = field(default_factory=dict)

@@ -379,8 +379,9 @@ class Nominations:
             case EvictionOutcome.EVICTED:
                 state.stats.victims += 1
                 for known in waiting:
-                    for uid in known.pods:
+                    for uid in known.pods if not known.asked else ():
                         self._reporter.tell_by(uid, state.now + TOLD_AFTER_S)
+                    known.asked = True
                 told_for = self.made.get(eviction.preemptor)
                 if told_for is not None and told_for in waiting and not told_for.counted:
                     told_for.counted = True

@@ -37,6 +37,7 @@ from shared.scheduling.queues.reclaim.search import Work, by_own_pods, search, s
 from shared.scheduling.queues.reclaim.victims import Stock
 from shared.scheduling.queues.structure import Structure
 from shared.scheduling.queues.turns import Turns
+from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.wire.messages import EvictionReason
 
 EVERY_S, AGAIN_S = 1.0, 0.1
@@ -404,6 +405,7 @@ class Reclaimer:
         making = self._nominations.make(
             room.nodes, leaving, frozenset(), failure_message(state.constraints.diagnosis(pods[0])),
             group=key if isinstance(room, GroupRoom) else "", reason=EvictionReason.RECLAIM,
+            told=UNSCHEDULABLE if isinstance(room, GroupRoom) else state.constraints.reason(pods[0]),
         )  # fmt: skip
         self._leaving.nominate(making.victims)
         turns.expect(state.cluster.nominated_to, state.queue.entries)
@@ -422,7 +424,10 @@ class Reclaimer:
         if now is None or not awaited or state.queues.blocked(unit.line, unit.amounts) is not None:
             return False
         message = failure_message(state.constraints.diagnosis(pods[0]))
-        making = self._nominations.make(now.nodes, awaited, frozenset(), message, reason=EvictionReason.RECLAIM)
+        told = state.constraints.reason(pods[0])
+        making = self._nominations.make(
+            now.nodes, awaited, frozenset(), message, reason=EvictionReason.RECLAIM, told=told
+        )  # fmt: skip
         self._leaving.nominate(making.victims)
         turns.expect(state.cluster.nominated_to, state.queue.entries)
         return True

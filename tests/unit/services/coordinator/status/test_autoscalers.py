@@ -423,6 +423,20 @@ def test_a_gang_waits_for_its_delay_too() -> None:
     assert {uid for uid, _ in scene.bindings} == set(waiting)
 
 
+def test_a_gang_waits_for_its_delay_though_whom_it_may_evict_comes_after_it() -> None:
+    scene = full(low=7, preemption_delays=DELAYS)
+    group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
+    scene.inbox.append(ObjectChanged("podgroups", "default/train", group))
+    scene, _ = waits(scene, *(replace(member(number), priority=7) for number in range(3)), until_s=3.0)
+    scene.add_pod(make_pod("lower").cpu("3").priority(0).on("n0").pod())
+    scene.run(until_s=1.0)
+    scene.delete_pod("uid-low")
+    scene.run(batch=100, until_s=50.0)
+    assert not scene.evicted
+    scene.run(batch=100, until_s=30.0)
+    assert scene.evicted == ["uid-lower"]
+
+
 def test_who_never_preempts_waits_for_no_delay() -> None:
     scene = full(preemption_delays=DELAYS)
     group = PodGroup(KEY, Source.NATIVE, "default", "train", gang=True, min_count=3)
