@@ -45,8 +45,9 @@ class Members:
 
     pending: dict[str, Pod] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
-    untold: set[str] = field(default_factory=set)
-    """Pending members that were given back though no binder has said what became of them: they may be bound yet."""
+    untold: dict[str, float] = field(default_factory=dict)
+    """Pending members that were given back though no binder has said what became of them, in order of the time until
+    which they may be bound yet."""
     bound: dict[str, str] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
@@ -241,15 +242,20 @@ class PodGroups:
             members.away.discard(uid)
             self._touch(key, ClusterEvent.MEMBER_ADDED, uid, helped=True)
 
-    def given_back(self, uid: str, *, told: bool) -> None:
-        """The member waits again. ``told``: by the word of its binder, which does not bind it any more."""
+    def given_back(self, uid: str, *, untold_until: float | None) -> None:
+        """The member waits again, by the word of its binder, which does not bind it any more (None); without that it
+        may be bound yet, until then."""
         members = self.members.get(self.key_of.get(uid, ""))
         if members is None:
             return
-        if told:
-            members.untold.discard(uid)
-        elif uid in members.pending:
-            members.untold.add(uid)
+        members.untold.pop(uid, None)
+        if untold_until is not None and uid in members.pending:
+            members.untold[uid] = untold_until
+
+    def in_doubt(self, key: str, now: float) -> bool:
+        """Whether a member that waits may be bound yet, since no binder has said what became of it."""
+        members = self.members.get(key)
+        return members is not None and bool(members.untold) and now < next(reversed(members.untold.values()))
 
     def change(self, key: str, before: PodGroup | None) -> None:
         """The group's object came, changed or went; the new one is among the objects."""
@@ -389,7 +395,7 @@ class PodGroups:
                 yield f"pod-groups: {uid} is in {known.get(uid)}, kept under {self.key_of.get(uid)}"
         for key, members in self.members.items():
             waiting = members.pending.keys()
-            if (members.away | members.untold) - waiting or members.bound.keys() & waiting:
+            if (members.away | members.untold.keys()) - waiting or members.bound.keys() & waiting:
                 yield f"pod-groups: a member of {key} is in two states"
             if Counter(pod.priority for pod in members.pending.values()) != members.priorities:
                 yield f"pod-groups: the priorities of {key} are miscounted"
@@ -417,7 +423,7 @@ class PodGroups:
     def _leave(self, members: Members, uid: str) -> None:
         known = members.pending.pop(uid, None)
         members.away.discard(uid)
-        members.untold.discard(uid)
+        members.untold.pop(uid, None)
         if known is not None:
             self._count(members, known, -1)
 

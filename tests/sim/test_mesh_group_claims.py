@@ -9,7 +9,9 @@ import pytest
 
 from services.binder.core.instructions import Bind, WriteClaim
 from services.binder.cycle.claims import Claims
-from services.coordinator.core.instructions import FreeClaim
+from services.coordinator.binding.plans import Ledger
+from services.coordinator.core.events import PlanFailed
+from services.coordinator.core.instructions import FreeClaim, SendPlan
 from services.coordinator.inspect.nodes import pods_on
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS, NATIVE_GROUPS
 from shared.runtime.kube.claims import deallocate_claim
@@ -30,6 +32,7 @@ from tests.sim.claims import (
 )
 from tests.sim.test_mesh_claims import Scene
 from tests.unit.services.binder.binder_checks import check_all
+from tests.unit.services.binder.test_binder_claims_given_back import list_again, taken_over_without
 
 
 def reference(scene: Scene, group: str = "g") -> dict[str, Any]:
@@ -337,21 +340,110 @@ def test_ablation_without_a_second_look_a_gang_that_nobody_tries_keeps_its_devic
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_what_a_member_may_be_bound_with_yet_is_not_given_back(*, told: bool) -> None:
-    """A binder that has not said what became of it may have its Binding on the way."""
+def test_what_a_member_may_be_bound_with_yet_is_given_back_once_it_cannot_be(*, told: bool) -> None:
+    """A binder that has not said what became of it may have its Binding on the way, but not for ever."""
     scene = Scene(nodes=1, devices=1)
     members(scene, 1, minimum=2)
     control_claims(scene.kube)
     scene.drain()
     state = scene.world.coordinator.core.state
     uid = scene.kube.pods["default/p0"]["metadata"]["uid"]
-    state.groups.given_back(uid, told=told)
+    state.groups.given_back(uid, untold_until=scene.world.now + 60.0)
     allocated_before(scene, "g-gpu", "n0", reference(scene))
     scene.go(35.0)
-    assert bool(devices_of(scene.claim("g-gpu"))) is not told
-    state.groups.given_back(uid, told=True)
-    scene.go(35.0)
+    assert devices_of(scene.claim("g-gpu"))
+    if told:
+        state.groups.given_back(uid, untold_until=None)
+    scene.go(35.0 if told else 60.0)
     assert not devices_of(scene.claim("g-gpu"))
+
+
+def put_off(scene: Scene) -> str:
+    """A gang's claim is written, its binder has died and the node takes nobody: the next binder puts the members off
+    until it is shown pod groups. Returned: the node."""
+    world = scene.world
+    control_claims(scene.kube)
+    while not devices_of(scene.claim("g-gpu")):
+        step_of(scene)
+    [device] = devices_of(scene.claim("g-gpu"))
+    node = device.split("/")[1]
+    scene.kube.change_node(node, unschedulable=True)
+    old = world.binder
+    old.stopped = "killed"
+    world.hang_up(old)
+    binder = taken_over_without(world, "podgroups")
+    world.binders["0"] = binder
+    world.inform(world.coordinator, world.leads(binder))
+    scene.go(2.0)
+    assert len(binder.core.takeover.put_off) == 2
+    assert world.coordinator.core.state.stats.unresolved == 2
+    list_again(world, binder, "podgroups")
+    scene.go(2.0)
+    assert not binder.core.takeover.put_off
+    return node
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_gang_whose_binder_put_it_off_is_told_its_end_and_goes_elsewhere(*, replaced: bool) -> None:
+    """By the binder that settled it, or by one that knows nothing of it."""
+    scene = Scene(nodes=2, devices=1)
+    names = members(scene, 2, minimum=2)
+    other = {"n0": "n1", "n1": "n0"}[put_off(scene)]
+    if replaced:
+        scene.world.replace_binder()
+    scene.go(30.0)
+    assert {scene.world.node_of(name) for name in names} == {other}
+    assert devices_of(scene.claim("g-gpu")) == [f"{DRIVER}/{other}/d0"]
+
+
+def test_ablation_a_gang_that_was_put_off_and_is_not_asked_for_waits_beside_a_free_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Ledger, "ask_later", lambda self, uid: None)
+    scene = Scene(nodes=2, devices=1)
+    names = members(scene, 2, minimum=2)
+    put_off(scene)
+    scene.go(30.0)
+    assert not any(map(scene.world.node_of, names))
+
+
+@pytest.mark.parametrize("sends", [1, 2])
+@pytest.mark.parametrize("before", [False, True])
+def test_a_member_is_in_doubt_by_a_refused_plan_only_if_a_send_before_may_have_been_taken_up(
+    *, before: bool, sends: int
+) -> None:
+    """A plan that was refused at once had no effect, which says nothing of what an earlier one may have left."""
+    scene = Scene(nodes=1, devices=1)
+    members(scene, 1)
+    world, state = scene.world, scene.world.coordinator.core.state
+    uid = scene.kube.pods["default/p0"]["metadata"]["uid"]
+    while not any(isinstance(effect, SendPlan) for effect in world.coordinator.effects):
+        step_of(scene)
+    if before:
+        state.groups.given_back(uid, untold_until=world.now + 60.0)
+    [order] = [effect for effect in world.coordinator.effects if isinstance(effect, SendPlan)]
+    plan_id = order.plan.plan_id
+    for _ in range(1, sends):
+        world.inform(world.coordinator, PlanFailed(plan_id, "peer_unknown", refused=False))
+        scene.advance(world.now + 5.0)
+    assert world.coordinator.core.ledger.plans[plan_id].sends == sends
+    world.inform(world.coordinator, PlanFailed(plan_id, "wire_invalid", refused=True))
+    assert uid not in world.coordinator.core.ledger.placed
+    assert state.groups.in_doubt(state.groups.key_of[uid], world.now) is (before or sends > 1)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_gang_that_was_put_off_and_lost_a_member_holds_no_devices_in_vain(*, replaced: bool) -> None:
+    scene = Scene(nodes=2, devices=1)
+    members(scene, 2, minimum=2)
+    put_off(scene)
+    if replaced:
+        scene.world.replace_binder()
+    scene.kube.remove_pod("p1")
+    scene.go(30.0)
+    assert not scene.world.node_of("p0")
+    assert not devices_of(scene.claim("g-gpu"))
+    assert leaked(scene.kube) == []
 
 
 def step_of(scene: Scene) -> None:

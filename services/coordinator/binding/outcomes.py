@@ -2,7 +2,8 @@
 
 BOUND and ELSEWHERE stay assumed where they are until the watch confirms, ELSEWHERE without devices; CONFLICT gives
 back at once (another node will do), REFUSED after a backoff with its reason; GONE is for the API server to tell,
-UNRESOLVED for the binder, which is asked again, or at last for the API server. No pod is dropped on the binder's word
+UNRESOLVED for the binder, which is asked again, or at last for the API server (of a pod group's member that claims
+devices for the binder alone: what the group has is not given back before). No pod is dropped on the binder's word
 alone: only the watch or a GET ends a pod's place here (I3).
 
 A turn takes in so many results (``CoreSettings.units_per_turn``), further turns the rest of a larger plan's: whatever
@@ -36,6 +37,10 @@ RETRY_S = 1.0
 
 LONG_POLL_S = 0.5
 """An answer that came sooner did not wait for units on their way: to ask again at once would only spin."""
+
+UNTOLD_S = 60.0
+"""For so long after a unit was given back without its binder's word it may be bound yet: longer than a binder takes
+over, and a Binding is under way. Who is to be bound later still has its claims marked first."""
 
 NAMES = {int(outcome): outcome.name for outcome in Outcome}
 
@@ -184,13 +189,15 @@ class Outcomes:
         """The plan was not answered; if it was refused for what it is, its units go back."""
         opened = self._ledger.plans.get(event.plan_id)
         plan = self._ledger.failed(event)
+        # one that was sent before may have been taken up then; one that asks again is for what an earlier plan began
+        told = None if opened is not None and opened.sends == 1 and not opened.again else False
         if plan is not None and opened is not None and opened.lends_to:
             self.give_up([found for number, found in self._ledger.plans.items() if number == opened.lends_to])
             return
         for placement in plan.placements if plan is not None else ():
             placed = self._ledger.placed.get(placement.uid)
             if placed is not None and plan is not None and placed.plan_id == plan.plan_id:
-                self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True, told=False)
+                self._give_back(placed, f"the binder refused the plan: {event.code}", failed=True, told=told)
         for eviction in plan.evictions if plan is not None else ():
             self._nominations.not_asked(eviction)
 
@@ -217,7 +224,7 @@ class Outcomes:
         placed.plan_id = open_plan.plan.plan_id
         if result.outcome in (Outcome.LENT, Outcome.UNRESOLVED):
             reason = f"the binder of shard {open_plan.shard} has not said in time whether it lends room"
-            self._give_back(placed, reason, failed=self._failures.conflicts.lost(placed.placement.uid))
+            self._give_back(placed, reason, failed=self._failures.conflicts.lost(placed.placement.uid), told=None)
         else:
             self._apply(placed, result)
 
@@ -244,7 +251,7 @@ class Outcomes:
         for unit in lost | alone:
             failed = self._failures.conflicts.lost(waiting[unit].placement.uid)
             reason = "too few of its pod group are left: other shards have lent too little room, or members have gone"
-            self._give_back(waiting[unit], reason, failed=failed)
+            self._give_back(waiting[unit], reason, failed=failed, told=None)
 
     def give_up(self, plans: Iterable[OpenPlan]) -> None:
         """These have waited for lenders in vain: nothing of them was sent, so all of it is tried anew."""
@@ -256,7 +263,7 @@ class Outcomes:
                 placed = self._ledger.placed.get(placement.uid)
                 if placed is not None and placed.plan_id == opened.plan.plan_id:
                     reason = f"no binder of shard {shards} has said whether it lends room for the pod group"
-                    self._give_back(placed, reason, failed=True)
+                    self._give_back(placed, reason, failed=True, told=None)
 
     def fetched(self, event: PodFetched) -> None:
         """What the API server says about a pod that was looked up."""
@@ -276,7 +283,10 @@ class Outcomes:
             self._pods.upsert(pod)
             return
         if placed is not None and placed.plan_id not in self._ledger.plans:
-            self._give_back(placed, "", failed=True, told=False)
+            if placed.unresolved and placed.pod.group and placed.pod.asks is not None:
+                self._ledger.ask_later(event.uid)  # what its group has is not given back before its binder has spoken
+            else:
+                self._give_back(placed, "", failed=True, told=False)
             self._pods.upsert(pod)
         elif self._takeover.released(event.uid) is not None:
             self._pods.release(event.uid)
@@ -327,11 +337,12 @@ class Outcomes:
             self._pods.release(placed.placement.uid)
             self._state.cluster.assume(placed.pod, node, self._state.now)
 
-    def _give_back(self, placed: Placed, reason: str, *, failed: bool, told: bool = True) -> None:
-        """``told``: by a binder's word, or nothing was sent; else an intent of it may be open yet."""
+    def _give_back(self, placed: Placed, reason: str, *, failed: bool, told: bool | None = True) -> None:
+        """``told``: by a binder's word; else an intent of it may be open yet. None: of this plan there is none, which
+        says nothing of those before."""
         uid, pod = placed.placement.uid, placed.pod
-        if pod.group:
-            self._state.groups.given_back(uid, told=told)
+        if pod.group and told is not None:
+            self._state.groups.given_back(uid, untold_until=None if told else self._state.now + UNTOLD_S)
         self._ledger.settle(uid)
         self._pods.release(uid)
         if pod.asks is not None:

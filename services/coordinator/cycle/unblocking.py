@@ -114,8 +114,7 @@ def give_way(state: State, pod: Pod) -> None:
 
 def _in_use(state: State, group: str) -> bool:
     """Whether a member of the pod group stands, or is on its way, or may be: no binder has said what became of it."""
-    members = state.groups.members.get(group) if group else None
-    return bool(group) and (bool(state.cluster.members.get(group)) or (members is not None and bool(members.untold)))
+    return bool(group) and (bool(state.cluster.members.get(group)) or state.groups.in_doubt(group, state.now))
 
 
 def _free(state: State, pod: Pod, claim: DeviceClaim, user: Consumer) -> bool:

@@ -22,7 +22,7 @@ from tests.unit.services.binder.binder_checks import check_all
 from tests.unit.services.binder.binder_world import KEYS, AlwaysValid, Binder, World, make_world
 from tests.unit.services.binder.test_binder_claims import claim_of, claiming_world, until
 
-LISTS = ("resourceclaims", "resourceslices", "deviceclasses")
+LISTS = ("resourceclaims", "resourceslices", "deviceclasses", "podgroups")
 
 
 def written(world: World, *, fault: str = "ok", fault_at: int = 0) -> Binder:
@@ -218,36 +218,36 @@ def test_a_claim_whose_device_is_taken_is_given_back_though_an_attempt_before_wr
     assert check_claims(world.kube) == []
 
 
-def taken_over_without_claims(world: World, shard: str = "0") -> Binder:
-    """A successor that was listed everything but claims, and whose grace is over."""
+def taken_over_without(world: World, kind: str, shard: str = "0") -> Binder:
+    """A successor that was listed everything but this kind, and whose grace is over."""
     term = world._take(KEYS.binder_leader(shard))
     binder = Binder(BinderCore(term, world.settings, KEYS, shard=shard, shards=world.shards(), kinds=LISTS))
     world.tell(binder, IntentsListed(world.stored(), world.fence(shard)))
     history = world.kube.history
-    world.kube.history = [entry for entry in history if entry[1] != "resourceclaims"]
+    world.kube.history = [entry for entry in history if entry[1] != kind]
     world.watch(binder)
-    world.tell(binder, *(Listed(kind) for kind in ("nodes", "pods", *LISTS[1:])))
+    world.tell(binder, *(Listed(one) for one in ("nodes", "pods", *LISTS) if one != kind))
     world.kube.history = history
     world.now += world.settings.takeover_grace_s + 1
     world.tell(binder, Tick())
     return binder
 
 
-def list_claims(world: World, binder: Binder) -> None:
+def list_again(world: World, binder: Binder, kind: str) -> None:
     binder.seen = 0
     world.watch(binder)
-    world.tell(binder, Listed("resourceclaims"))
+    world.tell(binder, Listed(kind))
 
 
 def test_intents_with_claims_are_not_judged_before_claims_are_listed() -> None:
     world = claiming_world()
     world.crash(written(world))
     world.late.clear()
-    binder = taken_over_without_claims(world)
+    binder = taken_over_without(world, "resourceclaims")
     assert not [one for one in binder.effects if not isinstance(one, ListIntents)]
     assert binder.core.wake_at > world.now  # it waits, and does not spin
     assert binder.core.takeover.missing == ["resourceclaims", "devices for 1 inherited pods"]
-    list_claims(world, binder)
+    list_again(world, binder, "resourceclaims")
     later(world, binder)
     assert world.node_of("p") == "n0"
 
@@ -257,7 +257,7 @@ def test_plans_for_other_pods_do_not_wait_for_devices_that_an_intent_claims() ->
     world.kube.add_pod(make_pod("plain"))
     world.crash(written(world))
     world.late.clear()
-    binder = taken_over_without_claims(world)
+    binder = taken_over_without(world, "resourceclaims")
     room = binder.core.state.cache.accounts[world.uid("p")]
     assert room.node_name == "n0", "what the intent holds is counted meanwhile"
     plain = world.send(binder, world.plan(("plain", "n0")))
@@ -271,7 +271,7 @@ def test_plans_for_other_pods_do_not_wait_for_devices_that_an_intent_claims() ->
     [told] = binder.answers[again].results  # no conflict: by that its claim would be freed, with which it may be bound
     assert (told.outcome, told.reason) == (Outcome.UNRESOLVED, "an earlier intent of it waits for devices to be listed")
     assert not world.node_of("p")
-    list_claims(world, binder)
+    list_again(world, binder, "resourceclaims")
     world.settle(binder)
     assert world.node_of("p") == "n0"
     assert not world.intents()
@@ -286,11 +286,11 @@ def test_a_gang_waits_whole_for_devices_that_one_member_claims() -> None:
     world.run(first, Commit)
     world.crash(first)
     world.late.clear()
-    binder = taken_over_without_claims(world)
+    binder = taken_over_without(world, "resourceclaims")
     assert binder.core.takeover.accepting
     assert [binder.core.state.cache.accounts[world.uid(name)].node_name for name in ("p", "plain")] == ["n0", "n1"]
     assert not [one for one in binder.effects if not isinstance(one, ListIntents)]
-    list_claims(world, binder)
+    list_again(world, binder, "resourceclaims")
     world.settle(binder)
     assert (world.node_of("p"), world.node_of("plain")) == ("n0", "n1")
     assert not world.intents()
@@ -347,8 +347,8 @@ def test_what_another_shard_committed_holds_its_devices_though_claims_are_listed
     world.run(first, Commit)
     world.divide("0", "1")
     world.crash(first)
-    second = taken_over_without_claims(world, "1")
-    list_claims(world, second)
+    second = taken_over_without(world, "resourceclaims", "1")
+    list_again(world, second, "resourceclaims")
     request = world.send(second, world.plan(("q", moved)))
     world.settle(second)
     assert second.answers[request].results[0].outcome == Outcome.CONFLICT
@@ -366,7 +366,7 @@ def test_a_write_is_seen_by_a_later_version_that_cannot_be_read() -> None:
 
 def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
     world = claiming_world()
-    binder = taken_over_without_claims(world)
+    binder = taken_over_without(world, "resourceclaims")
     assert binder.core.takeover.accepting  # nothing is inherited: others need not wait
     add_devices(world.kube, "n0", 1)
     request = world.send(binder, world.plan(("p", "n0")))
@@ -374,7 +374,7 @@ def test_a_plan_is_not_judged_by_half_a_list_of_claims() -> None:
     world.tell(binder, Tick())
     assert request not in binder.answers
     assert not any(isinstance(one, ReadPod) for one in binder.effects), "the pod is known: nothing is asked"
-    list_claims(world, binder)
+    list_again(world, binder, "resourceclaims")
     world.settle(binder)
     assert world.node_of("p") == "n0"
 
