@@ -156,6 +156,7 @@ def test_who_is_paid_by_the_thesis_bands_is_paid_by_them_live_as_in_the_experime
     shares = np.array([[0.6, 0.85, 0.2, 0.9], [0.95, 0.5, 0.7, 0.1], [0.3, 0.6, 0.55, 0.0]])
     store = using(cache, **{f"n{row}": tuple(each) for row, each in enumerate(shares.tolist())})
     lived.judged(policy, cache.table, POD, [0, 1, 2], now_s=100.0)
+    lived.told += 1
     lived.read(cache.table, store, 115.0)
     assert [one.r_t for one in lived.take(9)] == pytest.approx(band_reward(shares).tolist(), rel=1e-6)
 
@@ -167,5 +168,6 @@ def test_a_policys_own_reward_that_fails_costs_a_transition_and_nothing_else(mon
     monkeypatch.setattr(MarlDqn, "live_reward", failing)
     cache, lived = cluster(), experience()
     lived.judged(MarlDqn(weights()), cache.table, POD, [0, 1], now_s=100.0)
+    lived.told += 1
     lived.read(cache.table, CLUSTER, 115.0)
     assert (lived.waiting, lived.lost) == (0, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ssl
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from shared.adapters.peers.credentials import TokenFile
 from shared.adapters.peers.identity import identity_of
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
+from shared.policy.weights import digest, encode, shipped
 from shared.runtime.http import admin
 from shared.runtime.http.callers import PROXIED, VOUCHED, Caller, Role, caller_of, check_role
 from shared.runtime.http.limits import Rate
@@ -26,11 +28,13 @@ from shared.runtime.records.admin import read_audit
 from tests.certificates import TestCa
 from tests.unit.services.coordinator.http.api_world import KEYS, ApiWorld, Seen, api_world
 
+WEIGHTS = encode(shipped("lb"))
 BODIES = {
     "/v1/shards": {"names": ["0"]},
     "/v1/jobs/policy": {"name": "drf"},
     "/v1/policies/activate": {"name": "least-allocated", "stage": "shadow"},
     "/v1/policies/promote": {"name": "least-allocated"},
+    "/v1/policies/weights": {"name": "lb", "sha256": digest(WEIGHTS), "data": b64encode(WEIGHTS).decode()},
     "/v1/settings": {"values": {"batch_units": 65}},
     "/v1/log-level": {"level": "info"},
 }

@@ -7,6 +7,7 @@ Every parameter and body is generated from its schema, patterns and bounds inclu
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -61,6 +62,8 @@ def valid(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
             return st.booleans()
         case "string":
             least, most = schema.get("minLength", 0), schema.get("maxLength", 64)
+            if schema.get("contentEncoding") == "base64":
+                return st.binary(max_size=64).map(lambda data: b64encode(data).decode())
             if "pattern" in schema:
                 found = st.from_regex(schema["pattern"], fullmatch=True)
             else:
