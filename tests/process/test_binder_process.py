@@ -75,6 +75,8 @@ async def test_a_leader_killed_at_any_gap_is_replaced_and_its_intents_finished(t
     async with mesh_with(tmp_path, f"{place}=kill") as mesh:
         names = await add_pods(mesh, "pod")
         await mesh.wait_bound(names)
+        async with asyncio.timeout(PATIENCE_S):
+            await mesh.services["binder-0"].ended.wait()
         assert mesh.services["binder-0"].codes == [-signal.SIGKILL]
         assert await mesh.leader("binder") == "binder-1"
         assert await intents_left(mesh) == 0

@@ -7,6 +7,7 @@ failpoints, in two mesh processes, over HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from shared.runtime.process.failpoints import VARIABLE
+from tests.patience import PATIENCE_S
 from tests.scenarios.invariants import node_of
 from tests.scenarios.world import World, world
 
@@ -81,6 +83,8 @@ async def test_a_binder_killed_at_a_step_is_succeeded_and_each_pod_has_devices_o
         await mesh.services["binder-0"].ended.wait()
         names = await cluster.add_pods((f"p{n}" for n in range(NODES * DEVICES)), **BY_TEMPLATE)
         await cluster.until(lambda c: c.bound(*names), within_s=60, what="all are bound")
+        async with asyncio.timeout(PATIENCE_S):
+            await doomed.ended.wait()  # all may be bound before its end is noticed
         assert doomed.codes == [-signal.SIGKILL]
         await each_has_its_own(cluster, names)
 
@@ -104,6 +108,8 @@ async def test_a_binder_killed_at_a_step_leaves_each_pod_one_claim_for_its_exten
         await mesh.services["binder-0"].ended.wait()
         names = await cluster.add_pods((f"p{n}" for n in range(NODES * DEVICES)), **requesting(1))
         await cluster.until(lambda c: c.bound(*names), within_s=60, what="all are bound")
+        async with asyncio.timeout(PATIENCE_S):
+            await doomed.ended.wait()  # all may be bound before its end is noticed
         assert doomed.codes == [-signal.SIGKILL]
         await each_has_its_own(cluster, names)
         made = (await cluster.call("GET", CLAIMS))["items"]
@@ -164,6 +170,8 @@ async def test_a_binder_killed_at_a_step_leaves_a_gang_the_one_claim_of_its_grou
             (f"p{n}" for n in range(4)), schedulingGroup={"podGroupName": "gang"}, **BY_TEMPLATE
         )
         await cluster.until(lambda c: c.bound(*names), within_s=60, what="all are bound")
+        async with asyncio.timeout(PATIENCE_S):
+            await doomed.ended.wait()  # all may be bound before its end is noticed
         assert doomed.codes == [-signal.SIGKILL]
         assert len({node_of(cluster.pods[name]) for name in names}) == 1
         [claim] = (await cluster.call("GET", CLAIMS))["items"]
