@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo reference test test-real test-explore test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
+.PHONY: env demo reference test test-real test-explore test-rollouts test-scenarios test-takeover test-e2e screenshots lint audit bench chaos train-all train-seeds evaluate-all wheels images lock clean
 
 # Tests start processes by the hundred: where no bytecode is kept, each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -66,6 +66,10 @@ test-scenarios: .venv/.learn
 # Generated inputs that `make test` has not seen; each run has others, and a failure says how to play it again.
 test-explore: .venv/.learn
 	$(BIN)/pytest -n $(JOBS) --hypothesis-profile explore $$(grep -rl --include='*.py' 'from hypothesis' tests --exclude=conftest.py)
+
+# Live roll-outs of each learned policy with one agent a node as well, and sensors; `make test` has those of four agents.
+test-rollouts: .venv/.learn
+	ROLLOUTS=all $(BIN)/pytest tests/process/test_policies_live.py
 
 # What a takeover asks for and reads beside so many pods that stand; `make test` has a few hundred.
 STANDING_PODS ?= 100000

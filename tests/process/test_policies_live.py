@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -37,6 +38,7 @@ from tests.process.mesh import Mesh, bindings_per_uid
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
+PER_NODE = pytest.mark.skipif(not os.environ.get("ROLLOUTS"), reason="a minute or two: make test-rollouts")
 KEYS = Keys()
 NODES, CPUS, MEMORY_GIB = 6, 32, 128
 LATENCY_MS, GPUS = (5, 25, 60), (8, 4)
@@ -264,7 +266,13 @@ async def live(folder: Path, *, per_node: bool) -> AsyncIterator[Live]:
             await store.close()
 
 
-@pytest.mark.parametrize("per_node", [False, True], ids=["four agents", "one agent a node, with sensors"])
+@pytest.mark.parametrize(
+    "per_node",
+    [
+        pytest.param(False, id="four agents"),
+        pytest.param(True, id="one agent a node, with sensors", marks=PER_NODE),
+    ],
+)
 async def test_each_policy_is_rolled_out_live_and_a_spoiled_copy_withdrawn(tmp_path: Path, per_node: bool) -> None:
     async with live(tmp_path, per_node=per_node) as mesh:
         await mesh.until(lambda pointer: pointer.active == BUILT_IN)
