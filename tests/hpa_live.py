@@ -24,7 +24,6 @@ from services.autoscaler.core.events import (
     RoundRead,
     ScalerSeen,
     SetSeen,
-    Tick,
     Told,
     Wrote,
 )
@@ -42,6 +41,7 @@ from shared.kube.objects import ObjectMeta, Pod
 from shared.kube.resources import PODS, Upserted
 from shared.model.autoscaler import Autoscaler, Go
 from shared.ports import Put
+from shared.turns import Tick
 from shared.wire.keys import Keys
 from shared.wire.records import AutoscaleRecord, ScaledTo
 from tests.memory_store import MemoryStore

@@ -37,6 +37,7 @@ from shared.ports import Compare, CreateRevisionIs, Op, Put, TxnResult
 from shared.runtime.kube.watches import node_events, pod_events
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
+from shared.turns import Log, Stop, Tick
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
@@ -184,7 +185,7 @@ class World:
         batch = [self._to_coordinator.popleft() for _ in range(min(EVENTS_PER_TURN, len(self._to_coordinator)))]
         if self._timer is not None and self._timer <= self.now:
             self._timer = None
-            batch.append(seen.Tick())
+            batch.append(Tick())
         if not batch:
             return False
         self.meter.enter(COORDINATOR_CORE)
@@ -210,7 +211,7 @@ class World:
                 case wanted.FetchPod():
                     self.server.calls["get"] += 1
                     self._to_coordinator.append(seen.PodFetched(instruction.uid, None, failed=True))
-                case wanted.StepDown():
+                case Stop():
                     raise AssertionError(instruction.reason)
         return True
 
@@ -251,7 +252,7 @@ class World:
         self._to_binder.clear()
         wake_at = self.binder.wake_at
         if wake_at is not None and wake_at <= self.now:
-            batch.append(told.Tick())
+            batch.append(Tick())
         if not batch:
             return False
         self.meter.enter(BINDER_CORE)
@@ -261,9 +262,9 @@ class World:
             match instruction:
                 case to_do.Answer():
                     self._answer(instruction.request, instruction.result)
-                case to_do.Refuse() | to_do.Stop():
+                case to_do.Refuse() | Stop():
                     raise AssertionError(instruction)
-                case to_do.Log() | to_do.ListPods() | to_do.PatchObject() | to_do.Evict():
+                case Log() | to_do.ListPods() | to_do.PatchObject() | to_do.Evict():
                     pass
                 case _:
                     self._calls.append(instruction)

@@ -32,6 +32,7 @@ from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUps
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.registry import make_policy
+from shared.turns import Tick
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
     VERSION,
@@ -159,7 +160,7 @@ class CoreWorld:
             batch.append(heapq.heappop(self._due)[2])
         if self._timer is not None and self._timer <= self.now:
             self._timer = None
-            batch.append(seen.Tick())
+            batch.append(Tick())
         self._turn(batch)
 
     def rest(self, most_s: float) -> bool:

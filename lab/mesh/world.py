@@ -31,6 +31,7 @@ from shared.model.pod import Pod
 from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.observation import Policy
 from shared.scheduling.cycle.profile import Profile
+from shared.turns import Log, Tick
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
@@ -166,7 +167,7 @@ class MeshWorld:
         self._to_coordinator.clear()
         if self._timer is not None and self._timer <= self.now:
             self._timer = None
-            batch.append(seen.Tick())
+            batch.append(Tick())
         if not batch:
             return False
         for instruction in self.core.handle(batch, self.now):
@@ -186,7 +187,7 @@ class MeshWorld:
                     self._to_coordinator.append(seen.ConditionWritten(instruction.uid))
                 case wanted.FetchPod():
                     self._to_coordinator.append(seen.PodFetched(instruction.uid, self.pods.get(instruction.uid)))
-                case wanted.EmitEvent() | wanted.Log() | wanted.PublishPartition() | wanted.KeepWindow():
+                case wanted.EmitEvent() | Log() | wanted.PublishPartition() | wanted.KeepWindow():
                     pass  # for people
                 case _:
                     raise AssertionError(f"this world has nobody who would {instruction}")
@@ -211,7 +212,7 @@ class MeshWorld:
         batch = list(self._to_binder)
         self._to_binder.clear()
         if (wake_at := self.binder.wake_at) is not None and wake_at <= self.now:
-            batch.append(told.Tick())
+            batch.append(Tick())
         if not batch:
             return False
         for instruction in self.binder.handle_all(batch, self.now):
@@ -229,7 +230,7 @@ class MeshWorld:
                     self._to_binder.append(told.IntentsListed({}, revision=self._revision))
                 case to_do.ReadPod():
                     self._to_binder.append(told.PodRead(instruction.uid, self.pods.get(instruction.uid)))
-                case to_do.Log() | to_do.ListPods():
+                case Log() | to_do.ListPods():
                     pass
                 case _:
                     raise AssertionError(f"this world has nobody who would {instruction}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,21 +13,16 @@ from services.autoscaler.shell import Shell
 from shared.autoscaling.safety.chain import SAFEGUARDS
 from shared.model.autoscaler import Mode
 from shared.runtime.http.peers import FiguresRoute
-from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
+from shared.runtime.leading import Face
+from shared.runtime.lease.leadership import leadership_figures
 from shared.runtime.observe.metrics import Metrics
 
 STALE_AFTER = 3
 """Decisions left out in a row after which an object counts as undecided."""
 
 
-class Admin:
-    """Routes and figures of this process; ``shell`` is there while it leads."""
-
-    def __init__(self, service_id: str) -> None:
-        self.service_id = service_id
-        self.leadership: Leadership | None = None
-        self.shell: Shell | None = None
-        self.silences: Callable[[], Mapping[str, float]] = dict
+class Admin(Face[Shell]):
+    """Routes and figures of this process; its term's parts are the shell."""
 
     def routes(self) -> tuple[FiguresRoute, ...]:
         """``GET /v1/status``, ``GET /v1/autoscalers``."""
@@ -37,7 +31,7 @@ class Admin:
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("autoscaler", self.stats)
-        metrics.leader("autoscaler", lambda: term_of(self.leadership) > 0)
+        metrics.leader("autoscaler", lambda: self.term > 0)
         objects = metrics.gauge("autoscalers", "ResilientAutoscaler objects by mode", ["mode"])
         for mode in Mode:
             objects.labels(mode.value).set_function(partial(self._in_mode, mode))
@@ -75,16 +69,16 @@ class Admin:
     def status(self) -> dict[str, Any]:
         """Who leads, and whether everything has been listed."""
         answer = leadership_figures(self.service_id, self.leadership)
-        if self.shell is not None:
-            core = self.shell.core
+        if self.parts is not None:
+            core = self.parts.core
             answer |= {"ready": core.ready, "objects": len(core.state.objects)}
         return answer
 
     def autoscalers(self) -> dict[str, Any]:
         """Every object's status as this leader would write it, and where its decision is."""
-        if self.shell is None:
+        if self.parts is None:
             return {"leading": False, "items": []}
-        objects = self.shell.core.state.objects
+        objects = self.parts.core.state.objects
         return {
             "leading": True,
             "items": [
@@ -94,31 +88,30 @@ class Admin:
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term."""
-        term = term_of(self.leadership)
-        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
-        return figures | dataclasses.asdict(self.shell.core.state.stats) if self.shell is not None else figures
+        figures = self.figures()
+        return figures | dataclasses.asdict(self.parts.core.state.stats) if self.parts is not None else figures
 
     def _count(self, name: str) -> float:
-        return float(getattr(self.shell.core.state.stats, name)) if self.shell is not None else 0.0
+        return float(getattr(self.parts.core.state.stats, name)) if self.parts is not None else 0.0
 
     def _silent_s(self, kind: str) -> float:
-        return self.silences().get(kind, 0.0) if self.shell is not None else 0.0
+        return self.parts.silences().get(kind, 0.0) if self.parts is not None else 0.0
 
     def _changed_by(self, safeguard: str) -> float:
-        return float(self.shell.core.state.stats.safeguards.get(safeguard, 0)) if self.shell is not None else 0.0
+        return float(self.parts.core.state.stats.safeguards.get(safeguard, 0)) if self.parts is not None else 0.0
 
     def _in_mode(self, mode: Mode) -> float:
-        if self.shell is None:
+        if self.parts is None:
             return 0.0
-        return float(sum(1 for one in self.shell.core.state.objects.values() if one.scaler.mode is mode))
+        return float(sum(1 for one in self.parts.core.state.objects.values() if one.scaler.mode is mode))
 
     def _with_condition(self, condition: str) -> float:
-        if self.shell is None:
+        if self.parts is None:
             return 0.0
         return float(
             sum(
                 True
-                for one in self.shell.core.state.objects.values()
+                for one in self.parts.core.state.objects.values()
                 if any(
                     told["type"] == condition and told["status"] == "True"
                     for told in one.status.get("conditions", ())  # type: ignore[attr-defined]

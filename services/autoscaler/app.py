@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 from services.autoscaler.admin import Admin
 from services.autoscaler.core.core import AutoscalerCore
@@ -24,38 +26,41 @@ from shared.adapters.kube.config import KubeConfig
 from shared.adapters.prometheus import PrometheusClient
 from shared.kube.autoscaling import AUTOSCALERS
 from shared.runtime.kube.unserved import tell_unserved
-from shared.runtime.leader_shell import candidacy
+from shared.runtime.leading import Begun, on_cluster, stand
 from shared.runtime.lease.leadership import Leadership
-from shared.runtime.process.runtime import Runtime, opened
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service, boottime
 
 
 async def main(service: Service, settings: AutoscalerSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
-    async with opened(service, settings, "autoscaler") as runtime, AsyncExitStack() as stack:
-        admin = Admin(runtime.id)
-        admin.register(runtime.metrics)
-        await runtime.listen(admin.routes())
-        api = runtime.api = KubeClient(access)
-        await runtime.check_servers()
-        service.spawn("credentials", access.keep_fresh())
-        prometheus = await _prometheus(settings, stack)
+    async with on_cluster(service, settings, "autoscaler", admin_of) as (runtime, api, admin):
+        await serve(runtime, admin, api, ready=runtime.ready)
 
-        async def drain() -> None:
-            if admin.shell is not None:
-                await admin.shell.drain()
 
-        key = runtime.keys.autoscaler_leader
-        async with candidacy(runtime, key=key, hung_after_s=settings.hung_after_s) as candidate:
-            admin.leadership = candidate.leadership
-            runtime.ready()
-            try:
-                await candidate.run(
-                    lambda term: _lead(term, runtime, candidate.leadership, api, prometheus, admin), drain=drain
-                )
-            finally:
-                admin.shell = None
+def admin_of(runtime: Runtime[AutoscalerSettings], _: KubeConfig | None = None) -> Admin:
+    """The autoscaler's face of the process, its figures registered."""
+    admin = Admin(runtime.id)
+    admin.register(runtime.metrics)
+    return admin
+
+
+async def serve(
+    runtime: Runtime[AutoscalerSettings],
+    admin: Admin,
+    api: KubeClient,
+    *,
+    ready: Callable[[], None],
+    thread: LeaseThread | None = None,
+) -> None:
+    """Stand by, then lead, until asked to stop (``leading.stand``)."""
+    async with AsyncExitStack() as stack:
+        prometheus = await _prometheus(runtime.settings, stack)
+        await stand(
+            runtime, admin, partial(_begin, runtime, api, prometheus), key=runtime.keys.autoscaler_leader,
+            role="autoscaler", ready=ready, drain=Shell.drain, thread=thread,
+        )  # fmt: skip
 
 
 async def _prometheus(settings: AutoscalerSettings, stack: AsyncExitStack) -> PrometheusClient | None:
@@ -69,14 +74,13 @@ async def _prometheus(settings: AutoscalerSettings, stack: AsyncExitStack) -> Pr
     return await stack.enter_async_context(client)
 
 
-async def _lead(
-    term: int,
+async def _begin(
     runtime: Runtime[AutoscalerSettings],
-    leadership: Leadership,
     api: KubeClient,
     prometheus: PrometheusClient | None,
-    admin: Admin,
-) -> None:
+    term: int,
+    leadership: Leadership,
+) -> Begun[Shell]:
     """One term: everything is listed anew, then objects are decided until the term ends."""
     settings, keys, store = runtime.settings, runtime.keys, runtime.store
     needed = await asyncio.gather(*(api.may_list(kind) for kind in NEEDED))
@@ -91,10 +95,6 @@ async def _lead(
         turn_ms=runtime.metrics.quantiles("turn_ms"),
     )  # fmt: skip
     kinds, watches = Kinds(api, read_s), sources(api, shell.post)
-
-    def silent() -> dict[str, float]:
-        return silences(watches, boottime())
-
     shell.connect(
         Reads(
             api,
@@ -104,18 +104,13 @@ async def _lead(
             prometheus=prometheus,
             timeout_s=read_s,
             wall=time.time,
-            silences=silent,
+            silences=lambda: silences(watches, boottime()),
         ),
         StoreWrites(store, keys, shell.post_one, term=term, timeout_s=write_s, history=settings.history),
         ApiWrites(api, shell.post_one, kinds=kinds, leadership=leadership, timeout_s=write_s, instance=runtime.id),
     )
-    admin.shell, admin.silences = shell, silent
-    async with asyncio.TaskGroup() as group:
-        group.create_task(shell.run())
-        telling = tell_unserved(
-            AUTOSCALERS, "k8s/components/autoscaler", lists=api.lists, note=runtime.health.note,
-            subject="resilient_autoscalers",
-        )  # fmt: skip
-        group.create_task(telling)
-        for watch in watches:
-            group.create_task(watch.follow())
+    telling = tell_unserved(
+        AUTOSCALERS, "k8s/components/autoscaler", lists=api.lists, note=runtime.health.note,
+        subject="resilient_autoscalers",
+    )  # fmt: skip
+    return shell, [shell.run(), telling, *(watch.follow() for watch in watches)]

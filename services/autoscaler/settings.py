@@ -10,20 +10,14 @@ import msgspec
 
 from services.autoscaler.core.state import CoreSettings
 from shared.ports import MAX_TXN_OPS
-from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
-from shared.runtime.process.process import ProcessSettings, check_prometheus
+from shared.runtime.lease.settings import LeaderSettings
+from shared.runtime.process.process import check_prometheus
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoscalerSettings(ProcessSettings):
+class AutoscalerSettings(LeaderSettings):
     """What an autoscaler is told beside what every service is."""
 
-    kubeconfig: Path | None = None
-    """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
-    context: str = ""
-    """Context of the kubeconfig; empty: its current one."""
-    hung_after_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = LEADER_HUNG_AFTER_S
-    """Without the end of one turn of its loop for so long, a leader gives up its lease; however busy, it keeps it."""
     decide_every_s: Annotated[float, msgspec.Meta(ge=0.2, le=3600)] = 10.0
     """How often the replicas of each object's services are decided."""
     max_rounds: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-
-import structlog
+from collections.abc import Mapping, Sequence
 
 from services.autoscaler.core.core import AutoscalerCore
-from services.autoscaler.core.events import Event, Tick
-from services.autoscaler.core.instructions import (
-    Announce,
-    Commit,
-    Forget,
-    Instruction,
-    Log,
-    ReadRound,
-    Stop,
-    Sweep,
-    Tell,
-    Write,
-)
+from services.autoscaler.core.events import Event
+from services.autoscaler.core.instructions import Announce, Commit, Forget, Instruction, ReadRound, Sweep, Tell, Write
 from services.autoscaler.io.reads import Reads
 from services.autoscaler.io.writes import ApiWrites, StoreWrites
-from shared.errors import InvalidState, StoreFenced
+from shared.errors import InvalidState
 from shared.ports import Clock
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.metrics import Quantiles
-
-log = structlog.get_logger()
+from shared.turns import Tick
 
 
 class Shell(LeaderShell[Event, Instruction]):
@@ -43,12 +29,11 @@ class Shell(LeaderShell[Event, Instruction]):
         validate: bool = False,
         turn_ms: Quantiles | None = None,
     ) -> None:
-        super().__init__(self._handle_all, tick=Tick(), clock=clock, leadership=leadership)
+        super().__init__(self._handle_all, tick=Tick(), clock=clock, leadership=leadership, term=core.state.term)
         self.core = core
         self.draining = False
         self._validate = validate
         self._turn_ms = turn_ms
-        self._log = log.bind(term=core.state.term)
         self._idle = asyncio.Event()
         self._reads: Reads | None = None
         self._store_writes: StoreWrites | None = None
@@ -57,6 +42,10 @@ class Shell(LeaderShell[Event, Instruction]):
     def connect(self, reads: Reads, store_writes: StoreWrites, api_writes: ApiWrites) -> None:
         """What carries instructions out; they post to this shell, so they come after it."""
         self._reads, self._store_writes, self._api_writes = reads, store_writes, api_writes
+
+    def silences(self) -> Mapping[str, float]:
+        """How long each kind's watch has said nothing."""
+        return self._reads.silences() if self._reads is not None else {}
 
     def _handle_all(self, events: Sequence[Event], now: float) -> list[Instruction]:
         out = self.core.handle_all(events, now)
@@ -105,10 +94,6 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self._store_writes.forget(instruction))
             case Sweep():
                 self.start(self._store_writes.sweep(instruction))
-            case Stop():
-                self.end(StoreFenced(instruction.reason))
-            case Log():
-                getattr(self._log, instruction.level)(instruction.event, **dict(instruction.facts))
 
     async def _round(self, work: ReadRound) -> None:
         assert self._reads is not None, "connected first"

@@ -18,7 +18,8 @@ from services.binder.shell import Shell
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.http.refusals import Refused
-from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
+from shared.runtime.leading import Face
+from shared.runtime.lease.leadership import leadership_figures
 from shared.runtime.observe.metrics import Metrics
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
 from shared.wire.messages import Plan, PlanResult
@@ -26,15 +27,13 @@ from shared.wire.messages import Plan, PlanResult
 COORDINATOR = frozenset({"coordinator"})
 
 
-class Admin:
-    """Routes and figures of this process; ``shell`` is there while it leads."""
+class Admin(Face[Shell]):
+    """Routes and figures of this process; its term's parts are the shell."""
 
     def __init__(self, service_id: str, shard: str, profile: str = "conclave") -> None:
-        self.service_id = service_id
+        super().__init__(service_id)
         self.profile = profile
         self.shard = shard
-        self.leadership: Leadership | None = None
-        self.shell: Shell | None = None
         self.bind_seconds: Histogram | None = None
         self.device_metrics: DeviceMetrics | None = None
 
@@ -55,16 +54,16 @@ class Admin:
         One that comes during the takeover waits for its end. Outcome unknown (503): ``not_ready`` where too much waits
         already, or it was told again (had no effect); ``leadership_lost``.
         """
-        if self.shell is None:
+        if self.parts is None:
             raise Refused("another binder leads this shard", code="not_leader")
-        return await self.shell.submit(plan)
+        return await self.parts.submit(plan)
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("binder", self.stats)
         self.bind_seconds = metrics.histogram("bind_duration_seconds", "One Binding call, by result", ["result"])
         self.device_metrics = DeviceMetrics(metrics, profile=self.profile)
-        metrics.leader("binder", lambda: term_of(self.leadership) > 0)
+        metrics.leader("binder", lambda: self.term > 0)
         metrics.gauge_of("units_in_transit", "Units between plan and Binding", lambda: float(self._in_transit()))
         for field in dataclasses.fields(Stats):
             metrics.gauge_of(
@@ -76,8 +75,8 @@ class Admin:
     def status(self) -> dict[str, Any]:
         """Who leads the shard, and how far the takeover is."""
         answer = leadership_figures(self.service_id, self.leadership) | {"shard": self.shard}
-        if self.shell is not None:
-            core = self.shell.core
+        if self.parts is not None:
+            core = self.parts.core
             answer |= {
                 "accepting": core.takeover.accepting,
                 "missing": core.takeover.missing,
@@ -91,10 +90,9 @@ class Admin:
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term."""
-        term = term_of(self.leadership)
-        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
-        if self.shell is not None:
-            core = self.shell.core
+        figures = self.figures()
+        if self.parts is not None:
+            core = self.parts.core
             figures |= dataclasses.asdict(core.stats)
             figures["in_transit"] = len(core.state.in_flight)
             figures["bindings_in_flight"] = core.cycle.line.in_flight
@@ -102,7 +100,7 @@ class Admin:
         return figures
 
     def _count(self, name: str) -> int:
-        return int(getattr(self.shell.core.stats, name)) if self.shell is not None else 0
+        return int(getattr(self.parts.core.stats, name)) if self.parts is not None else 0
 
     def _in_transit(self) -> int:
-        return len(self.shell.core.state.in_flight) if self.shell is not None else 0
+        return len(self.parts.core.state.in_flight) if self.parts is not None else 0

@@ -9,11 +9,11 @@ once.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from random import Random
 
 from services.binder.admin import Admin
@@ -26,12 +26,12 @@ from shared.adapters.kube.config import KubeConfig
 from shared.kube.scheduling_kinds import BINDER_KINDS
 from shared.runtime.kube.heir import Heir
 from shared.runtime.kube.watches import Post, Watches
-from shared.runtime.leader_shell import candidacy
+from shared.runtime.leading import Begun, on_cluster, stand
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.plugins import plugins_of
-from shared.runtime.process.runtime import Runtime, opened
+from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service, boottime
 from shared.runtime.records.shards import follow_shards, read_shards
 from shared.scheduling.shards import Shards
@@ -39,18 +39,22 @@ from shared.scheduling.shards import Shards
 
 async def main(service: Service, settings: BinderSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
-    async with opened(service, settings, "binder") as runtime:
-        admin = Admin(runtime.id, settings.shard, settings.scheduler_name)
-        admin.register(runtime.metrics)
+
+    def face_of(runtime: Runtime[BinderSettings], _: KubeConfig) -> Admin:
         plugins_of(settings.plugins).follow(runtime.health.note)
-        await runtime.listen(admin.routes())
-        api = runtime.api = KubeClient(access)
-        await runtime.check_servers()
-        service.spawn("credentials", access.keep_fresh())
+        return admin_of(runtime)
+
+    async with on_cluster(service, settings, "binder", face_of) as (runtime, api, admin):
         watches = Watches(api, BINDER_KINDS)
         watches.register(runtime.metrics)
         await serve(runtime, admin, api, watches, ready=runtime.ready)
+
+
+def admin_of(runtime: Runtime[BinderSettings]) -> Admin:
+    """The binder's face of the process, its figures registered."""
+    admin = Admin(runtime.id, runtime.settings.shard, runtime.settings.scheduler_name)
+    admin.register(runtime.metrics)
+    return admin
 
 
 async def serve(
@@ -63,35 +67,21 @@ async def serve(
     thread: LeaseThread | None = None,
     on_leader: Callable[[bool], None] = lambda _: None,
 ) -> None:
-    """Stand by, then lead, until asked to stop. ``LeadershipLost``: another process may lead.
-
-    ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``on_leader`` hears of each
-    leader whether it is we."""
-    settings, failpoints = runtime.settings, Failpoints.from_environment()
+    """Stand by, then lead, until asked to stop (``leading.stand``)."""
+    settings = runtime.settings
     heir = _heir(runtime, watches)
-    on_leader = watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader, heir.stand_by)
-
-    async def drain() -> None:
-        if admin.shell is not None:
-            await admin.shell.drain()
-
-    async with candidacy(
+    await stand(
         runtime,
+        admin,
+        partial(_begin, runtime, admin, api, watches, heir, Failpoints.from_environment()),
         key=runtime.keys.binder_leader(settings.shard),
-        hung_after_s=settings.hung_after_s,
-        plugins=plugins_of(settings.plugins).titles,
         role="binder",
+        ready=ready,
+        drain=Shell.drain,
+        plugins=plugins_of(settings.plugins).titles,
         thread=thread,
-        on_leader=on_leader,
-    ) as candidate:
-        admin.leadership = leadership = candidate.leadership
-        ready()
-        try:
-            await candidate.run(
-                lambda term: _lead(term, runtime, leadership, api, watches, failpoints, admin, heir), drain=drain
-            )
-        finally:
-            admin.shell = None
+        on_leader=watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader, heir.stand_by),
+    )
 
 
 def _core(term: int, runtime: Runtime[BinderSettings], shards: Shards) -> BinderCore:
@@ -120,16 +110,16 @@ def _heir(runtime: Runtime[BinderSettings], watches: Watches) -> Heir[BinderCore
     )  # fmt: skip
 
 
-async def _lead(
-    term: int,
+async def _begin(
     runtime: Runtime[BinderSettings],
-    leadership: Leadership,
+    admin: Admin,
     api: KubeClient,
     watches: Watches,
-    failpoints: Failpoints,
-    admin: Admin,
     heir: Heir[BinderCore],
-) -> None:
+    failpoints: Failpoints,
+    term: int,
+    leadership: Leadership,
+) -> Begun[Shell]:
     """One term: all is learned, unless an heir has, intents are resolved, then plans are bound until the term ends."""
     settings, keys, metrics, store = runtime.settings, runtime.keys, runtime.metrics, runtime.store
     shards = await read_shards(store, keys)
@@ -164,11 +154,6 @@ async def _lead(
         await shell.intents_listed.wait()
         await watches.follow_pods(shell.post, attended=learned is not None)
 
-    admin.shell = shell
-    async with asyncio.TaskGroup() as group:
-        group.create_task(shell.run())
-        group.create_task(see_shards())
-        group.create_task(watches.follow_nodes(shell.post, drop_malformed=True, attended=learned is not None))
-        group.create_task(see_pods())
-        for kind in BINDER_KINDS:
-            group.create_task(watches.follow_objects(kind, shell.post))
+    nodes = watches.follow_nodes(shell.post, drop_malformed=True, attended=learned is not None)
+    objects = [watches.follow_objects(kind, shell.post) for kind in BINDER_KINDS]
+    return shell, [shell.run(), see_shards(), nodes, see_pods(), *objects]

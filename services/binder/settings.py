@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from services.binder.core.state import CoreSettings
-from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
+from shared.runtime.lease.settings import LeaderSettings
 from shared.runtime.process.plugins import plugins_of
-from shared.runtime.process.process import ProcessSettings, SchedulerName, Standby
+from shared.runtime.process.process import SchedulerName, Standby
 
 
 @dataclass(frozen=True, kw_only=True)
-class BinderSettings(ProcessSettings):
+class BinderSettings(LeaderSettings):
     """What a binder is told beside what every service is."""
 
-    kubeconfig: Path | None = None
-    """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
-    context: str = ""
-    """Context of the kubeconfig; empty: its current one."""
     scheduler_name: SchedulerName = "conclave"
     """Pods with this ``spec.schedulerName`` are ours; all others are counted and never bound."""
-    hung_after_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = LEADER_HUNG_AFTER_S
-    """Without the end of one turn of its loop for so long, a leader gives up its lease; however busy, it keeps it."""
     standby: Standby = "warm"
     """What this process keeps while another one leads. warm: what it would list, so that it takes over without listing;
     1.0 to 1.5 KB a pod. cold: nothing; a takeover lists everything, which takes seconds where there are 50,000 pods."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import structlog
 from prometheus_client import Histogram
 
 from services.binder.core.core import EVENTS_PER_TURN, BinderCore
-from services.binder.core.events import Event, PlanReceived, Tick
+from services.binder.core.events import Event, PlanReceived
 from services.binder.core.instructions import (
     Answer,
     Bind,
@@ -22,29 +21,26 @@ from services.binder.core.instructions import (
     Instruction,
     ListIntents,
     ListPods,
-    Log,
     LookUp,
     MarkPod,
     PatchObject,
     ReadPod,
     Refuse,
-    Stop,
     WriteClaim,
 )
 from services.binder.io.api_calls import ApiCalls
 from services.binder.io.store_calls import StoreCalls
 from services.binder.metrics import DeviceMetrics
-from shared.errors import LeadershipLost, StoreError, StoreFenced
+from shared.errors import LeadershipLost, StoreError
 from shared.ports import Clock, KubeApi, Store
 from shared.runtime.http.refusals import Refused
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
+from shared.turns import Tick
 from shared.wire.keys import Keys
 from shared.wire.messages import Plan, PlanResult
-
-log = structlog.get_logger()
 
 
 class Shell(LeaderShell[Event, Instruction]):
@@ -56,10 +52,12 @@ class Shell(LeaderShell[Event, Instruction]):
         commit_ms: Quantiles | None = None, bind_seconds: Histogram | None = None, hops: Hops | None = None,
         device_metrics: DeviceMetrics | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(core.handle_all, tick=Tick(), clock=clock, leadership=leadership, most_events=EVENTS_PER_TURN)
+        super().__init__(
+            core.handle_all, tick=Tick(), clock=clock, leadership=leadership, term=core.state.term,
+            most_events=EVENTS_PER_TURN,
+        )  # fmt: skip
         self.core = core
         self._device_metrics = device_metrics
-        self._log = log.bind(term=core.state.term)
         self.store_calls = StoreCalls(
             store,
             self.post,
@@ -67,7 +65,7 @@ class Shell(LeaderShell[Event, Instruction]):
             shard=shard,
             failpoints=failpoints,
             commit_ms=commit_ms if commit_ms is not None else Quantiles(),
-            log=self._log,
+            log=self.log,
             hops=hops,
         )
         self.api_calls = ApiCalls(
@@ -79,7 +77,7 @@ class Shell(LeaderShell[Event, Instruction]):
             bind_ms=bind_ms if bind_ms is not None else Quantiles(),
             bind_seconds=bind_seconds,
             claim_created=device_metrics.created if device_metrics is not None else lambda _: None,
-            log=self._log,
+            log=self.log,
             hops=hops,
         )
         self._requests: dict[int, asyncio.Future[PlanResult]] = {}
@@ -116,10 +114,10 @@ class Shell(LeaderShell[Event, Instruction]):
         try:
             leads = await self.store_calls.coordinator_term()
         except StoreError as error:
-            self._log.warning("term_unconfirmed", coordinator_term=term, error=error)
+            self.log.warning("term_unconfirmed", coordinator_term=term, error=error)
             raise Refused(f"term {term} is new and etcd cannot be asked", code="not_ready") from error
         if term != leads:
-            self._log.warning("term_forged", coordinator_term=term, leads=leads)
+            self.log.warning("term_forged", coordinator_term=term, leads=leads)
             raise Refused(f"term {term} does not lead; etcd says {leads}", code="stale_term")
 
     async def run(self) -> None:
@@ -189,13 +187,9 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(self.store_calls.list_intents())
             case ListPods():
                 self.start(self.api_calls.list_pods())
-            case Stop():
-                self.end(StoreFenced(instruction.reason))
-            case Log():
-                getattr(self._log, instruction.level)(instruction.event, **dict(instruction.facts))
 
     def _refuse(self, refuse: Refuse) -> None:
-        self._log.info("plan_refused", code=refuse.code, reason=refuse.message)
+        self.log.info("plan_refused", code=refuse.code, reason=refuse.message)
         waiting = self._requests.get(refuse.request)
         if waiting is not None and not waiting.done():
             waiting.set_exception(Refused(refuse.message, code=refuse.code, retry_after_s=refuse.retry_after_s))

@@ -3,8 +3,7 @@
     start --> standby (etcd, a mirror) --elected--> lead: catch up, take over, schedule --lost--> exit code 3
 
 A warm standby watches along and decides nothing (ADR 0058): a term begins with the core that learned meanwhile (ADR
-0066), else with an empty one, which is told what the mirror shows, and lists only where there is none. A standby reads
-its kubeconfig and asks the API server's version first, so that a wrong one is found at start and not at the takeover.
+0066), else with an empty one, which is told what the mirror shows, and lists only where there is none.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from services.coordinator.core.core import Core
 from services.coordinator.core.events import Event
 from services.coordinator.health.monitor import Vitals
 from services.coordinator.health.verdict import RUNBOOKS, Verdicts
-from services.coordinator.http.peer_routes import Admin
+from services.coordinator.http.peer_routes import Admin, TermParts
 from services.coordinator.inspect.metrics import SchedulerMetrics
 from services.coordinator.inspect.nodes import labels_of, region_of
 from services.coordinator.io import control, egress_writes, queue_history, target_writes
@@ -60,7 +60,7 @@ from shared.runtime.agent.sender import Sender
 from shared.runtime.kube.jobs import JobWatch
 from shared.runtime.kube.reflector import Batch
 from shared.runtime.kube.watches import Post, Watches
-from shared.runtime.leader_shell import candidacy
+from shared.runtime.leading import Begun, on_cluster, stand
 from shared.runtime.lease.leadership import Leadership
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.observe.hops import Hops
@@ -69,7 +69,7 @@ from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.process.plugins import plugins_of, titles_of
 from shared.runtime.process.process import identity, keys_of
-from shared.runtime.process.runtime import Runtime, opened
+from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service, boottime
 from shared.runtime.records.control import rfc3339
 from shared.runtime.records.policies import get_weights
@@ -106,14 +106,12 @@ class Outside(Struct, frozen=True):
 
 async def main(service: Service, settings: CoordinatorSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
-    async with opened(service, settings, "coordinator") as runtime:
-        admin = admin_of(runtime, access)
+
+    def face_of(runtime: Runtime[CoordinatorSettings], access: KubeConfig) -> Admin:
         plugins_of(settings.plugins).follow(runtime.health.note)
-        await runtime.listen(admin.routes())
-        api = runtime.api = KubeClient(access)
-        await runtime.check_servers()
-        service.spawn("credentials", access.keep_fresh())
+        return admin_of(runtime, access)
+
+    async with on_cluster(service, settings, "coordinator", face_of) as (runtime, api, admin):
         watches = Watches(api, FOLLOWED, images=True)
         watches.register(runtime.metrics)
         await serve(runtime, admin, api, watches, ready=runtime.ready)
@@ -142,10 +140,8 @@ async def serve(
     binder: Binder | None = None,
     on_leader: Callable[[bool], None] = lambda _: None,
 ) -> None:
-    """Stand by, then lead, until asked to stop. ``LeadershipLost``: another process may lead.
-
-    ``ready`` is called once we are a candidate; ``thread`` None: one of our own renews; ``binder``: takes plans that
-    are for our own URL; ``on_leader`` hears of each leader whether it is we (another mesh with the Lease is not)."""
+    """Stand by, then lead, until asked to stop (``leading.stand``). ``binder``: takes plans that are for our own URL;
+    for ``on_leader`` another mesh with the Lease is a leader that is not we."""
     service, settings, store, keys = runtime.service, runtime.settings, runtime.store, runtime.keys
     heir = Learned(api, watches, settings, store, keys)
     on_leader = watches.while_others_lead(settings.standby, runtime.service.spawn, on_leader, heir.stand_by)
@@ -168,29 +164,34 @@ async def serve(
         if settings.admin_listen:
             serving = await _open_admin(runtime, admin)
             closing.push_async_callback(serving.close)
-        async with candidacy(
-            runtime,
-            key=keys.coordinator_leader,
-            hung_after_s=settings.hung_after_s,
-            admin_url=serving.url if serving is not None else "",
-            plugins=titles_of(settings.plugins, settings.power_curves),
-            role="coordinator",
-            thread=thread,
-            on_leader=on_leader,
-        ) as candidate:
-            admin.leadership = leadership = candidate.leadership
+
+        def stands() -> None:
+            leadership = admin.leadership
             # while nobody leads, who waits makes the room that a leader needs to be elected
-            runtime.makes_room = lambda: leadership.is_valid() or leadership.leader is None
+            runtime.makes_room = lambda: leadership is not None and (leadership.is_valid() or leadership.leader is None)
             if serving is not None:
                 sys.stdout.write(f"admin {runtime.id} {serving.url}\n")
             ready()
-            try:
-                await candidate.run(lambda term: lead(term, settings, leadership, outside, admin, runtime.metrics))
-            finally:
-                if cluster is not None and service.stopping.is_set() and not candidate.lost.done():
-                    await cluster.leave(last=await alone(store, keys, runtime.id))
-                if serving is not None:
-                    serving.stop()
+
+        async def leave(in_order: bool) -> None:
+            if cluster is not None and in_order:
+                await cluster.leave(last=await alone(store, keys, runtime.id))
+            if serving is not None:
+                serving.stop()
+
+        await stand(
+            runtime,
+            admin,
+            partial(begin, settings, outside, admin, runtime.metrics),
+            key=keys.coordinator_leader,
+            role="coordinator",
+            ready=stands,
+            leave=leave,
+            admin_url=serving.url if serving is not None else "",
+            plugins=titles_of(settings.plugins, settings.power_curves),
+            thread=thread,
+            on_leader=on_leader,
+        )
 
 
 async def _cluster_lease(
@@ -247,14 +248,14 @@ async def _follow_pods(
     await outside.watches.follow_pods(post, job_groups=job_groups, attended=attended)
 
 
-async def lead(
-    term: int,
+async def begin(
     settings: CoordinatorSettings,
-    leadership: Leadership,
     outside: Outside,
     admin: Admin,
     metrics: Metrics,
-) -> None:
+    term: int,
+    leadership: Leadership,
+) -> Begun[TermParts]:
     """One term: all is learned, unless an heir has, then units are offered until the term ends (by an error)."""
     keys, cluster = keys_of(settings), outside.cluster
     if cluster is not None:
@@ -291,16 +292,13 @@ async def lead(
         crowded=core.ledger.crowded,
     )  # fmt: skip
     shell.connect(peers, writes)
-    admin.core, admin.peers, admin.api, admin.writes = core, peers, api, writes
-    admin.term_began = rfc3339(dt.datetime.now(dt.UTC))
-    admin.active_policy = pointer.ActivePolicy(store, keys)
+    began = rfc3339(dt.datetime.now(dt.UTC))
     following = control.Following(store, keys, settings, shell.post_one)
-    desk = admin.desk = ReadingsDesk(
+    desk = ReadingsDesk(
         os.urandom(32), Random(settings.seed), term=term, region_of=lambda node: region_of(core, node),
         present=lambda node: node in core.state.cache.table.row_of,
     )  # fmt: skip
     statuses = TargetStatuses()
-    admin.throughput, admin.following, admin.windows = shell.throughput, following, shell.windows
 
     def pointer_seen(event: Event) -> None:
         shell.post_one(event)
@@ -320,13 +318,13 @@ async def lead(
         shell.post(events)
         intents_known.set()
 
-    vitals = admin.vitals = Vitals(
+    vitals = Vitals(
         core=core, throughput=shell.throughput, clock=boottime, pulse=shell.pulse,
         backlog=lambda: core.reporter.backlog(boottime()), renewal_s=lambda: leadership.renewal_s,
         lost=lambda: api.signs.lost(asyncio.get_running_loop().time()), etcd=admin.etcd,
         verdicts=Verdicts(settings.runbooks_url or RUNBOOKS),
     )  # fmt: skip
-    totals = admin.totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
+    totals = Totals(store, keys, term=term, bound=lambda: core.state.stats.bound)
     tasks: list[Coroutine[Any, Any, None]] = [
         shell.run(),
         shell.publish_partitions(),
@@ -385,9 +383,12 @@ async def lead(
         tasks.append(_follow_prometheus(settings, lambda: following.settings.metrics_every_s, core, shell.post_one))
     if embedded is not None:
         tasks += _agents_tasks(embedded, outside, keys)
-    async with asyncio.TaskGroup() as group:
-        for task in tasks:
-            group.create_task(task)
+    parts = TermParts(
+        core=core, api=api, peers=peers, writes=writes, desk=desk, following=following,
+        active_policy=pointer.ActivePolicy(store, keys), throughput=shell.throughput, windows=shell.windows,
+        vitals=vitals, totals=totals, began=began,
+    )  # fmt: skip
+    return parts, tasks
 
 
 def _opened(desk: ReadingsDesk, core: Core) -> list[LatencyTarget] | None:

@@ -16,21 +16,17 @@ from shared.model.gpu_shares import DEFAULT_TEXT as GPU_SHARES
 from shared.policy.domain import PLACEMENT
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
-from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
+from shared.runtime.lease.settings import LeaderSettings
 from shared.runtime.process.plugins import profile_of
-from shared.runtime.process.process import ProcessSettings, SchedulerName, Standby, check_prometheus
+from shared.runtime.process.process import SchedulerName, Standby, check_prometheus
 from shared.runtime.process.runtime_settings import RuntimeTable
 from shared.scheduling.preemption.delays import parse_delays
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoordinatorSettings(ProcessSettings):
+class CoordinatorSettings(LeaderSettings):
     """What a coordinator is told beside what every service is."""
 
-    kubeconfig: Path | None = None
-    """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
-    context: str = ""
-    """Context of the kubeconfig; empty: its current one."""
     cluster_name: Annotated[
         str, msgspec.Meta(max_length=64, pattern=r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]*$")
     ] = ""
@@ -44,8 +40,6 @@ class CoordinatorSettings(ProcessSettings):
     cluster_lease_s: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 30
     """Duration of the Lease in the cluster that keeps a second mesh from the same scheduler name; a mesh that is gone
     is succeeded by another one this much later. 0: none is asked for."""
-    hung_after_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = LEADER_HUNG_AFTER_S
-    """Without the end of one turn of its loop for so long, a leader gives up its lease; however busy, it keeps it."""
     standby: Standby = "warm"
     """What this process keeps while another one leads. warm: what it would list, so that it takes over without listing;
     1.0 to 1.5 KB a pod. cold: nothing; a takeover lists everything, which takes seconds where there are 50,000 pods."""

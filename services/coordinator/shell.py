@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from services.coordinator.core.core import EVENTS_PER_TURN, Core
-from services.coordinator.core.events import Event, Tick
+from services.coordinator.core.events import Event
 from services.coordinator.core.instructions import (
     EmitEvent,
     FetchPod,
@@ -16,14 +16,12 @@ from services.coordinator.core.instructions import (
     HoldNode,
     Instruction,
     KeepWindow,
-    Log,
     PatchCondition,
     PublishPartition,
     SendOffer,
     SendPlan,
     SendView,
     SetTimer,
-    StepDown,
     StoreNominations,
     TellPodGroup,
     TellQueue,
@@ -37,11 +35,12 @@ from services.coordinator.io.nomination_writes import NominationWrites
 from services.coordinator.io.peers import Peers
 from services.coordinator.rollout import pointer
 from services.coordinator.rollout.window_ring import WindowRing
-from shared.errors import LeadershipLost, StoreFenced, StoreFull, StoreUnknown
+from shared.errors import StoreFenced, StoreFull, StoreUnknown
 from shared.ports import Clock, CreateRevisionIs, Put, Store
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
+from shared.turns import Tick
 from shared.wire.keys import Keys
 
 log = structlog.get_logger()
@@ -64,9 +63,11 @@ class Shell(LeaderShell[Event, Instruction]):
         metrics: Metrics,
         scheduler_metrics: SchedulerMetrics | None = None,
     ) -> None:
-        super().__init__(core.handle, tick=Tick(), clock=clock, leadership=leadership, most_events=EVENTS_PER_TURN)
+        super().__init__(
+            core.handle, tick=Tick(), clock=clock, leadership=leadership, term=core.state.term,
+            most_events=EVENTS_PER_TURN,
+        )  # fmt: skip
         self.core = core
-        self._log = log.bind(term=core.state.term)
         self._store = store
         self._keys = keys
         self._failpoints = failpoints
@@ -120,8 +121,6 @@ class Shell(LeaderShell[Event, Instruction]):
         assert self.peers is not None
         assert self.writes is not None
         match instruction:
-            case Log():
-                getattr(self._log, instruction.level)(instruction.event, **dict(instruction.facts))
             case SendOffer():
                 self.start(self.peers.offer(instruction))
             case SendPlan():
@@ -141,8 +140,6 @@ class Shell(LeaderShell[Event, Instruction]):
                 self.start(pointer.write(self._store, self._keys, instruction.change, self.core.state.term))
             case KeepWindow():
                 self.windows.keep(instruction.window)
-            case StepDown():
-                self.end(LeadershipLost(instruction.reason))
 
     async def _send_plan(self, instruction: SendPlan) -> None:
         """With the failpoints of what is in it: a gang, or the victims of a preemption; each is a ``plan`` too."""

@@ -20,20 +20,16 @@ from shared.jobs.board import Board
 from shared.model.training_job import Phase
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
-from shared.runtime.lease.leadership import Leadership, leadership_figures, term_of
+from shared.runtime.leading import Face
+from shared.runtime.lease.leadership import leadership_figures
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.service import boottime
 
 COORDINATOR = frozenset({"coordinator"})
 
 
-class Admin:
-    """Routes and figures of this process; ``shell`` is there while it leads."""
-
-    def __init__(self, service_id: str) -> None:
-        self.service_id = service_id
-        self.leadership: Leadership | None = None
-        self.shell: Shell | None = None
+class Admin(Face[Shell]):
+    """Routes and figures of this process; its term's parts are the shell."""
 
     def routes(self) -> tuple[FiguresRoute | PeerRoute, ...]:
         """``GET /v1/status``, and for the coordinator ``POST /v1/board``."""
@@ -42,14 +38,14 @@ class Admin:
 
     async def board(self, body: bytes, caller: Caller) -> bytes:  # noqa: ARG002  it asks for all there is
         """What people are shown, in msgpack; of who does not lead that it does not."""
-        shell = self.shell
+        shell = self.parts
         shown = board(shell.core.state, shell.core.deciding, boottime()) if shell is not None else Board()
         return msgspec.msgpack.encode(shown)
 
     def register(self, metrics: Metrics) -> None:
         """Show the figures at ``/v1/stats`` and the gauges at ``/metrics``."""
         metrics.figure("jobs", self.stats)
-        metrics.leader("jobs", lambda: term_of(self.leadership) > 0)
+        metrics.leader("jobs", lambda: self.term > 0)
         phases = metrics.gauge("training_jobs", "TrainingJobs by phase", ["phase"])
         for phase in Phase:
             phases.labels(phase.value).set_function(partial(self._in_phase, phase))
@@ -86,8 +82,8 @@ class Admin:
     def status(self) -> dict[str, Any]:
         """Who leads, what is still being listed, and what the policy failed with."""
         answer = leadership_figures(self.service_id, self.leadership)
-        if self.shell is not None:
-            core = self.shell.core
+        if self.parts is not None:
+            core = self.parts.core
             deciding = core.deciding
             answer |= {
                 "missing": sorted(core.missing),
@@ -100,17 +96,16 @@ class Admin:
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term."""
-        term = term_of(self.leadership)
-        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
-        if self.shell is not None:
-            core = self.shell.core
+        figures = self.figures()
+        if self.parts is not None:
+            core = self.parts.core
             figures |= dataclasses.asdict(core.stats)
             figures["jobs"] = {phase.value: int(self._in_phase(phase)) for phase in Phase}
             figures |= {"group_api": core.state.group.api_version, "policy": core.deciding.pair.teacher.name}
         return figures
 
     def _jobs(self) -> list[JobState]:
-        return list(self.shell.core.state.jobs.values()) if self.shell is not None else []
+        return list(self.parts.core.state.jobs.values()) if self.parts is not None else []
 
     def _untold(self, condition: str) -> float:
         return float(
@@ -123,17 +118,17 @@ class Admin:
         )
 
     def _resting(self) -> bool:
-        return self.shell is not None and self.shell.core.deciding.pair.teacher.resting
+        return self.parts is not None and self.parts.core.deciding.pair.teacher.resting
 
     def _ratio(self) -> float:
-        rollout = self.shell.core.deciding.pair.rollout if self.shell is not None else Rollout()
+        rollout = self.parts.core.deciding.pair.rollout if self.parts is not None else Rollout()
         return rollout.ratio if rollout.on and rollout.ratio else nan
 
     def _in_phase(self, phase: Phase) -> float:
         return float(sum(1 for seen in self._jobs() if seen.job.status.phase is phase))
 
     def _count(self, name: str) -> int:
-        return int(getattr(self.shell.core.stats, name)) if self.shell is not None else 0
+        return int(getattr(self.parts.core.stats, name)) if self.parts is not None else 0
 
 
 def _below(seen: JobState) -> bool:

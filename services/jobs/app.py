@@ -7,9 +7,9 @@ A standby holds no Kubernetes watch and no state (ADR 0006); all that outlives a
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -35,34 +35,49 @@ from shared.jobs.tokens import KEY_BYTES
 from shared.kube.training_jobs import TRAINING_JOBS
 from shared.ports import CreateRevisionIs, Put, Store
 from shared.runtime.kube.unserved import tell_unserved
-from shared.runtime.leader_shell import candidacy
+from shared.runtime.leading import Begun, on_cluster, stand
 from shared.runtime.lease.leadership import Leadership, leader_of
-from shared.runtime.process.runtime import Runtime, opened
+from shared.runtime.lease.thread import LeaseThread
+from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service, boottime
 from shared.wire.keys import Keys
 
 
 async def main(service: Service, settings: JobsSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    policy = guarded(settings.policy, settings.seed, settings.decide_deadline_s)
-    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
-    async with opened(service, settings, "jobs") as runtime, AsyncExitStack() as stack:
-        admin = Admin(runtime.id)
-        admin.register(runtime.metrics)
-        await runtime.listen(admin.routes())
-        api = runtime.api = KubeClient(access)
-        await runtime.check_servers()
-        service.spawn("credentials", access.keep_fresh())
+    policy = policy_of(settings)
+    async with on_cluster(service, settings, "jobs", admin_of) as (runtime, api, admin):
+        await serve(runtime, admin, api, policy, ready=runtime.ready)
+
+
+def policy_of(settings: JobsSettings) -> JobsGuard:
+    """Who divides the GPUs, behind its guard. ``ConfigError``: there is none of this name, or it cannot be loaded."""
+    return guarded(settings.policy, settings.seed, settings.decide_deadline_s)
+
+
+def admin_of(runtime: Runtime[JobsSettings], _: KubeConfig | None = None) -> Admin:
+    """The service's face of the process, its figures registered."""
+    admin = Admin(runtime.id)
+    admin.register(runtime.metrics)
+    return admin
+
+
+async def serve(
+    runtime: Runtime[JobsSettings],
+    admin: Admin,
+    api: KubeClient,
+    policy: JobsGuard,
+    *,
+    ready: Callable[[], None],
+    thread: LeaseThread | None = None,
+) -> None:
+    """Stand by, then lead, until asked to stop (``leading.stand``)."""
+    async with AsyncExitStack() as stack:
         here, told = await _take_reports(runtime, admin, stack)
-        async with candidacy(
-            runtime, key=runtime.keys.leader(JOBS.name), hung_after_s=settings.hung_after_s, admin_url=here
-        ) as candidate:
-            admin.leadership = candidate.leadership
-            runtime.ready()
-            try:
-                await candidate.run(lambda term: _lead(term, runtime, candidate.leadership, api, policy, admin, told))
-            finally:
-                admin.shell = None
+        await stand(
+            runtime, admin, partial(_begin, runtime, api, policy, told), key=runtime.keys.leader(JOBS.name),
+            role="jobs", ready=ready, admin_url=here, thread=thread,
+        )  # fmt: skip
 
 
 async def _take_reports(runtime: Runtime[JobsSettings], admin: Admin, stack: AsyncExitStack) -> tuple[str, str]:
@@ -75,7 +90,7 @@ async def _take_reports(runtime: Runtime[JobsSettings], admin: Admin, stack: Asy
         found = leader_of(admin.leadership)
         return found[0] if found is not None else None
 
-    server = ReportServer(runtime.metrics, leading=lambda: admin.shell, leader=leader)
+    server = ReportServer(runtime.metrics, leading=lambda: admin.parts, leader=leader)
     stack.push_async_callback(server.close)
     host, port = split_host_port(settings.report_listen, "report_listen")
     listener = await server.listen(host, port)
@@ -101,15 +116,14 @@ async def report_key(store: Store, keys: Keys) -> bytes:
     return found.value
 
 
-async def _lead(
-    term: int,
+async def _begin(
     runtime: Runtime[JobsSettings],
-    leadership: Leadership,
     api: KubeClient,
     policy: JobsGuard,
-    admin: Admin,
     report_url: str,
-) -> None:
+    term: int,
+    leadership: Leadership,
+) -> Begun[Shell]:
     """One term: everything is listed anew, then jobs are kept as their status says until the term ends."""
     settings = runtime.settings
     group = await group_version(api.may_list)
@@ -127,14 +141,7 @@ async def _lead(
     core = JobsCore(state, Deciding(policy, make=make, judge=judge), kinds=(*KINDS, ROLLOUT))
     rollouts = Rollouts(runtime.store, runtime.keys, term)
     shell = Shell(core, api=api, leadership=leadership, clock=boottime, instance=runtime.id, rollouts=rollouts)
-    admin.shell = shell
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(shell.run())
-        tasks.create_task(rollouts.follow(shell.post_one))
-        telling = tell_unserved(
-            TRAINING_JOBS, "k8s/components/jobs", lists=api.lists, note=runtime.health.note,
-            subject="training_jobs",
-        )  # fmt: skip
-        tasks.create_task(telling)
-        for follower in followers(api, group, shell.post):
-            tasks.create_task(follower)
+    telling = tell_unserved(
+        TRAINING_JOBS, "k8s/components/jobs", lists=api.lists, note=runtime.health.note, subject="training_jobs"
+    )
+    return shell, [shell.run(), rollouts.follow(shell.post_one), telling, *followers(api, group, shell.post)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -12,22 +11,16 @@ from services.jobs.core.state import CoreSettings
 from shared.hostport import server_of, split_host_port
 from shared.jobs.domain import JOBS
 from shared.kube.training_pods import Rules
-from shared.runtime.lease.thread import LEADER_HUNG_AFTER_S
-from shared.runtime.process.process import ProcessSettings, SchedulerName
+from shared.runtime.lease.settings import LeaderSettings
+from shared.runtime.process.process import SchedulerName
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobsSettings(ProcessSettings):
+class JobsSettings(LeaderSettings):
     """What the jobs service is told beside what every service is."""
 
-    kubeconfig: Path | None = None
-    """Which cluster; empty: in-cluster where we are in one, else KUBECONFIG, else ~/.kube/config."""
-    context: str = ""
-    """Context of the kubeconfig; empty: its current one."""
     scheduler_name: SchedulerName = "conclave"
     """Who places the pods of jobs whose template names no scheduler."""
-    hung_after_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = LEADER_HUNG_AFTER_S
-    """Without the end of one turn of its loop for so long, a leader gives up its lease; however busy, it keeps it."""
     policy: str = "elastic"
     """Who divides the GPUs over jobs; one of ``shared/jobs/registry.py``."""
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import structlog
-
 from services.jobs.core.core import JobsCore
-from services.jobs.core.events import Event, Tick
-from services.jobs.core.instructions import Instruction, Log, Tell, WriteRollout
+from services.jobs.core.events import Event
+from services.jobs.core.instructions import Create, Delete, Instruction, PatchMinimum, Tell, WriteRollout, WriteStatus
 from services.jobs.io.rollouts import Rollouts
 from services.jobs.io.writes import Writes
 from shared.ports import Clock, KubeApi
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
-
-log = structlog.get_logger()
+from shared.turns import Tick
 
 EVENTS_PER_TURN = 512
 
@@ -24,10 +21,12 @@ class Shell(LeaderShell[Event, Instruction]):
         self, core: JobsCore, *, api: KubeApi, leadership: Validity, clock: Clock, instance: str,
         rollouts: Rollouts | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(core.handle_all, tick=Tick(), clock=clock, leadership=leadership, most_events=EVENTS_PER_TURN)
+        super().__init__(
+            core.handle_all, tick=Tick(), clock=clock, leadership=leadership, term=core.state.term,
+            most_events=EVENTS_PER_TURN,
+        )  # fmt: skip
         self.core = core
         self._rollouts = rollouts
-        self._log = log.bind(term=core.state.term)
         self.writes = Writes(api, self.post_one, self.start, leadership=leadership, instance=instance)
 
     def turned(self, turn: Turn) -> None:  # noqa: ARG002
@@ -37,12 +36,10 @@ class Shell(LeaderShell[Event, Instruction]):
     def carry_out(self, instruction: Instruction) -> None:
         """Each call runs beside the others and ends in an event."""
         match instruction:
-            case Log():
-                getattr(self._log, instruction.level)(instruction.event, **dict(instruction.facts))
             case WriteRollout():
                 if self._rollouts is not None:
                     self.start(self._rollouts.write(instruction))
             case Tell():
                 self.writes.tell(instruction)
-            case _:
+            case Create() | Delete() | PatchMinimum() | WriteStatus():
                 self.writes.submit(instruction)

@@ -18,35 +18,35 @@ from __future__ import annotations
 import asyncio
 
 from services.binder import app as binder
-from services.binder.admin import Admin as BinderAdmin
 from services.coordinator import app as coordinator
-from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
 from services.single.settings import SingleSettings
-from shared.adapters.kube.api import KubeClient
 from shared.adapters.kube.config import KubeConfig
 from shared.kube.scheduling_kinds import BINDER_KINDS
-from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.kube.watches import Watches
+from shared.runtime.leading import PeerRoutes, on_cluster, routes_of
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.process.plugins import plugins_of
-from shared.runtime.process.runtime import opened
+from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service
 
-STATUS = "/v1/status"
+
+class Both:
+    """The faces of both services in this process."""
+
+    def __init__(self, runtime: Runtime[SingleSettings], access: KubeConfig) -> None:
+        plugins_of(runtime.settings.plugins).follow(runtime.health.note)
+        self.deciding = coordinator.admin_of(runtime, access)
+        self.binding = binder.admin_of(runtime)
+
+    def routes(self) -> PeerRoutes:
+        """Those of both; ``/v1/status`` is the coordinator's, with the binder's as ``binder``."""
+        return routes_of(self.deciding, binder=self.binding)
 
 
 async def main(service: Service, settings: SingleSettings) -> None:
     """Run until asked to stop or until either leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
-    async with opened(service, settings, "single") as runtime:
-        deciding = coordinator.admin_of(runtime, access)
-        binding = BinderAdmin(runtime.id, settings.shard, settings.scheduler_name)
-        binding.register(runtime.metrics)
-        plugins_of(settings.plugins).follow(runtime.health.note)
-        await runtime.listen(routes(deciding, binding))
-        api = runtime.api = KubeClient(access)
-        await runtime.check_servers()
-        service.spawn("credentials", access.keep_fresh())
+    async with on_cluster(service, settings, "single", Both) as (runtime, api, both):
+        deciding, binding = both.deciding, both.binding
         watches = Watches(api, coordinator.FOLLOWED, BINDER_KINDS, images=True, patience_s=settings.lease_ttl_s)
         watches.register(runtime.metrics)
         turn = asyncio.Event()
@@ -76,13 +76,6 @@ async def main(service: Service, settings: SingleSettings) -> None:
                     binder=binding.submit,
                 )
             )  # fmt: skip
-
-
-def routes(deciding: CoordinatorAdmin, binding: BinderAdmin) -> list[PeerRoute | FiguresRoute]:
-    """The routes of both; ``/v1/status`` is the coordinator's, with the binder's as ``binder``."""
-    status = FiguresRoute(STATUS, lambda: deciding.status() | {"binder": binding.status()})
-    own = [route for route in (*deciding.routes(), *binding.routes()) if route.path != STATUS]
-    return [*own, status]
 
 
 async def comes(event: asyncio.Event, *, unless: asyncio.Event) -> bool:

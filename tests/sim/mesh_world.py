@@ -25,6 +25,7 @@ from shared.policy.registry import make_policy
 from shared.ports import CreateRevisionIs, Delete, Put
 from shared.runtime.kube.watches import node_events, object_events, pod_events
 from shared.scheduling.state.object_changes import GROUP_SOURCES
+from shared.turns import Log, Stop
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
 from shared.wire.records import AgentRecord, Drained, NominationRecord, Paused, decode_record, encode_record
@@ -178,9 +179,9 @@ class MeshWorld(World):
             match instruction:
                 case wanted.SetTimer():
                     coordinator.timer = instruction.at
-                case wanted.StepDown():
+                case Stop():
                     coordinator.stopped = instruction.reason
-                case wanted.EmitEvent() | wanted.PublishPartition() | wanted.Log() | wanted.TellPodGroup():
+                case wanted.EmitEvent() | wanted.PublishPartition() | Log() | wanted.TellPodGroup():
                     pass
                 case _:
                     self._obeyed(coordinator.core, instruction)

@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import pytest
 
-from services.binder.core.events import Tick as BinderTick
 from services.binder.core.state import CoreSettings
-from services.coordinator.core.events import ConditionFailed, Tick
+from services.coordinator.core.events import ConditionFailed
 from services.coordinator.core.state import CoreSettings as CoordinatorSettings
 from services.coordinator.status.reporter import StatusReporter
 from shared.errors import KubeRejected
 from shared.kube.convert import pod_from_api
 from shared.scheduling.cycle.conflicts import check_placement
 from shared.scheduling.places import Place
+from shared.turns import Tick
 from tests.builders import make_node, make_pod
 from tests.sim.mesh_world import MeshWorld
 from tests.unit.services.binder.ablations import without_compares
@@ -139,7 +139,7 @@ class Walk:
                 world.inform(world.coordinator, Tick())
             for shard, at in wakes.items():
                 if at <= world.now:
-                    world.tell(world.binders[shard], BinderTick())
+                    world.tell(world.binders[shard], Tick())
                     if world.binders[shard].core.wake_at == at:
                         return
 

@@ -26,7 +26,7 @@ from services.autoscaler.core.events import (
     Wrote,
 )
 from services.autoscaler.core.gates import Gate
-from services.autoscaler.core.instructions import Forget, Instruction, ReadRound, Stop, Sweep
+from services.autoscaler.core.instructions import Forget, Instruction, ReadRound, Sweep
 from services.autoscaler.core.rounds import Rounds
 from services.autoscaler.core.saying import say, tellings
 from services.autoscaler.core.state import CoreSettings, PolicyMaker, State
@@ -39,6 +39,7 @@ from shared.autoscaling.safety.drift import Drift
 from shared.decide.guard import GuardLimits
 from shared.errors import ConfigError
 from shared.model.autoscaler import Autoscaler
+from shared.turns import Stop
 
 
 class AutoscalerCore:

@@ -10,6 +10,7 @@ from shared.autoscaling.hpa.model import CustomSeries, ExternalSeries, PodFacts,
 from shared.autoscaling.safety.readings import Reading
 from shared.model.autoscaler import Autoscaler, Signal, TargetRef
 from shared.model.cluster_objects import DisruptionBudget
+from shared.turns import Tick
 from shared.wire.records import AutoscaleRecord
 
 Answered = Mapping[tuple[str, ...], tuple[CustomSeries, ...] | tuple[ExternalSeries, ...] | str]
@@ -213,10 +214,6 @@ class Told(Struct, frozen=True):
 
     key: str
     done: bool = True
-
-
-class Tick(Struct, frozen=True):
-    """A deadline has come."""
 
 
 Event = (

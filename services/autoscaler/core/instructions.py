@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from shared.autoscaling.hpa.model import Metric
 from shared.model.autoscaler import Autoscaler, TargetRef
+from shared.turns import Log, Stop
 from shared.wire.records import AutoscaleRecord
 
 
@@ -90,20 +91,6 @@ class Sweep(Struct, frozen=True):
     """Delete what etcd has of objects that are not in ``keep``: they were deleted while nobody led."""
 
     keep: frozenset[str]
-
-
-class Stop(Struct, frozen=True):
-    """Somebody else leads."""
-
-    reason: str
-
-
-class Log(Struct, frozen=True):
-    """One line. ``facts`` hold names that the API server has checked, and texts that are quoted."""
-
-    level: str
-    event: str
-    facts: tuple[tuple[str, object], ...] = ()
 
 
 Instruction = ReadRound | Commit | Write | Tell | Announce | Forget | Sweep | Stop | Log

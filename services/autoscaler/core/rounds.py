@@ -11,13 +11,14 @@ from services.autoscaler.core import announcing, gates, telling
 from services.autoscaler.core.deciding import Decided, decide, may_grow_at, note_change, note_changes
 from services.autoscaler.core.events import Committed, HpaFact, RoundRead, TargetFact, Wrote
 from services.autoscaler.core.gates import Gate
-from services.autoscaler.core.instructions import Commit, Instruction, Log, ScaleTo, SetBounds, Write
+from services.autoscaler.core.instructions import Commit, Instruction, ScaleTo, SetBounds, Write
 from services.autoscaler.core.saying import say
 from services.autoscaler.core.state import State
 from services.autoscaler.core.watched import Stage, Watched
 from shared.autoscaling.safety import foreign
 from shared.autoscaling.safety.foreign import Earlier, Expected, Foreign
 from shared.model.autoscaler import ForeignWriter, Go, Mode
+from shared.turns import Log
 from shared.wire.records import AutoscaleRecord, ForeignSeen, ScaledTo
 
 SOON_S = 0.01
@@ -74,7 +75,7 @@ class Rounds:
         if watched.design_go != watched.scaler.go:
             watched.design_go, watched.design_due = watched.scaler.go, ""
         watched.design_due = watched.design_due or decided.drifting
-        out += [Log("error", "rule_broken", (("object", read.key), ("rule", line))) for line in decided.broken]
+        out += [Log("rule_broken", (("object", read.key), ("rule", line)), "error") for line in decided.broken]
         by_service = self._gates(watched, read, gate, decided)
         self._settle_foreign(watched, read, decided, by_service)
         writes = self._writes_of(watched, read, decided, by_service)
@@ -142,7 +143,7 @@ class Rounds:
             watched.earlier[target.name] = earlier.then(read.wall_s)
             self._state.stats.foreign_writes += 1
             facts = (("object", watched.scaler.key), ("service", target.name), ("value", found.value))
-            out.append(Log("warning", "foreign_writer", (*facts, ("by", repr(found.by)[:80]))))
+            out.append(Log("foreign_writer", (*facts, ("by", repr(found.by)[:80])), "warning"))
         return out
 
     def _settle_foreign(
@@ -377,7 +378,7 @@ class Rounds:
                 watched.recorded = None
             level = "info" if outcome in ("ok", "conflict") else "warning"
             facts = (("object", event.key), ("service", write.service), ("before", before), ("after", wrote))
-            out.append(Log(level, f"scale_{outcome}", (*facts, *((("error", text[:200]),) if text else ()))))
+            out.append(Log(f"scale_{outcome}", (*facts, *((("error", text[:200]),) if text else ())), level))
         return out
 
 

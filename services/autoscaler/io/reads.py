@@ -147,7 +147,7 @@ class Reads:
         self._metrics = MetricReads(api, prometheus, timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._wall = wall
-        self._silences = silences
+        self.silences = silences
 
     async def round(self, work: ReadRound) -> RoundRead:
         """Everything, at once; never raises for what others do."""
@@ -164,7 +164,7 @@ class Reads:
         return RoundRead(
             key=scaler.key, number=work.number, wall_s=wall_s, targets=targets, hpas=hpas, readings=readings,
             pod_metrics=pod_metrics, series=series, last=last, last_revision=revision, store_problem=problem,
-            silent_s=self._silences(),
+            silent_s=self.silences(),
         )  # fmt: skip
 
     async def _last(self, key: str) -> tuple[AutoscaleRecord | None, int, str]:

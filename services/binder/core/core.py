@@ -39,7 +39,6 @@ from services.binder.core.events import (
     PodReadFailed,
     ShardsSeen,
     StoredIntent,
-    Tick,
 )
 from services.binder.core.in_flight import InFlightBinding, Stage
 from services.binder.core.inherit import Inheritance
@@ -70,6 +69,7 @@ from shared.model.pod import Pod
 from shared.model.versions import newer
 from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.object_changes import drop_object, put_object
+from shared.turns import Tick
 from shared.wire.keys import Keys
 from shared.wire.messages import EvictionOutcome, Loan, Outcome, Placement
 from shared.wire.records import gang_part

@@ -13,6 +13,7 @@ from msgspec import Struct
 from shared.model.cluster_events import ClusterEvent
 from shared.model.devices import DeviceClaim
 from shared.model.pod import Pod
+from shared.turns import Tick
 from shared.wire.messages import EvictionResult, Plan
 from shared.wire.records import Intent
 
@@ -175,10 +176,6 @@ class Compared(Struct, frozen=True):
     """The sweep's full list: every pod on a node, finished ones left out, by uid."""
 
     bound: Mapping[str, BoundPod] = {}
-
-
-class Tick(Struct, frozen=True):
-    """The time ``BinderCore.wake_at`` named has come."""
 
 
 Event = (

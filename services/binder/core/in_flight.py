@@ -30,6 +30,7 @@ from shared.model.node import Node
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
 from shared.model.unit import cause_id
 from shared.ports import BindRequest
+from shared.turns import Tick
 from shared.wire.messages import Loan, Outcome, Placement
 from shared.wire.records import Intent, IntentClaim, IntentPod
 
@@ -74,7 +75,7 @@ TRANSITIONS: Mapping[type[events.Event], Mapping[Stage, set[Stage]]] = {
     events.PodReadFailed: {_AWAITED: {_SETTLED}},
     events.ClaimFreed: {_COMMITTED: {_SETTLED}},
     events.PodMarked: {_MARKING: {_READING}},
-    events.Tick: {
+    Tick: {
         **_INHERITED,
         _AWAITED: {_CHECKED, _SETTLED},
         _CHECKED: {_SETTLED},

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from shared.model.devices import Allocation, Consumer, ExtendedClaim, Request
 from shared.ports import BindRequest, Compare, Op
+from shared.turns import Log, Stop
 from shared.wire.messages import Eviction, PlanResult
 
 
@@ -157,20 +158,6 @@ class ListIntents(Struct, frozen=True):
 
 class ListPods(Struct, frozen=True):
     """List all pods, to compare the cache with; answer ``Compared``."""
-
-
-class Stop(Struct, frozen=True):
-    """Somebody else leads this shard: end the process (exit code 3)."""
-
-    reason: str
-
-
-class Log(Struct, frozen=True, gc=False):
-    """A line for the operator: constant event name, facts as pairs."""
-
-    event: str
-    facts: tuple[tuple[str, str | int | float], ...] = ()
-    level: str = "info"
 
 
 Instruction = (

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from services.binder.core.events import CommitRefused, CommitUnknown, LookedUp, StoredIntent
-from services.binder.core.instructions import LookUp, Stop
+from services.binder.core.instructions import LookUp
 from services.binder.core.plans import Plans
 from services.binder.core.state import State
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
 from services.binder.cycle.gang_cycle import GangCycle
+from shared.turns import Stop
 from shared.wire.messages import Outcome
 from shared.wire.records import Intent, gang_part
 

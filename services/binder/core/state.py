@@ -15,7 +15,7 @@ from uuid import UUID
 from services.binder.core import events
 from services.binder.core.gangs import InFlightGang
 from services.binder.core.in_flight import LEGAL, InFlightBinding, Stage
-from services.binder.core.instructions import Instruction, Log
+from services.binder.core.instructions import Instruction
 from services.binder.cycle.leavers import Leavers
 from shared.backoff import backoff_s
 from shared.errors import InvalidTransition
@@ -28,6 +28,7 @@ from shared.scheduling.shards import ONLY, Shards
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
 from shared.scheduling.story import Story
+from shared.turns import Log, Tick
 from shared.wire.messages import Loan, Outcome, Placement
 from shared.wire.records import Intent, IntentClaim, IntentPod
 
@@ -267,7 +268,7 @@ class State:
     story: Story = field(default_factory=Story)
     now: float = 0.0
     agenda: Agenda = field(default_factory=Agenda)
-    cause: type[events.Event] = events.Tick
+    cause: type[events.Event] = Tick
     """What is being handled: the cause of every move."""
 
     def __post_init__(self) -> None:

@@ -22,13 +22,14 @@ import msgspec
 
 from services.coordinator.binding.borrowing import Part, Placing, parts_of, to_borrow
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
-from services.coordinator.core.instructions import FetchPod, SendPlan, StepDown
+from services.coordinator.core.instructions import FetchPod, SendPlan
 from services.coordinator.core.state import NEVER, State
 from services.coordinator.status.reporter import StatusReporter
 from shared.backoff import backoff_s
 from shared.model.pod import Pod
 from shared.scheduling.preemption.budgets import covers
 from shared.scheduling.shards import ONLY
+from shared.turns import Stop
 from shared.wire.messages import (
     MAX_UNITS,
     VERSION,
@@ -332,7 +333,7 @@ class Ledger:
         settings, state = self.state.settings, self.state
         state.log("plan_failed", level="warning", plan_id=event.plan_id, code=event.code, sends=open_plan.sends)
         if event.code == "stale_term":
-            state.out.append(StepDown("the binder has seen a higher coordinator term"))
+            state.out.append(Stop("the binder has seen a higher coordinator term"))
             return None
         if event.refused and event.code not in REFUSED_FOR_NOW:
             del self.plans[event.plan_id]

@@ -39,10 +39,9 @@ from services.coordinator.core.events import (
     QueueHistoryRead,
     RequestFailed,
     ShardsSeen,
-    Tick,
     ViewAcked,
 )
-from services.coordinator.core.instructions import Instruction, SetTimer, StepDown
+from services.coordinator.core.instructions import Instruction, SetTimer
 from services.coordinator.core.intake import CLAIMS, DEVICE_CLASSES, ClusterIntake, PodIntake
 from services.coordinator.core.operator_control import OperatorControl
 from services.coordinator.core.state import WORK_PER_TURN, CoreSettings, State
@@ -74,6 +73,7 @@ from shared.policy.observation import Need
 from shared.scheduling.places import Place
 from shared.scheduling.queue import SWEPT_AT_ONCE
 from shared.scheduling.shards import Shards
+from shared.turns import Stop, Tick
 
 SWEEP_QUEUE_S = 30.0
 
@@ -235,7 +235,7 @@ class Core:
                 self.ledger.change_binder(event)
             case ShardsSeen():
                 if event.revision != self.state.shards.revision:
-                    self.state.out.append(StepDown("the nodes are divided into other shards: all is listed again"))
+                    self.state.out.append(Stop("the nodes are divided into other shards: all is listed again"))
             case PlanFailed():
                 self.outcomes.failed(event)
             case IntentsListed():

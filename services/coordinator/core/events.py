@@ -14,6 +14,7 @@ from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ClusterEvent
 from shared.model.pod import Pod
 from shared.scheduling.shards import ONLY
+from shared.turns import Tick
 from shared.wire.messages import Decisions, PlanResult, ViewAck
 from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer, QueueHistoryRecord
 
@@ -190,10 +191,6 @@ class NodesMeasured(Struct, frozen=True):
     """What a source told of some nodes, or of all: the metrics API, Prometheus, agents on their nodes."""
 
     samples: tuple[NodeSample, ...]
-
-
-class Tick(Struct, frozen=True):
-    """A timer set by ``SetTimer`` went off."""
 
 
 Event = (

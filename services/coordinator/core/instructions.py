@@ -10,6 +10,7 @@ from msgspec import Struct
 from shared.model.pod_group import PodGroup
 from shared.model.queue import Queue, QueueStatus
 from shared.policy.rollout.rollout import Change
+from shared.turns import Log, Stop
 from shared.wire.messages import Offer, Plan, ViewUpdate
 from shared.wire.records import PolicyWindow
 
@@ -157,20 +158,6 @@ class SetTimer(Struct, frozen=True):
     at: float
 
 
-class StepDown(Struct, frozen=True):
-    """Somebody leads with a higher term: end the process (exit code 3)."""
-
-    reason: str
-
-
-class Log(Struct, frozen=True, gc=False):
-    """A line for the operator: constant event name, facts as pairs."""
-
-    event: str
-    facts: tuple[tuple[str, str | int | float], ...] = ()
-    level: str = "info"
-
-
 Instruction = (
     SendOffer
     | SendView
@@ -187,6 +174,6 @@ Instruction = (
     | WritePointer
     | KeepWindow
     | SetTimer
-    | StepDown
+    | Stop
     | Log
 )

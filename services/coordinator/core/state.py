@@ -14,7 +14,7 @@ from msgspec import Struct
 from services.coordinator.core.claims import AwaitedClaims
 from services.coordinator.core.counters import Stats
 from services.coordinator.core.decisions import Recent
-from services.coordinator.core.instructions import Instruction, Log
+from services.coordinator.core.instructions import Instruction
 from services.coordinator.cycle.constraints import Constraints
 from services.coordinator.groups.domains import DomainKeeper
 from services.coordinator.preemption.evictions import Evicted
@@ -34,6 +34,7 @@ from shared.scheduling.queues.tree import QueueTree
 from shared.scheduling.shards import Shards
 from shared.scheduling.state.cache import ClusterCache
 from shared.scheduling.state.cluster_state import ClusterState
+from shared.turns import Log
 from shared.wire.records import Drained, Paused
 
 LEAST_REQUEST_TIMEOUT_S = 3.0

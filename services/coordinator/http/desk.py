@@ -12,20 +12,18 @@ import datetime as dt
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import structlog
 
 from services.coordinator.core.core import Core
-from services.coordinator.health.monitor import Vitals
-from services.coordinator.http.peer_routes import Admin
-from services.coordinator.inspect.throughput import Throughput
+from services.coordinator.http.peer_routes import Admin, TermParts
 from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
 from shared.errors import StoreRejected, StoreRolledBack
 from shared.ports import Clock, KeyValue, Store
 from shared.runtime.http.refusals import Refused
-from shared.runtime.lease.leadership import leader_of, term_of
+from shared.runtime.lease.leadership import leader_of
 from shared.runtime.observe.logging import LogTail
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from services.coordinator.http.routes.pending import Painter
 
 log = structlog.get_logger()
-
-T = TypeVar("T")
 
 REGISTERED = ("coordinator", "binder", "learner")
 """Services whose processes are under ``members/``."""
@@ -130,7 +126,7 @@ class Desk:
     @property
     def term(self) -> int:
         """The term in which this process leads; 0 where it does not."""
-        return term_of(self.admin.leadership)
+        return self.admin.term
 
     @property
     def leader(self) -> tuple[LeaderRecord, int] | None:
@@ -140,22 +136,19 @@ class Desk:
     @property
     def led_since(self) -> str:
         """When our term began; empty where we do not lead."""
-        return self.admin.term_began if self.leads else ""
+        return self.admin.parts.began if self.admin.parts is not None and self.leads else ""
 
     @property
-    def throughput(self) -> Throughput:
-        """How fast the leader goes. Refused: 503 ``not_ready``."""
-        return _there(self.admin.throughput)
-
-    @property
-    def vitals(self) -> Vitals:
-        """The leader's health and history. Refused: 503 ``not_ready``."""
-        return _there(self.admin.vitals)
+    def parts(self) -> TermParts:
+        """Those of the term we lead. Refused: 503 ``not_ready``."""
+        if self.admin.parts is None:
+            raise Refused("the leader has just been elected", code="not_ready")
+        return self.admin.parts
 
     @property
     def core(self) -> Core:
         """The leader's core, once it has listed everything. Refused: 503 ``not_ready``."""
-        core = _there(self.admin.core)
+        core = self.parts.core
         if not core.state.started:
             missing = ", ".join(core.takeover.missing)
             raise Refused(f"the leader is still listing: {missing}", code="not_ready")
@@ -169,13 +162,14 @@ class Desk:
         """Until the leader's core goes by what was just written: nothing is begun against it after the answer, and
         every read shows it. The core hears of it by a watch; False: not within ``OBEYED_S``, or it leads no more. What
         is written holds all the same, and the core goes by it as soon as it hears of it."""
-        core, following = self.admin.core, self.admin.following
-        if core is None or following is None:
+        parts = self.admin.parts
+        if parts is None:
             return False
+        core = parts.core
         with suppress(TimeoutError):
             async with asyncio.timeout(OBEYED_S):
                 while not holds(core):
-                    await following.told()
+                    await parts.following.told()
         return holds(core)
 
     def now(self) -> str:
@@ -185,9 +179,3 @@ class Desk:
     def wall_of(self, at: float) -> str:
         """When ``at``, seconds of the core's clock, was on the wall clock."""
         return rfc3339(self.wall() - dt.timedelta(seconds=self.clock() - at))
-
-
-def _there(part: T | None) -> T:
-    if part is None:
-        raise Refused("the leader has just been elected", code="not_ready")
-    return part

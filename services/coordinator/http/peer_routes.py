@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -42,7 +43,8 @@ from shared.ports import KubeApi
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import FiguresRoute, PeerRoute
 from shared.runtime.http.refusals import Refused
-from shared.runtime.lease.leadership import Leadership, leader_of, leadership_figures, term_of
+from shared.runtime.leading import Face
+from shared.runtime.lease.leadership import leader_of, leadership_figures
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.etcd_upkeep import EtcdVerdict
 from shared.runtime.process.service import boottime
@@ -66,24 +68,34 @@ WRITE_FIGURES: dict[str, tuple[str, Callable[[KubeWrites], int]]] = {
 }
 
 
-class Admin:
-    """Figures of this process; ``core``, ``peers`` and ``api`` are there while it leads."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermParts:
+    """What a leader shows of the term it leads."""
+
+    core: Core
+    api: KubeApi
+    peers: Peers
+    writes: KubeWrites
+    desk: ReadingsDesk
+    following: Following
+    active_policy: ActivePolicy
+    throughput: Throughput
+    windows: WindowRing
+    vitals: Vitals
+    totals: Totals
+    began: str
+    """When this process was elected, RFC 3339."""
+
+
+class Admin(Face[TermParts]):
+    """Routes and figures of this process."""
 
     def __init__(self, service_id: str) -> None:
-        self.service_id = service_id
-        self.leadership: Leadership | None = None
-        self.core: Core | None = None
-        self.peers: Peers | None = None
-        self.api: KubeApi | None = None
-        self.writes: KubeWrites | None = None
+        super().__init__(service_id)
         self.scheduler_metrics: SchedulerMetrics | None = None
         self._explaining = 0
         self._explained: Counter | None = None
         self._explain_seconds: Histogram | None = None
-        self.active_policy: ActivePolicy | None = None
-        self.throughput: Throughput | None = None
-        self.vitals: Vitals | None = None
-        self.totals: Totals | None = None
         self.cluster = ClusterIdentity()
         self.warnings: Callable[[], Sequence[str]] = tuple
         """What is wrong with this process, one line each."""
@@ -91,11 +103,11 @@ class Admin:
         """Which other mesh we leave the cluster to, in a line."""
         self.etcd: Callable[[], EtcdVerdict] = EtcdVerdict
         """Whether etcd has room."""
-        self.term_began = ""
-        """When this process was elected, RFC 3339."""
-        self.following: Following | None = None
-        self.windows: WindowRing | None = None
-        self.desk: ReadingsDesk | None = None
+
+    @property
+    def core(self) -> Core | None:
+        """The leader's, there from the beginning of its term."""
+        return self.parts.core if self.parts is not None else None
 
     def routes(self) -> tuple[FiguresRoute | PeerRoute, ...]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``; ``POST /v1/readings``, for agents and sensors."""
@@ -118,8 +130,8 @@ class Admin:
         metrics.figure("coordinator", self.stats)
         self._explained = metrics.counter("explain_requests_total", "Questions about a pod, by result", ["result"])
         self._explain_seconds = metrics.histogram("explain_duration_seconds", "Answering one, API server included")
-        register(metrics, lambda: self.vitals if self._term() > 0 else None)
-        metrics.leader("coordinator", lambda: self._term() > 0)
+        register(metrics, lambda: self.parts.vitals if self.parts is not None and self.term > 0 else None)
+        metrics.leader("coordinator", lambda: self.term > 0)
         metrics.gauge_of(
             "agents", "Agents registered", lambda: float(len(self.core.registry.views) if self.core else 0)
         )
@@ -176,9 +188,9 @@ class Admin:
     async def readings(self, body: bytes, caller: Caller) -> bytes:
         """Readings to ReadingsAck. Refused: ``WireError`` (400), 403 ``forbidden`` and ``foreign_agent``, 421
         ``not_leader``, 503 ``not_ready``."""
-        core, desk = self.core, self.desk
-        if core is None or desk is None or not self._term():
+        if self.parts is None or not self.term:
             raise Refused(f"{self.service_id} does not lead", code="not_leader")
+        core, desk = self.parts.core, self.parts.desk
         message = decode(body, Readings)
         if caller.role and (caller.role == "sensor") is (message.boot is None):
             raise Refused(f"{caller.title} sends what a sensor does not, or what it alone does", code="forbidden")
@@ -214,16 +226,17 @@ class Admin:
     async def explain(self, namespace: str, name: str) -> dict[str, Any]:
         """Why the pod is where it is. Refused: 421 ``not_leader``, 503 ``not_ready``, 404 ``pod_unknown``, 409
         ``kube_rejected``; the API server's silence is 503 ``kube_unknown``."""
-        core, api = self.core, self.api
-        if core is None or api is None or not self._term():
+        parts = self.parts
+        if parts is None or not self.term:
             leader = leader_of(self.leadership)
             where = f"; {leader[0].identity} at {leader[0].url} does" if leader is not None else ""
             raise Refused(f"{self.service_id} does not lead{where}", code="not_leader")
+        core = parts.core
         if not core.state.started:
             missing = ", ".join(core.takeover.missing)
             raise Refused(f"still listing: {missing}", code="not_ready")
         try:
-            found = await api.get(PODS, namespace=namespace, name=name, timeout_s=LOOKUP_TIMEOUT_S)
+            found = await parts.api.get(PODS, namespace=namespace, name=name, timeout_s=LOOKUP_TIMEOUT_S)
         except KubeUnknown as error:
             raise KubeUnknown(f"the API server does not say what {namespace}/{name} is: {error}") from error
         except KubeRejected as error:
@@ -239,7 +252,7 @@ class Admin:
         answer = explain(core, pod, found.metadata.annotations or {}, boottime())
         answer["group"] = member_of(core, pod)
         pointer = core.variants.pointer
-        policy = await self.active_policy.get(pointer) if self.active_policy and pointer is not None else None
+        policy = await parts.active_policy.get(pointer) if pointer is not None else None
         answer["reasons"] = reasons(core, pod, policy) if policy is not None else None
         said = rehearsed_of(pointer, pointer.active) if pointer is not None else None
         answer["rehearsed"] = None if said is None else msgspec.to_builtins(said)
@@ -247,31 +260,25 @@ class Admin:
 
     def stats(self) -> dict[str, Any]:
         """Counters of the term, bytes per hop, and what ``bytes_per_decision`` is made of."""
-        term = self._term()
-        figures: dict[str, Any] = {"id": self.service_id, "leading": term > 0, "term": term}
-        if self.core is not None:
-            figures |= self.core.state.stats.as_dict()
+        figures, parts = self.figures(), self.parts
+        if parts is not None:
+            figures |= parts.core.state.stats.as_dict()
             figures["queue"] = self._queue()
             figures["longest_turn_ms"] = round(self._turn_s() * 1000, 3)
             figures["conditions_waiting"] = self._conditions_waiting()
-            figures["measured"] = measured(self.core)
-        if self.writes is not None:
-            figures |= {name: read(self.writes) for name, (_, read) in WRITE_FIGURES.items()}
-        if self.peers is not None:
-            figures |= self.peers.figures()
+            figures["measured"] = measured(parts.core)
+            figures |= {name: read(parts.writes) for name, (_, read) in WRITE_FIGURES.items()}
+            figures |= parts.peers.figures()
         return figures
 
-    def _term(self) -> int:
-        return term_of(self.leadership)
-
     def _turn_s(self) -> float:
-        return self.vitals.pulse.longest_turn_s(boottime()) if self.vitals is not None else 0.0
+        return self.parts.vitals.pulse.longest_turn_s(boottime()) if self.parts is not None else 0.0
 
     def _conditions_waiting(self) -> int:
         return self.core.reporter.waiting if self.core is not None else 0
 
     def _of_writes(self, read: Callable[[KubeWrites], int]) -> float:
-        return float(read(self.writes)) if self.writes is not None else 0.0
+        return float(read(self.parts.writes)) if self.parts is not None else 0.0
 
     def _measured(self) -> float:
         return float(len(self.core.variants.used)) if self.core is not None else 0.0

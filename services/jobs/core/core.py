@@ -33,10 +33,9 @@ from services.jobs.core.events import (
     QueueSeen,
     Reported,
     RolloutSeen,
-    Tick,
     Wrote,
 )
-from services.jobs.core.instructions import Create, Delete, Instruction, Log, Tell, WriteRollout, WriteStatus
+from services.jobs.core.instructions import Create, Delete, Instruction, Tell, WriteRollout, WriteStatus
 from services.jobs.core.members import plan
 from services.jobs.core.observing import observe, why_waiting, without
 from services.jobs.core.phases import check_move
@@ -55,6 +54,7 @@ from shared.kube.worker_pods import refused
 from shared.model.training_job import ENDED, WORKER, Phase, TrainingJob, WorkerPod
 from shared.scheduling.queues.nodes import Blocked
 from shared.scheduling.queues.structure import bindings_of
+from shared.turns import Log, Tick
 
 JOB = TRAINING_JOBS.kind
 UNSEEN = 3
@@ -480,7 +480,7 @@ class JobsCore:
             self._due[job.key] = max(min(times), now + 1e-3)
 
     def _log(self, level: str, event: str, **facts: object) -> None:
-        self._out.append(Log(level, event, tuple(facts.items())))
+        self._out.append(Log(event, tuple(facts.items()), level))
 
 
 def _outdated(known: JobState) -> bool:

@@ -10,6 +10,7 @@ from shared.decide.rollout import Rollout
 from shared.jobs.reports import Said
 from shared.model.queue import Queue
 from shared.model.training_job import GpuNode, MadeObject, TrainingJob, WorkerPod
+from shared.turns import Tick
 
 
 class JobSeen(Struct, frozen=True):
@@ -96,10 +97,6 @@ class RolloutSeen(Struct, frozen=True):
 
     rollout: Rollout
     revision: int
-
-
-class Tick(Struct, frozen=True):
-    """A deadline of the core has come."""
 
 
 Event = (

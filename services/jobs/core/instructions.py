@@ -10,6 +10,7 @@ from msgspec import Struct
 from shared.decide.rollout import Rollout
 from shared.kube.resources import Resource
 from shared.model.training_job import JobStatus, TrainingJob
+from shared.turns import Log
 
 
 class Create(Struct, frozen=True):
@@ -65,12 +66,6 @@ class WriteRollout(Struct, frozen=True):
 
     rollout: Rollout
     revision: int
-
-
-class Log(Struct, frozen=True):
-    level: str
-    event: str
-    facts: tuple[tuple[str, Any], ...] = ()
 
 
 Write = Create | Delete | PatchMinimum | WriteStatus

@@ -42,13 +42,13 @@ class HealthAnswer(Answer, frozen=True, kw_only=True):
 
 def health_of(desk: Desk) -> Health:
     """The verdict of the last second; nothing is measured anew for it."""
-    vitals = desk.admin.vitals
-    return vitals.verdicts.health if vitals is not None else Health(verdict="ok", since="", findings=[])
+    parts = desk.admin.parts
+    return parts.vitals.verdicts.health if parts is not None else Health(verdict="ok", since="", findings=[])
 
 
 async def show(desk: Desk, _: Ask[Any, Any]) -> HealthAnswer:
     """The verdict and what it rests on. Refused: 503 ``not_ready``."""
-    _core, vitals = desk.core, desk.vitals
+    _core, vitals = desk.core, desk.parts.vitals
     health, seen = vitals.verdicts.health, vitals.signals
     measured = {name: round(getattr(seen, name), 4) for name in Measured.__struct_fields__ if name != "agents_suspect"}
     return HealthAnswer(
@@ -80,7 +80,7 @@ class HistoryAnswer(Answer, frozen=True, kw_only=True):
 
 async def hour(desk: Desk, ask: Ask[HistoryQuery, Any]) -> HistoryAnswer:
     """What is remembered. Refused: 503 ``not_ready``."""
-    core, vitals, query = desk.core, desk.vitals, ask.query
+    core, vitals, query = desk.core, desk.parts.vitals, ask.query
     after = max(query.since, desk.wall().timestamp() - 60 * query.minutes)
     history = vitals.history
     return HistoryAnswer(

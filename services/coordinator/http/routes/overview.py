@@ -132,10 +132,10 @@ class Glance:
 
 
 def _overview(desk: Desk, now: float, members: Members) -> OverviewAnswer:
-    core, totals, cluster = desk.core, desk.admin.totals, desk.admin.cluster
-    figures = asdict(overview(core, desk.throughput, now))
+    core, parts, cluster = desk.core, desk.parts, desk.admin.cluster
+    figures = asdict(overview(core, parts.throughput, now))
     bound, running = figures.pop("bound"), figures.pop("running")
-    total = totals.bound if totals is not None else None
+    total = parts.totals.bound
     policies = core.evaluation.figures()
     record, term = desk.leader or (None, core.state.term)
     name, named_by = cluster.named

@@ -144,8 +144,8 @@ async def history(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> PolicyHistory
 
 async def windows(desk: Desk, ask: Ask[NumberedPageQuery, Any]) -> PolicyWindowsAnswer:
     """What the windows said."""
-    _, ring = desk.core, desk.admin.windows
-    found = {-window.number: window for window in (ring.kept if ring is not None else ())}
+    _, ring = desk.core, desk.parts.windows
+    found = {-window.number: window for window in ring.kept}
     keys, more = page(found, ask.query, int)
     return PolicyWindowsAnswer(items=[found[key] for key in keys], continue_=more)
 

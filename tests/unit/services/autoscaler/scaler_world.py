@@ -30,21 +30,11 @@ from services.autoscaler.core.events import (
     ScalerSeen,
     SetSeen,
     TargetFact,
-    Tick,
     Told,
     Wrote,
 )
 from services.autoscaler.core.gates import digest
-from services.autoscaler.core.instructions import (
-    Commit,
-    Instruction,
-    ReadRound,
-    ScaleTo,
-    SetBounds,
-    Stop,
-    Tell,
-    Write,
-)
+from services.autoscaler.core.instructions import Commit, Instruction, ReadRound, ScaleTo, SetBounds, Tell, Write
 from services.autoscaler.core.state import CoreSettings
 from shared.autoscaling.hpa.model import ContainerFacts, PodFacts, PodUsage
 from shared.autoscaling.observation import Decision, Observation, Policy
@@ -52,6 +42,7 @@ from shared.errors import ConfigError
 from shared.kube.autoscaling import AutoscalerObject, autoscaler_from_api
 from shared.kube.objects import ObjectMeta
 from shared.model.autoscaler import Autoscaler
+from shared.turns import Stop, Tick
 from shared.wire.records import AutoscaleRecord
 
 Json = dict[str, Any]

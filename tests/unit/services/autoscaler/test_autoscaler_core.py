@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.autoscaler.core.events import HpaFact, HpaSeen, PodSeen, ScalerSeen, Tick
+from services.autoscaler.core.events import HpaFact, HpaSeen, PodSeen, ScalerSeen
 from services.autoscaler.core.instructions import Commit, ReadRound, Write
 from shared.autoscaling.safety.readings import Reading
 from shared.model.autoscaler import Signal, TargetRef
+from shared.turns import Tick
 from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of
 
 

@@ -18,12 +18,12 @@ from services.autoscaler.core.events import (
     PodSeen,
     SetSeen,
     TargetFact,
-    Tick,
 )
 from services.autoscaler.core.instructions import Commit, Instruction, Write
 from shared.autoscaling.observation import Policy
 from shared.autoscaling.safety.readings import Reading
 from shared.model.autoscaler import Signal, TargetRef
+from shared.turns import Tick
 from tests.unit.services.autoscaler.scaler_world import WALL, World, pod_of, spec_of, usage_of
 
 

@@ -12,8 +12,8 @@ import random
 
 import pytest
 
-from services.autoscaler.core.events import Tick
 from services.autoscaler.core.instructions import Write
+from shared.turns import Tick
 from tests.unit.services.autoscaler.scaler_world import Process, World, spec_of
 
 NAMES = ("front", "cart")

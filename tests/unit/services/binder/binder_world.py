@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from services.binder.core.core import BinderCore
-from services.binder.core.events import Event, IntentsListed, PlanReceived, StoredIntent, Tick
+from services.binder.core.events import Event, IntentsListed, PlanReceived, StoredIntent
 from services.binder.core.instructions import (
     Answer,
     Bind,
@@ -26,12 +26,10 @@ from services.binder.core.instructions import (
     Instruction,
     ListIntents,
     ListPods,
-    Log,
     LookUp,
     MarkPod,
     ReadPod,
     Refuse,
-    Stop,
     WriteClaim,
 )
 from services.binder.core.state import CoreSettings
@@ -48,6 +46,7 @@ from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.records.shards import shards_in
 from shared.scheduling.shards import Shards
+from shared.turns import Log, Stop, Tick
 from shared.wire.keys import Keys
 from shared.wire.messages import VERSION, Gang, Placement, Plan, PlanResult
 from shared.wire.records import Intent, ShardsRecord, decode_record, encode_record, gang_part

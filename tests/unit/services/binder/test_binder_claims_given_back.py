@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.binder.core.core import BinderCore
-from services.binder.core.events import ClaimUnwritten, IntentsListed, Tick
+from services.binder.core.events import ClaimUnwritten, IntentsListed
 from services.binder.core.instructions import Bind, Commit, FreeClaim, ListIntents, ReadPod, WriteClaim
 from services.binder.core.state import CoreSettings
 from services.binder.cycle.binding_cycle import BindingCycle
@@ -14,6 +14,7 @@ from shared.errors import LeadershipLost
 from shared.kube.scheduling_kinds import DEVICE_CLAIMS
 from shared.model.cluster_events import Listed, ObjectUnreadable, PositionLost
 from shared.ports import BindRequest, Delete
+from shared.turns import Tick
 from shared.wire.messages import Outcome
 from tests.builders import make_pod
 from tests.fake_kube import copy

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from services.binder.core.events import Tick
 from services.binder.core.instructions import FreeClaim, WriteClaim
 from services.binder.cycle.claim_returns import REFUSALS
 from shared.errors import KubeRejected
+from shared.turns import Tick
 from shared.wire.messages import Outcome
 from tests.sim.claims import check_claims, devices_of
 from tests.unit.services.binder.binder_checks import check_all

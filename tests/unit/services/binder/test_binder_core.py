@@ -7,10 +7,10 @@ files of their own.
 from __future__ import annotations
 
 from services.binder.core.core import BinderCore
-from services.binder.core.events import Tick
 from services.binder.core.instructions import Bind, Commit
 from services.binder.core.state import CoreSettings
 from shared.model.pod import CAUSE_ANNOTATION, DEVICES_ANNOTATION, POLICY_ANNOTATION
+from shared.turns import Tick
 from shared.wire.messages import Outcome
 from tests.builders import make_node, make_pod
 from tests.unit.services.binder.binder_checks import at_rest, outcome

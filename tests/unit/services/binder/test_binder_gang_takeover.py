@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.binder.core.events import Tick
 from services.binder.core.instructions import Bind, Commit, MarkPod
 from services.binder.core.state import CoreSettings
 from shared.ports import Delete, Put
+from shared.turns import Tick
 from shared.wire.messages import Plan
 from shared.wire.records import encode_record
 from tests.unit.services.binder.binder_checks import at_rest, check_all

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from services.binder.core.events import BindingRefused, Tick
+from services.binder.core.events import BindingRefused
 from services.binder.core.gangs import GangStage
 from services.binder.core.instructions import Commit
 from services.binder.core.state import CoreSettings
 from shared.model.cluster_events import NodeUpserted
+from shared.turns import Tick
 from shared.wire.messages import Outcome
 from tests.unit.services.binder.binder_checks import at_rest, check_all
 from tests.unit.services.binder.binder_world import Binder, make_world

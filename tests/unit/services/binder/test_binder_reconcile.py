@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from services.binder.core.instructions import ListPods, Log
+from services.binder.core.instructions import ListPods
 from services.binder.core.reconcile import COUNTED_AT_ONCE
+from shared.turns import Log
 from tests.unit.services.binder.binder_world import make_world
 
 

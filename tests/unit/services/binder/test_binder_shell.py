@@ -313,7 +313,7 @@ async def test_plans_come_as_messages_and_standbys_refuse_them() -> None:
         with pytest.raises(Refused) as refused:
             await admin.plans(body, Caller())
         assert (refused.value.code, refused.value.status) == ("not_leader", 421)
-        admin.shell = stage.shell
+        admin.parts = stage.shell
         answer = decode(await admin.plans(body, Caller()), PlanResult)
         assert (answer.follows, answer.plan_id, answer.results[0].outcome) == (1, 1, Outcome.BOUND)
         with pytest.raises(WireError):

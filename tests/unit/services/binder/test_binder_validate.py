@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from services.binder.core.core import BinderCore
-from services.binder.core.events import Tick
 from services.binder.core.gangs import GangStage, InFlightGang
 from services.binder.core.in_flight import Stage
 from services.binder.core.instructions import Commit
 from services.binder.core.state import NEVER, CoreSettings
 from shared.errors import InvalidState
+from shared.turns import Tick
 from tests.builders import make_pod
 from tests.unit.services.binder.binder_world import World, make_world
 

@@ -30,7 +30,6 @@ from services.coordinator.core.events import (
     PlanAnswered,
     PodFetched,
     RequestFailed,
-    Tick,
     ViewAcked,
 )
 from services.coordinator.core.instructions import (
@@ -56,6 +55,7 @@ from shared.scheduling.cycle.feasibility import FeasibilityCache
 from shared.scheduling.gates import entry_rejection
 from shared.scheduling.shards import Shards
 from shared.scheduling.state.cache import ClusterCache
+from shared.turns import Tick
 from shared.wire.codec import decode, encode
 from shared.wire.messages import (
     VERSION,

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from services.coordinator.app import FOLLOWED, Outside, lead
+from services.coordinator.app import FOLLOWED, Outside, begin
 from services.coordinator.http.peer_routes import Admin
 from services.coordinator.settings import RUNTIME_SETTINGS, CoordinatorSettings
 from services.coordinator.standby import Learned
@@ -26,6 +26,7 @@ from shared.policy.weights import digest
 from shared.policy.weights import encode as encode_weights
 from shared.ports import BindRequest, Delete, Put
 from shared.runtime.kube.watches import Watches
+from shared.runtime.leading import lead
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
 from shared.runtime.records.settings import change_settings
@@ -118,9 +119,8 @@ class World:
         watches = Watches(self.api, FOLLOWED, images=True)
         heir = Learned(self.api, watches, settings, self.store, KEYS)  # type: ignore[arg-type]
         outside = Outside(self.store, self.api, watches, self.peers, Failpoints(), "http://c0", heir)  # type: ignore[arg-type]
-        self.task = asyncio.create_task(
-            lead(kv.create_revision, settings, self.leading, outside, self.admin, self.metrics)  # type: ignore[arg-type]
-        )
+        begun = begin(settings, outside, self.admin, self.metrics, kv.create_revision, self.leading)  # type: ignore[arg-type]
+        self.task = asyncio.create_task(lead(self.admin, begun))
 
     async def join(self, agent: str, *, key: str = "", **record: Any) -> None:
         url = f"http://{agent}"
@@ -292,7 +292,7 @@ async def test_a_binder_with_a_higher_term_ends_the_term(world: World) -> None:
     world.peers.refuse_plans = "stale_term"
     await world.start()
     world.kube.add_pod(make_pod("a"))
-    assert isinstance(await world.ended(), LeadershipLost)
+    assert isinstance(await world.ended(), StoreFenced)
 
 
 async def test_a_pending_pod_is_told_by_condition_and_event(world: World) -> None:

@@ -11,10 +11,11 @@ from services.binder.admin import Admin as BinderAdmin
 from services.binder.settings import BinderSettings
 from services.coordinator.http.peer_routes import Admin as CoordinatorAdmin
 from services.coordinator.settings import CoordinatorSettings
-from services.single.app import comes, routes
+from services.single.app import comes
 from services.single.settings import SingleSettings
 from shared.errors import ConfigError
 from shared.runtime.http.peers import FiguresRoute
+from shared.runtime.leading import routes_of
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.settings import load
 
@@ -45,8 +46,9 @@ def test_certificates_of_one_role_are_refused(tmp_path: Path, field: str) -> Non
 
 def test_every_route_of_both_is_there_once_and_the_status_tells_of_both() -> None:
     deciding, binding = CoordinatorAdmin("s-0"), BinderAdmin("s-0", "0")
-    found = {route.path: route for route in routes(deciding, binding)}
-    assert len(found) == len(routes(deciding, binding))
+    routes = routes_of(deciding, binder=binding)
+    found = {route.path: route for route in routes}
+    assert len(found) == len(routes)
     assert found.keys() == {route.path for route in (*deciding.routes(), *binding.routes())}
     status = found["/v1/status"]
     assert isinstance(status, FiguresRoute)

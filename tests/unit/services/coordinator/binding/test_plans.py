@@ -7,10 +7,11 @@ import pytest
 
 from services.coordinator.binding.plans import FEW_UNITS
 from services.coordinator.core.events import BinderChanged, PlanAnswered, PlanFailed
-from services.coordinator.core.instructions import FetchPod, PatchCondition, SendPlan, StepDown
+from services.coordinator.core.instructions import FetchPod, PatchCondition, SendPlan
 from shared.model.cluster_events import ObjectChanged
 from shared.model.devices import ClaimRef, DeviceClass, DevicePod
 from shared.scheduling.places import Place
+from shared.turns import Stop
 from shared.wire.messages import VERSION, Outcome, PlacementResult, Plan, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_places
@@ -78,7 +79,7 @@ def test_without_a_binder_plans_wait_for_one() -> None:
 
 def test_a_binder_that_has_seen_a_higher_term_ends_this_one() -> None:
     scene = planned()
-    assert [i for i in scene.deliver(PlanFailed(1, "stale_term", refused=True)) if isinstance(i, StepDown)]
+    assert [i for i in scene.deliver(PlanFailed(1, "stale_term", refused=True)) if isinstance(i, Stop)]
 
 
 @pytest.mark.parametrize("code", ["not_leader", "peer_unreachable", "overloaded"])

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.events import BinderChanged, Event, PlanAnswered, PlanFailed, ShardsSeen
-from services.coordinator.core.instructions import Instruction, PatchCondition, SendPlan, StepDown
+from services.coordinator.core.instructions import Instruction, PatchCondition, SendPlan
 from services.coordinator.core.state import WORK_PER_TURN, CoreSettings
 from services.coordinator.groups import failures
 from services.coordinator.inspect.explain import explain
@@ -17,6 +17,7 @@ from shared.model.pod import Pod
 from shared.model.pod_group import PodGroup, Source, group_key
 from shared.scheduling.groups.placing import Attempt, Exploring
 from shared.scheduling.shards import Shards
+from shared.turns import Stop
 from shared.wire.messages import VERSION, Eviction, Outcome, PlacementResult, Plan, PlanResult
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
@@ -324,8 +325,8 @@ def test_who_committed_a_gang_is_asked_for_its_end_also_when_the_group_has_no_me
 
 def test_another_record_of_the_shards_ends_the_term() -> None:
     scene = scene_of()
-    assert not [i for i in scene.deliver(ShardsSeen(5)) if isinstance(i, StepDown)]
-    assert [i for i in scene.deliver(ShardsSeen(6)) if isinstance(i, StepDown)]
+    assert not [i for i in scene.deliver(ShardsSeen(5)) if isinstance(i, Stop)]
+    assert [i for i in scene.deliver(ShardsSeen(6)) if isinstance(i, Stop)]
 
 
 def test_a_gang_tries_each_shard_in_a_part_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

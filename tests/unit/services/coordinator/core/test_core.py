@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from services.coordinator.agents.registry import AgentRegistry
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.core import LEAST_WORK, Core
-from services.coordinator.core.events import Tick
 from services.coordinator.core.instructions import EmitEvent, PatchCondition, SendOffer, SendPlan, SetTimer
 from services.coordinator.core.state import WORK_PER_TURN
 from services.coordinator.cycle.cycle import Cycle
@@ -23,6 +22,7 @@ from shared.model.queue import Queue
 from shared.scheduling.places import Place
 from shared.scheduling.queue import PodQueue
 from shared.scheduling.state.cache import recount
+from shared.turns import Tick
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_bound_once, check_overcommit, check_places
 

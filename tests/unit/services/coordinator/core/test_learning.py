@@ -16,7 +16,7 @@ from services.binder.core.events import IntentsListed as BinderIntentsListed
 from services.binder.core.state import CoreSettings as BinderSettings
 from services.coordinator.core.core import Core
 from services.coordinator.core.events import IntentsListed
-from services.coordinator.core.instructions import EmitEvent, Instruction, Log, PatchCondition
+from services.coordinator.core.instructions import EmitEvent, Instruction, PatchCondition
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.pod import Pod
@@ -25,6 +25,7 @@ from shared.scheduling.gates import why_untried
 from shared.scheduling.places import Place
 from shared.scheduling.pod_groups import PodGroups
 from shared.scheduling.state.object_changes import GROUP_SOURCES
+from shared.turns import Log
 from shared.wire.keys import Keys
 from tests.builders import make_node, make_pod
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from services.coordinator.core.core import Core
-from services.coordinator.core.events import Tick
 from services.coordinator.core.state import NEVER, CoreSettings, Gated
 from shared.errors import InvalidState
 from shared.model.pod import Pod
 from shared.scheduling.places import ClusterEvent, OwnEvent, Place
+from shared.turns import Tick
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from services.coordinator.core.events import ControlSeen, Tick
+from services.coordinator.core.events import ControlSeen
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import NodeUpserted, ObjectChanged, PodUpserted
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import selector_of_labels
 from shared.scheduling.parked_groups import ParkedGroup
 from shared.scheduling.places import Place
+from shared.turns import Tick
 from shared.wire.records import Paused
 from tests.builders import make_pod
 from tests.unit.services.coordinator.cycle.test_mesh_rules import apart

@@ -9,11 +9,11 @@ from types import FrameType
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.events import Tick
 from services.coordinator.core.instructions import PatchCondition, SendOffer
 from services.coordinator.core.state import CoreSettings
 from shared.model.pod_group import Topology
 from shared.scheduling.groups.quorum import TOO_FEW
+from shared.turns import Tick
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.groups.test_gangs import KEY, add_members, place_of, tell_group
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places

@@ -6,12 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core import core
-from services.coordinator.core.events import ControlSeen, Tick
+from services.coordinator.core.events import ControlSeen
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle.requeueing import Requeuer
 from shared.model.pod import Pod
 from shared.scheduling.groups import trial
 from shared.scheduling.groups.trial import Trial
+from shared.turns import Tick
 from shared.wire.records import Paused
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.groups.test_gangs import KEY, tell_group

@@ -14,7 +14,7 @@ import pytest
 
 from services.coordinator.http.desk import Desk
 from services.coordinator.http.opening import AdminListener, open_admin
-from services.coordinator.http.peer_routes import Admin
+from services.coordinator.http.peer_routes import Admin, TermParts
 from services.coordinator.http.table import ROUTES
 from services.coordinator.settings import CoordinatorSettings
 from shared.election.record import LeaderRecord
@@ -117,6 +117,12 @@ class ApiWorld(World):
         file = self.folder / "admin-tokens"
         file.write_text("".join(f"{token} {role} {role}-1\n" for role, token in TOKENS.items()))
         return CoordinatorSettings(admin_listen="127.0.0.1:0", admin_token_file=file, **more)
+
+    @property
+    def parts(self) -> TermParts:
+        """Those of the leader's term."""
+        assert self.admin.parts is not None
+        return self.admin.parts
 
     async def open(
         self, name: str, admin: Admin, metrics: Metrics, routes: tuple[Route, ...] = ROUTES, **more: Any

@@ -75,12 +75,12 @@ async def test_who_is_named_leader_and_does_not_lead_asks_nobody(world: ApiWorld
 
 
 async def test_a_leader_that_has_not_listed_yet_says_so(world: ApiWorld) -> None:
-    core, world.admin.core = world.admin.core, None
+    parts, world.admin.parts = world.admin.parts, None
     answered = await world.ask("GET", "/v1/nodes")
     assert (answered.status, answered.code) == (503, "not_ready")
     stream = await world.ask("GET", "/v1/decisions/stream")
     assert (stream.status, stream.code) == (503, "not_ready")
-    world.admin.core = core
+    world.admin.parts = parts
 
 
 async def events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:

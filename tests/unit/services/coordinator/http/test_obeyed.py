@@ -32,9 +32,7 @@ class SlowWatch:
     """What the leader's core would be told, held back until ``go``."""
 
     def __init__(self, world: ApiWorld) -> None:
-        following = world.admin.following
-        assert following is not None
-        self.following = following
+        self.following = following = world.parts.following
         self.held: list[Event] = []
         self.came = asyncio.Event()
         self._post = following._post

@@ -190,8 +190,7 @@ async def test_a_card_is_shown_without_etcd_at_hand(world: ApiWorld) -> None:
 
 
 async def test_windows_are_shown_newest_first_page_by_page(world: ApiWorld) -> None:
-    ring = world.admin.windows
-    assert ring is not None
+    ring = world.parts.windows
     for _ in range(5):
         ring.keep(PolicyWindow(number=0, time="", active="kube-default@1"))
     await world.until(lambda: len(ring.kept) >= 5)

@@ -39,8 +39,7 @@ async def test_the_overview_names_cluster_health_resources_and_totals(world: Api
 
 
 async def test_health_tells_what_it_rests_on(world: ApiWorld) -> None:
-    vitals = world.admin.vitals
-    assert vitals is not None
+    vitals = world.parts.vitals
     vitals.backlog = lambda: (7, 61.0)
     vitals.look()
     found = (await world.ask("GET", "/v1/health", "viewer", at="c1")).json
@@ -60,8 +59,7 @@ async def test_overview_and_health_are_answered_however_late_the_loop_runs(
 
 
 async def test_history_comes_in_columns_of_one_length_and_from_a_moment_on(world: ApiWorld) -> None:
-    vitals = world.admin.vitals
-    assert vitals is not None
+    vitals = world.parts.vitals
     vitals.look()
     found = (await world.ask("GET", "/v1/history", "viewer")).json
     assert found["step_s"] == 10
@@ -225,8 +223,7 @@ async def test_the_audit_log_names_what_was_changed_and_how_it_ended(world: ApiW
 
 
 async def test_pods_bound_go_on_from_what_earlier_leaders_counted(world: ApiWorld) -> None:
-    totals = world.admin.totals
-    assert totals is not None
+    totals = world.parts.totals
     await totals.write(1000)
     kv = await world.store.get(KEYS.coordinator_totals)
     assert kv is not None

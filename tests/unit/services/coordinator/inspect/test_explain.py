@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
@@ -112,7 +113,8 @@ async def test_only_so_many_questions_are_answered_at_once_and_each_result_is_co
 
     admin, metrics = Admin("c0"), Metrics("coordinator")
     admin.register(metrics)
-    admin.core, admin.api, admin.leadership = scene_with().core, Slow(), Leading()  # type: ignore[assignment]
+    admin.parts = SimpleNamespace(core=scene_with().core, api=Slow())  # type: ignore[assignment]
+    admin.leadership = Leading()  # type: ignore[assignment]
     app = build_app(metrics, routes=admin.routes())
     async with TestClient(TestServer(app)) as client:
         waiting = [asyncio.create_task(client.get("/v1/explain/default/p")) for _ in range(MAX_EXPLAINING)]
@@ -125,7 +127,7 @@ async def test_only_so_many_questions_are_answered_at_once_and_each_result_is_co
         release.set()
         answers = await asyncio.gather(*waiting)
         assert {(answer.status, (await answer.json())["code"]) for answer in answers} == {(404, "pod_unknown")}
-        admin.leadership = None
+        admin.leadership = admin.parts = None
         standby = await client.get("/v1/explain/default/p")
         assert (standby.status, (await standby.json())["code"]) == (421, "not_leader")
     told = metrics.exposition().decode()

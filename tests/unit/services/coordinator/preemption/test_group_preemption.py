@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core import core as turning
-from services.coordinator.core.events import Tick
-from services.coordinator.core.instructions import Log, SendPlan, StoreNominations
+from services.coordinator.core.instructions import SendPlan, StoreNominations
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle import constraints
 from services.coordinator.cycle.assign import GuidedSeats
@@ -18,6 +17,7 @@ from shared.model.pod_group import PodGroup, Source, group_key
 from shared.model.queue import QUEUE_LABEL, Queue
 from shared.model.unit import Unit
 from shared.scheduling.cycle.constraints import Guidance
+from shared.turns import Log, Tick
 from shared.wire.messages import EvictionReason
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene, check_overcommit, check_places

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.binding.plans import EVICTING_PLANS
-from services.coordinator.core.events import Tick
 from services.coordinator.core.instructions import EmitEvent
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.preemption import requests
 from services.coordinator.preemption.requests import STUCK_S
 from services.coordinator.preemption.tries import PAUSE_S
 from shared.scheduling.shards import Shards
+from shared.turns import Tick
 from shared.wire.messages import Eviction, EvictionOutcome, EvictionReason, EvictionResult, Plan
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.preemption.test_group_preemption import tell_group

@@ -9,13 +9,14 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.events import Event, Tick
+from services.coordinator.core.events import Event
 from services.coordinator.core.instructions import Instruction, SendPlan
 from services.coordinator.preemption.nominations import MOST_UNKNOWN
 from services.coordinator.queues import finding, leaving
 from shared.model.queue import Queue
 from shared.scheduling.queues.reclaim import victims
 from shared.scheduling.queues.reclaim.victims import Stock
+from shared.turns import Tick
 from shared.wire.messages import MAX_UNITS, Eviction
 from tests.unit.services.coordinator.queues.queue_scenes import add, bound, cpus, put, scene_with
 from tests.unit.services.coordinator.scene import Scene

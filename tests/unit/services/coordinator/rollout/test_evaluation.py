@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from services.coordinator.core.events import ControlSeen, PointerSeen
-from services.coordinator.core.instructions import KeepWindow, Log, SendOffer, WritePointer
+from services.coordinator.core.instructions import KeepWindow, SendOffer, WritePointer
 from services.coordinator.core.state import CoreSettings
 from shared.decide.guard import Failure
 from shared.decide.stages import Stage
 from shared.policy.observation import Verdicts
 from shared.policy.rollout.judging import RolloutSettings
 from shared.policy.rollout.rollout import candidate_for, first_pointer, promote, publish, to_stage
+from shared.turns import Log
 from shared.wire.records import PolicyPointer, PolicyRef, PolicyWindow
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,12 +29,13 @@ class Leading:
 
 
 def admin() -> Admin:
-    made = Admin("c")
+    made, core = Admin("c"), Scene(agents=0).core
+    core.registry.views.update(agents())
+    parts: Any = SimpleNamespace(
+        core=core, desk=ReadingsDesk(b"k" * 32, Random(1), term=7, region_of=lambda _: "")
+    )  # fmt: skip
     leading: Any = Leading()
-    made.leadership = leading
-    made.core = Scene(agents=0).core
-    made.core.registry.views.update(agents())
-    made.desk = ReadingsDesk(b"k" * 32, Random(1), term=7, region_of=lambda _: "")
+    made.leadership, made.parts = leading, parts
     return made
 
 
@@ -41,8 +43,8 @@ async def test_an_agents_readings_are_taken_and_answered() -> None:
     made = admin()
     for caller in (Caller("agent", "a0", certified=True), Caller("agent", certified=True), Caller()):
         assert decode(await made.readings(encode(message(0)), caller), ReadingsAck).term == 7
-    assert made.desk is not None
-    assert made.desk.taken == 3
+    assert made.parts is not None
+    assert made.parts.desk.taken == 3
 
 
 @pytest.mark.parametrize(
@@ -106,5 +108,5 @@ async def test_a_sensors_probes_come_from_where_it_calls() -> None:
         caller = Caller("sensor", certified=True, address=address)
         ack = decode(await made.readings(encode(of_sensor()), caller), ReadingsAck)
         assert len(ack.keys) == answered
-    assert made.desk is not None
-    assert made.desk.misled == 1
+    assert made.parts is not None
+    assert made.parts.desk.misled == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from services.coordinator.core.events import NodeSample, NodesMeasured, Tick
+from services.coordinator.core.events import NodeSample, NodesMeasured
 from services.coordinator.core.instructions import SendPlan
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain
@@ -24,6 +24,7 @@ from shared.scheduling.cycle.profile import DEFAULT
 from shared.scheduling.filters.static import BEYOND_LIMIT, LATENCY_UNKNOWN
 from shared.scheduling.places import Place
 from shared.scheduling.state.node_table import NodeTable
+from shared.turns import Tick
 from shared.wire.readings import LATENCY_STALE_S
 from shared.wire.records import PolicyRef
 from tests.builders import make_node, make_pod
