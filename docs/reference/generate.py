@@ -129,7 +129,9 @@ def settings() -> str:
     parts.append(f"## Sensor\n\nIt has these and none of those above.\n\n{table_of(SensorSettings, set())}")
     text = (
         "The mesh in one process (`conclave run single`) has a coordinator's settings and a binder's, and decides "
-        "itself by default. A value is taken from, the last one counts: default, TOML file (`--config FILE` or "
+        "itself by default; both controllers in one (`conclave run controllers`) have those of jobs and autoscaler, "
+        "and `autoscale_every_s` for the latter's `decide_every_s`. A value is taken from, the last one counts: "
+        "default, TOML file (`--config FILE` or "
         "`CONCLAVE_CONFIG`), environment, flag. A variable of one service alone has its name in it: "
         "`CONCLAVE_AGENT_LOG_LEVEL` is the agents'. What is not known is refused, and the nearest known name is told. "
         "`GET /v1/settings` shows what is in force, secrets masked."

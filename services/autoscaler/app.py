@@ -89,7 +89,7 @@ async def _begin(
     runtime.health.note("lists", blind if refused else "")
     read_s, write_s = settings.read_timeout_ms / 1000, settings.write_timeout_ms / 1000
     policies = PolicyFiles(settings.weights_dir).make
-    core = AutoscalerCore(term, settings.core(), policies, now=boottime(), stopwatch=time.thread_time)
+    core = AutoscalerCore(term, settings.scaler_core(), policies, now=boottime(), stopwatch=time.thread_time)
     shell = Shell(
         core, clock=boottime, leadership=leadership, validate=settings.validate,
         turn_ms=runtime.metrics.quantiles("turn_ms"),

@@ -49,7 +49,7 @@ class AutoscalerSettings(LeaderSettings):
         super().__post_init__()
         check_prometheus(self.prometheus, self.prometheus_token_file, self.prometheus_ca)
 
-    def core(self) -> CoreSettings:
+    def scaler_core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
             decide_every_s=self.decide_every_s,

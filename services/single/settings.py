@@ -17,9 +17,4 @@ class SingleSettings(CoordinatorSettings, BinderSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for field in ("tls_cert", "etcd_cert"):
-            if getattr(self, field) is not None:
-                raise ValueError(
-                    f"{field}: a certificate is of one role, and this process has two; run coordinator and binder each "
-                    f"in a process of its own, or leave {field} out"
-                )
+        self.refuse_certificates("coordinator and binder")

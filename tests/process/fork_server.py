@@ -34,7 +34,7 @@ from typing import Any
 from tests.patience import PATIENCE_S
 
 SERVICES = (
-    *(f"services.{name}" for name in ("coordinator", "binder", "agent", "single", "autoscaler", "jobs")),
+    *(f"services.{name}" for name in ("coordinator", "binder", "agent", "single", "autoscaler", "jobs", "controllers")),
     "twin",
 )
 CLI = "services.cli"

@@ -9,7 +9,7 @@ import click
 
 from services.cli.houses import check_installed
 
-SERVICES = ("coordinator", "agent", "binder", "sensor", "learner", "jobs", "autoscaler", "single")
+SERVICES = ("coordinator", "agent", "binder", "sensor", "learner", "jobs", "autoscaler", "controllers", "single")
 LEARNER = "lab.serve"
 
 

@@ -22,3 +22,12 @@ class LeaderSettings(ProcessSettings):
     """Context of the kubeconfig; empty: its current one."""
     hung_after_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = LEADER_HUNG_AFTER_S
     """Without the end of one turn of its loop for so long, a leader gives up its lease; however busy, it keeps it."""
+
+    def refuse_certificates(self, services: str) -> None:
+        """``ValueError`` naming the setting: these services share this process, and a certificate is of one role."""
+        for field in ("tls_cert", "etcd_cert"):
+            if getattr(self, field) is not None:
+                raise ValueError(
+                    f"{field}: a certificate is of one role, and this process has two; run {services} each in a "
+                    f"process of its own, or leave {field} out"
+                )
