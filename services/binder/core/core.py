@@ -477,7 +477,7 @@ class BinderCore:
         """The first list is the takeover's; later ones are the sweep's."""
         own, others = divide(self.state, event.intents)
         if not self.takeover.intents_known:
-            self.committer.fenced_at(event.fence)
+            self.committer.fence.at = event.fence
             self.takeover.list_intents(own)
             self.loans.list(others)
             return

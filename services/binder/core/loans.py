@@ -99,7 +99,7 @@ class Loans:
 
     def lend(self, binding: InFlightBinding) -> Loan:
         """What the unit holds is kept for another shard's binder."""
-        state, fence = self._state, self._committer.fence
+        state, fence = self._state, self._committer.fence.at
         until = state.now + state.settings.lend_s
         self._of[binding.uid] = Held(binding.entry(binding.unit), fence, until)
         self._pause = FIRST_LOOK_S
@@ -113,9 +113,9 @@ class Loans:
 
     def fence_moved(self) -> None:
         """Perhaps it has: what was lent before can be committed no more, and is looked at at once, but once."""
-        if self._fence == self._committer.fence:
+        if self._fence == self._committer.fence.at:
             return
-        self._fence = self._committer.fence
+        self._fence = self._committer.fence.at
         if self._of:
             self.look_at = self._state.now
 
@@ -135,7 +135,7 @@ class Loans:
         named = {pod.uid for stored in intents.values() if stored.intent is not None for pod in stored.intent.pods}
         for uid in self._of.keys() - named - self._asked:
             held = self._of[uid]
-            if held.fence is None or (self._closed(held) and revision >= self._committer.fence):
+            if held.fence is None or (self._closed(held) and revision >= self._committer.fence.at):
                 self._due[uid] = None
         self._read_next()
 
@@ -165,7 +165,7 @@ class Loans:
         """Take back what is due; look whether intents are gone, ever less often: till then their room is nobody's."""
         now, lent = self._state.now, [held for held in self._of.values() if not self._closed(held)]
         if any(held.until <= now for held in lent):
-            self._committer.move_fence()
+            self._committer.fence.move()
         self.look_at = now + self._pause
         if len(lent) < len(self._of):
             self._pause = min(2 * self._pause, self._state.settings.sweep_every_s)
@@ -181,7 +181,7 @@ class Loans:
 
     def _closed(self, held: Held) -> bool:
         """Whether nothing can be committed on it any more."""
-        return held.fence != self._committer.fence
+        return held.fence != self._committer.fence.at
 
 
 def lenders_of(bindings: Iterable[InFlightBinding]) -> Lenders:

@@ -86,7 +86,7 @@ class BindingCycle:
         if binding.gang:
             self._state.touch(binding.gang)
         elif binding.lend:
-            self._committer.pass_by(binding.uid)
+            self._committer.fence.pass_by(binding.uid)
         else:
             lenders = lenders_of((binding,)) if binding.loan is not None else NO_LENDERS
             self._committer.put(binding.uid, binding.intent(self._state.term, self._state.shard), lenders)

@@ -5,17 +5,14 @@ nobody. Compares: our own term, the coordinator's term of the plans, and every k
 intent (I1), still the same creation for one that is renewed or deleted. The key's value holds the plan_id, so after an
 unknown outcome a read tells whether it was ours. Intents of settled units are deleted in the same transactions.
 
-A transaction that got no answer may still be applied after the read, until the next one is: that one moves the *fence*,
-a key whose mod_revision every transaction compares. So transactions happen in the order they were made in, and between
-two of them memory knows what etcd holds. A gang rests on that: no transaction could compare the absence of the keys of
-all its pods. No other shard commits them (ADR 0044), nothing else writes them here, the takeover has listed them, and
-the committer itself puts an intent only when no other that names the pod is left or waits to be deleted or rewritten
-(``_free``). Each transaction compares the record of the shards too: under another, our nodes may be another binder's.
+The *fence* (``fence.py``) keeps transactions in the order they were made in: between two of them memory knows what
+etcd holds. A gang rests on that: no transaction could compare the absence of the keys of all its pods. No other shard
+commits them (ADR 0044), nothing else writes them here, the takeover has listed them, and the committer itself puts an
+intent only when no other that names the pod is left or waits to be deleted or rewritten (``_free``). Each transaction
+compares the record of the shards too: under another, our nodes may be another binder's.
 
-An intent may rest on *loans*: rooms on nodes of other shards, which their binders keep. Its transaction compares each
-lender's leader and fence as they were when it lent, and carries no other new intent. The other way round, what is lent
-here is told only after a transaction made later than everything that was given up: until then a late one could still
-claim the room (``pass_by``). To take a loan back is to move the fence (``move_fence``).
+An intent may rest on *loans* of other shards (``lenders.py``). The other way round, what is lent here is told once the
+fence has passed everything that was given up before, and to take a loan back is to move the fence.
 
 A gang's intent is one value, or several: links first, each as an intent of its own, the head last (``gangs.py``). One
 transaction takes ``size`` pods and claims at most, so that it stays below etcd's 1.5 MiB.
@@ -33,6 +30,8 @@ from itertools import islice
 from services.binder.core.events import LookedUp
 from services.binder.core.instructions import Commit
 from services.binder.cycle.batch import NO_LENDERS, Batch, Diagnosis, Lenders, same, steps_of
+from services.binder.cycle.fence import Fence
+from services.binder.cycle.lenders import IntentLenders, recalled
 from shared.ports import Compare, CreateRevisionIs, Delete, ModRevisionIs, Op, Put
 from shared.wire.keys import Keys
 from shared.wire.records import Intent, encode_record, gang_part
@@ -59,15 +58,10 @@ class Committer:
         self._keys = keys
         self._leader_key = keys.binder_leader(shard)
         self._coordinator_key = keys.coordinator_leader
-        self._fence_key = keys.binder_fence(shard)
         self._shards_key = keys.binder_shards
         self._shards = shards
-        self.fence = 0
-        """Its mod_revision, as far as is known."""
-        self._fence_next = False
-        self._at_once = False
-        self._lenders: dict[str, Lenders] = {}
-        self._passes: dict[str, None] = {}
+        self.fence = Fence(keys.binder_fence(shard))
+        self._lenders = IntentLenders(keys)
         self.term = term
         self._linger_s = linger_s
         self._puts: OrderedDict[str, Intent] = OrderedDict()
@@ -84,16 +78,7 @@ class Committer:
         """Commit a unit's intent with the next batch that has room; ``lenders``: who keeps room for it."""
         self._puts[key] = intent
         if lenders:
-            self._lenders[key] = lenders
-
-    def pass_by(self, key: str) -> None:
-        """Tell (``succeeded``) when everything that was given up until now cannot come any more."""
-        self._passes[key] = None
-        self._at_once = True
-
-    def move_fence(self) -> None:
-        """Make a transaction that lets none of before come after it, of ours or that rests on what we lent."""
-        self._fence_next = self._at_once = True
+            self._lenders.of[key] = lenders
 
     def renew(self, key: str, intent: Intent) -> None:
         """Replace a committed intent (a newer resourceVersion)."""
@@ -103,16 +88,12 @@ class Committer:
         """An intent found in etcd is ours to renew or delete."""
         self._created[key] = created
 
-    def fenced_at(self, revision: int) -> None:
-        """The fence's mod_revision when this leader won; nobody else moves it."""
-        self.fence = revision
-
     def clear(self, key: str, now: float, *, first: bool = False) -> None:
         """The unit is settled: delete its intent, or do not put it any more. ``first``: before others."""
         self._renewals.pop(key, None)
-        if self._passes or self._lenders:
-            self._passes.pop(key, None)
-            self._lenders.pop(key, None)
+        if self.fence.passing or self._lenders.of:
+            self.fence.passing.pop(key, None)
+            self._lenders.of.pop(key, None)
         if self._puts.pop(key, None) is not None and key in self._sends:
             self._ghosts[key] = None
         self._sends.pop(key, None)
@@ -137,7 +118,7 @@ class Committer:
         batch = self.sent
         if batch is not None and (key in batch.puts or key in batch.renewals or key in batch.clears):
             return True
-        if key in self._passes or (batch is not None and key in batch.passes):
+        if key in self.fence.passing or (batch is not None and key in batch.passes):
             return True
         return key in self._puts or key in self._renewals or key in self._clears
 
@@ -161,7 +142,7 @@ class Committer:
         ]
         for key in stale:
             del self._puts[key]
-            self._lenders.pop(key, None)
+            self._lenders.of.pop(key, None)
         return stale
 
     @property
@@ -175,14 +156,14 @@ class Committer:
 
     def next_commit(self, now: float) -> Commit | None:
         """The next transaction, if there is something to do and none is in flight."""
-        if self.sent is not None or not (self._puts or self._renewals or self._clears or self._at_once):
+        if self.sent is not None or not (self._puts or self._renewals or self._clears or self.fence.at_once):
             return None
-        if not (self._puts or self._renewals or self._at_once) and now < self._clear_since + self._linger_s:
+        if not (self._puts or self._renewals or self.fence.at_once) and now < self._clear_since + self._linger_s:
             return None
         ghosts = frozenset(islice(self._ghosts, MAX_GHOSTS))
-        ops = MAX_OPS - len(ghosts) - (MAX_LENDER_COMPARES if self._lenders else 0)
+        ops = MAX_OPS - len(ghosts) - (MAX_LENDER_COMPARES if self._lenders.of else 0)
         # who is to pass waits for deletes alone: under load they would be ever behind what is new
-        most = ops if self._passes else max(ops // 2, ops - len(self._puts) - len(self._renewals))
+        most = ops if self.fence.passing else max(ops // 2, ops - len(self._puts) - len(self._renewals))
         clears = dict(list(self._clears.items())[:most])
         room = ops - len(clears)
         renewals: dict[str, Intent] = {}
@@ -198,7 +179,7 @@ class Committer:
         for key, intent in self._puts.items() if self._free(len(clears), len(renewals), len(ghosts)) else ():
             if len(puts) + len(renewals) >= room or (pods and pods + intent.named > self.size):
                 break
-            lenders = self._lenders.get(key, NO_LENDERS) if self._lenders else NO_LENDERS
+            lenders = self._lenders.of.get(key, NO_LENDERS) if self._lenders.of else NO_LENDERS
             if lenders and puts:
                 continue  # when it is first: who took a loan back must not hold up the others
             # etcd refuses one key twice in a transaction: a key that is being deleted is put with the next
@@ -211,10 +192,9 @@ class Committer:
             if lenders:
                 rests_on = lenders
                 break
-        if not (puts or renewals or clears or ghosts or self._at_once):
+        if not (puts or renewals or clears or ghosts or self.fence.at_once):
             return None
-        given_up = len(clears) < len(self._clears) or len(ghosts) < len(self._ghosts)
-        passes = () if given_up else tuple(self._passes)
+        passes = self.fence.take(given_up=len(clears) < len(self._clears) or len(ghosts) < len(self._ghosts))
         for key in clears:
             del self._clears[key]
         for key in renewals:
@@ -222,13 +202,10 @@ class Committer:
         for key in puts:
             del self._puts[key]
             self._sends[key] = self._sends.get(key, 0) + 1
-        for key in passes:
-            del self._passes[key]
-        self._at_once = bool(self._passes)
         self._clear_since = now
         self._numbers += 1
         self.sent = Batch(
-            self._numbers, coordinator_term, puts, renewals, clears, self._fence_next, ghosts, rests_on, passes
+            self._numbers, coordinator_term, puts, renewals, clears, self.fence.moves, ghosts, rests_on, passes
         )
         return self._transaction(self.sent)
 
@@ -246,7 +223,7 @@ class Committer:
             return {}
         self.sent = None
         if done.fences:
-            self.fence, self._fence_next = revision, False
+            self.fence.moved(revision)
         for key in done.ghosts:
             self._ghosts.pop(key, None)
         for key in done.puts:
@@ -262,14 +239,9 @@ class Committer:
         if diagnosis.fenced or diagnosis.moved:
             return diagnosis
         self.sent = None
-        if seen.fence != self.fence:
-            self.fence, self._fence_next = seen.fence, False  # ours: it moved the fence, and is what etcd holds
-        else:
-            self._fence_next = True
+        self.fence.looked_up(seen.fence, batch.passes)
         stale = seen.coordinator_term != batch.coordinator_term
-        recalled = any(seen.lenders.get(shard) != (term, fence) for shard, term, fence in batch.lenders)
-        self._passes = dict.fromkeys((*batch.passes, *self._passes))
-        self._at_once |= bool(self._passes)
+        taken_back = recalled(batch.lenders, seen.lenders)
         for key, intent in reversed(tuple(batch.puts.items())):
             found = seen.intents.get(key)
             if found is not None and found.intent is not None and same(found.intent, intent):
@@ -283,7 +255,7 @@ class Committer:
                 diagnosis.foreign[key] = found
             elif stale:
                 diagnosis.stale.append(key)
-            elif recalled:
+            elif taken_back:
                 diagnosis.recalled.append(key)
             elif self._sends.get(key, 0) >= MAX_SENDS:
                 diagnosis.exhausted.append(key)
@@ -322,9 +294,9 @@ class Committer:
 
     def _transaction(self, batch: Batch) -> Commit:
         names = {key: self._keys.intent(key) for key in batch.keys}
-        compares = self._terms_and_absence(batch, names) + self._order() + self._layout()
+        compares = self._terms_and_absence(batch, names) + self.fence.compares() + self._layout()
         if batch.lenders:
-            compares += self._loans(batch)
+            compares += self._lenders.compares(batch.lenders)
         compares += self._creations(batch, names)
         ops: list[Op] = [
             Put(names[key], encode_record(intent))
@@ -333,7 +305,7 @@ class Committer:
         ]
         ops += [Delete(names[key]) for key in batch.clears]
         if batch.fences:
-            ops.append(Put(self._fence_key, b"%d" % self.term))
+            ops.append(Put(self.fence.key, b"%d" % self.term))
         units = tuple(
             (intent.coordinator_term, pod.unit or intent.unit) for intent in batch.puts.values() for pod in intent.pods
         )
@@ -347,21 +319,9 @@ class Committer:
         absent = dict.fromkeys((*batch.puts, *sorted(batch.ghosts)))
         return compares + [CreateRevisionIs(names[key], 0) for key in absent]
 
-    def _order(self) -> list[Compare]:
-        """That no transaction made before this one is applied after one made later."""
-        return [ModRevisionIs(self._fence_key, self.fence)]
-
     def _layout(self) -> list[Compare]:
         """That the nodes are divided as they were when this leader won."""
         return [ModRevisionIs(self._shards_key, self._shards)]
-
-    def _loans(self, batch: Batch) -> list[Compare]:
-        """That each lender leads, and has not taken back what it lent."""
-        compares: list[Compare] = []
-        for shard, term, fence in sorted(batch.lenders):
-            compares.append(CreateRevisionIs(self._keys.binder_leader(shard), term))
-            compares.append(ModRevisionIs(self._keys.binder_fence(shard), fence))
-        return compares
 
     def _creations(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         """That what is renewed or deleted is still the same intent."""

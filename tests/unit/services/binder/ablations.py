@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from msgspec import structs
@@ -16,22 +16,17 @@ from services.binder.cycle import binding_cycle, check
 from services.binder.cycle.batch import Batch, Diagnosis
 from services.binder.cycle.binding_cycle import BindingCycle
 from services.binder.cycle.commit import Committer
+from services.binder.cycle.fence import Fence
 from services.binder.cycle.gang_cycle import GangCycle
+from services.binder.cycle.lenders import IntentLenders
 from services.binder.cycle.line import Line
 from shared.model.pod import Pod
 from shared.ports import Compare, CreateRevisionIs
 from shared.wire.messages import Outcome
 
 
-class NoFence(Committer):
-    """A transaction that got no answer may come after later ones."""
-
-    def _order(self) -> list[Compare]:
-        return []
-
-
-class NoCreations(NoFence):
-    """Renews and deletes intents without comparing their creation, nor the order of transactions."""
+class NoCreations(Committer):
+    """Renews and deletes intents without comparing their creation."""
 
     def _creations(self, batch: Batch, names: Mapping[str, str]) -> list[Compare]:
         return []
@@ -64,37 +59,24 @@ def without_loans(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Loans, "list", lambda *_: None)
 
 
-class NoLenders(Committer):
-    """What was lent is taken to be lent for good."""
-
-    def _loans(self, batch: Batch) -> list[Compare]:
-        return []
-
-
-class NoLendersTerm(Committer):
-    """Compares that a lender has taken nothing back, and not that it leads."""
-
-    def _loans(self, batch: Batch) -> list[Compare]:
-        return [compare for compare in super()._loans(batch) if not isinstance(compare, CreateRevisionIs)]
-
-
-class NoLendersFence(Committer):
-    """Compares that a lender leads, and not that it has taken nothing back."""
-
-    def _loans(self, batch: Batch) -> list[Compare]:
-        return [compare for compare in super()._loans(batch) if isinstance(compare, CreateRevisionIs)]
-
-
 def without_the_lenders_compares(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(core, "Committer", NoLenders)
+    """What was lent is taken to be lent for good."""
+    patch.setattr(IntentLenders, "compares", lambda *_: [])
 
 
 def without_the_lenders_term(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(core, "Committer", NoLendersTerm)
+    """Compares that a lender has taken nothing back, and not that it leads."""
+    _of_lenders(patch, lambda compare: not isinstance(compare, CreateRevisionIs))
 
 
 def without_the_lenders_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(core, "Committer", NoLendersFence)
+    """Compares that a lender leads, and not that it has taken nothing back."""
+    _of_lenders(patch, lambda compare: isinstance(compare, CreateRevisionIs))
+
+
+def _of_lenders(patch: pytest.MonkeyPatch, kept: Callable[[Compare], bool]) -> None:
+    compares = IntentLenders.compares
+    patch.setattr(IntentLenders, "compares", lambda self, lenders: list(filter(kept, compares(self, lenders))))
 
 
 def without_ending_loans_by_lists(patch: pytest.MonkeyPatch) -> None:
@@ -126,14 +108,17 @@ def without_waiting_for_what_was_given_up(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_the_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(core, "Committer", NoFence)
+    """A transaction that got no answer may come after later ones."""
+    patch.setattr(Fence, "compares", lambda _: [])
 
 
 def without_creations(patch: pytest.MonkeyPatch) -> None:
+    without_the_fence(patch)
     patch.setattr(core, "Committer", NoCreations)
 
 
 def without_compares(patch: pytest.MonkeyPatch) -> None:
+    without_the_fence(patch)
     patch.setattr(core, "Committer", NoCompares)
 
 

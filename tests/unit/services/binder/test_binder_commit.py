@@ -73,7 +73,7 @@ def test_what_is_lent_is_told_though_more_is_committed_without_end() -> None:
         for new in range(200):
             committer.put(f"{number}-{new}", intent(f"{number}-{new}"))
         if number == 10:
-            committer.pass_by("lent")
+            committer.fence.pass_by("lent")
         made = commit(committer)
         done = committer.succeeded(made.batch, 9 + number, 0.0)
         if "lent" in done:
