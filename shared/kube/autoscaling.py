@@ -6,9 +6,8 @@ what a CRD's schema would refuse may still come from one that was changed. Text 
 
 from __future__ import annotations
 
-from enum import Enum
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import field
@@ -18,6 +17,7 @@ from shared.kube.convert_relations import selector_from_api
 from shared.kube.label_selectors import SelectorError, parse_label_selector, query_text
 from shared.kube.objects import Json, LabelSelector, ObjectMeta
 from shared.kube.resources import Resource
+from shared.kube.spec_reader import SpecReader
 from shared.model.autoscaler import (
     Autoscaler,
     ForeignWriter,
@@ -30,8 +30,6 @@ from shared.model.autoscaler import (
     Target,
     TargetRef,
 )
-
-E = TypeVar("E", bound=Enum)
 
 MAX_TARGETS = 32
 MAX_REPLICAS = 100_000
@@ -63,72 +61,9 @@ _UNITS_OF = {
 _RATES = ("perSecond", "perMinute")
 
 
-class _Reader:
-    """Fields of one object; what is wrong with them is noted and the default taken."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def refuse(self, name: str, value: object, remedy: str) -> None:
-        self.problems.append(f"spec.{name}: {repr(value)[:64]} {remedy}")
-
-    def text(self, name: str, value: Any, *, most: int = 253, default: str = "") -> str:
-        if value is None:
-            return default
-        if isinstance(value, str) and len(value) <= most and value.isprintable():
-            return value
-        self.refuse(name, value, f"must be a text of at most {most} printable characters")
-        return default
-
-    def number(self, name: str, value: Any, low: float, high: float, default: float | None) -> float | None:
-        if value is None:
-            return default
-        # a comparison takes any whole number, be it beyond a float; NaN is in no range
-        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
-            return float(value)
-        self.refuse(name, value, f"must be a number from {low:g} to {high:g}")
-        return default
-
-    def whole(self, name: str, value: Any, low: int, high: int, default: int) -> int:
-        if value is None:
-            return default
-        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-            return value
-        self.refuse(name, value, f"must be a whole number from {low} to {high}")
-        return default
-
-    def flag(self, name: str, value: Any) -> bool:
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        self.refuse(name, value, "must be true or false")
-        return False
-
-    def one_of(self, name: str, value: Any, kind: type[E], default: E) -> E:
-        if value is None:
-            return default
-        try:
-            return kind(value)
-        except ValueError:
-            names = " or ".join(str(item.value) for item in kind)
-            self.refuse(name, value, f"is not known; write {names}")
-            return default
-
-    def object(self, name: str, value: Any) -> dict[str, Any]:
-        if value is None or isinstance(value, dict):
-            return value or {}
-        self.refuse(name, value, "must be an object with fields")
-        return {}
-
-    def listed(self, name: str, value: Any) -> list[Any]:
-        if value is None or isinstance(value, list):
-            return value or []
-        self.refuse(name, value, "must be a list")
-        return []
-
-
 def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
     """The object; what is wrong with it in ``problems``."""
-    meta, read = item.metadata, _Reader()
+    meta, read = item.metadata, SpecReader()
     spec = read.object("", item.spec)
     if too_deep := [name for name, value in spec.items() if _deeper(value, MAX_DEPTH)]:
         # what recurses over it (the digest, a repr) would end the process of everybody's objects
@@ -136,7 +71,7 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         spec = {name: value for name, value in spec.items() if name not in too_deep}
     policy, objectives = read.object("policy", spec.get("policy")), read.object("objectives", spec.get("objectives"))
     canary, go = read.object("canary", spec.get("canary")), read.object("go", spec.get("go"))
-    kill = read.text("killSwitch", spec.get("killSwitch"), default="None")
+    kill = read.printable("killSwitch", spec.get("killSwitch"), default="None")
     if kill not in ("None", "PlainHPA"):
         read.refuse("killSwitch", kill, "is not known; write None or PlainHPA")
     targets = _targets(read, spec.get("targets"))
@@ -153,7 +88,7 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         resource_version=meta.resource_version,
         generation=meta.generation or 0,
         mode=read.one_of("mode", spec.get("mode"), Mode, Mode.OBSERVE),
-        policy=read.text("policy.name", policy.get("name"), most=63, default="hpa"),
+        policy=read.printable("policy.name", policy.get("name"), most=63, default="hpa"),
         seed=read.whole("policy.seed", policy.get("seed"), 0, 2**31 - 1, 0),
         policy_settings=read.object("policy.settings", policy.get("settings")),
         rule_settings=read.object("hpaRule", spec.get("hpaRule")),
@@ -170,7 +105,9 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
         canary_time=read.whole("canary.timePercent", canary.get("timePercent"), 0, 100, 100),
         limits=_limits(read, spec.get("limits")),
         go=Go(
-            read.text("go.by", go.get("by")), read.text("go.digest", go.get("digest")), read.text("go.at", go.get("at"))
+            read.printable("go.by", go.get("by")),
+            read.printable("go.digest", go.get("digest")),
+            read.printable("go.at", go.get("at")),
         ),
         document={name: value for name, value in spec.items() if name not in UNAPPROVED},
         problems=tuple(read.problems),
@@ -178,7 +115,7 @@ def autoscaler_from_api(item: AutoscalerObject) -> Autoscaler:
     )
 
 
-def _limits(read: _Reader, value: Any) -> Limits:
+def _limits(read: SpecReader, value: Any) -> Limits:
     found, plain = read.object("limits", value), Limits()
 
     def whole(name: str, high: int, default: int) -> int:
@@ -201,7 +138,7 @@ def _limits(read: _Reader, value: Any) -> Limits:
     )
 
 
-def _targets(read: _Reader, value: Any) -> tuple[Target, ...]:
+def _targets(read: SpecReader, value: Any) -> tuple[Target, ...]:
     entries = read.listed("targets", value)
     if not entries:
         read.refuse("targets", value, "must name at least one service")
@@ -227,14 +164,14 @@ def _targets(read: _Reader, value: Any) -> tuple[Target, ...]:
     return tuple(found)
 
 
-def _target(read: _Reader, index: int, value: Any) -> Target:
+def _target(read: SpecReader, index: int, value: Any) -> Target:
     where = f"targets[{index}]"
     entry = read.object(where, value)
     ref = read.object(f"{where}.scaleTargetRef", entry.get("scaleTargetRef"))
     found = TargetRef(
-        read.text(f"{where}.scaleTargetRef.apiVersion", ref.get("apiVersion"), default="apps/v1"),
-        read.text(f"{where}.scaleTargetRef.kind", ref.get("kind"), default="Deployment"),
-        read.text(f"{where}.scaleTargetRef.name", ref.get("name")),
+        read.printable(f"{where}.scaleTargetRef.apiVersion", ref.get("apiVersion"), default="apps/v1"),
+        read.printable(f"{where}.scaleTargetRef.kind", ref.get("kind"), default="Deployment"),
+        read.printable(f"{where}.scaleTargetRef.name", ref.get("name")),
     )
     if not found.name:
         read.refuse(f"{where}.scaleTargetRef.name", ref.get("name"), "must name a workload of the same namespace")
@@ -249,17 +186,17 @@ def _target(read: _Reader, index: int, value: Any) -> Target:
         if not isinstance(callee, str):
             read.refuse(f"{where}.calls", callee, "must be the name of a target")
     return Target(
-        name=read.text(f"{where}.name", entry.get("name"), most=63) or found.name,
+        name=read.printable(f"{where}.name", entry.get("name"), most=63) or found.name,
         ref=found,
         minimum=low,
         maximum=max(low, high),
         calls=tuple(dict.fromkeys(callee for callee in calls if isinstance(callee, str))),
-        hpa=read.text(f"{where}.hpa", entry.get("hpa")),
+        hpa=read.printable(f"{where}.hpa", entry.get("hpa")),
         sources=_sources(read, where, entry.get("metrics")),
     )
 
 
-def _sources(read: _Reader, where: str, value: Any) -> dict[Signal, Source]:
+def _sources(read: SpecReader, where: str, value: Any) -> dict[Signal, Source]:
     """By signal; without any, cpu and memory of metrics.k8s.io."""
     if value is None:
         return {Signal.CPU: Source(kind=SourceKind.RESOURCE), Signal.MEMORY: Source(kind=SourceKind.RESOURCE)}
@@ -278,15 +215,15 @@ def _sources(read: _Reader, where: str, value: Any) -> dict[Signal, Source]:
     return found
 
 
-def _source(read: _Reader, place: str, signal: Signal, entry: dict[str, Any]) -> Source:
+def _source(read: SpecReader, place: str, signal: Signal, entry: dict[str, Any]) -> Source:
     kind = read.one_of(f"{place}.type", entry.get("type"), SourceKind, SourceKind.PROMETHEUS)
     allowed = _UNITS_OF.get(signal, _RATES)
-    unit = read.text(f"{place}.unit", entry.get("unit"), default=allowed[0])
+    unit = read.printable(f"{place}.unit", entry.get("unit"), default=allowed[0])
     if unit not in allowed:
         read.refuse(f"{place}.unit", unit, f"is no unit of it; write {' or '.join(allowed)}")
     target, selector = read.object(f"{place}.object", entry.get("object")), entry.get("selector")
-    query = read.text(f"{place}.query", entry.get("query"), most=4096)
-    metric = read.text(f"{place}.metric", entry.get("metric"))
+    query = read.printable(f"{place}.query", entry.get("query"), most=4096)
+    metric = read.printable(f"{place}.metric", entry.get("metric"))
     if kind is SourceKind.RESOURCE and signal not in (Signal.CPU, Signal.MEMORY):
         read.refuse(f"{place}.type", kind.value, "tells cpu and memory alone; name another source of this signal")
     if kind is SourceKind.PROMETHEUS and not query:
@@ -300,13 +237,13 @@ def _source(read: _Reader, place: str, signal: Signal, entry: dict[str, Any]) ->
         metric=metric,
         query=query,
         selector=_selector(read, place, selector),
-        object_resource=read.text(f"{place}.object.resource", target.get("resource")),
-        object_name=read.text(f"{place}.object.name", target.get("name")),
+        object_resource=read.printable(f"{place}.object.resource", target.get("resource")),
+        object_name=read.printable(f"{place}.object.name", target.get("name")),
         scale=1.0 if kind is SourceKind.RESOURCE else UNITS.get(unit, 1.0),
     )
 
 
-def _selector(read: _Reader, place: str, value: Any) -> str:
+def _selector(read: SpecReader, place: str, value: Any) -> str:
     """A label selector as a query's text; "" for none, and for one with a fault, which is told."""
     given = read.object(f"{place}.selector", value)
     if not given:

@@ -6,20 +6,16 @@ units wait. So the structs are lenient: what a CRD's schema would refuse may sti
 
 from __future__ import annotations
 
-from enum import Enum
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import field
 
 from shared.kube.objects import Json, ObjectMeta
 from shared.kube.resources import Resource
+from shared.kube.spec_reader import SpecReader
 from shared.model.queue import Order, Queue, QueueCondition, QueueStatus, ReclaimUpTo, Strategy
 from shared.model.resources import parse_amount, quantity_text
-
-E = TypeVar("E", bound=Enum)
-
-MAX_SECONDS = 31_536_000
 
 
 class QueueSpec(Json, frozen=True):
@@ -46,101 +42,15 @@ class QueueObject(Json, frozen=True):
 QUEUES = Resource("Queue", "conclave.io", "v1alpha1", "queues", False, QueueObject)
 
 
-class _Reader:
-    """Fields of one object; what is wrong with them is noted and the default taken."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def refuse(self, name: str, value: object, remedy: str) -> None:
-        shown = repr(value)
-        self.problems.append(f"spec.{name}: {shown[:64]} {remedy}")
-
-    def text(self, name: str, value: Any) -> str:
-        if value is None or isinstance(value, str):
-            return value or ""
-        self.refuse(name, value, "is no text; write the name of a queue, or nothing")
-        return ""
-
-    def weight(self, value: Any) -> Fraction:
-        if value is None:
-            return Fraction(1)
-        if isinstance(value, int | float | str) and not isinstance(value, bool):
-            try:
-                weight = Fraction(str(value))
-            except (ValueError, ZeroDivisionError):
-                weight = Fraction(0)
-            if 0 < weight <= 1_000_000:
-                return weight
-        self.refuse("weight", value, "must be a number above 0 and at most 1000000, such as 2 or 0.5")
-        return Fraction(1)
-
-    def one_of(self, name: str, value: Any, kind: type[E], default: E) -> E:
-        if value is None:
-            return default
-        try:
-            return kind(value)
-        except ValueError:
-            names = " or ".join(str(item.value) for item in kind)
-            self.refuse(name, value, f"is not known; write {names}")
-            return default
-
-    def amounts(self, name: str, value: Any) -> dict[str, int] | None:
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            self.refuse(name, value, "must be amounts by resource, such as {cpu: 40}")
-            return {}
-        found: dict[str, int] = {}
-        for resource, quantity in value.items():
-            try:
-                if isinstance(quantity, bool) or not isinstance(quantity, int | float | str):
-                    raise ValueError("it is no quantity")
-                amount = parse_amount(resource, quantity)
-            except ValueError:
-                self.refuse(f"{name}[{resource}]", quantity, "is not a quantity; write one such as 500m, 2, 1.5Gi")
-                continue
-            if amount < 0:
-                self.refuse(f"{name}[{resource}]", quantity, "is negative; write 0 or more")
-                continue
-            found[resource] = amount
-        return found
-
-    def seconds(self, name: str, value: Any, *, least: int = 0) -> float | None:
-        if value is None:
-            return None
-        if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= MAX_SECONDS:
-            return float(value)
-        self.refuse(name, value, f"must be {least} to {MAX_SECONDS} seconds")
-        return None
-
-    def object(self, name: str, value: Any) -> dict[str, Any]:
-        if value is None or isinstance(value, dict):
-            return value or {}
-        self.refuse(name, value, "must be an object with fields")
-        return {}
-
-    def flag(self, name: str, value: Any) -> bool:
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        self.refuse(name, value, "must be true or false")
-        return False
-
-    def names(self, name: str, value: Any) -> tuple[str, ...]:
-        if value is None:
-            return ()
-        if isinstance(value, list) and all(isinstance(item, str) and item for item in value):
-            return tuple(dict.fromkeys(value))
-        self.refuse(name, value, "must be a list of namespaces")
-        return ()
-
-
 def queue_from_api(item: QueueObject) -> Queue:
     """The queue; what is wrong with it in ``problem``."""
-    meta, spec, read = item.metadata, item.spec, _Reader()
-    guaranteed, maximum = read.amounts("guaranteed", spec.guaranteed) or {}, read.amounts("maximum", spec.maximum) or {}
-    lending = read.amounts("lendingLimit", spec.lending_limit)
-    parent = read.text("parent", spec.parent)
+    meta, spec, read = item.metadata, item.spec, SpecReader()
+    guaranteed, maximum = (
+        _amounts(read, "guaranteed", spec.guaranteed) or {},
+        _amounts(read, "maximum", spec.maximum) or {},
+    )
+    lending = _amounts(read, "lendingLimit", spec.lending_limit)
+    parent = read.text("parent", spec.parent, "is no text; write the name of a queue, or nothing")
     for name in guaranteed.keys() & maximum.keys():
         if guaranteed[name] > maximum[name]:
             most = quantity_text(name, maximum[name])
@@ -160,20 +70,20 @@ def queue_from_api(item: QueueObject) -> Queue:
     return Queue(
         name=meta.name,
         parent=parent,
-        weight=read.weight(spec.weight),
+        weight=_weight(read, spec.weight),
         order=read.one_of("order", spec.order, Order, Order.PRIORITY),
         strategy=read.one_of("strategy", spec.strategy, Strategy, Strategy.DRF),
-        namespaces=read.names("namespaces", spec.namespaces),
+        namespaces=_names(read, "namespaces", spec.namespaces),
         guaranteed=guaranteed,
         maximum=maximum,
-        borrowing=read.amounts("borrowingLimit", spec.borrowing_limit),
+        borrowing=_amounts(read, "borrowingLimit", spec.borrowing_limit),
         lending=lending,
         reclaim=read.flag("reclaim.enabled", reclaim.get("enabled")),
-        reclaim_after_s=read.seconds("reclaim.delaySeconds", reclaim.get("delaySeconds")) or 0.0,
+        reclaim_after_s=read.seconds("reclaim.delaySeconds", reclaim.get("delaySeconds"), 0.0),
         reclaim_up_to=read.one_of("reclaim.upTo", reclaim.get("upTo"), ReclaimUpTo, ReclaimUpTo.GUARANTEED),
         preempts_within=within == "LowerPriority",
-        min_run_s=read.seconds("minRuntimeSeconds", spec.min_runtime_seconds) or 0.0,
-        half_life_s=read.seconds("history.halfLifeSeconds", history.get("halfLifeSeconds"), least=1),
+        min_run_s=read.seconds("minRuntimeSeconds", spec.min_runtime_seconds, 0.0),
+        half_life_s=read.seconds("history.halfLifeSeconds", history.get("halfLifeSeconds"), None, least=1),
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation or 0,
@@ -238,3 +148,48 @@ def status_body(
             "conditions": conditions,
         }
     }
+
+
+def _weight(read: SpecReader, value: Any) -> Fraction:
+    if value is None:
+        return Fraction(1)
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            weight = Fraction(str(value))
+        except (ValueError, ZeroDivisionError):
+            weight = Fraction(0)
+        if 0 < weight <= 1_000_000:
+            return weight
+    read.refuse("weight", value, "must be a number above 0 and at most 1000000, such as 2 or 0.5")
+    return Fraction(1)
+
+
+def _amounts(read: SpecReader, name: str, value: Any) -> dict[str, int] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        read.refuse(name, value, "must be amounts by resource, such as {cpu: 40}")
+        return {}
+    found: dict[str, int] = {}
+    for resource, quantity in value.items():
+        try:
+            if isinstance(quantity, bool) or not isinstance(quantity, int | float | str):
+                raise ValueError("it is no quantity")
+            amount = parse_amount(resource, quantity)
+        except ValueError:
+            read.refuse(f"{name}[{resource}]", quantity, "is not a quantity; write one such as 500m, 2, 1.5Gi")
+            continue
+        if amount < 0:
+            read.refuse(f"{name}[{resource}]", quantity, "is negative; write 0 or more")
+            continue
+        found[resource] = amount
+    return found
+
+
+def _names(read: SpecReader, name: str, value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, list) and all(isinstance(item, str) and item for item in value):
+        return tuple(dict.fromkeys(value))
+    read.refuse(name, value, "must be a list of namespaces")
+    return ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from shared.kube.convert_requests import effective_requests, with_default_reques
 from shared.kube.objects import Json, ObjectMeta
 from shared.kube.pod_groups import PLUGINS_PODGROUPS, PODGROUPS, PODGROUPS_V1ALPHA2
 from shared.kube.resources import Resource
+from shared.kube.spec_reader import SpecReader, field_at
 from shared.kube.training_status import seconds_of, status_from_api, times_from_api
 from shared.model.queue import QUEUE_LABEL
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE, PODS
@@ -35,7 +37,6 @@ GPU_RESOURCES = (GPU_MILLI, "nvidia.com/gpu", "amd.com/gpu")
 """What GPUs are asked for by; the first that a pod or node names counts."""
 GPU_TYPE_LABELS = ("conclave.io/gpu-model", "nvidia.com/gpu.product")
 
-MAX_SECONDS = 31_536_000
 MAX_BATCH = 1 << 40
 
 
@@ -80,107 +81,36 @@ GROUP_VERSIONS = (PODGROUPS, PODGROUPS_V1ALPHA2, PLUGINS_PODGROUPS)
 """Which PodGroup a job becomes: the first that is served."""
 
 
-class _Reader:
-    """Fields of one spec; what is wrong with them is noted and the default taken."""
-
-    def __init__(self, spec: Mapping[str, Any]) -> None:
-        self.spec = spec
-        self.problems: list[str] = []
-
-    def refuse(self, name: str, value: object, remedy: str) -> None:
-        self.problems.append(f"spec.{name}: {repr(value)[:64]} {remedy}")
-
-    def at(self, name: str) -> Any:
-        """The value at a dotted path; None where there is none."""
-        value: Any = self.spec
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        return value
-
-    def whole(self, name: str, default: int, least: int, most: int) -> int:
-        value = self.at(name)
-        if value is None:
-            return default
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-            return value
-        self.refuse(name, value, f"must be a whole number from {least} to {most}")
-        return default
-
-    def seconds(self, name: str, default: float) -> float:
-        value = self.at(name)
-        if value is None:
-            return default
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_SECONDS:
-            return float(value)
-        self.refuse(name, value, f"must be 0 to {MAX_SECONDS} seconds")
-        return default
-
-    def text(self, name: str) -> str:
-        value = self.at(name)
-        if value is None or isinstance(value, str):
-            return value or ""
-        self.refuse(name, value, "must be text")
-        return ""
-
-    def template(self, name: str, *, needed: bool) -> Mapping[str, Any]:
-        value = self.at(name)
-        spec = value.get("spec") if isinstance(value, Mapping) else None
-        if isinstance(spec, Mapping) and isinstance(spec.get("containers"), list) and spec["containers"]:
-            policy = spec.get("restartPolicy")
-            if policy not in (None, "Never"):
-                self.refuse(f"{name}.spec.restartPolicy", policy, "cannot be; leave it out, or write Never")
-            try:
-                msgspec.convert(value, _Template)
-                msgspec.convert(value, _PodOfTemplate)
-            except msgspec.ValidationError as error:
-                self.problems.append(f"spec.{name}: {error}; write it as a pod has it")
-                return {}
-            return value  # type: ignore[no-any-return]  # a mapping, as was just seen
-        if needed or value is not None:
-            self.problems.append(f"spec.{name}.spec.containers: has none; write a pod template with one container")
-        return {}
-
-    def amounts(self, name: str, template: Mapping[str, Any]) -> dict[str, int]:
-        """What a pod of the template at ``name`` asks for, by resource."""
-        try:
-            return requests_of_template(template)
-        except ObjectError as error:
-            self.problems.append(f"spec.{name}.{error}")
-            return {}
-
-
 def job_from_api(item: TrainingJobObject) -> TrainingJob:
     """The job; what is wrong with it in ``problem``."""
     meta, spec = item.metadata, item.spec
-    read = _Reader(spec if isinstance(spec, Mapping) else {})
-    minimum = read.whole("workers.minimum", 1, 1, MAX_WORKERS)
-    maximum = read.whole("workers.maximum", minimum, 1, MAX_WORKERS)
+    read, at = SpecReader(), partial(field_at, spec)
+    minimum = read.whole(*at("workers.minimum"), 1, MAX_WORKERS, 1)
+    maximum = read.whole(*at("workers.maximum"), 1, MAX_WORKERS, minimum)
     if minimum > maximum:
         read.refuse(
             "workers.minimum", minimum,
             f"is more than spec.workers.maximum, {maximum}; lower the one or raise the other",
         )  # fmt: skip
         maximum = minimum
-    requested = read.whole("workers.requested", maximum, 1, MAX_WORKERS)
+    requested = read.whole(*at("workers.requested"), 1, MAX_WORKERS, maximum)
     if not minimum <= requested <= maximum:
         read.refuse("workers.requested", requested, f"must be from {minimum} to {maximum}, the minimum and the maximum")
         requested = min(max(requested, minimum), maximum)
-    template = read.template("template", needed=True)
-    ps = read.whole("parameterServers.replicas", 0, 0, MAX_WORKERS)
-    ps_template = read.template("parameterServers.template", needed=ps > 0)
-    share = _share(read)
-    amounts, ps_amounts = read.amounts("template", template), read.amounts("parameterServers.template", ps_template)
+    template = _template(read, *at("template"), needed=True)
+    ps = read.whole(*at("parameterServers.replicas"), 0, MAX_WORKERS, 0)
+    ps_template = _template(read, *at("parameterServers.template"), needed=ps > 0)
+    share = _share(read, spec)
+    amounts, ps_amounts = _amounts(read, "template", template), _amounts(read, "parameterServers.template", ps_template)
     gpus = share or gpu_milli(amounts)
     if share and template and _template_gpus(template):
         read.refuse("gpuShare", share / MILLI_PER_DEVICE, "is given beside GPUs in the template's requests; keep one")
-    batch, batch_range = _batch(read)
+    batch, batch_range = _batch(read, spec)
     if len(meta.name) > MAX_NAME:
         read.problems.append(
             f"metadata.name: has {len(meta.name)} characters; at most {MAX_NAME}: pods are named by it"
         )
-    paused = read.at("paused")
-    if not (paused is None or isinstance(paused, bool)):
-        read.refuse("paused", paused, "must be true or false")
+    paused = read.flag(*at("paused"))
     return TrainingJob(
         namespace=meta.namespace or "",
         name=meta.name,
@@ -200,28 +130,28 @@ def job_from_api(item: TrainingJobObject) -> TrainingJob:
         amounts=counted({**amounts, **({GPU_MILLI: share} if share else {})}),
         ps_amounts=counted(ps_amounts),
         gpu_share=share > 0,
-        processes=read.whole("processesPerWorker", 1, 1, 64),
-        port=read.whole("rendezvousPort", 29_400, 1, 65_535),
+        processes=read.whole(*at("processesPerWorker"), 1, 64, 1),
+        port=read.whole(*at("rendezvousPort"), 1, 65_535, 29_400),
         batch=batch,
         batch_range=batch_range,
-        checkpoint=read.text("checkpoint.path"),
-        checkpoint_every_s=read.seconds("checkpoint.intervalSeconds", 0.0),
-        restart_s=read.seconds("restartSeconds", 30.0),
-        priority=read.whole("priority", 0, -1_000_000_000, 1_000_000_000),
-        priority_class=read.text("priorityClassName"),
-        queue=read.text("queue") or _labels_of(template).get(QUEUE_LABEL, ""),
-        model=read.text("model"),
-        backoff_limit=read.whole("backoffLimit", 3, 0, 1000),
-        paused=paused is True,
+        checkpoint=read.text(*at("checkpoint.path")),
+        checkpoint_every_s=read.seconds(*at("checkpoint.intervalSeconds"), 0.0),
+        restart_s=read.seconds(*at("restartSeconds"), 30.0),
+        priority=read.whole(*at("priority"), -1_000_000_000, 1_000_000_000, 0),
+        priority_class=read.text(*at("priorityClassName")),
+        queue=read.text(*at("queue")) or _labels_of(template).get(QUEUE_LABEL, ""),
+        model=read.text(*at("model")),
+        backoff_limit=read.whole(*at("backoffLimit"), 0, 1000, 3),
+        paused=paused,
         problem="; ".join(read.problems),
         status=status_from_api(item.status),
         times=times_from_api(item.status),
     )
 
 
-def _share(read: _Reader) -> int:
+def _share(read: SpecReader, spec: Any) -> int:
     """Thousandths of a device; 0: it asks for none this way."""
-    value = read.at("gpuShare")
+    _, value = field_at(spec, "gpuShare")
     if value is None:
         return 0
     try:
@@ -239,20 +169,48 @@ def _template_gpus(template: Mapping[str, Any]) -> bool:
     return any(name in found for name in GPU_RESOURCES)
 
 
-def _batch(read: _Reader) -> tuple[int, tuple[int, int] | None]:
-    size = read.whole("batch.size", 0, 1, MAX_BATCH)
-    least, most = read.at("batch.minimum"), read.at("batch.maximum")
+def _batch(read: SpecReader, spec: Any) -> tuple[int, tuple[int, int] | None]:
+    at = partial(field_at, spec)
+    size = read.whole(*at("batch.size"), 1, MAX_BATCH, 0)
+    (_, least), (_, most) = at("batch.minimum"), at("batch.maximum")
     if least is None and most is None:
         return size, None
     if least is None or most is None:
         read.problems.append("spec.batch: an adaptive batch has minimum and maximum; give both, or neither")
         return size, None
-    low = read.whole("batch.minimum", size, 1, MAX_BATCH)
-    high = read.whole("batch.maximum", size, 1, MAX_BATCH)
+    low = read.whole(*at("batch.minimum"), 1, MAX_BATCH, size)
+    high = read.whole(*at("batch.maximum"), 1, MAX_BATCH, size)
     if low > high or not low <= size <= high:
         read.refuse("batch.size", size, f"must be from batch.minimum, {low}, to batch.maximum, {high}")
         return size, None
     return size, (low, high)
+
+
+def _template(read: SpecReader, name: str, value: Any, *, needed: bool) -> Mapping[str, Any]:
+    spec = value.get("spec") if isinstance(value, Mapping) else None
+    if isinstance(spec, Mapping) and isinstance(spec.get("containers"), list) and spec["containers"]:
+        policy = spec.get("restartPolicy")
+        if policy not in (None, "Never"):
+            read.refuse(f"{name}.spec.restartPolicy", policy, "cannot be; leave it out, or write Never")
+        try:
+            msgspec.convert(value, _Template)
+            msgspec.convert(value, _PodOfTemplate)
+        except msgspec.ValidationError as error:
+            read.problems.append(f"spec.{name}: {error}; write it as a pod has it")
+            return {}
+        return value  # type: ignore[no-any-return]  # a mapping, as was just seen
+    if needed or value is not None:
+        read.problems.append(f"spec.{name}.spec.containers: has none; write a pod template with one container")
+    return {}
+
+
+def _amounts(read: SpecReader, name: str, template: Mapping[str, Any]) -> dict[str, int]:
+    """What a pod of the template at ``name`` asks for, by resource."""
+    try:
+        return requests_of_template(template)
+    except ObjectError as error:
+        read.problems.append(f"spec.{name}.{error}")
+        return {}
 
 
 def gpu_resource(amounts: Mapping[str, int]) -> str:
