@@ -13,7 +13,7 @@ line; ``shell.py`` carries the instructions out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 from services.coordinator.agents.registry import AgentRegistry
@@ -62,6 +62,7 @@ from services.coordinator.queues.keeper import QueueKeeper
 from services.coordinator.queues.reclaiming import Reclaimer
 from services.coordinator.queues.status import QueueReporter
 from services.coordinator.rollout.evaluation import RolloutEvaluation
+from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.rollout.variants import LatencyChanges, Variants
 from services.coordinator.status.groups import GroupReporter
 from services.coordinator.status.reporter import StatusReporter
@@ -123,7 +124,8 @@ class Core:
         self.intake = ClusterIntake(
             state, self.registry, self.requeuer, self.nominations.holds, self.variants.forget_readings
         )
-        self.evaluation = RolloutEvaluation(state, self.variants, self.registry.views)
+        self.sampling = Sampling(state, self.variants)
+        self.evaluation = RolloutEvaluation(state, self.variants, self.sampling, self.registry.views)
         self.groups = GroupKeeper(state, group_reporter, Breaker(state, self.ledger), self.group_preemptor)
         self.together = GroupFailures(
             state, self.failures.conflicts, group_reporter, self.requeuer, self.group_preemptor
@@ -131,7 +133,7 @@ class Core:
         reclaimer = Reclaimer(state, self.ledger, self.nominations)
         self.queues = QueueKeeper(state, self.reporter, group_reporter, QueueReporter(state), reclaimer)
         parts = Parts(self.failures, self.together, self.requeuer)
-        self.cycle = Cycle(state, self.registry, self.variants, self.ledger, parts)
+        self.cycle = Cycle(state, self.registry, self.variants, self.sampling, self.ledger, parts)
         self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.nominations)
         self.control = OperatorControl(state, self.intake, self.evaluation)
         self._timer: float | None = None
@@ -157,7 +159,7 @@ class Core:
     def lead(self, term: int, epoch: float) -> None:
         """The term that begins, of a core that has learned."""
         self.state.term, self.state.epoch = term, epoch
-        self.variants.sampling.begin(term)
+        self.sampling.begin(term)
         self.state.groups.touch_all()
 
     def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
@@ -294,8 +296,7 @@ class Core:
         return state.started
 
     def _advance(self, work: int) -> None:
-        """Step what is due. ``work``: what the steps may do together; each one's share is an equal part of what is
-        left, and what it leaves is for those after it, so none starves and a turn ends in time."""
+        """Step what is due. ``work``: what the steps may do together."""
         state, agenda, now = self.state, self.state.agenda, self.state.now
         groups, queue = state.groups, state.queue
         if agenda.sweep <= now:
@@ -318,13 +319,9 @@ class Core:
         if agenda.views <= now:
             self.registry.push_views()
         if agenda.rousing <= now:
-            state.work = share = max(1, work // (2 + self._searching()))
-            self.requeuer.step()
-            work += state.work - share
+            work = self._step(self.requeuer.step, work, 2 + self._searching())
         if queue.turns is not None or queue.labelled or state.queues.queues:
-            state.work = share = max(1, work // (2 + self._searching()))
-            self.queues.step()
-            work += state.work - share
+            work = self._step(self.queues.step, work, 2 + self._searching())
         if queue.backing_off:
             queue.flush(now)
         self.nominations.holds.step()
@@ -333,24 +330,26 @@ class Core:
         if state.paused is not None and self.cycle.examined:
             self.cycle.give_up()
         if self.cycle.has_room and state.paused is None and (queue.has_active() or self.cycle.examined):
-            state.work = share = max(1, work // (1 + self._searching()))
-            self._cycles()
-            work += state.work - share
+            work = self._step(self._cycles, work, 1 + self._searching())
         if state.paused is None:
             if self.preemptor.searches:
-                state.work = share = max(1, work // self._searching())
-                self.preemptor.step()
-                work += state.work - share
+                work = self._step(self.preemptor.step, work, self._searching())
             if self.group_preemptor.begun:
-                state.work = max(1, work)
-                self.group_preemptor.step()
+                self._step(self.group_preemptor.step, work, 1)
         if state.to_leave:
             leave_idle(state)
         self.nominations.ask()
-        if agenda.evaluation <= now or self.variants.sampling.samples:
+        if agenda.evaluation <= now or self.sampling.samples:
             self.evaluation.step()
         if agenda.telling <= now:
             self.reporter.step()
+
+    def _step(self, step: Callable[[], None], work: int, among: int) -> int:
+        """Take a step that may find much to do; what is left of the work. Its share is an equal part ``among`` those
+        that may come yet, and what it leaves is for them, so none starves and a turn ends in time."""
+        self.state.work = share = max(1, work // among)
+        step()
+        return work - share + self.state.work
 
     def _until_next_look(self, more: bool) -> float:
         """Seconds. Pods that were parked together are woken in equal parts over one period, not in one burst: each of

@@ -33,6 +33,7 @@ from services.coordinator.cycle.promising import Promising
 from services.coordinator.cycle.requeueing import Requeuer
 from services.coordinator.cycle.taking import Taken, Taker
 from services.coordinator.groups.failures import GroupFailures
+from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.rollout.variants import Variants, judged_by
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
@@ -65,10 +66,19 @@ class Cycle:
     """Begins cycles, hears the agents, ends cycles. ``open``: those whose offers are out, oldest first; ``most``: how
     many might be when the newest began."""
 
-    def __init__(self, state: State, registry: AgentRegistry, variants: Variants, ledger: Ledger, parts: Parts) -> None:
+    def __init__(
+        self,
+        state: State,
+        registry: AgentRegistry,
+        variants: Variants,
+        sampling: Sampling,
+        ledger: Ledger,
+        parts: Parts,
+    ) -> None:
         self._state = state
         self._registry = registry
         self._variants = variants
+        self._sampling = sampling
         self._failures = parts.failures
         self._ledger = ledger
         self._taker = Taker(state, variants, parts.failures, parts.together)
@@ -129,7 +139,7 @@ class Cycle:
         if not taken.classes:
             return False
         if self._variants.pointer is not None:
-            self._variants.sampling.ask(taken.classes, taken.class_of, self._taker.classes, self._taker.number)
+            self._sampling.ask(taken.classes, taken.class_of, self._taker.classes, self._taker.number)
         self._offer(agents, idle, missing, taken)
         return True
 
@@ -169,7 +179,7 @@ class Cycle:
             # compete, and one agent alone knows what of its nodes the others are given
             more = bool(self.open) or state.queue.has_active() or len(classes) > 1
             self._dispatcher.deal(classes, agents, names, more=more, policy=self._policy)
-        compared = [number for number in self._variants.sampling.compared if number in classes]
+        compared = [number for number in self._sampling.compared if number in classes]
         together = bool(taken.together)
         chosen = self._promising.among(classes, idle, together=together)
         share = len(agents) if len(chosen) == len(idle) else len(chosen)
@@ -314,7 +324,7 @@ class Cycle:
                 self._registry.suspect(self._registry.views[agent], "silent")
             current.waiting.clear()
         if self._variants.pointer is not None:
-            self._variants.sampling.take(current.classes)
+            self._sampling.take(current.classes)
         for offered in current.classes.values():
             if offered.few:
                 offered.keep_accepted()

@@ -12,7 +12,6 @@ import datetime as dt
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -29,10 +28,6 @@ from shared.runtime.observe.metrics import Metrics
 from shared.runtime.records.control import rfc3339
 from shared.runtime.records.prefix_watch import follow_prefix
 from shared.wire.keys import Keys
-
-if TYPE_CHECKING:
-    from services.coordinator.http.routes.overview import Glance
-    from services.coordinator.http.routes.pending import Painter
 
 log = structlog.get_logger()
 
@@ -99,14 +94,14 @@ class Desk:
     lines: LogTail = field(default_factory=LogTail)
     registry: Registry = field(init=False)
     """Who is registered; follows etcd only while somebody runs it."""
-    glance: Glance | None = None
-    """The last overview, shared by everybody who looks; None after a change."""
+    glance: object | None = None
+    """The last overview (``routes/overview.py``), shared by everybody who looks; None after a change."""
 
     call: Call | None = None
     """Asks another service; None where nobody gave the way to."""
 
-    painter: Painter | None = None
-    """The last picture of why pods wait."""
+    painter: object | None = None
+    """The last picture of why pods wait (``routes/pending.py``)."""
 
     def __post_init__(self) -> None:
         keys = self.keys

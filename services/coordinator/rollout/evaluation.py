@@ -19,6 +19,7 @@ import msgspec
 from services.coordinator.agents.views import AgentView
 from services.coordinator.core.instructions import KeepWindow, WritePointer
 from services.coordinator.core.state import NEVER, State
+from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.view import RolloutView, conduct_of, view_of
 from services.coordinator.rollout.window import HarmSeen, OpenWindow, VariantBook, running_hot
@@ -36,12 +37,13 @@ WRITE_RETRY_S, LOOK_AGAIN_S = 2.0, 0.5
 class RolloutEvaluation:
     """Collects the window and keeps the machine."""
 
-    def __init__(self, state: State, variants: Variants, agents: Mapping[str, AgentView]) -> None:
+    def __init__(self, state: State, variants: Variants, sampling: Sampling, agents: Mapping[str, AgentView]) -> None:
         self._state = state
         self._agents = agents
         self._refusing: set[str] = set()
         """Agents whose last answer said that they could not load the active policy."""
         self._variants = variants
+        self._sampling = sampling
         self._rollout: PointerRollout | None = None
         self._written: tuple[Change, float] | None = None
         self._harm = HarmSeen()
@@ -107,7 +109,7 @@ class RolloutEvaluation:
         accounts = self._state.cache.accounts
         for placement in placements:  # what pods asked for that are being bound, or were seen bound before the answer
             if (account := accounts.get(placement.uid)) is not None:
-                self._variants.sampling.valuing.arrivals.placed(account.pod_class.requests)
+                self._sampling.valuing.arrivals.placed(account.pod_class.requests)
         if not self._variants.has_candidate:
             return
         result_of = {result.unit: result for result in results}
@@ -128,8 +130,8 @@ class RolloutEvaluation:
     def step(self) -> None:
         """Take the cycles' samples; close the window when it is due; ask again for a change that was not seen."""
         state, rollout = self._state, self._rollout
-        self._open.samples.extend(self._variants.sampling.samples)
-        self._variants.sampling.samples.clear()
+        self._open.samples.extend(self._sampling.samples)
+        self._sampling.samples.clear()
         if self._written is not None:
             unseen, at = self._written
             if state.now >= at + WRITE_RETRY_S:
@@ -205,7 +207,7 @@ class RolloutEvaluation:
             return None
         return view_of(
             self._rollout, self._open, self._state.now, windows=self.windows, last=self.last, failures=self.failures,
-            sampling=self._variants.sampling,
+            sampling=self._sampling,
         )  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
@@ -270,7 +272,7 @@ class RolloutEvaluation:
 
     def _restart(self) -> None:
         self._open = OpenWindow(self._state.now)
-        self._variants.sampling.reopen()
+        self._sampling.reopen()
 
 
 def _title(ref: PolicyRef | None) -> str:

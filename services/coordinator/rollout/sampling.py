@@ -17,22 +17,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from services.coordinator.core.state import State
 from services.coordinator.cycle.assign import Merged
 from services.coordinator.cycle.classes import Classes, OfferedClass
+from services.coordinator.rollout.variants import Variants
 from services.coordinator.rollout.window import Lost, Rows, Sample, Valuing
 from shared.model.unit import Unit
 from shared.scheduling.state.counted import Counted
 from shared.scheduling.state.node_table import BoolArray
 from shared.wire.messages import MAX_UNITS
 from shared.wire.records import PolicyRef
-
-if TYPE_CHECKING:
-    from services.coordinator.rollout.variants import Variants
 
 MOST_PAIRS, MOST_ALONE = 150, 30
 """Cycles of a window that are looked at, with a candidate and without: what looking costs does not grow with the pods

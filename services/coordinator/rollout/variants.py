@@ -13,7 +13,6 @@ import numpy as np
 
 from services.coordinator.core.events import NodeSample
 from services.coordinator.core.state import State
-from services.coordinator.rollout.sampling import Sampling
 from services.coordinator.usage.inventory import WorkloadInventory
 from services.coordinator.usage.latency_limits import LatencyLimits
 from services.coordinator.usage.measured import NEVER_S, NO_END_S, MeasuredNode, MeasuredNodes, Telling
@@ -46,7 +45,6 @@ class Variants:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.sampling = Sampling(state, self)
         self.store = UtilisationStore(speed=state.settings.speed)
         """What all nodes were last measured to use, and what stands there."""
         self._views = KeptViews()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, structs
@@ -21,9 +20,6 @@ from shared.scheduling.filters import LAST
 from shared.scheduling.framework import Filter, Rejection
 from shared.scheduling.reasons import UNSCHEDULABLE
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable, Rows
-
-if TYPE_CHECKING:
-    from shared.scheduling.cycle.nominated import Yielding
 
 CACHE_BYTES = 2 * 1024 * 1024
 FEWEST_CLASSES = 64
@@ -81,8 +77,8 @@ class FeasibilityCache:
         self._cache_bytes = cache_bytes
         self._classes: OrderedDict[PodClass, Feasibility] = OrderedDict()
         self._statics: OrderedDict[PodClass, StaticVerdict] = OrderedDict()
-        self.yielding: Yielding | None = None
-        """What pods leave to those nominated, as far as somebody asked (``nominated.py``)."""
+        self.yielding: object | None = None
+        """What pods leave to those nominated (``nominated.py``), as far as somebody asked."""
 
     def of(self, pod_class: PodClass) -> Feasibility:
         """The class's feasibility as of now."""

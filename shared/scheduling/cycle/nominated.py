@@ -253,7 +253,7 @@ class Yielding:
 def yielding(state: ClusterState, feasibility: FeasibilityCache) -> Yielding:
     """What is kept beside the verdicts about the state's table."""
     known = feasibility.yielding
-    if known is None or known.state is not state:
+    if not isinstance(known, Yielding) or known.state is not state:
         known = feasibility.yielding = Yielding(state, feasibility)
     return known
 

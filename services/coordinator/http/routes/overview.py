@@ -168,7 +168,7 @@ async def show(desk: Desk, _: Ask[Any, Any]) -> OverviewAnswer:
 
 def glance_of(desk: Desk) -> Glance:
     """The process's one."""
-    if desk.glance is None:
+    if not isinstance(desk.glance, Glance):
         desk.glance = Glance()
     return desk.glance
 

@@ -126,7 +126,7 @@ async def show(desk: Desk, ask: Ask[PendingQuery, Any]) -> PendingAnswer:
 
 def painter_of(desk: Desk) -> Painter:
     """The process's one."""
-    if desk.painter is None:
+    if not isinstance(desk.painter, Painter):
         desk.painter = Painter()
     return desk.painter
 

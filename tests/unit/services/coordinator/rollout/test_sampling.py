@@ -124,7 +124,7 @@ def test_a_pod_that_one_node_alone_may_have_is_no_sample_and_costs_no_question()
     scene.replicas_come(5, affinity=PINNED)
     assert all(len(send.offer.groups) == 1 for send in scene.of(SendOffer))
     assert len(scene.bindings) == 5
-    tally = scene.core.variants.sampling.tally
+    tally = scene.core.sampling.tally
     assert tally.choosing == 0
     assert tally.lost == {sampling.Lost.ONE_NODE: tally.offered}
 
