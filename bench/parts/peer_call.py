@@ -1,9 +1,10 @@
 """One call between services: CPU on both sides, round-trip time, memory of a bare service.
 
-    python bench/parts/peer_call.py [--runs 5] [--calls 5000] [--bytes 1024]
+    python -m bench.parts.peer_call [--runs 5] [--calls 5000] [--bytes 1024] [--aiohttp]
 
-Prints one JSON object: medians over the runs, and the machine's load beside them. The server is a process of its own
-with everything a service has (token, limits, counting); it tells its CPU and memory at ``/v1/stats``.
+``--aiohttp``: the called side reads every call by aiohttp, and none as ``shared/runtime/http/calls.py`` does. Prints
+one JSON object: medians over the runs, and the machine's load beside them. The server is a process of its own with
+everything a service has (token, limits, counting); it tells its CPU and memory at ``/v1/stats``.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ import uvloop
 from shared.adapters.peers.client import PeerClient
 from shared.adapters.peers.credentials import TokenFile
 from shared.runtime.http.callers import Authenticator, Caller
-from shared.runtime.http.listener import listen
+from shared.runtime.http.listener import CALLS, listen
 from shared.runtime.http.peers import PeerRoute, build_app
 from shared.runtime.observe.metrics import Metrics, Quantiles
 
 
-async def serve(token_file: Path) -> None:
+async def serve(token_file: Path, *, by_aiohttp: bool) -> None:
     """Echo on ``/v1/echo``; the URL is printed."""
 
     async def echo(body: bytes, _: Caller) -> bytes:
@@ -39,6 +40,8 @@ async def serve(token_file: Path) -> None:
 
     route = PeerRoute("/v1/echo", echo)
     app = build_app(Metrics("bench"), routes=[route], authenticator=Authenticator(TokenFile(token_file)))
+    if by_aiohttp:
+        del app[CALLS]
     listener = await listen(app)
     print(listener.url, flush=True)
     await asyncio.Event().wait()
@@ -89,17 +92,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--calls", type=int, default=5_000)
     parser.add_argument("--bytes", type=int, default=1_024)
+    parser.add_argument("--aiohttp", action="store_true")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        uvloop.run(serve(options.serve))
+        uvloop.run(serve(options.serve, by_aiohttp=options.aiohttp))
         return
     with tempfile.TemporaryDirectory() as folder:
         token_file = Path(folder) / "token"
         token_file.write_text("t" * 32)
-        server = subprocess.Popen(
-            [sys.executable, __file__, "--serve", str(token_file)], stdout=subprocess.PIPE, text=True
-        )
+        command = [sys.executable, __file__, "--serve", str(token_file), *(["--aiohttp"] if options.aiohttp else [])]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert server.stdout is not None
             url, tokens = server.stdout.readline().strip(), TokenFile(token_file)
