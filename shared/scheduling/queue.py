@@ -26,7 +26,6 @@ that is given back and is not in flight any more is late news, and stays where i
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 
 from shared.model.pod import Pod
@@ -113,17 +112,13 @@ class PodQueue(GroupQueue):
 
     def pop_unit(self, now: float) -> list[Pod]:
         """The next unit in order, a lone pod or the members of a group; in flight until given back or removed."""
-        if self.backing_off:
+        if self.order.backing_off:
             self.flush(now)
         if self.turns is not None:
             return self._pop_in_turn(self.turns, now)
-        active = self._top(self._active, Place.ACTIVE)
-        eager = self._top(self._eager, Place.BACKOFF) if self._eager else None
-        early = eager is not None and (active is None or _rank(self._eager[0]) < _rank(self._active[0]))
-        unit = eager if early else active
+        unit = self.order.take()
         if unit is None:
             return []
-        heapq.heappop(self._eager if early else self._active)
         if isinstance(unit, Entry):
             self._move(unit, Place.IN_FLIGHT, now, None)
             return [unit.pod]
@@ -172,7 +167,7 @@ class PodQueue(GroupQueue):
                 if group.place is Place.GATED:
                     self._bring(group, Place.ACTIVE, now, OwnEvent.CHANGED)
         self.turns = turns
-        self._active.clear()
+        self.order.forget_active()
         for entry in self.entries.values():
             if turns is not None and entry.place in ASIDE:
                 turns.set_aside(entry)
@@ -237,11 +232,7 @@ class PodQueue(GroupQueue):
 
     def flush(self, now: float) -> None:
         """Backoffs that are over become active."""
-        while self.backing_off and self.backing_off[0][0] <= now:
-            _, version, name = heapq.heappop(self.backing_off)
-            unit = self._named(name)
-            if unit is None or unit.version != version or unit.place is not Place.BACKOFF:
-                continue
+        for unit in self.order.ended(now):
             if isinstance(unit, Entry):
                 self._activate(unit, now, OwnEvent.BACKOFF_COMPLETE)
             else:
@@ -256,30 +247,13 @@ class PodQueue(GroupQueue):
             self.rouse(uid, now, OwnEvent.TIMEOUT)
         return True
 
-    def next_ready_at(self) -> float | None:
-        """When the next backoff ends; None when nothing backs off."""
-        while self.backing_off:
-            at, version, name = self.backing_off[0]
-            unit = self._named(name)
-            if unit is not None and unit.version == version and unit.place is Place.BACKOFF:
-                return at
-            heapq.heappop(self.backing_off)
-        return None
-
     def has_active(self) -> bool:
         """Whether ``pop`` would give anything."""
         if self.turns is not None:
             self.catch_up(self.turns)
             return self.turns.front() is not None or self.turns.tree.more
-        if self._active and self._top(self._active, Place.ACTIVE) is not None:
-            return True
-        return bool(self._eager) and self._top(self._eager, Place.BACKOFF) is not None
+        return self.order.has_any()
 
     def count(self) -> dict[Place, int]:
         """Pods per place."""
         return dict(self._count)
-
-
-def _rank(line: tuple[int, int, int, str]) -> tuple[int, bool]:
-    """By what a unit leaves its backoff while others are active: its priority, and whether it goes ahead."""
-    return line[0], line[1] >= 0

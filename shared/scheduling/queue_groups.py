@@ -5,7 +5,6 @@ gated --join--> one item, in its own place --disband, or its pod leaves--> alone
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable
 
@@ -99,7 +98,7 @@ class GroupQueue(Moves):
             elif entry.held:
                 self._wake(entry, now, event)
             elif entry.place is Place.BACKOFF:
-                heapq.heappush(self.backing_off, (entry.ready_at, entry.version, entry.pod.uid))
+                self.order.back_off(entry)
                 if self.turns is not None:
                     self.turns.set_aside(entry)
 

@@ -1,13 +1,12 @@
-"""How pending pods, and groups of them, move between the places of the scheduling queue: heaps, counts and stories.
+"""How pending pods, and groups of them, move between the places of the scheduling queue: counts, stories, and who
+stands in the order (``queue_order.py``).
 
 ``queue.py`` says what may be asked of the queue. Every move of a pod goes through ``_move``, of the members of a group
-through ``_move_alike``: both refuse what ``places.py`` does not allow. A heap's item is good while its unit still is in
-that place at that version.
+through ``_move_alike``: both refuse what ``places.py`` does not allow.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from shared.errors import InvalidTransition
 from shared.scheduling.parked_groups import Waiting, gang_kind, group_key
 from shared.scheduling.places import LEGAL, Cause, ClusterEvent, OwnEvent, Place
 from shared.scheduling.queue_entries import Entry, QueuedGroup
+from shared.scheduling.queue_order import Order, name_of
 from shared.scheduling.queues import nodes
 from shared.scheduling.queues.turns import Turns
 from shared.scheduling.story import Story
@@ -57,15 +57,16 @@ class Moves:
     """Who goes next while there are Queue objects; None: priority, then arrival."""
     labelled: bool = False
     """A pod that names a queue was seen."""
-    _active: list[tuple[int, int, int, str]] = field(default_factory=list)
-    _eager: list[tuple[int, int, int, str]] = field(default_factory=list)
-    backing_off: list[tuple[float, int, str]] = field(default_factory=list)
-    """When a backoff ends, first first; what is not there any more included."""
+    order: Order = field(init=False)
+    """Who is taken next while there are none, and when backoffs end."""
     _parked_at: dict[str, float] = field(default_factory=dict)
     _count: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(Place, 0))
     _arrivals: int = 0
     _versions: int = 0
     """Of groups: one that is made anew under its key is not taken for the one before."""
+
+    def __post_init__(self) -> None:
+        self.order = Order(self.entries, self.groups)
 
     def parked_key(self, entry: Entry) -> Hashable:
         """Under which key a parked pod waits."""
@@ -74,16 +75,6 @@ class Moves:
     def _named(self, name: str) -> Entry | QueuedGroup | None:
         """A pod by uid, a group by key: a key has a colon, and a uid none."""
         return self.entries.get(name) or self.groups.get(name)
-
-    def _top(self, heap: list[tuple[int, int, int, str]], place: Place) -> Entry | QueuedGroup | None:
-        """The first unit of a heap that still is where it says."""
-        while heap:
-            _, _, version, name = heap[0]
-            unit = self.entries.get(name) or self.groups.get(name)  # as ``_named``
-            if unit is not None and unit.version == version and unit.place is place:
-                return unit
-            heapq.heappop(heap)
-        return None
 
     def _wake(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         """Something may have helped a pod that is not in flight, and those it moves with."""
@@ -94,13 +85,13 @@ class Moves:
             backing = group.ready_at > now and not at_once
             self._bring(group, Place.BACKOFF if backing else Place.ACTIVE, now, event)
             if backing and eager:
-                heapq.heappush(self._eager, (-group.priority, group.arrival, group.version, group.key))
+                self.order.go_early(group)
             return
         entry.able_since = now
         if entry.ready_at > now and not at_once:
             self._back_off(entry, now, event)
             if eager:
-                heapq.heappush(self._eager, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+                self.order.go_early(entry)
         else:
             self._activate(entry, now, event)
 
@@ -115,7 +106,7 @@ class Moves:
         if place is Place.ACTIVE:
             self._line_up(group)
         else:
-            heapq.heappush(self.backing_off, (group.ready_at, group.version, group.key))
+            self.order.back_off(group)
 
     def _move_group(self, group: QueuedGroup, place: Place, now: float, cause: Cause) -> None:
         self._move_all(group.key, group.members.values(), place, now, cause)
@@ -252,23 +243,21 @@ class Moves:
         """An active unit stands in the order."""
         if self.turns is not None:
             self.turns.add(unit)
-        elif isinstance(unit, Entry):
-            heapq.heappush(self._active, (-unit.pod.priority, unit.arrival, unit.version, unit.pod.uid))
         else:
-            heapq.heappush(self._active, (-unit.priority, unit.arrival, unit.version, unit.key))
+            self.order.line_up(unit)
 
     def _activate(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._move(entry, Place.ACTIVE, now, event)
         self.incoming[Place.ACTIVE, event] += 1
         if self.turns is None:
-            heapq.heappush(self._active, (-entry.pod.priority, entry.arrival, entry.version, entry.pod.uid))
+            self.order.line_up(entry)
         else:
             self.turns.add(entry)
 
     def _back_off(self, entry: Entry, now: float, event: OwnEvent | ClusterEvent) -> None:
         self._move(entry, Place.BACKOFF, now, event)
         self.incoming[Place.BACKOFF, event] += 1
-        heapq.heappush(self.backing_off, (entry.ready_at, entry.version, entry.pod.uid))
+        self.order.back_off(entry)
 
     def _park(self, entry: Entry, plugins: frozenset[str], now: float, event: OwnEvent) -> None:
         uid = entry.pod.uid
@@ -307,14 +296,13 @@ class Moves:
         for place, count in self._count.items():
             if counted[place] != count:
                 yield f"queue-count: {count} pods are counted as {place.value}, {counted[place]} are there"
-        active, backoff = {item[2:] for item in self._active}, {item[1:] for item in self.backing_off}
+        heaps = self.order.standing()
         if (turns := self.turns) is not None:
             beside = {uid for uid, entry in self.entries.items() if entry.place in ASIDE and not entry.held}
             for uid in turns.aside_of.keys() ^ beside:
                 yield f"queue-aside: {uid} is set aside {'wrongly' if uid in turns.aside_of else 'and not counted'}"
             standing = [unit for name in (*turns.tree.units, *turns.tree.reserved) if (unit := self._named(name))]
-            active = {(unit.version, unit.pod.uid if isinstance(unit, Entry) else unit.key) for unit in standing}
-        heaps = {Place.ACTIVE: active, Place.BACKOFF: backoff}
+            heaps[Place.ACTIVE] = {(unit.version, name_of(unit)) for unit in standing}
         for uid, entry in self.entries.items():
             heap = heaps.get(entry.place)
             if entry.pod.uid != uid:

@@ -322,7 +322,7 @@ class Core:
             work = self._step(self.requeuer.step, work, 2 + self._searching())
         if queue.turns is not None or queue.labelled or state.queues.queues:
             work = self._step(self.queues.step, work, 2 + self._searching())
-        if queue.backing_off:
+        if queue.order.backing_off:
             queue.flush(now)
         self.nominations.holds.step()
         self.nominations.delayed.step()
@@ -396,7 +396,7 @@ class Core:
         if self._again or state.groups.touched or self._searching():
             times.append(state.now)
         times.extend(current.deadline for current in self.cycle.open)
-        if state.queue.backing_off and (at := state.queue.next_ready_at()) is not None:
+        if state.queue.order.backing_off and (at := state.queue.order.next_ready_at()) is not None:
             times.append(at)
         if self.takeover.held and (at := self.takeover.wake_at()) is not None:
             times.append(at)

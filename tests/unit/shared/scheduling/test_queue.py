@@ -33,7 +33,7 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
     for _ in range(6):
         assert names(queue.pop(1, now)) == ["a"]
         queue.retry("uid-a", now)
-        ready = queue.next_ready_at()
+        ready = queue.order.next_ready_at()
         assert ready is not None
         waits.append(ready - now)
         assert queue.pop(1, ready - 0.001) == []

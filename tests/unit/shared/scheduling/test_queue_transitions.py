@@ -89,11 +89,11 @@ def miscount(queue: PodQueue) -> None:
 
 
 def forget_the_heap(queue: PodQueue) -> None:
-    queue._active.clear()
+    queue.order.forget_active()
 
 
 def forget_the_backoff(queue: PodQueue) -> None:
-    queue.backing_off.clear()
+    queue.order.backing_off.clear()
 
 
 def forget_the_group(queue: PodQueue) -> None:
