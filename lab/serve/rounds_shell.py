@@ -8,7 +8,6 @@ from typing import Any
 
 import structlog
 
-from lab.serve.core import HistoryRead
 from lab.serve.publishing import PublishedUnknown, Publisher
 from lab.serve.rounds import Event, Instruction, Learned, Offer, Offered, Round, RoundsCore
 from lab.serve.rounds_trainer import RoundsTrainer
@@ -34,7 +33,7 @@ class RoundsShell(LeaderShell[Event, Instruction]):
         self, core: RoundsCore, trainer: RoundsTrainer, publisher: Publisher, metrics: Metrics, *, fetch: Fetch,
         every_s: float,
     ) -> None:  # fmt: skip
-        super().__init__(self._take_in, tick=HistoryRead(()), clock=boottime, leadership=None)
+        super().__init__(self._take_in, boottime, None)
         self._core = core
         self._trainer = trainer
         self._publisher = publisher

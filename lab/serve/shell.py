@@ -61,7 +61,7 @@ class LearnerShell(LeaderShell[Event, Instruction]):
         self, core: LearnerCore, trainer: OnlineTrainer, gate: GateFunction, publisher: Publisher, metrics: Metrics, *,
         updates: int, seeds: tuple[int, ...], fetch: Fetch, on_losses: OnLosses,
     ) -> None:  # fmt: skip
-        super().__init__(self._take_in, tick=Taken(0), clock=boottime, leadership=None, most_events=1)
+        super().__init__(self._take_in, boottime, None, most_events=1)
         self._core = core
         self._trainer = trainer
         self._gate = gate

@@ -22,7 +22,6 @@ from services.autoscaler.io.writes import ApiWrites, StoreWrites
 from services.autoscaler.settings import AutoscalerSettings
 from services.autoscaler.shell import Shell
 from shared.adapters.kube.api import KubeClient
-from shared.adapters.kube.config import KubeConfig
 from shared.adapters.prometheus import PrometheusClient
 from shared.kube.autoscaling import AUTOSCALERS
 from shared.runtime.kube.unserved import tell_unserved
@@ -35,15 +34,8 @@ from shared.runtime.process.service import Service, boottime
 
 async def main(service: Service, settings: AutoscalerSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-    async with on_cluster(service, settings, "autoscaler", admin_of) as (runtime, api, admin):
+    async with on_cluster(service, settings, "autoscaler", lambda run, _: Admin(run.id)) as (runtime, api, admin):
         await serve(runtime, admin, api, ready=runtime.ready)
-
-
-def admin_of(runtime: Runtime[AutoscalerSettings], _: KubeConfig | None = None) -> Admin:
-    """The autoscaler's face of the process, its figures registered."""
-    admin = Admin(runtime.id)
-    admin.register(runtime.metrics)
-    return admin
 
 
 async def serve(

@@ -14,7 +14,6 @@ from shared.errors import InvalidState
 from shared.ports import Clock
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.metrics import Quantiles
-from shared.turns import Tick
 
 
 class Shell(LeaderShell[Event, Instruction]):
@@ -29,7 +28,7 @@ class Shell(LeaderShell[Event, Instruction]):
         validate: bool = False,
         turn_ms: Quantiles | None = None,
     ) -> None:
-        super().__init__(self._handle_all, tick=Tick(), clock=clock, leadership=leadership, term=core.state.term)
+        super().__init__(self._handle_all, clock, leadership, term=core.state.term)
         self.core = core
         self.draining = False
         self._validate = validate

@@ -39,22 +39,16 @@ from shared.scheduling.shards import Shards
 
 async def main(service: Service, settings: BinderSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
-
-    def face_of(runtime: Runtime[BinderSettings], _: KubeConfig) -> Admin:
+    async with on_cluster(service, settings, "binder", admin_of) as (runtime, api, admin):
         plugins_of(settings.plugins).follow(runtime.health.note)
-        return admin_of(runtime)
-
-    async with on_cluster(service, settings, "binder", face_of) as (runtime, api, admin):
         watches = Watches(api, BINDER_KINDS)
         watches.register(runtime.metrics)
         await serve(runtime, admin, api, watches, ready=runtime.ready)
 
 
-def admin_of(runtime: Runtime[BinderSettings]) -> Admin:
-    """The binder's face of the process, its figures registered."""
-    admin = Admin(runtime.id, runtime.settings.shard, runtime.settings.scheduler_name)
-    admin.register(runtime.metrics)
-    return admin
+def admin_of(runtime: Runtime[BinderSettings], _: KubeConfig) -> Admin:
+    """The binder's face of the process."""
+    return Admin(runtime.id, runtime.settings.shard, runtime.settings.scheduler_name)
 
 
 async def serve(

@@ -38,7 +38,6 @@ from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.hops import Hops
 from shared.runtime.observe.metrics import Quantiles
 from shared.runtime.process.failpoints import Failpoints
-from shared.turns import Tick
 from shared.wire.keys import Keys
 from shared.wire.messages import Plan, PlanResult
 
@@ -52,10 +51,7 @@ class Shell(LeaderShell[Event, Instruction]):
         commit_ms: Quantiles | None = None, bind_seconds: Histogram | None = None, hops: Hops | None = None,
         device_metrics: DeviceMetrics | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(
-            core.handle_all, tick=Tick(), clock=clock, leadership=leadership, term=core.state.term,
-            most_events=EVENTS_PER_TURN,
-        )  # fmt: skip
+        super().__init__(core.handle_all, clock, leadership, term=core.state.term, most_events=EVENTS_PER_TURN)
         self.core = core
         self._device_metrics = device_metrics
         self.store_calls = StoreCalls(

@@ -13,25 +13,23 @@ from __future__ import annotations
 import asyncio
 
 from services.autoscaler import app as autoscaler
+from services.autoscaler.admin import Admin as AutoscalerAdmin
 from services.controllers.settings import ControllersSettings
 from services.jobs import app as jobs
+from services.jobs.admin import Admin as JobsAdmin
 from shared.adapters.kube.config import KubeConfig
-from shared.runtime.leading import PeerRoutes, on_cluster, routes_of
+from shared.runtime.leading import Faces, on_cluster
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service
 
 
-class Both:
-    """The faces of both services in this process."""
+class Both(Faces):
+    """``/v1/status`` is the jobs service's, with the autoscaler's as ``autoscaler``."""
 
     def __init__(self, runtime: Runtime[ControllersSettings], _: KubeConfig) -> None:
-        self.jobs = jobs.admin_of(runtime)
-        self.autoscaler = autoscaler.admin_of(runtime)
-
-    def routes(self) -> PeerRoutes:
-        """Those of both; ``/v1/status`` is the jobs service's, with the autoscaler's as ``autoscaler``."""
-        return routes_of(self.jobs, autoscaler=self.autoscaler)
+        self.jobs, self.autoscaler = JobsAdmin(runtime.id), AutoscalerAdmin(runtime.id)
+        super().__init__(self.jobs, autoscaler=self.autoscaler)
 
 
 async def main(service: Service, settings: ControllersSettings) -> None:

@@ -40,7 +40,6 @@ from shared.ports import Clock, CreateRevisionIs, Put, Store
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.failpoints import Failpoints
-from shared.turns import Tick
 from shared.wire.keys import Keys
 
 log = structlog.get_logger()
@@ -63,10 +62,7 @@ class Shell(LeaderShell[Event, Instruction]):
         metrics: Metrics,
         scheduler_metrics: SchedulerMetrics | None = None,
     ) -> None:
-        super().__init__(
-            core.handle, tick=Tick(), clock=clock, leadership=leadership, term=core.state.term,
-            most_events=EVENTS_PER_TURN,
-        )  # fmt: skip
+        super().__init__(core.handle, clock, leadership, term=core.state.term, most_events=EVENTS_PER_TURN)
         self.core = core
         self._store = store
         self._keys = keys

@@ -24,7 +24,6 @@ from services.jobs.policies import guarded
 from services.jobs.settings import JobsSettings
 from services.jobs.shell import Shell
 from shared.adapters.kube.api import KubeClient
-from shared.adapters.kube.config import KubeConfig
 from shared.decide.judging import MOST_GAP_S, Judge
 from shared.election.record import LeaderRecord
 from shared.errors import ConfigError
@@ -46,20 +45,13 @@ from shared.wire.keys import Keys
 async def main(service: Service, settings: JobsSettings) -> None:
     """Run until asked to stop or until leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     policy = policy_of(settings)
-    async with on_cluster(service, settings, "jobs", admin_of) as (runtime, api, admin):
+    async with on_cluster(service, settings, "jobs", lambda run, _: Admin(run.id)) as (runtime, api, admin):
         await serve(runtime, admin, api, policy, ready=runtime.ready)
 
 
 def policy_of(settings: JobsSettings) -> JobsGuard:
     """Who divides the GPUs, behind its guard. ``ConfigError``: there is none of this name, or it cannot be loaded."""
     return guarded(settings.policy, settings.seed, settings.decide_deadline_s)
-
-
-def admin_of(runtime: Runtime[JobsSettings], _: KubeConfig | None = None) -> Admin:
-    """The service's face of the process, its figures registered."""
-    admin = Admin(runtime.id)
-    admin.register(runtime.metrics)
-    return admin
 
 
 async def serve(

@@ -9,7 +9,6 @@ from services.jobs.io.rollouts import Rollouts
 from services.jobs.io.writes import Writes
 from shared.ports import Clock, KubeApi
 from shared.runtime.leader_shell import LeaderShell, Turn, Validity
-from shared.turns import Tick
 
 EVENTS_PER_TURN = 512
 
@@ -21,10 +20,7 @@ class Shell(LeaderShell[Event, Instruction]):
         self, core: JobsCore, *, api: KubeApi, leadership: Validity, clock: Clock, instance: str,
         rollouts: Rollouts | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(
-            core.handle_all, tick=Tick(), clock=clock, leadership=leadership, term=core.state.term,
-            most_events=EVENTS_PER_TURN,
-        )  # fmt: skip
+        super().__init__(core.handle_all, clock, leadership, term=core.state.term, most_events=EVENTS_PER_TURN)
         self.core = core
         self._rollouts = rollouts
         self.writes = Writes(api, self.post_one, self.start, leadership=leadership, instance=instance)

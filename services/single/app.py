@@ -23,30 +23,26 @@ from services.single.settings import SingleSettings
 from shared.adapters.kube.config import KubeConfig
 from shared.kube.scheduling_kinds import BINDER_KINDS
 from shared.runtime.kube.watches import Watches
-from shared.runtime.leading import PeerRoutes, on_cluster, routes_of
+from shared.runtime.leading import Faces, on_cluster
 from shared.runtime.lease.thread import LeaseThread
 from shared.runtime.process.plugins import plugins_of
 from shared.runtime.process.runtime import Runtime
 from shared.runtime.process.service import Service
 
 
-class Both:
-    """The faces of both services in this process."""
+class Both(Faces):
+    """``/v1/status`` is the coordinator's, with the binder's as ``binder``."""
 
     def __init__(self, runtime: Runtime[SingleSettings], access: KubeConfig) -> None:
-        plugins_of(runtime.settings.plugins).follow(runtime.health.note)
-        self.deciding = coordinator.admin_of(runtime, access)
-        self.binding = binder.admin_of(runtime)
-
-    def routes(self) -> PeerRoutes:
-        """Those of both; ``/v1/status`` is the coordinator's, with the binder's as ``binder``."""
-        return routes_of(self.deciding, binder=self.binding)
+        self.deciding, self.binding = coordinator.admin_of(runtime, access), binder.admin_of(runtime, access)
+        super().__init__(self.deciding, binder=self.binding)
 
 
 async def main(service: Service, settings: SingleSettings) -> None:
     """Run until asked to stop or until either leadership is lost. ``ConfigError``: a setting, etcd, the API server."""
     async with on_cluster(service, settings, "single", Both) as (runtime, api, both):
         deciding, binding = both.deciding, both.binding
+        plugins_of(settings.plugins).follow(runtime.health.note)
         watches = Watches(api, coordinator.FOLLOWED, BINDER_KINDS, images=True, patience_s=settings.lease_ttl_s)
         watches.register(runtime.metrics)
         turn = asyncio.Event()

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from shared.errors import LeadershipLost, StoreFenced
 from shared.ports import Clock
-from shared.turns import Log, Stop
+from shared.turns import Log, Stop, Tick
 
 E = TypeVar("E")
 I = TypeVar("I")  # noqa: E741  the counterpart of E: instructions
@@ -52,23 +52,21 @@ class Turn(Struct, frozen=True, gc=False):
 class LeaderShell(ABC, Generic[E, I]):
     """One term's shell. ``run`` lasts until the term ends, by an error.
 
-    ``handle`` is the core's; ``tick`` is the event that a deadline posts; ``term`` is on each line that the core logs;
-    a turn takes ``most_events`` at most. ``leadership`` None: no other process may act in our place.
+    ``handle`` is the core's, which is told a ``Tick`` when the time of ``wake_at`` has come; ``term`` is on each line
+    that it logs; a turn takes ``most_events`` at most. ``leadership`` None: no other process may act in our place.
     """
 
     def __init__(
         self,
         handle: Callable[[Sequence[E], float], Iterable[I]],
-        *,
-        tick: E,
         clock: Clock,
         leadership: Validity | None,
+        *,
         term: int = 0,
         most_events: int = sys.maxsize,
     ) -> None:
         self.log = log.bind(term=term)
         self._handle = handle
-        self._tick = tick
         self._clock = clock
         self._leadership = leadership
         self._most_events = most_events
@@ -176,7 +174,7 @@ class LeaderShell(ABC, Generic[E, I]):
 
     def _due(self) -> None:
         self._timer_at = None
-        self.post_one(self._tick)
+        self.post_one(Tick())  # type: ignore[arg-type]  # among the events of every core that asks for a time
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

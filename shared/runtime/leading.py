@@ -52,11 +52,10 @@ Begun = tuple[T, Sequence[Coroutine[Any, Any, None]]]
 
 
 class Shown(Protocol):
-    """What a process answers peers, probes and scrapes with."""
+    """What a process answers peers, probes and scrapes with: one service's ``Face``, or several."""
 
-    def routes(self) -> PeerRoutes:
-        """What its listener serves."""
-        ...
+    def routes(self) -> PeerRoutes: ...
+    def register(self, metrics: Metrics) -> None: ...
 
 
 F = TypeVar("F", bound=Shown)
@@ -93,10 +92,28 @@ class Face(ABC, Generic[T]):
         return {"id": self.service_id, "leading": term > 0, "term": term}
 
 
-def routes_of(first: Face[Any], **others: Face[Any]) -> PeerRoutes:
-    """Those of several services in one process; the status is the first one's, with each other's by its name."""
-    own = [route for face in (first, *others.values()) for route in face.routes() if route.path != STATUS]
-    return [*own, FiguresRoute(STATUS, lambda: first.status() | {name: face.status() for name, face in others.items()})]
+class Faces:
+    """Those of several services in one process. Its status is the first one's, with each other's by its name."""
+
+    def __init__(self, first: Face[Any], **others: Face[Any]) -> None:
+        self._first = first
+        self._others = others
+
+    def routes(self) -> PeerRoutes:
+        """All of them."""
+        faces = (self._first, *self._others.values())
+        return [
+            *(one for face in faces for one in face.routes() if one.path != STATUS),
+            FiguresRoute(STATUS, self._status),
+        ]
+
+    def register(self, metrics: Metrics) -> None:
+        """All of theirs."""
+        for face in (self._first, *self._others.values()):
+            face.register(metrics)
+
+    def _status(self) -> dict[str, Any]:
+        return self._first.status() | {name: face.status() for name, face in self._others.items()}
 
 
 @asynccontextmanager
@@ -110,6 +127,7 @@ async def on_cluster(
     access = await KubeConfig.load(settings.kubeconfig, context=settings.context or None)
     async with opened(service, settings, role) as runtime:
         face = face_of(runtime, access)
+        face.register(runtime.metrics)
         await runtime.listen(face.routes())
         api = runtime.api = KubeClient(access)
         await runtime.check_servers()

@@ -13,7 +13,7 @@ from services.jobs.admin import Admin as JobsAdmin
 from services.jobs.settings import JobsSettings
 from shared.errors import ConfigError
 from shared.runtime.http.peers import FiguresRoute
-from shared.runtime.leading import routes_of
+from shared.runtime.leading import Faces
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.settings import load
 
@@ -57,7 +57,7 @@ def test_certificates_of_one_role_are_refused(tmp_path: Path, field: str) -> Non
 
 def test_every_route_of_both_is_there_once_and_the_status_tells_of_both() -> None:
     jobs, scaler = JobsAdmin("c-0"), AutoscalerAdmin("c-0")
-    routes = routes_of(jobs, autoscaler=scaler)
+    routes = Faces(jobs, autoscaler=scaler).routes()
     found = {route.path: route for route in routes}
     assert len(found) == len(routes)
     assert found.keys() == {route.path for route in (*jobs.routes(), *scaler.routes())}

@@ -15,7 +15,7 @@ from services.single.app import comes
 from services.single.settings import SingleSettings
 from shared.errors import ConfigError
 from shared.runtime.http.peers import FiguresRoute
-from shared.runtime.leading import routes_of
+from shared.runtime.leading import Faces
 from shared.runtime.observe.metrics import Metrics
 from shared.runtime.process.settings import load
 
@@ -46,7 +46,7 @@ def test_certificates_of_one_role_are_refused(tmp_path: Path, field: str) -> Non
 
 def test_every_route_of_both_is_there_once_and_the_status_tells_of_both() -> None:
     deciding, binding = CoordinatorAdmin("s-0"), BinderAdmin("s-0", "0")
-    routes = routes_of(deciding, binder=binding)
+    routes = Faces(deciding, binder=binding).routes()
     found = {route.path: route for route in routes}
     assert len(found) == len(routes)
     assert found.keys() == {route.path for route in (*deciding.routes(), *binding.routes())}
