@@ -173,7 +173,7 @@ async def serve(
             key=keys.coordinator_leader,
             hung_after_s=settings.hung_after_s,
             admin_url=serving.url if serving is not None else "",
-            plugins=titles_of(settings.plugins, settings.power_curves),
+            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts),
             role="coordinator",
             thread=thread,
             on_leader=on_leader,

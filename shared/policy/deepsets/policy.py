@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ConfigError, OtherRelease
+from shared.model.load import DEFAULT, LoadParts
 from shared.model.power import PUBLISHED
 from shared.policy.deepsets.features import (
     FEATURE_COUNT,
@@ -54,7 +55,7 @@ class DeepSetsPolicy:
     """``ee``, ``lb`` or ``el`` from a weights file."""
 
     row_local = True
-    needs = frozenset({Need.CLUSTER_MEANS, Need.POWER})
+    needs = frozenset({Need.USAGE, Need.CLUSTER_MEANS, Need.POWER})
     goals: ClassVar[Mapping[str, str]] = {"ee": "nodes", "lb": "balance", "el": "latency"}
     """What each is for, by which a roll-out compares it."""
     heeds_latency = ("el",)
@@ -81,20 +82,21 @@ class DeepSetsPolicy:
         self._layers = layers
         self._store: UtilisationStore | None = None
         self._power: NodePower | None = None
+        self._parts: LoadParts = DEFAULT
         self._cluster: ClusterLoads | None = None
         self._told: NDArray[np.float64] | None = None
         """What they are made of; an offer brings another array."""
 
     def supply(self, supplies: Supplies) -> None:
-        """Read what is told of the cluster from this store, and what nodes draw, from now on."""
-        self._store = supplies.store
+        """Read what is told of the cluster from this store, what nodes draw and what is watched, from now on."""
+        self._store, self._parts = supplies.store, supplies.load_parts
         self._power = NodePower(supplies.power) if self.name == EE and supplies.power != PUBLISHED else None
 
     def context(self, table: NodeTable) -> ClusterLoads:
         """What rows are compared with. Of a table of copies, which is no cluster: as last seen."""
         told = self._store.cluster if self._store is not None else None
         if self._cluster is None or told is not self._told or (told is None and not table.copied):
-            self._cluster, self._told = cluster_loads(told, table), told
+            self._cluster, self._told = cluster_loads(told, table, self._parts), told
         return self._cluster
 
     @property
@@ -105,7 +107,7 @@ class DeepSetsPolicy:
     def features(self, observation: Observation) -> Floats:
         """float32 ``[candidates, len(feature_names)]``."""
         table, rows = observation.table, observation.rows
-        x = node_features(table, observation.pod_class, rows, self.context(table))
+        x = node_features(table, observation.pod_class, rows, self.context(table), self._parts)
         if self._power is None:
             return x
         return np.column_stack((x, self._power.inefficiency(table, rows).astype(np.float32)))

@@ -21,15 +21,15 @@ from tests.unit.services.coordinator.scene import Scene
 NAMES = [f"n{number}" for number in range(3)]
 
 
-def scene() -> Scene:
+def scene(policy: str = "el") -> Scene:
     made = Scene(agents=2)
     for name in NAMES:
         made.add_node(make_node(name).allocatable(cpu="4", memory="8Gi", pods="110").node())
     made.begin()
     made.run()
     for agent in made.agents.values():
-        agent.lanes.use(ref_of("el"), make_policy("el"))
-    made.inbox.append(PointerSeen(PolicyPointer(active=ref_of("el"), number=1)))
+        agent.lanes.use(ref_of(policy), make_policy(policy))
+    made.inbox.append(PointerSeen(PolicyPointer(active=ref_of(policy), number=1)))
     made.run()
     return made
 
@@ -134,7 +134,7 @@ def test_a_median_that_wavers_wakes_nobody() -> None:
 
 
 def test_a_policy_that_looks_at_nothing_hears_of_no_use_and_of_latencies_only_where_somebody_named_a_target() -> None:
-    made = scene()
+    made = scene("kube-default")
     made.deliver(NodesMeasured(tuple(NodeSample(name, 0.0, 100, 1, source="agent", latencies={}) for name in NAMES)))
     made.trace.clear()
     placed(made, serving("a"))
