@@ -162,7 +162,7 @@ def test_latencies_of_an_agent_that_fell_silent_are_not_known_any_more_at_the_le
 
 def test_a_node_that_no_sensor_tells_of_stops_no_offer_when_no_policy_looks_at_use_any_more() -> None:
     """n2 is known by the metrics API alone, from when a policy looked: an age since never is no number of the wire."""
-    made = scene()
+    made = scene("kube-default")
     made.deliver(NodesMeasured((NodeSample("n2", 0.0, 100, 1),)))
     measure(made, n0=50, n1=10)
     made.trace.clear()

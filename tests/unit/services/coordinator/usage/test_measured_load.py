@@ -190,10 +190,9 @@ def test_who_begins_to_look_again_is_told_what_holds_now():
 
 def test_an_agent_of_an_older_coordinator_goes_by_requests():
     """It tells what nodes use, and not what was requested by then."""
-    made = scene()
+    made, older = scene(), SUMMARY.index("load")
     for agent in made.agents.values():
         judge = agent.decide
-        older = SUMMARY.index("load")
         agent.decide = lambda offer, judge=judge: judge(
             replace(offer, samples=[replace(use, requested=[]) for use in offer.samples], cluster=offer.cluster[:older])
         )
