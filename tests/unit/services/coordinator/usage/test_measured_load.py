@@ -159,6 +159,16 @@ def test_a_reading_that_jumps_a_thousandfold_moves_no_pod_for_longer_than_it_las
     assert come(made, "back") == "n3"
 
 
+@pytest.mark.parametrize("clock_s", [-3599.0, 3600.0], ids=["behind", "ahead"])
+def test_a_source_whose_clock_is_off_by_an_hour_is_none_or_new(clock_s):
+    """What is told as an hour old is too old; an age below nothing is none by the time it comes here."""
+    made = scene()
+    tell(made, 0.5, 0.5, 0.5, 0.01, age_s=max(0.0, -clock_s))
+    come(made, "a")
+    assert bool(made.core.state.cache.table.use) == (clock_s > 0)
+    assert loads(made)["n0"] == pytest.approx(0.3 if clock_s > 0 else 0.1, abs=0.02)
+
+
 def test_a_machine_that_took_anothers_name_is_not_judged_by_what_that_used():
     made = scene()
     tell(made, 0.5, 0.5, 0.5, 0.01)
