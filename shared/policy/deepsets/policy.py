@@ -4,7 +4,8 @@ A node is judged by its own features and by what the cluster pools to (``feature
 with each offer: one set of weights ranks any number of nodes, scores of several agents compare, and a row is judged
 again only where it or the cluster's loads changed. The network sees feasible rows only; it cannot choose another.
 ``el`` also says *reject* where a node's latency breaks the pod's hard limit: the coordinator then takes such a node
-only if every feasible one is rejected, since a pod with any feasible node must be placed. Scores are rounded to
+only if every feasible one is rejected, since a pod with any feasible node must be placed. ``ee``, which takes the
+fullest node, says it of one that is measured to be so full that the pod would go beyond it. Scores are rounded to
 ``SCORE_STEP`` after sums in double precision, so that nodes that look alike tie exactly, however many are judged at
 once; how ties fall is the ranker's business.
 
@@ -35,6 +36,7 @@ from shared.policy.deepsets.features import (
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.power import NodePower
+from shared.policy.usage.load import room_by_use
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile, inputs_fault
 from shared.scheduling.state.node_table import NodeTable
@@ -125,10 +127,14 @@ class DeepSetsPolicy:
         return q
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
-        """The scores, rounded; ``el`` rejects what breaks the hard limit."""
+        """The scores, rounded; ``el`` rejects what breaks the hard limit, ``ee`` what is measured to be full."""
         if not len(observation.rows):
             return Verdicts(np.empty(0))
         x = self.features(observation)
         score = np.rint(self.scores(x) / SCORE_STEP) * SCORE_STEP
-        accept = x[:, WITHIN_HARD] > 0 if self.name == "el" and observation.pod_class.latency_hard_us else None
-        return Verdicts(score, accept)
+        table, pod_class, rows = observation.table, observation.pod_class, observation.rows
+        if self.name == "el" and pod_class.latency_hard_us:
+            return Verdicts(score, x[:, WITHIN_HARD] > 0)
+        if self.name == EE and table.use:
+            return Verdicts(score, room_by_use(table, pod_class, rows, self._parts))
+        return Verdicts(score)

@@ -35,16 +35,16 @@ def node_load(table: NodeTable, rows: IntArray, parts: LoadParts = DEFAULT) -> S
 
 def added_load(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: LoadParts = DEFAULT) -> Shares:
     """float64 ``[rows]``: what a pod of the class adds to it, as far as its requests tell."""
-    allocatable = np.maximum(table.allocatable[:4].take(rows, axis=1), 1)
-    requests = dict(pod_class.requests)
-    return mean_of(
-        _each(
-            requests.get(CPU, 0) / allocatable[CPU_COLUMN],
-            requests.get(MEMORY, 0) / allocatable[MEMORY_COLUMN],
-            1 / allocatable[PODS_COLUMN],
-        ),
-        parts,
-    )
+    return mean_of(_added(table, pod_class, rows), parts)
+
+
+def room_by_use(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: LoadParts = DEFAULT) -> NDArray[np.bool_]:
+    """bool ``[rows]``: whether no watched part is measured so high that the pod's request would go beyond all of it.
+    What is requested says the filters' own rules."""
+    with_pod = used_shares(table, rows)[:MEASURABLE] + _added(table, pod_class, rows)[:MEASURABLE]
+    beyond = table.use.known.take(rows, axis=1) & (with_pod > 1.0)
+    room: NDArray[np.bool_] = ~beyond[[_PLACES[part] for part in parts if part in PARTS[:MEASURABLE]]].any(axis=0)
+    return room
 
 
 def used_shares(table: NodeTable, rows: IntArray) -> Shares:
@@ -60,6 +60,13 @@ def used_shares(table: NodeTable, rows: IntArray) -> Shares:
         moved = np.where(now < then, measured * left, measured + (now - then))
         found[:MEASURABLE] = np.where(table.use.known.take(rows, axis=1), np.minimum(moved, 1.0), now)
     return found
+
+
+def _added(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Shares:
+    allocatable = np.maximum(table.allocatable[:4].take(rows, axis=1), 1)
+    requests = dict(pod_class.requests)
+    cpu, memory = requests.get(CPU, 0) / allocatable[CPU_COLUMN], requests.get(MEMORY, 0) / allocatable[MEMORY_COLUMN]
+    return _each(cpu, memory, 1 / allocatable[PODS_COLUMN])
 
 
 def mean_of(shares: Shares, parts: LoadParts) -> Shares:

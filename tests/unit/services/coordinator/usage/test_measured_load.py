@@ -89,6 +89,15 @@ def test_the_node_that_uses_least_gets_the_pod_though_all_request_the_same(agent
     assert come(made, "c") == "n2"
 
 
+@pytest.mark.parametrize("agents", [1, 4])
+def test_a_node_that_is_measured_to_be_full_is_not_packed_further_while_another_takes_the_pod(agents):
+    made = scene(agents, "ee")
+    tell(made, 0.995, 0.4, 0.1, 0.1)
+    assert come(made, "a") == "n1"
+    tell(made, 0.995, 0.995, 0.995, 0.995)
+    assert come(made, "b") in NODES  # all are: a pod that fits by its requests is placed
+
+
 def test_what_is_watched_is_a_setting():
     made = scene(parts=("disk",))
     made.deliver(

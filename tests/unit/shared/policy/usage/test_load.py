@@ -7,7 +7,7 @@ import pytest
 
 from shared.model.load import DEFAULT, PARTS
 from shared.policy.deepsets.features import FEATURES, node_features
-from shared.policy.usage.load import added_load, node_load, used_shares
+from shared.policy.usage.load import added_load, node_load, room_by_use, used_shares
 from shared.scheduling.state.node_table import NodeTable
 from tests.builders import make_node, make_pod
 
@@ -113,3 +113,12 @@ def test_weights_see_a_part_that_is_not_watched_as_the_load():
     assert FEATURES[:4] == ("cpu_share", "memory_share", "pods_share", "load_after")
     assert added_load(table, POD, ROWS, DEFAULT) == pytest.approx([0.1])
     assert added_load(table, POD, ROWS, ("pods",)) == pytest.approx([0.01])
+
+
+def test_room_by_use_is_of_what_is_watched_and_measured():
+    table = measured(table_of(nodes=3), 0.95, 0.1, 0.0, 0.0)
+    measured(table, 0.85, 0.95, 0.0, 0.0, unmeasured=0b0010, row=1)
+    rows = np.arange(3)
+    assert room_by_use(table, POD, rows).tolist() == [False, True, True]
+    assert room_by_use(table, POD, rows, ("memory", "pods")).tolist() == [True] * 3
+    assert room_by_use(table, POD, rows, ("pods",)).tolist() == [True] * 3
