@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
+from shared.wire.bounds import MAX_COUNT
 
 KEPT_S = 120.0
 """So far back it is known; a part of a measurement is no older than a minute beside its node's newest."""
@@ -67,4 +68,5 @@ class RequestedThen:
 
 
 def _requested(table: NodeTable, row: int) -> tuple[int, int]:
-    return int(table.requested[CPU_COLUMN, row]), int(table.requested[MEMORY_COLUMN, row])
+    cpu, memory = int(table.requested[CPU_COLUMN, row]), int(table.requested[MEMORY_COLUMN, row])
+    return min(max(0, cpu), MAX_COUNT), min(max(0, memory), MAX_COUNT)  # else the wire refuses the offer
