@@ -40,10 +40,13 @@ def added_load(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: Loa
 
 def room_by_use(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: LoadParts = DEFAULT) -> NDArray[np.bool_]:
     """bool ``[rows]``: whether no watched part is measured so high that the pod's request would go beyond all of it.
-    What is requested says the filters' own rules."""
+    Whether what is requested fits is for the filters."""
     with_pod = used_shares(table, rows)[:MEASURABLE] + _added(table, pod_class, rows)[:MEASURABLE]
     beyond = table.use.known.take(rows, axis=1) & (with_pod > 1.0)
-    room: NDArray[np.bool_] = ~beyond[[_PLACES[part] for part in parts if part in PARTS[:MEASURABLE]]].any(axis=0)
+    room = np.ones(len(rows), np.bool_)
+    for part in parts:
+        if part in PARTS[:MEASURABLE]:
+            room &= ~beyond[_PLACES[part]]
     return room
 
 
