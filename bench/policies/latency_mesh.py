@@ -95,7 +95,7 @@ class Sensors:
         """Read now; what comes in now, read ``lag_s`` ago."""
         samples = tuple(
             NodeSample(
-                name, self._seen.lag_s, 100, 1 << 20, source="agent",
+                name, self._seen.lag_s, None, None, source="agent",
                 latencies={one.target: (one.median_us, one.spread_us) for one in times.told(at_s) if one.samples},
             )
             for name, times in self._times.items()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lab.environments.placement import Placed
 from shared.model.constraints import PodClass
-from shared.policy.deepsets.features import node_load
+from shared.policy.usage.load import node_load
 from shared.scheduling.state.node_table import IntArray, NodeTable
 
 CONTROL_PLANES = 1

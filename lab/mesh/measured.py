@@ -40,12 +40,15 @@ class Sensing:
 
 
 METRICS, SENSORS = Sensing(15.0, 0.0, 0.0, all_parts=False), Sensing(5.0, 15.0, 0.1, all_parts=True)
+NOBODY = Sensing(float("inf"), 0.0, 0.0, all_parts=False)
+"""Nothing is measured: policies go by requests."""
 
 
 class Result(NamedTuple):
     """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents; time means of the s.d. over nodes
     of what is requested (``load_spread``, mean of cpu and memory) and of the nodes that have a pod; pods that never
-    got a node; ``each``: the imbalance from the beginning of each workload to that of the next one."""
+    got a node; ``each``: the imbalance from the beginning of each workload to that of the next one; ``use_spread``: as
+    ``load_spread``, of what is really used."""
 
     imbalance: float
     offer_bytes: float
@@ -53,6 +56,7 @@ class Result(NamedTuple):
     nodes_in_use: float = 0.0
     unplaced: int = 0
     each: tuple[float, ...] = ()
+    use_spread: float = 0.0
 
 
 class _Due(NamedTuple):
@@ -82,9 +86,9 @@ def play(
         _Measured(cluster, load, sensing, seed, delays_ms),
     )
     rows = {node.name: row for row, node in enumerate(cluster.nodes)}
-    asked = _Requested(cluster)
+    asked, used = _Loads(cluster), _Loads(cluster)
     due = [_Due(pod.at_s, _ARRIVE, number) for number, pod in enumerate(pods)]
-    samples = round(measured_s / sensing.every_s)
+    samples = round(measured_s / sensing.every_s)  # of nobody none
     due += [_Due(FIRST_SAMPLE_S + place * sensing.every_s, _SAMPLE, place) for place in range(samples)]
     heapq.heapify(due)
     began_s, last_s = world.now, 0.0
@@ -107,10 +111,12 @@ def play(
             waiting.append(one.number)
         elif one.what == _START:
             load.change(one.at_s, one.node, usage_array(pods[one.number].usage) / cluster.limits[one.node])
+            used.change(one.at_s, one.node, _used(pods[one.number]), 1)
             heapq.heappush(due, _Due(one.at_s + pods[one.number].duration_s, _END, one.number, one.node))
         else:
             load.change(one.at_s, one.node, -usage_array(pods[one.number].usage) / cluster.limits[one.node])
-            asked.change(one.at_s, one.node, pods[one.number], -1)
+            used.change(one.at_s, one.node, _used(pods[one.number]), -1)
+            asked.change(one.at_s, one.node, _asked(pods[one.number]), -1)
             world.remove(f"p{one.number}")
             running, last_s = running - 1, one.at_s
             if waiting:
@@ -118,7 +124,7 @@ def play(
         still = []
         for number in waiting:
             if name := world.node_of(f"p{number}"):
-                asked.change(one.at_s, rows[name], pods[number], 1)
+                asked.change(one.at_s, rows[name], _asked(pods[number]), 1)
                 heapq.heappush(due, _Due(one.at_s + START_DELAY_S, _START, number, rows[name]))
                 running += 1
             else:
@@ -128,7 +134,7 @@ def play(
     each = tuple(float(one) for one in np.diff(areas) / np.diff(begins[: len(areas)]))
     return Result(
         load.imbalance_area / last_s, world.offer_bytes / len(pods), *asked.means(last_s), unplaced=len(waiting),
-        each=each,
+        each=each, use_spread=used.means(last_s)[0],
     )  # fmt: skip
 
 
@@ -138,8 +144,19 @@ def _create(world: MeshWorld, number: int, pod: EnvPod) -> None:
     world.rest()
 
 
-class _Requested:
-    """What pods request on each node over time."""
+def _asked(pod: EnvPod) -> FloatArray:
+    """float64 [2]: milli-cores and bytes requested."""
+    requests = dict(pod.pod_class.requests)
+    return np.array([requests.get(CPU, 0), requests.get(MEMORY, 0)], np.float64)
+
+
+def _used(pod: EnvPod) -> FloatArray:
+    """The same of what it uses."""
+    return usage_array(pod.usage)[:2]
+
+
+class _Loads:
+    """What pods request, or use, of each node's cpu and memory over time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._offered = np.array(
@@ -149,12 +166,10 @@ class _Requested:
         self._pods = np.zeros(len(cluster.nodes), np.int64)
         self._at_s = self._spread_area = self._use_area = 0.0
 
-    def change(self, now_s: float, node: int, pod: EnvPod, sign: int) -> None:
-        """From now on the node has one pod more, or less."""
+    def change(self, now_s: float, node: int, amounts: FloatArray, sign: int) -> None:
+        """From now on the node has one pod more, or less, of so many milli-cores and bytes."""
         self._advance(now_s)
-        requests = dict(pod.pod_class.requests)
-        asked = np.array([requests.get(CPU, 0), requests.get(MEMORY, 0)], np.float64)
-        self._load[node] += sign * float((asked / self._offered[node]).mean())
+        self._load[node] += sign * float((amounts / self._offered[node]).mean())
         self._pods[node] += sign
 
     def means(self, until_s: float) -> tuple[float, float]:

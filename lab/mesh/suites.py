@@ -2,18 +2,20 @@
 
 The same experiments, seeds, figures and names as with one decider, as far as a mesh has them: of ``thesis`` the
 imbalance, by the metrics API and by sensors; of ``deepsets`` all but late and noisy views, which a mesh's own
-accounting never has, on up to ``MOST_NODES`` nodes, shortened to ``SHARE``; of ``openb`` what is allocated at 130 %
-and what is drawn on the way.
+accounting never has, on up to ``MOST_NODES`` nodes, shortened to ``SHARE``, and beside them what a mesh alone has: pods
+whose use is not what they request, measured by sensors (``unlike_use.py``); of ``openb`` what is allocated at 130 % and
+what is drawn on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from lab.environments.placement_rewards import REWARDS
-from lab.evaluation.results import Goal, Metric, Progress, SuiteResult, silent
-from lab.mesh import openb, thesis
+from lab.evaluation.results import Goal, Metric, Paired, Progress, SuiteResult, silent
+from lab.mesh import openb, thesis, unlike_use
+from lab.mesh.measured import NOBODY, SENSORS
 from lab.mesh.placement import MeshDecider, Named
 from lab.mesh.world import Agents
 from lab.suites import deepsets
@@ -34,6 +36,12 @@ KUBE_DEFAULT = KubeDefault.name
 THESIS_BOUND = 0.55
 """Of kube-default's imbalance."""
 WORKLOADS = ("uniform", "random")
+UNLIKE_USE = "unlike-use-8"
+BY_REQUESTS = "by requests"
+BESIDE: Mapping[str, str] = {"lb": "least-allocated", "ee": "most-allocated"}
+"""Policies that are measured where use is not what is requested, each with the heuristic that pursues its aim."""
+USE_BOUND, IN_USE_BOUND = 0.9, 1.05
+"""Of the spread of real use that ``lb`` leaves by requests; of the nodes that most-allocated has in use."""
 SENSED = {"": thesis.METRICS, "sensors/": thesis.SENSORS}
 
 
@@ -53,7 +61,7 @@ def _named(given: SuiteInput, wanted: tuple[str, ...]) -> dict[str, Named]:
 
 def _result(
     suite: str, given: SuiteInput, agents: Agents, found: Mapping[str, Mapping[str, Metric]], goals: list[Goal],
-    policies: Mapping[str, Named],
+    policies: Mapping[str, Named], paired: Sequence[Paired] = (),
 ) -> SuiteResult:  # fmt: skip
     weights: dict[str, WeightsFile] = {name: one.weights for name, one in policies.items() if one.weights is not None}
     return SuiteResult(
@@ -61,6 +69,7 @@ def _result(
         command=given.command,
         seeds=tuple(given.seeds),
         policies=found,
+        paired=tuple(paired),
         goals=tuple(goals),
         card_digests={name: file.sha256 for name, file in weights.items()},
         notes=(f"decided by a mesh of agents: {agents}; coordinator, agents and binder are the services' own cores",),
@@ -111,7 +120,34 @@ def _deepsets(given: SuiteInput, agents: Agents, progress: Progress) -> SuiteRes
         where = f"{one.objective}/{one.name}"
         found[one.objective] |= {f"{where}/{name}": Metric.of(values) for name, values in told.items()}
         goals += deepsets.goals_of(one, found[one.objective])
-    return _result("deepsets", given, agents, found, goals, policies)
+    paired: list[Paired] = []
+    for name in names:
+        if name in BESIDE:
+            progress(len(planned), len(planned), f"{name}/{UNLIKE_USE}, {agents} agents")
+            goals.append(_unlike_use(name, policies[name], given, agents, found, paired))
+    return _result("deepsets", given, agents, found, goals, policies, paired)
+
+
+def _unlike_use(
+    name: str, policy: Named, given: SuiteInput, agents: Agents, found: dict[str, dict[str, Metric]],
+    paired: list[Paired],
+) -> Goal:  # fmt: skip
+    """By sensors, by requests, and by heuristics, on the same pods."""
+    blind, beside = f"{name} {BY_REQUESTS}", BESIDE[name]
+    where = f"{name}/{UNLIKE_USE}"
+    for title, who, sensing in (
+        (name, policy, SENSORS), (blind, policy, NOBODY), (beside, Named(beside), NOBODY),
+        (KUBE_DEFAULT, Named(KUBE_DEFAULT), NOBODY),
+    ):  # fmt: skip
+        runs = list(given.each(partial(unlike_use.episode, who, agents, sensing), given.seeds))
+        told = {figure: [getattr(run, figure) for run in runs] for figure in ("use_spread", "nodes_in_use", "unplaced")}
+        found.setdefault(title, {}).update({f"{where}/{key}": Metric.of(values) for key, values in told.items()})
+    spread, nodes = f"{where}/use_spread", f"{where}/nodes_in_use"
+    metric, other, bound = (spread, blind, USE_BOUND) if name == "lb" else (nodes, beside, IN_USE_BOUND)
+    if len(given.seeds) > 1:
+        paired += [Paired.of(metric, found, a=name, b=against) for against in (blind, beside, KUBE_DEFAULT)]
+    share = found[name][metric].mean / found[other][metric].mean
+    return Goal.at_most(f"{metric} over that of {other}", share, bound)
 
 
 def play(experiment: deepsets.Experiment, policy: Named, agents: Agents, seed: int) -> Rollout:

@@ -50,7 +50,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
             limits=replace(PLACEMENT.limits, deadline_s=settings.policy_deadline_ms / 1000),
             experience=ExperienceSettings(delay_s=settings.reward_delay_s),
             speed=settings.workload_speed,
-            profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves),
+            profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves, settings.load_parts),
         )
         thread = LeaseThread(runtime.open_store)
         leader_key = runtime.keys.coordinator_leader
@@ -69,7 +69,7 @@ async def main(service: Service, settings: AgentSettings) -> None:
             node=settings.node,
             protocol=VERSION,
             version=CONCLAVE_VERSION,
-            plugins=titles_of(settings.plugins, settings.power_curves),
+            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts),
             sensors=senses,
         )
 

@@ -10,6 +10,7 @@ import msgspec
 
 from shared.hostport import split_host_port
 from shared.model.gpu_shares import DEFAULT_TEXT as GPU_SHARES
+from shared.model.load import DEFAULT_TEXT as LOAD_PARTS
 from shared.policy.domain import PLACEMENT
 from shared.runtime.process.plugins import profile_of
 from shared.runtime.process.process import ProcessSettings
@@ -59,6 +60,9 @@ class AgentSettings(ProcessSettings):
     power_curves: Path | None = None
     """A file that says what your nodes and GPUs draw; empty: published figures. The same for agents and coordinators.
     See docs/policies/power.md."""
+    load_parts: str = LOAD_PARTS
+    """Of what a node's load is the mean, which ee, lb, el and the goal balance go by: cpu, memory, disk, network, pods,
+    comma-separated; the same for agents and coordinators. See docs/policies/deepsets.md."""
     plugins: tuple[str, ...] = ()
     """Filters, scores and policies of installed packages that are used, by the names of their entry points,
     comma-separated; the same for agents, coordinators and binders. See docs/plugins.md."""
@@ -71,4 +75,4 @@ class AgentSettings(ProcessSettings):
             raise ValueError(
                 "sensor_every_s: below 0.2 the kernel's ticks are too coarse; give 0.2 or more, or 0 for never"
             )
-        profile_of(self.plugins, self.gpu_shares, self.power_curves)
+        profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts)

@@ -183,7 +183,7 @@ async def serve(
             ready=stands,
             leave=leave,
             admin_url=serving.url if serving is not None else "",
-            plugins=titles_of(settings.plugins, settings.power_curves),
+            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts),
             thread=thread,
             on_leader=on_leader,
         )

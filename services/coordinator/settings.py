@@ -13,6 +13,7 @@ from services.coordinator.core.state import LEAST_REQUEST_TIMEOUT_S, CoreSetting
 from services.coordinator.usage.prometheus import QUERIES, Asked
 from shared.hostport import server_of, split_host_port
 from shared.model.gpu_shares import DEFAULT_TEXT as GPU_SHARES
+from shared.model.load import DEFAULT_TEXT as LOAD_PARTS
 from shared.policy.domain import PLACEMENT
 from shared.policy.registry import make_policy
 from shared.policy.rollout.judging import RolloutSettings
@@ -143,6 +144,9 @@ class CoordinatorSettings(LeaderSettings):
     power_curves: Path | None = None
     """A file that says what your nodes and GPUs draw; empty: published figures. The same for agents and coordinators.
     See docs/policies/power.md."""
+    load_parts: str = LOAD_PARTS
+    """Of what a node's load is the mean, which ee, lb, el and the goal balance go by: cpu, memory, disk, network, pods,
+    comma-separated; the same for agents and coordinators. See docs/policies/deepsets.md."""
     unknown_zones: Literal["taken", "free"] = "taken"
     """How that counts of a node's zones which its object does not say: what init containers hold, which zones share
     memory, whom a late object knows; the same for coordinators and binders. See docs/numa.md."""
@@ -164,7 +168,7 @@ class CoordinatorSettings(LeaderSettings):
         if self.runbooks_url:
             check_runbooks_url(self.runbooks_url)
         parse_delays(self.preemption_delay)
-        profile_of(self.plugins, self.gpu_shares, self.power_curves)
+        profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts)
         make_policy(self.policy)
 
     @property
@@ -176,7 +180,7 @@ class CoordinatorSettings(LeaderSettings):
     def core(self) -> CoreSettings:
         """What the core is told."""
         return CoreSettings(
-            profile=profile_of(self.plugins, self.gpu_shares, self.power_curves),
+            profile=profile_of(self.plugins, self.gpu_shares, self.power_curves, self.load_parts),
             preemption_strict=self.preemption_pdb == "strict",
             preemption_delays=parse_delays(self.preemption_delay),
             hold_always=self.hold_nodes == "always",

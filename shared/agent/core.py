@@ -267,6 +267,8 @@ class AgentCore:
         for sample in samples:
             if (row := row_of_slot.get(sample.slot)) is not None:
                 table.set_latencies(row, sample.latencies)
+                if table.use.put(row, sample.shares, sample.unmeasured, sample.requested):
+                    table.judge_anew(row)
                 store.delay(table.names[row], None if sample.delay_us < 0 else sample.delay_us / 1000)
         store.measure_some([sample for sample in found if sample is not None])
         if len(store.nodes) > len(row_of_slot):  # a view that began again has other nodes

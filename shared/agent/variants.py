@@ -188,7 +188,10 @@ class Lanes:
 
     def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
         profile = self._profile
-        supply(policy, Supplies(self.store, profile.scores, self._clock, profile.gpu_shares, profile.power))
+        supplies = Supplies(
+            self.store, profile.scores, self._clock, profile.gpu_shares, profile.power, profile.load_parts
+        )
+        supply(policy, supplies)
         guard = PlacementGuard(policy, KubeDefault(self._profile.scores), clock=self._clock, limits=self._limits)
         return Lane(ref, guard, self._ranker(guard), candidate=candidate)
 

@@ -20,6 +20,7 @@ from shared.model.resources import CPU, GPU_MILLI, MEMORY, PODS
 from shared.policy.guard import fault_of
 from shared.policy.observation import Observation, Policy, Supplies, supply
 from shared.policy.usage.kept_views import KeptViews
+from shared.policy.usage.load import node_load
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, summary
 from shared.scheduling.state.node_table import NodeTable
@@ -97,7 +98,8 @@ def _table(numbers: Sequence[int]) -> NodeTable:
 
 
 def _means(table: NodeTable) -> np.ndarray:
-    return summary(KeptViews().of(table, table.live_rows(), NO_POD, UtilisationStore()))
+    rows = table.live_rows()
+    return summary(KeptViews().of(table, rows, NO_POD, UtilisationStore()), node_load(table, rows))
 
 
 def _scores(

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from shared.model.constraints import NO_NORMS, Norms, PodClass
 from shared.model.gpu_shares import DEFAULT as GPU_DEFAULT
 from shared.model.gpu_shares import GpuShares
+from shared.model.load import DEFAULT as LOAD_DEFAULT
+from shared.model.load import LoadParts
 from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.framework import Score
@@ -133,6 +135,7 @@ class Supplies:
     clock: Callable[[], float] = _stands_still
     gpu_shares: GpuShares = GPU_DEFAULT
     power: PowerCurves = PUBLISHED
+    load_parts: LoadParts = LOAD_DEFAULT
 
 
 def needs_of(policy: Policy | Callable[..., Policy]) -> Needs:

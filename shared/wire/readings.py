@@ -31,6 +31,8 @@ class NodeUse(Struct, frozen=True, array_like=True, gc=False):
 
     ``unmeasured``: bit i says that share i was not measured (it is 0 here). ``delay_us``: round trip to other
     nodes, -1: not measured. ``latencies``: medians by target, in microseconds; one that is not named is not known.
+    ``requested``: milli-cores and bytes that the pods request which the shares show; empty: the shares are too old to
+    be a node's load, or there is none.
     """
 
     slot: Count
@@ -39,6 +41,7 @@ class NodeUse(Struct, frozen=True, array_like=True, gc=False):
     unmeasured: Annotated[int, Meta(ge=0, le=0xFFFF)] = 0
     delay_us: Annotated[int, Meta(ge=-1, le=3_600_000_000)] = -1
     latencies: Annotated[dict[Text, Micros], Meta(max_length=MAX_TARGETS)] = {}
+    requested: Annotated[list[Count], Meta(max_length=16)] = []
 
 
 class NodeReading(Struct, frozen=True, array_like=True, gc=False):

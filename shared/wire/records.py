@@ -127,6 +127,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 CURVES = "power-curves"
 """How a process tells which power curves it was given, among the titles of its plug-ins: with their digest."""
+OF_LOAD = "load-parts"
+"""Likewise of what its nodes' load is, where that is not the default: with the names of the parts."""
 
 
 def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:
@@ -138,7 +140,7 @@ def filters_in(plugins: tuple[str, ...]) -> tuple[str, ...]:
 def plugins_differ(service: str, theirs: tuple[str, ...], leaders: tuple[str, ...]) -> str:
     """What people should correct where a process has other plug-ins than the leading coordinator; "" for the same."""
     if service not in ("agent", "coordinator"):  # it ranks nothing
-        leaders = tuple(title for title in leaders if not title.startswith(f"{CURVES}@"))
+        leaders = tuple(title for title in leaders if not title.startswith((f"{CURVES}@", f"{OF_LOAD}@")))
     if sorted(theirs) == sorted(leaders):
         return ""
     both = f"has the plugins {', '.join(theirs) or 'none'}, the coordinator {', '.join(leaders) or 'none'}"

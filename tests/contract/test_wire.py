@@ -119,7 +119,7 @@ def test_a_class_and_an_offer_of_before_policies_were_rolled_out_still_decode() 
 
 
 def test_a_sample_of_before_parts_were_masked_is_one_of_all_parts() -> None:
-    use = NodeUse(3, 1500, [0.5, 0.25, 0.0, 0.0], 0b1100, 900, {"shop": 9000})
+    use = NodeUse(3, 1500, [0.5, 0.25, 0.0, 0.0], 0b1100, 900, {"shop": 9000}, [2000, 1 << 30])
     plain = as_plain(encode(msgspec.structs.replace(MESSAGES[8], samples=[use])))
     assert decode(msgpack.packb(plain), Offer).samples == [use]
     plain[13][0] = plain[13][0][:3]

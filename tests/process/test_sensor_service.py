@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.process, pytest.mark.etcd]
 BUSY = {"node-0": 0.9, "node-1": 0.0}
 POLICY = ["--policy", "marl-dqn"]
 """It keeps clear of a busy disk; nobody but a sensor tells of disks here."""
+OF_DISKS = ["--policy", "lb", "--load-parts", "disk"]
+"""So does this one."""
+BOTH = pytest.mark.parametrize("policy", [POLICY, OF_DISKS], ids=["marl-dqn", "lb"])
 
 
 async def measured(mesh: Mesh, leader: str) -> dict[str, Any]:
@@ -43,11 +46,14 @@ async def pods_keep_clear(mesh: Mesh, prefix: str) -> None:
     assert [nodes[name] for name in names] == ["node-1"] * 3, nodes
 
 
+@BOTH
 @pytest.mark.parametrize("agents", [0, 1, 2])
-async def test_a_sensors_readings_reach_whoever_decides_for_its_node(tmp_path: Path, agents: int) -> None:
+async def test_a_sensors_readings_reach_whoever_decides_for_its_node(
+    tmp_path: Path, agents: int, policy: list[str]
+) -> None:
     """Agents of any share of the nodes, and the leader itself where there are none."""
     embedded = [] if agents else ["--embedded-agent"]
-    flags = {"agent": POLICY, "coordinator": [*POLICY, "--metrics-every-s", "3600", *embedded]}
+    flags = {"agent": policy, "coordinator": [*policy, "--metrics-every-s", "3600", *embedded]}
     async with Mesh(tmp_path, coordinators=1, agents=agents, binders=1, flags=flags) as mesh:
         await mesh.add_nodes(2, named="node")
         async with sensing(tmp_path, BUSY, [at(mesh.services["coordinator-0"].url)]):
@@ -55,10 +61,13 @@ async def test_a_sensors_readings_reach_whoever_decides_for_its_node(tmp_path: P
             await pods_keep_clear(mesh, "p")
 
 
-async def test_sensors_are_heard_by_the_mesh_in_one_process_and_by_the_one_that_follows_it(tmp_path: Path) -> None:
+@BOTH
+async def test_sensors_are_heard_by_the_mesh_in_one_process_and_by_the_one_that_follows_it(
+    tmp_path: Path, policy: list[str]
+) -> None:
     async with Mesh(tmp_path, coordinators=0, agents=0, binders=0) as mesh:
         await mesh.add_nodes(2, named="node")
-        common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), *POLICY]
+        common = ["--etcd", mesh.etcd.endpoint, "--kubeconfig", str(mesh.kubeconfig), *policy]
         for name in ("single-0", "single-1"):
             await mesh.start(name, "single", [*common, "--metrics-every-s", "3600", "--id", name])
         leader = await coordinating(mesh, ("single-0", "single-1"))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from lab.environments.placement import PlacementEnv
 from lab.environments.placement_rewards import CONTROL_PLANES, ENERGY_WEIGHT, ON_ABOVE_PODS, SAME_LOAD
-from shared.policy.deepsets.features import node_load
 from shared.policy.observation import Observation, Rng, Verdicts
+from shared.policy.usage.load import node_load
 from shared.scheduling.scores.allocation import balanced_allocation
 from shared.scheduling.state.node_table import IntArray
 

@@ -19,8 +19,8 @@ from lab.worlds.placement.captured_cluster import Drawn
 from lab.worlds.placement.placement_rollout import choose
 from shared.model.constraints import PodClass
 from shared.model.resources import CPU, MEMORY
-from shared.policy.deepsets.features import node_load
 from shared.policy.observation import Observation, Policy
+from shared.policy.usage.load import node_load
 from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray
 
 MOST_REWARD = 10.0

@@ -142,6 +142,7 @@ def _reasons(told: Json) -> Iterator[str]:
     chosen, second = told["chosen"], told["runner_up"]
     if "members" in chosen:
         yield from _mixture(told)
+        yield from _uses(told)
         return
     yield (
         f"  as the nodes stand, {told['policy']} gives {chosen['node']} {chosen['score']:.3g}"
@@ -154,6 +155,20 @@ def _reasons(told: Json) -> Iterator[str]:
         yield f"    best alternative: {second['node']}, {second['score']:.3g}, {abs(told['ahead_by']):.3g} {place}, by:"
         for moved in told["decisive"]:
             yield f"      {_feature(moved, 'there')}"
+    yield from _uses(told)
+
+
+def _uses(told: Json) -> Iterator[str]:
+    """What of the nodes is in use, and how that is known."""
+    for node, parts in (told.get("use") or {}).items():
+        yield f"    in use on {node}: {', '.join(_use(part) for part in parts)}"
+
+
+def _use(part: Json) -> str:
+    how = part["how"]
+    if part["age_s"] is not None:
+        how += f" {seconds(part['age_s'])} ago by {part['source']}"
+    return f"{part['part']} {part['share']:.1%} ({how})"
 
 
 def _mixture(told: Json) -> Iterator[str]:

@@ -184,6 +184,7 @@ class Core:
         if state.zones.news:
             self.intake.tell_zones()
         self._set_timer()
+        self.variants.follow_requests()
         if Need.WORKLOADS in self.variants.needs:
             self.variants.inventory.follow()
         out, state.out = state.out, []

@@ -3,6 +3,8 @@
 It judges anew, on the nodes as they stand now (a bound pod's own amounts taken off its node), so it tells what the
 policy thinks, not what it thought then; what was considered at the time stays in ``decision``. The core's state is
 only read; the policy, an object of its own that decides nothing, is handed what it needs and remembers what it saw.
+Where it looks at use, each figure of the chosen node and of the best other one is named as measured, with its age and
+by whom, or as requested.
 """
 
 from __future__ import annotations
@@ -14,17 +16,23 @@ import msgspec
 import numpy as np
 
 from services.coordinator.core.core import Core
+from shared.model.load import PARTS
 from shared.model.pod import Pod
 from shared.policy.attribution import Candidate, Moved, attribute, lens_of
 from shared.policy.mixed import Mixed, MixedNode, is_mixed, mixed_of
-from shared.policy.observation import Observation, Policy, Supplies, supply
+from shared.policy.observation import Need, Observation, Policy, Supplies, needs_of, supply
+from shared.policy.usage.load import used_shares
+from shared.scheduling.state.measured_use import MEASURABLE
 from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 
 
 def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     """As JSON; None where the policy offers nothing to look into, or no node is feasible."""
     profile = core.state.settings.profile
-    supplies = Supplies(core.variants.store, profile.scores, gpu_shares=profile.gpu_shares, power=profile.power)
+    supplies = Supplies(
+        core.variants.store, profile.scores, gpu_shares=profile.gpu_shares, power=profile.power,
+        load_parts=profile.load_parts,
+    )  # fmt: skip
     supply(policy, supplies)  # first: what there is to look into may depend on it
     lens = lens_of(policy)
     if lens is None and not is_mixed(policy):
@@ -39,7 +47,9 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     observation = Observation(table, pod.pod_class, rows)
     if lens is None:
         mixed = mixed_of(policy, observation, own)
-        return None if mixed is None else _mixed(policy, mixed, table)
+        if mixed is None:
+            return None
+        return _mixed(policy, mixed, table) | _use(core, policy, table, mixed.chosen.row, mixed.runner_up)
     told = attribute(lens, observation, own)
     return {
         "policy": f"{policy.name}@{policy.version}",
@@ -48,7 +58,31 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
         "runner_up": None if told.runner_up is None else _candidate(table, told.runner_up),
         "ahead_by": told.lost_by,
         "decisive": [_moved(moved) for moved in told.decisive],
-    }
+    } | _use(core, policy, table, told.chosen.row, told.runner_up)
+
+
+def _use(
+    core: Core, policy: Policy, table: NodeTable, chosen: int, other: Candidate | MixedNode | None
+) -> dict[str, Any]:
+    """By node: what of it is in use, and how that is known."""
+    if Need.USAGE not in needs_of(policy):
+        return {}
+    rows = [chosen] if other is None else [chosen, other.row]
+    parts = core.state.settings.profile.load_parts
+    return {"use": {table.names[row]: [_part(core, table, row, part) for part in parts] for row in rows}}
+
+
+def _part(core: Core, table: NodeTable, row: int, name: str) -> dict[str, Any]:
+    """``share``: as the policy sees it, what has changed since it was measured included."""
+    place = PARTS.index(name)
+    share = round(float(used_shares(table, np.array([row]))[place, 0]), 4)
+    node = core.variants.used.get(table.names[row])
+    part = node.parts[place] if node is not None and place < MEASURABLE and table.use.known[place, row] else None
+    if part is None:
+        how = "counted" if name == "pods" else "requested"
+        return {"part": name, "share": share, "how": how, "age_s": None, "source": ""}
+    age_s = round(max(0.0, core.state.now - part.at_s), 3)
+    return {"part": name, "share": share, "how": "measured", "age_s": age_s, "source": part.source}
 
 
 def _mixed(policy: Policy, told: Mixed, table: NodeTable) -> dict[str, Any]:

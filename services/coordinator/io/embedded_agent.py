@@ -41,11 +41,11 @@ class EmbeddedAgent:
             ref=ref_of(settings.policy),
             clock=time.thread_time,
             speed=settings.workload_speed,
-            profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves),
+            profile=profile_of(settings.plugins, settings.gpu_shares, settings.power_curves, settings.load_parts),
         )
         self.record = AgentRecord(
             id=name, url=URL, incarnation=str(term), protocol=VERSION, version=CONCLAVE_VERSION,
-            plugins=titles_of(settings.plugins, settings.power_curves),
+            plugins=titles_of(settings.plugins, settings.power_curves, settings.load_parts),
         )  # fmt: skip
         self._clock = clock
 

@@ -16,6 +16,7 @@ from services.coordinator.core.state import State
 from services.coordinator.usage.inventory import WorkloadInventory
 from services.coordinator.usage.latency_limits import LatencyLimits
 from services.coordinator.usage.measured import NEVER_S, NO_END_S, MeasuredNode, MeasuredNodes, Telling
+from services.coordinator.usage.requested import RequestedThen
 from shared.decide.stages import Stage
 from shared.model.pod import Pod
 from shared.policy.observation import NOTHING, Need, Needs
@@ -23,6 +24,7 @@ from shared.policy.registry import heeds_latency, needs_of_name, needs_of_ref
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import candidate_for, deciding_goal
 from shared.policy.usage.kept_views import KeptViews
+from shared.policy.usage.load import node_load
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, sample_of, summary
 from shared.wire.messages import Decisions
@@ -51,6 +53,7 @@ class Variants:
         self.inventory = WorkloadInventory(state, self.store)
         self.nodes = MeasuredNodes()
         self.limits = LatencyLimits(state)
+        self._requested = RequestedThen()
         self._telling = Telling()
         self._targets = False
         """Whether any latency was ever measured in this term: agents are told its end too."""
@@ -65,6 +68,8 @@ class Variants:
         """The active policy, ``name@version``; "" where no pointer says."""
         self.heeds_latency = heeds_latency(PolicyRef(state.policy, 0))
         """Whether the active policy looks at limits of latency that are no more than preferred."""
+        self.needs = NOTHING
+        """What the active policy or the candidate needs."""
         self._take(needs_of_name(state.policy), NOTHING)
 
     def follow(self, pointer: PolicyPointer) -> None:
@@ -90,8 +95,18 @@ class Variants:
     def _take(self, active: Needs, candidate: Needs) -> None:
         self.looks = (Need.WORKLOADS in active, Need.WORKLOADS in candidate)
         """Whether the units of the active policy, and of the candidate policy, are told by workload too."""
-        self.needs = active | candidate
-        """What either of them needs."""
+        looked, self.needs = Need.USAGE in self.needs, active | candidate
+        if looked and Need.USAGE not in self.needs:
+            self._requested.stop()
+            for row in self._state.cache.table.row_of.values():
+                self._state.cache.table.use.clear(row)
+        elif not looked and Need.USAGE in self.needs:
+            self._telling.anew()
+
+    def follow_requests(self) -> None:
+        """Each turn, once all are known: what is requested of nodes, while a policy looks at what they use."""
+        if Need.USAGE in self.needs and self._state.started:
+            self._requested.follow(self._state.cache.table, self._state.now)
 
     def cluster(self) -> list[float]:
         """Means over all nodes, for policies whose agents compare their own nodes with them."""
@@ -99,7 +114,9 @@ class Variants:
             self.inventory.follow()
         table = self._state.cache.table
         self.store.advance(self._state.now)
-        means = summary(self._views.of(table, table.live_rows(), NO_POD, self.store))
+        rows = table.live_rows()
+        load = node_load(table, rows, self._state.settings.profile.load_parts)
+        means = summary(self._views.of(table, rows, NO_POD, self.store), load)
         return [float(value) for value in np.clip(np.nan_to_num(means), -MOST_MEAN, MOST_MEAN)]
 
     def measured(self, samples: Sequence[NodeSample]) -> LatencyChanges:
@@ -127,7 +144,7 @@ class Variants:
         return latencies
 
     def expire(self) -> LatencyChanges:
-        """Latencies and delays that nobody has renewed end now; those that changed by it."""
+        """Use, latencies and delays that nobody has renewed end now; what latencies changed by it."""
         old = self.nodes.expire(self._state.now)
         self._state.agenda.latencies = self.nodes.expires_s
         return self._take_over([name for name in old if name in self._state.cache.table.row_of])
@@ -136,6 +153,8 @@ class Variants:
         """The machine of that name is gone: nothing that was measured of it is true of another."""
         if self.nodes.begin_anew(name, self._state.now):
             self.store.delay(name, None)
+            if (row := self._state.cache.table.row_of.get(name)) is not None:
+                self._state.cache.table.use.clear(row)
             self._telling.changed([name])
 
     def _take_over(self, nodes: Sequence[str]) -> LatencyChanges:
@@ -144,12 +163,25 @@ class Variants:
         for name in nodes:
             node = self.nodes.nodes[name]
             self.store.delay(name, None if node.delay_us is None else node.delay_us / 1000)
+            self._use(name, node)
             latencies = {target: median for target, (median, _) in node.latencies.items()}
             if before := table.set_latencies(table.row_of[name], latencies):
                 found[name] = before
                 self.limits.look(name)
         self._telling.changed(nodes)
         return found
+
+    def _use(self, name: str, node: MeasuredNode) -> None:
+        """The node's load is by what it was measured to use, and what was requested of it by then."""
+        if Need.USAGE not in self.needs:
+            return
+        table = self._state.cache.table
+        row = table.row_of[name]
+        sample = self.nodes.sample(name, table, row) if node.counts else None
+        if sample is None:
+            table.use.clear(row)
+        else:
+            table.use.put(row, sample.shares, sample.unmeasured, self._requested.at(table, row, sample.at_s))
 
     @property
     def used(self) -> Mapping[str, MeasuredNode]:
@@ -166,18 +198,19 @@ class Variants:
             node, row = self.nodes.nodes.get(name), table.row_of.get(name)
             if row is None:
                 continue
-            if node is None:
-                if self._targets:  # it was told of what has ended since
-                    found.append(NodeUse(slot, 0, []))
+            if node is None:  # it may have been told of what has ended since
+                found.append(NodeUse(slot, 0, []))
                 continue
             sample = self.nodes.sample(name, table, row) if looks else None
             latencies = {target: median for target, (median, _) in node.latencies.items()}
             delay_us = -1 if node.delay_us is None else node.delay_us
             if sample is not None:
                 age_ms = max(0, round((now - sample.at_s) * 1000))
-                found.append(NodeUse(slot, age_ms, sample.shares, sample.unmeasured, delay_us, latencies))
-            elif self._targets and node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
-                found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, delay_us, latencies))
+                then = table.use.then(row)
+                found.append(NodeUse(slot, age_ms, sample.shares, sample.unmeasured, delay_us, latencies, then))
+            elif looks or node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
+                age_s = now - node.told_s if node.told_s > NEVER_S else 0.0
+                found.append(NodeUse(slot, max(0, round(age_s * 1000)), [], 0, delay_us, latencies))
         return found
 
     def takes(self, pod: Pod) -> bool:

@@ -117,7 +117,8 @@ class Valuing:
         table, feasibility = self._state.cache.table, self._state.feasibility
         if self._room is None:
             profile = self._state.settings.profile
-            self._room = Room(table, self.arrivals.typical(), NodePower(profile.power, profile.gpu_shares))
+            power = NodePower(profile.power, profile.gpu_shares)
+            self._room = Room(table, self.arrivals.typical(), power, profile.load_parts)
         if len(rows) > 1:
             table = table.fork()
             feasibility = feasibility.fork(table, {pod_class})

@@ -98,7 +98,14 @@ function reasons(given) {
       h("p", { class: "small soft" }, `Best alternative: ${second.node} with ${score(second.score)}, ${score(Math.abs(given.ahead_by))} ${given.ahead_by >= 0 ? "behind" : "ahead"}. What decides between the two:`),
       effects(given.decisive, "there"),
     ] : null,
+    uses(given.use),
   );
+}
+
+/** Of the two nodes: what is in use, and whether that was measured, when and by whom, or is requested. */
+function uses(given) {
+  return Object.entries(given ?? {}).map(([node, parts]) => h("p", { class: "small soft" }, "In use on ", nodeLink(node), ": ", parts.map((one) =>
+    `${one.part} ${(100 * one.share).toFixed(1)} % (${one.how}${one.age_s === null ? "" : ` ${seconds(one.age_s)} ago by ${one.source}`})`).join(", ")));
 }
 
 function effects(list, where) {

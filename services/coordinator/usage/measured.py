@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from services.coordinator.core.events import NodeSample
 from shared.policy.usage.class_usage import PARTS
+from shared.policy.usage.utilisation import OLD_SAMPLE_S
 from shared.policy.usage.views import MOST_SHARE
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
 from shared.wire.readings import LATENCY_STALE_S
@@ -34,6 +35,8 @@ JUMP = 100
 the next agrees. CPU, disks and links do rise so from one moment to the next."""
 BEYOND = 10.0
 """So many times what a node can allocate no part of it is used: what the system takes beside pods is within that."""
+OLD_S = OLD_SAMPLE_S
+"""A node of which nobody has told anything for so long counts by its requests."""
 GONE_S = 600.0
 """Nobody has told anything of the node for so long: it is shown as not measured."""
 NEVER_S = -1e18
@@ -66,10 +69,23 @@ class MeasuredNode:
     """Parts that cannot be, by their place, and why."""
     leapt: float | None = None
     """Memory in use that was told last and is doubted."""
+    counts: bool = False
+    """Whether its parts are new enough for its load."""
 
     @property
     def expires_s(self) -> float:
-        """When what its agent told of latencies and delays is not known any more; ``NO_END_S`` where nothing is."""
+        """When anything that was told of it counts no more: its use, or latencies and delays; ``NO_END_S`` where
+        nothing does."""
+        return min(self._latencies_end_s, self.newest_s + OLD_S if self.counts else NO_END_S)
+
+    def expire(self, now_s: float) -> None:
+        """What is too old counts no more."""
+        if self._latencies_end_s <= now_s:
+            self.latencies, self.medians, self.delay_us = {}, {}, None
+        self.counts = self.counts and self.newest_s + OLD_S > now_s
+
+    @property
+    def _latencies_end_s(self) -> float:
         return self.told_s + LATENCY_STALE_S if self.latencies or self.delay_us is not None else NO_END_S
 
     @property
@@ -141,12 +157,12 @@ class MeasuredNodes:
         return known
 
     def expire(self, now_s: float) -> list[str]:
-        """Latencies and delays that nobody has renewed are none; the nodes whose they were. Those that end in a moment
-        end with them: each look is one at all nodes."""
-        old = [name for name, node in self.nodes.items() if node.expires_s <= now_s + TOGETHER_S]
+        """Latencies, delays and use that nobody has renewed are none; the nodes whose they were. Those that end in a
+        moment end with them: each look is one at all nodes."""
+        end_s = now_s + TOGETHER_S
+        old = [name for name, node in self.nodes.items() if node.expires_s <= end_s]
         for name in old:
-            node = self.nodes[name]
-            node.latencies, node.medians, node.delay_us = {}, {}, None
+            self.nodes[name].expire(end_s)
         return old
 
     @property
@@ -186,7 +202,7 @@ class MeasuredNodes:
                 if place == MEMORY and _leaps(node, float(amount), at_s):
                     continue
                 node.parts[place] = Part(float(amount), at_s, sample.source)
-                new = True
+                new = node.counts = True
         if sample.latencies is not None and at_s > node.told_s:  # sensors tell all of it, or nothing
             node.told_s = at_s
             doubted = _doubted(node.medians, sample.latencies)
@@ -246,6 +262,10 @@ class Telling:
             self._stamp += 1
             self._changed.pop(node, None)
             self._changed[node] = self._stamp
+
+    def anew(self) -> None:
+        """Every agent is told all."""
+        self._told.clear()
 
     @property
     def agents(self) -> int:

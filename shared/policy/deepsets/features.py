@@ -7,8 +7,8 @@ offer, so a row's features are the same whichever agent looks, and stay while ne
 Every number is a share, a flag or a clipped ratio, so that clusters of any size and nodes of any shape look alike. It
 refuses nothing: which rows are candidates is the filters' business.
 
-*Load* of a node: the mean of the requested shares of cpu and memory, as kube-scheduler's LeastAllocated counts it
-(``plugins/noderesources/least_allocated.go``), but without its truncation.
+*Load* of a node: the mean of the shares in use of what is watched, measured where somebody measures, else requested
+(``usage.load``). Weights know no parts: one that is not watched is shown as the load.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
-from shared.model.resources import CPU, MEMORY
-from shared.policy.usage.views import LOADS, SUMMARY, loads
-from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
+from shared.model.load import DEFAULT, PARTS, LoadParts
+from shared.policy.usage.load import added_load, mean_of, node_load, used_shares
+from shared.policy.usage.views import LOADS, REQUESTED_LOADS, SUMMARY, loads
+from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
 
 Floats = NDArray[np.float32]
 
 FEATURES = (
-    "cpu_share",  # requested / allocatable, before the pod
+    "cpu_share",  # in use / allocatable, before the pod; the load where it is not watched
     "memory_share",
     "pods_share",
     "load_after",  # load with the pod
@@ -52,7 +53,8 @@ LOAD_STEP = 1 / 32
 """Of the cluster's loads: coarser than a pod's part in them, so that nodes judged before stay judged while the cluster
 is about as it was. What is the same for all nodes moves all their scores, so it need not be finer."""
 
-_TOLD = np.array([SUMMARY.index(name) for name in LOADS])
+_TOLD, _REQUESTED = (np.array([SUMMARY.index(name) for name in names]) for names in (LOADS, REQUESTED_LOADS))
+_CPU, _MEMORY, _PODS = (PARTS.index(part) for part in ("cpu", "memory", "pods"))
 
 
 class ClusterLoads(NamedTuple):
@@ -64,34 +66,35 @@ class ClusterLoads(NamedTuple):
     in_use: int
 
 
-def cluster_loads(told: NDArray[np.float64] | None, table: NodeTable) -> ClusterLoads:
-    """What the coordinator ``told`` of the cluster (``usage.views.SUMMARY``); of the nodes of ``table`` where it told
-    nothing, or, an older one, too little."""
-    if told is not None and len(told) >= len(SUMMARY):
-        found = told[_TOLD]
+def cluster_loads(told: NDArray[np.float64] | None, table: NodeTable, parts: LoadParts = DEFAULT) -> ClusterLoads:
+    """What the coordinator ``told`` of the cluster (``usage.views.SUMMARY``), an older one by requests alone, as its
+    agents judge then; of the nodes of ``table`` where it told nothing, or less."""
+    if told is not None and len(told) > _REQUESTED.max():
+        found = told[_TOLD if len(told) > _TOLD.max() else _REQUESTED]
     else:
         rows = np.flatnonzero(table.present[: table.rows] & ~table.unschedulable[: table.rows])
-        found = loads(node_load(table, rows), table.requested[PODS_COLUMN].take(rows))
+        found = loads(node_load(table, rows, parts), table.requested[PODS_COLUMN].take(rows))
     return ClusterLoads(*np.rint(np.clip(found, 0.0, MOST_APART) / LOAD_STEP).astype(int).tolist())
 
 
-def node_features(table: NodeTable, pod_class: PodClass, rows: IntArray, cluster: ClusterLoads | None = None) -> Floats:
-    """float32 ``[candidates, FEATURE_COUNT]`` for ``rows`` of ``table``. ``cluster`` None: the table is all of it."""
+def node_features(
+    table: NodeTable, pod_class: PodClass, rows: IntArray, cluster: ClusterLoads | None = None,
+    parts: LoadParts = DEFAULT,
+) -> Floats:  # fmt: skip
+    """float32 ``[candidates, FEATURE_COUNT]`` for ``rows`` of ``table``. ``cluster`` None: the table is all of it;
+    ``parts``: those that are watched."""
     x = np.empty((FEATURE_COUNT, len(rows)), np.float32).T  # a column is written at once, so let it lie together
     if not len(rows):
         return x
-    all_nodes = np.array(cluster_loads(None, table) if cluster is None else cluster) * LOAD_STEP
-    allocatable = table.allocatable[:4].take(rows, axis=1)
-    np.maximum(allocatable, 1, out=allocatable)
-    share = table.requested[:4].take(rows, axis=1) / allocatable
-    cpu, memory = _requests(pod_class)
-    load = (share[CPU_COLUMN] + share[MEMORY_COLUMN]) * 0.5
-    after = load + (cpu / allocatable[CPU_COLUMN] + memory / allocatable[MEMORY_COLUMN]) * 0.5
-    x[:, 0] = share[CPU_COLUMN]
-    x[:, 1] = share[MEMORY_COLUMN]
-    x[:, 2] = share[PODS_COLUMN]
+    all_nodes = np.array(cluster_loads(None, table, parts) if cluster is None else cluster) * LOAD_STEP
+    share = used_shares(table, rows)
+    load = mean_of(share, parts)
+    after = load + added_load(table, pod_class, rows, parts)
+    x[:, 0] = share[_CPU] if "cpu" in parts else load
+    x[:, 1] = share[_MEMORY] if "memory" in parts else load
+    x[:, 2] = share[_PODS]
     x[:, 3] = after
-    x[:, 4] = share[PODS_COLUMN] > 0
+    x[:, 4] = share[_PODS] > 0
     x[:, 5] = (load - all_nodes[0]) * MAGNIFY
     x[:, 6] = (after - all_nodes[0]) * MAGNIFY
     x[:, 7:11] = all_nodes
@@ -111,22 +114,3 @@ def node_features(table: NodeTable, pod_class: PodClass, rows: IntArray, cluster
             x[:, column] = 0
             x[:, column + 2] = 1
     return x
-
-
-def node_load(table: NodeTable, rows: IntArray) -> NDArray[np.float64]:
-    """float64 ``[candidates]``: the load of ``rows``."""
-    allocatable = np.maximum(table.allocatable[:2].take(rows, axis=1), 1)
-    share = table.requested[:2].take(rows, axis=1) / allocatable
-    load: NDArray[np.float64] = (share[0] + share[1]) * 0.5
-    return load
-
-
-def _requests(pod_class: PodClass) -> tuple[int, int]:
-    """(milli-cores, bytes) that the pod requests."""
-    cpu = memory = 0
-    for name, amount in pod_class.requests:
-        if name == CPU:
-            cpu = amount
-        elif name == MEMORY:
-            memory = amount
-    return cpu, memory

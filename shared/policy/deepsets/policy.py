@@ -4,7 +4,8 @@ A node is judged by its own features and by what the cluster pools to (``feature
 with each offer: one set of weights ranks any number of nodes, scores of several agents compare, and a row is judged
 again only where it or the cluster's loads changed. The network sees feasible rows only; it cannot choose another.
 ``el`` also says *reject* where a node's latency breaks the pod's hard limit: the coordinator then takes such a node
-only if every feasible one is rejected, since a pod with any feasible node must be placed. Scores are rounded to
+only if every feasible one is rejected, since a pod with any feasible node must be placed. ``ee``, which takes the
+fullest node, says it of one that is measured to be so full that the pod would go beyond it. Scores are rounded to
 ``SCORE_STEP`` after sums in double precision, so that nodes that look alike tie exactly, however many are judged at
 once; how ties fall is the ranker's business.
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ConfigError, OtherRelease
+from shared.model.load import DEFAULT, LoadParts
 from shared.model.power import PUBLISHED
 from shared.policy.deepsets.features import (
     FEATURE_COUNT,
@@ -34,6 +36,7 @@ from shared.policy.deepsets.features import (
 from shared.policy.networks import layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
 from shared.policy.power import NodePower
+from shared.policy.usage.load import room_by_use
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.weights import WeightsFile, inputs_fault
 from shared.scheduling.state.node_table import NodeTable
@@ -54,7 +57,7 @@ class DeepSetsPolicy:
     """``ee``, ``lb`` or ``el`` from a weights file."""
 
     row_local = True
-    needs = frozenset({Need.CLUSTER_MEANS, Need.POWER})
+    needs = frozenset({Need.USAGE, Need.CLUSTER_MEANS, Need.POWER})
     goals: ClassVar[Mapping[str, str]] = {"ee": "nodes", "lb": "balance", "el": "latency"}
     """What each is for, by which a roll-out compares it."""
     heeds_latency = ("el",)
@@ -81,20 +84,21 @@ class DeepSetsPolicy:
         self._layers = layers
         self._store: UtilisationStore | None = None
         self._power: NodePower | None = None
+        self._parts: LoadParts = DEFAULT
         self._cluster: ClusterLoads | None = None
         self._told: NDArray[np.float64] | None = None
         """What they are made of; an offer brings another array."""
 
     def supply(self, supplies: Supplies) -> None:
-        """Read what is told of the cluster from this store, and what nodes draw, from now on."""
-        self._store = supplies.store
+        """Read what is told of the cluster from this store, what nodes draw and what is watched, from now on."""
+        self._store, self._parts = supplies.store, supplies.load_parts
         self._power = NodePower(supplies.power) if self.name == EE and supplies.power != PUBLISHED else None
 
     def context(self, table: NodeTable) -> ClusterLoads:
         """What rows are compared with. Of a table of copies, which is no cluster: as last seen."""
         told = self._store.cluster if self._store is not None else None
         if self._cluster is None or told is not self._told or (told is None and not table.copied):
-            self._cluster, self._told = cluster_loads(told, table), told
+            self._cluster, self._told = cluster_loads(told, table, self._parts), told
         return self._cluster
 
     @property
@@ -105,7 +109,7 @@ class DeepSetsPolicy:
     def features(self, observation: Observation) -> Floats:
         """float32 ``[candidates, len(feature_names)]``."""
         table, rows = observation.table, observation.rows
-        x = node_features(table, observation.pod_class, rows, self.context(table))
+        x = node_features(table, observation.pod_class, rows, self.context(table), self._parts)
         if self._power is None:
             return x
         return np.column_stack((x, self._power.inefficiency(table, rows).astype(np.float32)))
@@ -123,10 +127,14 @@ class DeepSetsPolicy:
         return q
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002
-        """The scores, rounded; ``el`` rejects what breaks the hard limit."""
+        """The scores, rounded; ``el`` rejects what breaks the hard limit, ``ee`` what is measured to be full."""
         if not len(observation.rows):
             return Verdicts(np.empty(0))
         x = self.features(observation)
         score = np.rint(self.scores(x) / SCORE_STEP) * SCORE_STEP
-        accept = x[:, WITHIN_HARD] > 0 if self.name == "el" and observation.pod_class.latency_hard_us else None
-        return Verdicts(score, accept)
+        table, pod_class, rows = observation.table, observation.pod_class, observation.rows
+        if self.name == "el" and pod_class.latency_hard_us:
+            return Verdicts(score, x[:, WITHIN_HARD] > 0)
+        if self.name == EE and table.use:
+            return Verdicts(score, room_by_use(table, pod_class, rows, self._parts))
+        return Verdicts(score)

@@ -1,6 +1,7 @@
 """What a placement costs on each node by one aim: float64 ``[rows]``, lower is better. Pure.
 
-Each looks at the cluster as it would be with the pod there, on what is requested (latency: on what is measured).
+Each looks at the cluster as it would be with the pod there, on what is requested; balance and latency on what is
+measured, where it is.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
+from shared.model.load import DEFAULT, LoadParts
 from shared.model.resources import CPU, MEMORY
 from shared.policy.power import NodePower
+from shared.policy.usage.load import added_load, node_load
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, IntArray, NodeTable
 
 Costs = NDArray[np.float64]
 
 
-def balance(table: NodeTable, pod_class: PodClass, rows: IntArray) -> Costs:
-    """Imbalance after the placement: population s.d. over all nodes of the mean requested share of cpu and memory."""
+def balance(table: NodeTable, pod_class: PodClass, rows: IntArray, parts: LoadParts = DEFAULT) -> Costs:
+    """Imbalance after the placement: population s.d. over all nodes of their load (``usage.load``)."""
     live = table.live_rows()
-    load = load_of(table, live)
+    load = node_load(table, live, parts)
     count, total, squares = len(live), load.sum(), np.square(load).sum()
-    before, added = load_of(table, rows), added_of(table, pod_class, rows)
+    before, added = node_load(table, rows, parts), added_load(table, pod_class, rows, parts)
     mean = (total + added) / count
     variance = (squares + 2 * before * added + np.square(added)) / count - np.square(mean)
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)), np.float64)

@@ -11,7 +11,7 @@ placement may harm what comes later, both as shares of the cluster, so both of t
 
     neutral = imbalance of the nodes with the pod there (``balance``) + room that the pod takes (``policy.room``)
 
-Counterfactual: it looks one placement ahead on what is requested, not at usage that nobody has measured yet.
+Counterfactual: it looks one placement ahead, at what the pod requests, not at usage that nobody has measured yet.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ INDIFFERENT = 1e-9
 
 GOALS: Mapping[str, Goal] = {
     NEUTRAL: lambda table, pod_class, rows, room: (
-        costs.balance(table, pod_class, rows) + room.taken(table, pod_class, rows)
+        costs.balance(table, pod_class, rows, room.load_parts) + room.taken(table, pod_class, rows)
     ),
-    "balance": lambda table, pod_class, rows, _: costs.balance(table, pod_class, rows),
+    "balance": lambda table, pod_class, rows, room: costs.balance(table, pod_class, rows, room.load_parts),
     "gpus": lambda table, pod_class, rows, room: room.gpus_taken(table, pod_class, rows),
     "joules": lambda table, pod_class, rows, room: costs.watts(table, pod_class, rows, room.power),
     "latency": lambda table, pod_class, rows, _: costs.latency(table, pod_class, rows),

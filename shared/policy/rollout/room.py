@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
 from shared.model.gpu import GpuRequest, GpuStates, options
+from shared.model.load import DEFAULT, LoadParts
 from shared.model.resources import GPU_MILLI, MILLI_PER_DEVICE
 from shared.policy.power import NodePower
 from shared.scheduling.state.node_table import PODS_COLUMN, IntArray, NodeTable
@@ -68,12 +69,16 @@ class Arrivals:
 
 class Room:
     """One measure: typical pods against the cluster as it was when this was made. Without any, the pod that is to be
-    placed is the typical one. ``power``: what its nodes draw, for the goal that asks."""
+    placed is the typical one. ``power``: what its nodes draw, ``load_parts``: of what their load is the mean, for the
+    goals that ask."""
 
-    def __init__(self, table: NodeTable, typical: Typical, power: NodePower | None = None) -> None:
+    def __init__(
+        self, table: NodeTable, typical: Typical, power: NodePower | None = None, load_parts: LoadParts = DEFAULT
+    ) -> None:
         self._pods = _scaled(table, typical)
         self.typical = typical
         self.power = NodePower() if power is None else power
+        self.load_parts = load_parts
         self._table = table
 
     @cached_property

@@ -22,13 +22,14 @@ from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, PODS_C
 
 SUMMARY = (
     "cpu", "memory", "disk", "network", "highest", "modelled", "young", "younger", "requested", "pods", "spread",
-    "least_requested", "most_requested", "in_use",
+    "least_requested", "most_requested", "in_use", "load", "least_load", "most_load",
 )  # fmt: skip
 """What of the whole cluster an agent must know: ``summary``'s order. Only appended to: agents of another release read
 it by place."""
 HIGHEST = SUMMARY.index("highest")
-LOADS = ("requested", "least_requested", "most_requested", "in_use")
-"""Of it what ``loads`` tells, in its order."""
+REQUESTED_LOADS = ("requested", "least_requested", "most_requested", "in_use")
+LOADS = ("load", "least_load", "most_load", "in_use")
+"""Of it what ``loads`` tells, in its order: by requests of cpu and memory, and of what is watched (``usage.load``)."""
 MOST_SHARE = 16.0
 """No node uses more of what it has: beyond it the amounts are wrong, or the node says it has next to nothing."""
 BALANCE_UNIT = 0.05
@@ -113,8 +114,9 @@ def most_used(parts: FloatArray) -> FloatArray:
     return most
 
 
-def summary(view: NodeView) -> FloatArray:
-    """float64 [len(SUMMARY)]: means over the healthy nodes of ``view``, and the spread of their highest parts."""
+def summary(view: NodeView, load: FloatArray | None = None) -> FloatArray:
+    """float64 [len(SUMMARY)]: means over the healthy nodes of ``view``, and the spread of their highest parts.
+    ``load`` [nodes]: of each; None: by its requests."""
     nodes = int(view.healthy.sum())
     if not nodes:
         return np.zeros(len(SUMMARY))
@@ -122,20 +124,23 @@ def summary(view: NodeView) -> FloatArray:
         (view.use.parts[:, 0], view.highest, view.requested, view.pods[:, None], view.highest[:, :1] ** 2), axis=1
     )
     if nodes < len(columns):
-        columns = columns[view.healthy > 0]
+        healthy = view.healthy > 0
+        columns, load = columns[healthy], None if load is None else load[healthy]
     mean = columns.sum(axis=0) / nodes
     out = np.empty(len(SUMMARY))
     out[:8] = mean[:8]
     out[9] = mean[10]
     out[10] = math.sqrt(max(0.0, mean[11] - mean[4] * mean[4]))
-    out[8], *out[11:14] = loads(0.5 * (columns[:, 8] + columns[:, 9]), columns[:, 10])
+    requested = 0.5 * (columns[:, 8] + columns[:, 9])
+    out[8], *out[11:14] = loads(requested, columns[:, 10])
+    out[14:17] = loads(requested if load is None else load, columns[:, 10])[:3]
     return out
 
 
 def loads(load: FloatArray, pods: FloatArray | IntArray) -> FloatArray:
-    """float64 [len(LOADS)] of nodes of such ``load`` (the mean of their shares of cpu and memory requested) that have
-    such ``pods``, by number or share: its mean, least and greatest, and the share of the nodes that have any. A node
-    counts as full at most: one that says it has nothing, while pods stand there, is not many full ones."""
+    """float64 [len(LOADS)] of nodes of such ``load`` that have such ``pods``, by number or share: its mean, least and
+    greatest, and the share of the nodes that have any. A node counts as full at most: one that says it has nothing,
+    while pods stand there, is not many full ones."""
     if not len(load):
         return np.zeros(len(LOADS))
     load = np.minimum(load, 1.0)

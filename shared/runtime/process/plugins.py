@@ -18,9 +18,12 @@ import structlog
 
 from shared.errors import ConfigError
 from shared.model.gpu_shares import parse_gpu_shares
+from shared.model.load import DEFAULT as LOAD_DEFAULT
+from shared.model.load import DEFAULT_TEXT as LOAD_PARTS
+from shared.model.load import parse_load_parts
 from shared.model.power import MOST_BYTES, PUBLISHED, PowerCurves, parse_power_curves
 from shared.scheduling.cycle.profile import DEFAULT, Profile, with_plugins
-from shared.wire.records import CURVES
+from shared.wire.records import CURVES, OF_LOAD
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -70,10 +73,13 @@ def plugins_of(names: tuple[str, ...]) -> Plugins:
     return _load(names) if names else Plugins()
 
 
-def profile_of(names: tuple[str, ...], gpu_shares: str, power_curves: Path | None = None) -> Profile:
-    """What the settings ``plugins``, ``gpu_shares`` and ``power_curves`` make of it. Raises ``ConfigError``."""
-    shares, power = parse_gpu_shares(gpu_shares), _power_of(power_curves)
-    return replace(plugins_of(names).profile, gpu_shares=shares, power=power)
+def profile_of(
+    names: tuple[str, ...], gpu_shares: str, power_curves: Path | None = None, load_parts: str = LOAD_PARTS
+) -> Profile:
+    """What the settings ``plugins``, ``gpu_shares``, ``power_curves`` and ``load_parts`` make of it. Raises
+    ``ConfigError``."""
+    shares, power, parts = parse_gpu_shares(gpu_shares), _power_of(power_curves), parse_load_parts(load_parts)
+    return replace(plugins_of(names).profile, gpu_shares=shares, power=power, load_parts=parts)
 
 
 @functools.cache
@@ -89,10 +95,12 @@ def _power_of(path: Path | None) -> PowerCurves:
     return parse_power_curves(text, f"power_curves: {path}")
 
 
-def titles_of(names: tuple[str, ...], power_curves: Path | None) -> tuple[str, ...]:
-    """What a process that ranks registers, by which people are told where processes differ: its plug-ins, and a digest
-    of the user's curves."""
-    titles = plugins_of(names).titles
+def titles_of(names: tuple[str, ...], power_curves: Path | None, load_parts: str = LOAD_PARTS) -> tuple[str, ...]:
+    """What a process that ranks registers, by which people are told where processes differ: its plug-ins, what its load
+    is of where that is not the default, and a digest of the user's curves."""
+    titles, parts = plugins_of(names).titles, parse_load_parts(load_parts)
+    if parts != LOAD_DEFAULT:
+        titles = (*titles, f"{OF_LOAD}@{'+'.join(parts)}")
     if power_curves is None:
         return titles
     digest = hashlib.sha256(msgspec.json.encode(_power_of(power_curves), order="sorted")).hexdigest()

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 from shared.model.gpu_shares import DEFAULT as GPU_DEFAULT
 from shared.model.gpu_shares import GpuShares
+from shared.model.load import DEFAULT as LOAD_DEFAULT
+from shared.model.load import LoadParts
 from shared.model.power import PUBLISHED, PowerCurves
 from shared.scheduling.filters import FILTERS
 from shared.scheduling.filters.static import LatencyLimit
@@ -19,8 +21,8 @@ from shared.scheduling.framework import Filter, Score
 class Profile:
     """``filters``: all node-local ones, in order. ``brought``: those among them that the user brings and that read
     accounting, which ``conflicts.fits`` does not know by itself. ``scores``: the user's. ``names``: of the user's
-    filters, sorted; services that filter must agree on them. ``gpu_shares``, ``power``: what counts
-    as a GPU, and what nodes draw, for policies."""
+    filters, sorted; services that filter must agree on them. ``gpu_shares``, ``power``, ``load_parts``:
+    what counts as a GPU, what nodes draw, and of what their load is the mean, for policies."""
 
     filters: tuple[Filter, ...] = FILTERS
     brought: tuple[Filter, ...] = ()
@@ -28,6 +30,7 @@ class Profile:
     names: tuple[str, ...] = ()
     gpu_shares: GpuShares = GPU_DEFAULT
     power: PowerCurves = PUBLISHED
+    load_parts: LoadParts = LOAD_DEFAULT
 
     @property
     def dynamic(self) -> Profile:

@@ -23,6 +23,7 @@ from shared.model.gpu import pick_devices, take_devices
 from shared.model.node import UNKNOWN_LATENCY, Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, GPU_MILLI, MEMORY, MILLI_PER_DEVICE, PODS
 from shared.scheduling.state.latencies import TargetLatencies
+from shared.scheduling.state.measured_use import MeasuredUse
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -76,6 +77,7 @@ class NodeTable:
         self.device_whole: IntArray = np.zeros(self.capacity, np.int64)
         self.latency_us: IntArray = np.full(self.capacity, UNKNOWN_LATENCY, np.int64)
         self.latencies = TargetLatencies(self.capacity)
+        self.use = MeasuredUse(self.capacity)
         self._free_rows: list[int] = []
         self._by_name: tuple[list[str], IntArray] | None = None
         self.copied = False
@@ -93,6 +95,7 @@ class NodeTable:
             return row
         if known is not None and known.uid != node.uid:
             self.latencies.clear(row)  # another machine of that name
+            self.use.clear(row)
             self.latency_stamp = self.clock + 1
         self.nodes[row] = node
         static_before = (known.labels, known.taints, known.closed, known.features) if known is not None else None
@@ -125,6 +128,7 @@ class NodeTable:
         self.score_requested[:, row] = 0
         self.latency_us[row] = UNKNOWN_LATENCY
         self.latencies.clear(row)
+        self.use.clear(row)
         self.ports[row] = {}
         self.device_free[row], self.claimed_free[row] = [], []
         self.device_max_free[row] = self.device_whole[row] = 0
@@ -201,9 +205,14 @@ class NodeTable:
             return {}
         changed = self.latencies.put(row, latencies)
         if changed:
-            self.clock += 1
-            self.stamp[row] = self.latency_stamp = self.clock
+            self.judge_anew(row)
+            self.latency_stamp = self.clock
         return changed
+
+    def judge_anew(self, row: int) -> None:
+        """What was measured of the row has changed; its accounting, and so its generation, stays."""
+        self.clock += 1
+        self.stamp[row] = self.clock
 
     def decided_at(self, pod_class: PodClass) -> int:
         """The counter's value at the last change of what the static filters read for the class."""
@@ -324,6 +333,7 @@ class NodeTable:
         other.claimed_free = [self.claimed_free[row] for row in picked]
         other.latency_us = self.latency_us[rows]
         other.latencies = self.latencies.of_rows(rows)
+        other.use = self.use.of_rows(rows)
         if not pod_class.host_ports:
             other.add_copies(np.arange(len(picked)), copies, pod_class)
             return other
@@ -421,6 +431,7 @@ class NodeTable:
         self.device_whole = longer(self.device_whole)
         self.latency_us = longer(self.latency_us, UNKNOWN_LATENCY)
         self.latencies.grow(extra)
+        self.use.grow(extra)
         for key, codes in self.label_codes.items():
             self.label_codes[key] = longer(codes, ABSENT)
 

@@ -134,7 +134,7 @@ async def read_members(desk: Desk) -> dict[str, Member]:
     """By ``service/id``. Unknown: ``StoreUnknown``."""
     keys, registry = desk.keys, desk.registry
     found: dict[str, Member] = {}
-    ours = titles_of(desk.settings.plugins, desk.settings.power_curves)
+    ours = titles_of(desk.settings.plugins, desk.settings.power_curves, desk.settings.load_parts)
     prefixes = [keys.members_prefix(service) for service in REGISTERED]
     *registered, binders = await asyncio.gather(*map(registry.listed, [*prefixes, keys.binders_prefix]))
     for listing in registered:

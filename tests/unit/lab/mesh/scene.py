@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from lab.mesh.regret import Judge
 from lab.mesh.world import Agents, MeshWorld
+from services.coordinator.core.events import NodeSample, NodesMeasured
 from services.coordinator.core.state import CoreSettings
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.resources import GPU_MILLI
+from shared.model.resources import CPU, GPU_MILLI, MEMORY
 from shared.policy.frag.view import GPU_MODEL_LABEL
 from shared.policy.observation import Policy
 from shared.wire.records import PolicyRef
@@ -47,16 +48,28 @@ def pod_of(number: int, rng: Random, *, gpus: bool = False) -> Pod:
     return replace(pod, pod_class=replace(pod.pod_class, latency_soft_us=20_000, latency_hard_us=30_000))
 
 
+def sample_of(rng: Random, node: Node) -> NodeSample:
+    """Any use, a few seconds old; of one node in four without its memory."""
+    cpu, memory = (round(node.allocatable[name] * rng.random()) for name in (CPU, MEMORY))
+    told = None if rng.random() < 0.25 else memory
+    return NodeSample(node.name, 7 * rng.random(), cpu, told, rng.random(), rng.random(), source="sensor")
+
+
 def lost_by(
     agents: str, make: Callable[[], Policy], ref: PolicyRef, *, seed: int, pods: int = 60, gpus: bool = False,
-    settings: CoreSettings | None = None,
+    settings: CoreSettings | None = None, measured: bool = False,
 ) -> list[float]:  # fmt: skip
-    """What each placement lost against one decider that sees all nodes (``lab.mesh.regret``)."""
-    world = MeshWorld(unlike_nodes(gpus=gpus), Agents.parse(agents), make, ref, seed=seed, settings=settings)
+    """What each placement lost against one decider that sees all nodes (``lab.mesh.regret``). ``measured``: of every
+    third node after every fifth pod, whatever its requests."""
+    nodes = unlike_nodes(gpus=gpus)
+    world = MeshWorld(nodes, Agents.parse(agents), make, ref, seed=seed, settings=settings)
     judge, rng, lost = Judge(world, make), Random(seed), list[float]()
     for number in range(pods):
         world.add([pod_of(number, rng, gpus=gpus)])
         world.rest(for_s=1.0)
         lost += judge.lost()
+        if measured and number % 5 == 4:
+            world.tell(NodesMeasured(tuple(sample_of(rng, node) for node in nodes[number // 5 % 3 :: 3])))
+            world.rest()
     assert len(lost) == pods
     return lost

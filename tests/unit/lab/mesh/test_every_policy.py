@@ -16,6 +16,8 @@ from shared.policy import registry
 from shared.policy.deepsets.policy import DeepSetsPolicy
 from shared.policy.observation import Verdicts
 from shared.policy.registry import POLICIES, bring, make_policy, ref_of
+from shared.scheduling.cycle.profile import Profile
+from shared.scheduling.state.node_table import NodeTable
 from tests.unit.lab.mesh.scene import lost_by
 
 AGENTS = ("1", "2", "4", PER_NODE)
@@ -55,6 +57,26 @@ def test_asking_few_of_the_agents_loses_no_more_than_that(name):
         for seed in (1, 2)
     ]
     assert np.mean(lost) <= REGRET
+
+
+LOOKING = ("ee", "el", "lb", "el=0.5,lb=0.5", "lb=0.5,kube-default=0.5")
+
+
+@pytest.mark.parametrize("agents", AGENTS)
+@pytest.mark.parametrize("name", LOOKING)
+def test_measured_use_changes_nothing_of_that(name, agents):
+    lost = [
+        lost_by(agents, lambda: make_policy(name), ref_of(name), seed=seed, pods=40, measured=True, settings=settings)
+        for seed, settings in ((1, None), (2, CoreSettings(profile=Profile(load_parts=("disk", "pods")))))
+    ]
+    assert np.mean(lost) <= REGRET
+
+
+def test_ablation_a_reading_that_its_agent_does_not_take_in_loses_more(monkeypatch):
+    """What is measured counts in the check above: where agents go on by what they judged before, it fails."""
+    monkeypatch.setattr(NodeTable, "judge_anew", lambda self, row: None)
+    lost = [lost_by("4", lambda: make_policy("lb"), ref_of("lb"), seed=seed, measured=True) for seed in (1, 2)]
+    assert np.mean(lost) > REGRET
 
 
 def test_ablation_policies_that_pooled_their_own_nodes_lose_more(monkeypatch):

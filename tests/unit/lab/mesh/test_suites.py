@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from lab.environments.placement_scenarios import replacing
-from lab.mesh import openb, suites, thesis
+from lab.mesh import openb, suites, thesis, unlike_use
+from lab.mesh.measured import METRICS, NOBODY
 from lab.mesh.placement import MeshDecider, Named
 from lab.mesh.world import Agents, MeshWorld
 from lab.suites import deepsets
@@ -49,12 +50,20 @@ def test_a_late_view_is_not_for_a_mesh_whose_own_accounting_is_never_late():
 def test_the_suites_promises_are_kept_by_four_agents_in_small(monkeypatch):
     monkeypatch.setattr(suites, "MOST_NODES", 10)
     monkeypatch.setattr(suites, "SHARE", 0.02)
+    monkeypatch.setattr(unlike_use, "ARRIVALS", 150)
     result = suites.run_suite("deepsets", SuiteInput((42,), ""), FOUR)
     assert not result.unmet
     assert {"ee/few-20/active_ratio", "lb/uneven-12/load_spread", "el/test2-10/within_soft"} <= {
         name for metrics in result.policies.values() for name in metrics
     }
     assert result.notes[0].startswith("decided by a mesh of agents: 4;")
+
+
+def test_by_measured_use_real_use_is_evener_than_by_requests():
+    by_use, by_requests = (unlike_use.episode(Named("lb"), FOUR, how, 500) for how in (METRICS, NOBODY))
+    assert by_use.use_spread < 0.9 * by_requests.use_spread
+    assert by_use.load_spread > by_requests.load_spread
+    assert by_use.unplaced == by_requests.unplaced == 0
 
 
 def test_of_a_workload_that_comes_again_each_time_is_told_apart():

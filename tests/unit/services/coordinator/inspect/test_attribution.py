@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from services.cli.explain.text import lines_of
+from services.coordinator.core.events import NodeSample, NodesMeasured, PointerSeen
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.attribution import reasons
+from services.coordinator.usage.measured import OLD_S
 from shared.model.power import CURVE_LABEL, parse_power_curves
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.policy import MarlDqn
-from shared.policy.registry import make_policy
+from shared.policy.registry import make_policy, ref_of
 from shared.scheduling.cycle.profile import Profile
+from shared.wire.records import PolicyPointer
 from tests.builders import make_node, make_pod
 from tests.marl_weights import weights
 from tests.unit.services.coordinator.scene import Scene
@@ -82,3 +86,60 @@ def test_people_are_told_in_words() -> None:
     assert lines[1].startswith("  as the nodes stand, marl-dqn@1 gives n0 ")
     assert "requested_above_mean" in lines[2]
     assert any(line.startswith("    best alternative: n2, ") for line in lines)
+
+
+def measured_scene(policy: str) -> Scene:
+    """n1 is measured in part by a sensor, three seconds ago; nobody measures the others."""
+    made = scene()
+    ref = ref_of(policy)
+    for agent in made.agents.values():
+        agent.lanes.use(ref, make_policy(policy))
+    made.inbox.append(PointerSeen(PolicyPointer(active=ref, number=1)))
+    made.run()
+    made.deliver(NodesMeasured((NodeSample("n1", 1.0, 500, None, source="sensor"),)))
+    made.now += 2.0
+    made.deliver()
+    return made
+
+
+@pytest.mark.parametrize("policy", ["lb", "ee", "el", "lb=0.5,kube-default=0.5", "el=0.5,ee=0.5"])
+def test_of_what_a_policy_goes_by_it_is_told_what_was_measured_when_and_by_whom(policy: str) -> None:
+    made = measured_scene(policy)
+    told = reasons(made.core, make_pod("p").cpu("1").memory("1Gi").pod(), make_policy(policy))
+    assert told is not None
+    assert list(told["use"]) == [told["chosen"]["node"], told["runner_up"]["node"]]
+    use = {node: {part["part"]: part for part in parts} for node, parts in told["use"].items()}
+    if "n1" in use:
+        assert use["n1"]["cpu"] == {"part": "cpu", "share": 0.05, "how": "measured", "age_s": 3.0, "source": "sensor"}
+        assert use["n1"]["memory"] == {"part": "memory", "share": 0.3, "how": "requested", "age_s": None, "source": ""}
+    for name, share in (("n0", 0.0), ("n2", 0.1)):
+        if name in use:
+            assert (use[name]["cpu"]["share"], use[name]["cpu"]["how"]) == (share, "requested")
+    lines = list(lines_of({"pod": "a/p", "state": "pending", "summary": "waits", "reasons": told}))
+    assert sum(line.startswith("    in use on ") for line in lines) == 2
+    if "n1" in use:
+        assert "    in use on n1: cpu 5.0% (measured 3.0 s ago by sensor), memory 30.0% (requested)" in lines
+
+
+def test_the_node_that_was_measured_is_among_those_told() -> None:
+    told = reasons(measured_scene("ee").core, make_pod("p").cpu("1").memory("1Gi").pod(), make_policy("ee"))
+    assert told is not None
+    assert "n1" in told["use"]
+
+
+def test_pods_are_counted_and_a_measurement_that_ended_is_not_told_as_one() -> None:
+    made = Scene(settings=CoreSettings(profile=Profile(load_parts=("disk", "pods")), validate=True))
+    made.add_node(make_node("n0").allocatable(cpu="10", memory="10Gi").node())
+    made.begin()
+    made.inbox.append(PointerSeen(PolicyPointer(active=ref_of("lb"), number=1)))
+    made.run()
+    pod = make_pod("p").cpu("1").memory("1Gi").pod()
+    made.deliver(NodesMeasured((NodeSample("n0", 0.0, 1, 1, 0.7, source="agent"),)))
+    for how, age_s in (("measured", 0.0), ("requested", None)):
+        told = reasons(made.core, pod, make_policy("lb"))
+        assert told is not None
+        disk, pods = told["use"]["n0"]
+        assert (disk["how"], disk["age_s"]) == (how, age_s)
+        assert pods["how"] == "counted"
+        made.now += OLD_S
+        made.deliver()

@@ -21,15 +21,15 @@ from tests.unit.services.coordinator.scene import Scene
 NAMES = [f"n{number}" for number in range(3)]
 
 
-def scene() -> Scene:
+def scene(policy: str = "el") -> Scene:
     made = Scene(agents=2)
     for name in NAMES:
         made.add_node(make_node(name).allocatable(cpu="4", memory="8Gi", pods="110").node())
     made.begin()
     made.run()
     for agent in made.agents.values():
-        agent.lanes.use(ref_of("el"), make_policy("el"))
-    made.inbox.append(PointerSeen(PolicyPointer(active=ref_of("el"), number=1)))
+        agent.lanes.use(ref_of(policy), make_policy(policy))
+    made.inbox.append(PointerSeen(PolicyPointer(active=ref_of(policy), number=1)))
     made.run()
     return made
 
@@ -134,7 +134,7 @@ def test_a_median_that_wavers_wakes_nobody() -> None:
 
 
 def test_a_policy_that_looks_at_nothing_hears_of_no_use_and_of_latencies_only_where_somebody_named_a_target() -> None:
-    made = scene()
+    made = scene("kube-default")
     made.deliver(NodesMeasured(tuple(NodeSample(name, 0.0, 100, 1, source="agent", latencies={}) for name in NAMES)))
     made.trace.clear()
     placed(made, serving("a"))
@@ -162,7 +162,7 @@ def test_latencies_of_an_agent_that_fell_silent_are_not_known_any_more_at_the_le
 
 def test_a_node_that_no_sensor_tells_of_stops_no_offer_when_no_policy_looks_at_use_any_more() -> None:
     """n2 is known by the metrics API alone, from when a policy looked: an age since never is no number of the wire."""
-    made = scene()
+    made = scene("kube-default")
     made.deliver(NodesMeasured((NodeSample("n2", 0.0, 100, 1),)))
     measure(made, n0=50, n1=10)
     made.trace.clear()

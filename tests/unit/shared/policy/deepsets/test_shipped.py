@@ -14,11 +14,14 @@ from lab.environments.placement_scenarios import filled, moving_latency
 from lab.suites.deepsets import experiments, run_suite
 from lab.suites.suites import SuiteInput
 from lab.worlds.placement.placement_rollout import choose, policy_decider, roll_out
-from shared.policy.deepsets.features import FEATURES, node_load
+from shared.policy.deepsets.features import FEATURES
 from shared.policy.deepsets.policy import DEEP_SETS_POLICIES, DeepSetsPolicy
 from shared.policy.heuristics import LeastAllocated
-from shared.policy.observation import Observation
+from shared.policy.observation import Observation, Supplies
+from shared.policy.usage.load import node_load
 from shared.policy.weights import Card, WeightsFile, shipped
+from shared.scheduling.state.node_table import NodeTable
+from tests.builders import make_node, make_pod
 
 
 @pytest.mark.parametrize("name", DEEP_SETS_POLICIES)
@@ -86,3 +89,26 @@ def test_any_order_of_a_hundred_nodes_gives_the_same_choice(name):
         first, again = (policy.decide(Observation(env.table, env.pod_class, r), rng) for r in (rows, rows[order]))
         best = {int(rows[i]) for i in np.flatnonzero(first.score == first.score.max())}
         assert {int(rows[order[i]]) for i in np.flatnonzero(again.score == again.score.max())} == best
+
+
+@pytest.mark.parametrize(
+    "parts", [("cpu", "memory"), ("disk",), ("cpu", "disk", "network"), ("memory", "pods")], ids=str
+)
+@pytest.mark.parametrize("name", ["ee", "lb"])
+def test_whatever_the_load_is_the_mean_of_the_weights_rank_by_it(name, parts):
+    """They were trained on requests of cpu and memory, which rise together; measured shares have their own ways."""
+    rng, pod = np.random.default_rng(500), make_pod("p").cpu("300m").memory("512Mi").pod().pod_class
+    policy, off = DeepSetsPolicy(shipped(name)), []
+    policy.supply(Supplies(load_parts=parts))
+    for _ in range(100):
+        nodes = int(rng.integers(2, 40))
+        table, rows = NodeTable(nodes), np.arange(nodes)
+        for row in rows.tolist():
+            table.upsert(make_node(f"n{row}").allocatable(cpu="16", memory="64Gi", pods="110").node())
+            for _ in range(int(rng.integers(1, 30))):
+                table.add_usage(row, pod, ())
+            table.use.put(row, rng.uniform(0, 0.9, 4).tolist(), 0, table.requested[:2, row].tolist())
+        load = node_load(table, rows, parts)
+        chosen = load[np.argmax(policy.decide(Observation(table, pod, rows), rng).score)]
+        off.append(abs(chosen - (load.min() if name == "lb" else load.max())))
+    assert np.mean(off) < 0.003
