@@ -12,8 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from lab.audit.audit import audit
+from lab.audit.log import Entry
 from lab.traces.workload import node_json, pod_json
 from shared.model.resources import parse_quantity
 from tests.node_loans import CPU, MANAGER, MEMORY, NAMES, both
@@ -100,6 +103,8 @@ async def test_what_online_pods_leave_is_lent_and_used(tmp_path: Path) -> None:
         assert lent["theirs"] == (1234, 5)
 
         entries = await mesh.audit_until_now()
+        report = audit([msgspec.convert(one, Entry) for one in entries])
+        assert (report.lent_wrong, report.overcommitted_nodes, report.double_bound) == (0, 0, 0), report.examples
         said = [
             (one["name"], one["object"]["status"]["allocatable"].get(CPU)) for one in entries if one["kind"] == "Node"
         ]
