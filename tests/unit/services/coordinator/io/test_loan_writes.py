@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from services.coordinator.io import loan_writes
-from services.coordinator.io.loan_writes import REFUSED_S, LoanWrites, follow_pods, manager_of
+from services.coordinator.io.loan_writes import REFUSED_S, SILENT_S, LoanWrites, follow_pods, manager_of
 from services.coordinator.lending.ledger import LoanLedger, LoanWrite
 from services.coordinator.lending.pod_uses import PodUses
 from shared.errors import KubeRejected, KubeUnknown
@@ -100,7 +100,14 @@ async def test_a_write_of_unknown_outcome_is_left_to_the_next_look(error: Except
     await scene.writes.write([WORK])
     assert events(told) == ["node_loan_failed"]
     assert len(api.applied_) == 1
+    scene.now_s += SILENT_S
     assert not scene.writes.resting
+
+
+async def test_an_api_server_that_is_silent_keeps_no_look_waiting_for_every_node() -> None:
+    api = Api(KubeUnknown("silent"))
+    await Scene(api).writes.write([WORK] * 1000)
+    assert len(api.applied_) == 1
 
 
 async def test_a_conflict_with_a_kubelet_is_forced_on_the_node_as_it_was_read() -> None:

@@ -39,9 +39,10 @@ def test_a_newer_one_counts() -> None:
     assert found.amounts == (200, 1)
 
 
-def test_what_is_old_is_forgotten() -> None:
+def test_what_the_source_does_not_name_any_more_is_forgotten() -> None:
     uses = taken(WALL_S)
-    uses.forget(NOW_S + STALE_S - 1)
+    uses.keep({"shop/web"})
     assert len(uses) == 1
-    uses.forget(NOW_S + STALE_S)
+    uses.keep(set())
     assert len(uses) == 0
+    assert uses.answered
