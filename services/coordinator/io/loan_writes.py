@@ -16,6 +16,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -298,7 +299,7 @@ async def _due(core: Core, ledger: LoanLedger, uses: PodUses, clock: Callable[[]
             if not ledger.stale(node, used.get(name), now_s, generation=generation):
                 continue
             pods = list(pods_on(name))
-            ledger.look(node, pods, used.get(name), lambda key, now_s=now_s: uses.get(key, now_s), now_s)
+            ledger.look(node, pods, used.get(name), partial(uses.get, now_s=now_s), now_s)
         work = ledger.due(node, now_s)
         if work is not None:
             found.append(work)
