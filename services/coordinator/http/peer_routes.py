@@ -29,6 +29,7 @@ from services.coordinator.io.control import Following
 from services.coordinator.io.kube_writes import KubeWrites
 from services.coordinator.io.peers import Peers
 from services.coordinator.io.totals import Totals
+from services.coordinator.lending.ledger import LoanLedger
 from services.coordinator.rollout.pointer import ActivePolicy
 from services.coordinator.rollout.window_ring import WindowRing
 from services.coordinator.usage.desk import ReadingsDesk
@@ -68,6 +69,18 @@ WRITE_FIGURES: dict[str, tuple[str, Callable[[KubeWrites], int]]] = {
 }
 
 
+LOAN_FIGURES = {
+    "lent_cpu_cores": ("CPU that nodes lend to offline pods", "cpu_millis", 0.001),
+    "lent_memory_bytes": ("Memory that nodes lend to offline pods", "memory_bytes", 1.0),
+    "lending_nodes": ("Nodes that lend anything", "lending", 1.0),
+    "lending_nodes_without_metrics": ("Nodes that lend nothing for want of metrics", "degraded", 1.0),
+    "lending_nodes_doubted": ("Nodes whose metrics are not believed", "doubted", 1.0),
+    "lending_nodes_of_others": ("Nodes whose lent resources another manager writes", "foreign", 1.0),
+    "lending_writes": ("Writes of what nodes lend in this term", "writes", 1.0),
+}
+"""Name, text, which of the ledger's figures, its scale."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermParts:
     """What a leader shows of the term it leads."""
@@ -77,6 +90,7 @@ class TermParts:
     peers: Peers
     writes: KubeWrites
     desk: ReadingsDesk
+    loans: LoanLedger
     following: Following
     active_policy: ActivePolicy
     throughput: Throughput
@@ -108,6 +122,11 @@ class Admin(Face[TermParts]):
     def core(self) -> Core | None:
         """The leader's, there from the beginning of its term."""
         return self.parts.core if self.parts is not None else None
+
+    @property
+    def loans(self) -> LoanLedger | None:
+        """The leader's, likewise."""
+        return self.parts.loans if self.parts is not None else None
 
     def routes(self) -> tuple[FiguresRoute | PeerRoute, ...]:
         """``GET /v1/status``, ``GET /v1/explain/NAMESPACE/POD``; ``POST /v1/readings``, for agents and sensors."""
@@ -148,6 +167,13 @@ class Admin(Face[TermParts]):
         metrics.gauge_of(
             "latency_limits_broken", "Placed pods whose node is beyond their hard latency limit", self._beyond
         )
+        for name, (text, figure, scale) in LOAN_FIGURES.items():
+            metrics.gauge_of(name, text, partial(self._of_loans, figure, scale))
+
+    def _of_loans(self, figure: str, scale: float) -> float:
+        if self.loans is None or not self.term:
+            return 0.0
+        return scale * (self.loans.writes if figure == "writes" else self.loans.figures.get(figure, 0))
 
     def status(self) -> dict[str, Any]:
         """Who leads, since which term; agents with the size of their partition; the queue."""
@@ -198,7 +224,7 @@ class Admin(Face[TermParts]):
             raise Refused(f"still listing: {', '.join(core.takeover.missing)}", code="not_ready")
         if caller.name and caller.name != message.agent:
             raise Refused(f"{caller.title} may not speak for agent {message.agent}", code="foreign_agent")
-        wanted = Need.USAGE in core.variants.needs
+        wanted = Need.USAGE in core.variants.needs or self.parts.loans.on
         try:
             return encode(desk.heard(message, core.registry.views, boottime(), wanted=wanted, address=caller.address))
         except ReadingsRefused as error:

@@ -135,6 +135,7 @@ def _kept(pod: Pod, group: _Group) -> Pod:
         preemptible=pod.preemptible,
         workload=pod.workload,
         group=pod.group,
+        qos=pod.qos,
     )
 
 
@@ -323,10 +324,11 @@ class PodIndex:
             return False
         if before.relations != pod.relations or before.namespace != pod.namespace:
             return False
-        if (before.start_time, before.preempted, before.preemptible) != (
+        if (before.start_time, before.preempted, before.preemptible, before.qos) != (
             pod.start_time,
             pod.preempted,
             pod.preemptible,
+            pod.qos,
         ) or before.pod_class != pod.pod_class:
             kept = _kept(pod, known.group)
         else:
