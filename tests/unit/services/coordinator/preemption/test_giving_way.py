@@ -8,13 +8,14 @@ from msgspec.structs import replace
 from services.coordinator.core.instructions import EmitEvent, Log
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.preemption.giving_way import AGAIN_S, NO_CONTROLLER, GivingWay
+from shared.errors import InvalidState
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import LabelSelector
 from shared.model.pod_group import PodGroup, Source
 from shared.wire.messages import EvictionReason
 from shared.wire.records import Paused
-from tests.builders import PodBuilder, make_node
+from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.services.coordinator.scene import Scene
 from tests.unit.shared.scheduling.preemption.test_giving_way import CPU, NOW, offline
 
@@ -106,8 +107,9 @@ def replace_settings(**changes: float | bool) -> CoreSettings:
 
 def test_where_nobody_says_what_is_lent_nobody_leaves_and_it_is_told_once() -> None:
     scene = lent(*four())
-    for _ in range(3):
+    for number in range(3):
         lend(scene, "n0", None)
+        scene.change_pod("uid-p0", labels={"seen": str(number)})
         scene.run(until_s=20)
     assert not scene.evicted
     assert stay(scene) == [f"nothing is said of {CPU}, which offline pods hold; nobody leaves for it"]
@@ -166,9 +168,24 @@ def test_those_that_may_not_leave_are_named_once_and_asked_again_after_a_pause()
     assert "default/p0" in told
     assert "429" in told
     assert [event.regarding for event in scene.of(EmitEvent) if event.reason == "OfflinePodsStay"] == [("v1", "Node")]
+    scene.run(until_s=AGAIN_S)
+    assert len(stay(scene)) == 1
+    assert len([log for log in scene.of(Log) if log.event == "eviction_failed"]) == 4
     scene.budget_forbids = set()
-    scene.run(until_s=2)
+    scene.run(until_s=2 * AGAIN_S)
     assert len(scene.evicted) == 1
+
+
+def test_who_is_asked_to_leave_for_another_pod_already_counts_as_leaving() -> None:
+    scene = lent(*(pod.cpu("1") for pod in four()))
+    scene.keep_victims = True
+    scene.add_pod(make_pod("high").cpu("1").priority(100).pod())
+    scene.run()
+    (victim,) = scene.evicted
+    scene.change_pod(victim, terminating=False)  # asked, and the watch has not shown it yet
+    lend(scene, "n0", 6000)
+    scene.run(until_s=5)
+    assert scene.evicted == [victim]
 
 
 def test_a_pod_without_a_controller_leaves_only_where_it_says_so() -> None:
@@ -282,6 +299,14 @@ def test_a_hundred_nodes_that_lend_less_together_lose_what_they_must_and_no_more
     scene.run(batch=500, until_s=5)
     assert len(scene.evicted) == 300
     assert len(set(scene.evicted)) == 300
+
+
+def test_ablation_a_victim_that_nobody_forgets_is_found() -> None:
+    scene = lent(*four())
+    lend(scene, "n0", 4500)
+    scene.core.giving_way.pod_gone = lambda uid, node: None  # type: ignore[method-assign]
+    with pytest.raises(InvalidState, match="gives-way: uid-p"):
+        scene.run(until_s=5)
 
 
 def test_without_counting_those_that_leave_too_many_would_go(monkeypatch: pytest.MonkeyPatch) -> None:
