@@ -51,7 +51,7 @@ say whether it was asked, sooner."""
 NODES_PER_WORK = 2
 """Nodes looked at in one unit of the turn's work; each victim counts as one more."""
 
-NO_CONTROLLER = f'no controller would make it anew, and it does not say {PREEMPTIBLE_ANNOTATION}: "true"'
+NO_CONTROLLER = f'no controller would make another, and it does not say {PREEMPTIBLE_ANNOTATION}: "true"'
 OPTED_OUT = f'it says {PREEMPTIBLE_ANNOTATION}: "false"'
 ON_ITS_WAY = "it is on its way to a node"
 
