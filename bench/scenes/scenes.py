@@ -159,7 +159,7 @@ def urgent(world: SceneWorld, *, others: int = 0) -> int:
         return world.until_bound(coming)
 
 
-def _lending(world: SceneWorld, number: int, cores: int) -> None:
+def lending(world: SceneWorld, number: int, cores: int) -> None:
     """A node that lends so many cores, new or changed."""
     body = load.node(f"node-{number:05}", number)
     body["status"]["allocatable"] = {**body["status"]["allocatable"], LENT: str(1000 * cores)}
@@ -172,7 +172,7 @@ def _settle(world: SceneWorld) -> None:
     world.core.state.settings = replace(world.core.state.settings, offline_eviction=True, offline_preemption=True)
 
 
-def _offline(name: str, *, group: str = "", on: str = "") -> Json:
+def offline(name: str, *, group: str = "", on: str = "") -> Json:
     """On a core that is lent; a controller would make it anew."""
     body = load.pod(name, 0, 256, on=on, **({"schedulingGroup": {"podGroupName": group}} if group else {}))
     body["spec"]["containers"][0]["resources"]["requests"] = {LENT: "1000"}
@@ -181,18 +181,18 @@ def _offline(name: str, *, group: str = "", on: str = "") -> Json:
     return body
 
 
-def colocated(offline: int, gangs: int, world: SceneWorld) -> int:
+def colocated(lone: int, gangs: int, world: SceneWorld) -> int:
     """Of each four pods so many are offline and alone, and so many members of offline gangs of four; the others are
     online, of four shapes as the pods of ``like``."""
     for number in range(world.nodes):
-        _lending(world, number, 16)
+        lending(world, number, 16)
     _groups(world, PODS // 4 * gangs // 4, 4)
 
     def pod(number: int) -> Json:
         turn, name = number % 4, f"pod-{number:06}"
         if turn < gangs:
-            return _offline(name, group=f"gang-{(number // 4 * gangs + turn) // 4:05}")
-        return _offline(name) if turn < gangs + offline else load.pod(name, 100 + 50 * (number // 4 % 4), 256)
+            return offline(name, group=f"gang-{(number // 4 * gangs + turn) // 4:05}")
+        return offline(name) if turn < gangs + lone else load.pod(name, 100 + 50 * (number // 4 % 4), 256)
 
     _settle(world)
     with world.counting():
@@ -203,14 +203,14 @@ def giving_way(world: SceneWorld) -> int:
     """Nodes that are full of offline pods lend half of it: until the others have left."""
     count = PODS // 4
     for number in range(count):
-        _lending(world, number, 8)
+        lending(world, number, 8)
         for other in range(8):
             name = f"node-{number:05}"
-            world.add_pod(_offline(f"pod-{8 * number + other:06}", on=name))
+            world.add_pod(offline(f"pod-{8 * number + other:06}", on=name))
     _settle(world)
     with world.counting():
         for number in range(count):
-            _lending(world, number, 4)
+            lending(world, number, 4)
         world.until(lambda: len(world.evicted) >= PODS)
     if len(world.evicted) != PODS:
         raise AssertionError(f"{len(world.evicted)} pods left where {PODS} had to")

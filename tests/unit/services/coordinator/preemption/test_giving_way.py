@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.instructions import EmitEvent, Log
 from services.coordinator.core.state import CoreSettings
+from services.coordinator.inspect.explain import explain, explain_gone
 from services.coordinator.preemption.giving_way import AGAIN_S, NO_CONTROLLER, GivingWay
 from shared.errors import InvalidState
 from shared.model.cluster_events import ObjectChanged
 from shared.model.cluster_objects import DisruptionBudget
 from shared.model.labels import LabelSelector
 from shared.model.pod_group import PodGroup, Source
+from shared.model.queue import QUEUE_LABEL, Queue
+from shared.scheduling.queues.share import dominant_share
 from shared.wire.messages import EvictionReason
 from shared.wire.records import Paused
 from tests.builders import PodBuilder, make_node, make_pod
@@ -317,3 +322,37 @@ def test_without_counting_those_that_leave_too_many_would_go(monkeypatch: pytest
         lend(scene, "n0", amount)
         scene.run(until_s=1)
     assert len(scene.evicted) > 2
+
+
+# --- told, and counted ------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_about_a_victim_or_the_one_in_its_place_is_told_for_whom_it_left() -> None:
+    scene = lent(*four())
+    lend(scene, "n0", 6000)
+    scene.run()
+    gone = explain_gone(scene.core, "default/p0", scene.now)
+    assert gone is not None
+    assert gone["summary"] == "it is gone: evicted from n0 0 s ago for online pods of node n0"
+    scene.add_pod(offline("q0", 2000).pod())
+    scene.run()
+    waits = explain(scene.core, scene.pods["uid-q0"], {}, scene.now)["summary"]
+    assert "Insufficient kubernetes.io/batch-cpu" in waits
+    assert waits.endswith(
+        "; another of its controller, default/p0, was evicted from n0 0 s ago for online pods of node n0"
+    )
+    lend(scene, "n0", 8000)
+    scene.run(until_s=5)
+    assert scene.bindings == [("uid-q0", "n0")]
+
+
+def test_lent_cpu_is_a_dimension_of_queues_of_its_own() -> None:
+    scene = lent()
+    scene.inbox.append(ObjectChanged("queues", "batch", Queue("batch", maximum={CPU: 3000}, generation=1)))
+    for number in range(4):
+        scene.add_pod(replace(offline(f"p{number}", 1500).pod(), labels={QUEUE_LABEL: "batch"}))
+    scene.add_pod(replace(make_pod("online").cpu("2").pod(), labels={QUEUE_LABEL: "batch"}))
+    scene.run(until_s=5)
+    assert sorted(uid for uid, _ in scene.bindings) == ["uid-online", "uid-p0", "uid-p1"]
+    assert dominant_share({CPU: 3000, "cpu": 2000}, scene.core.state.cache.table.totals()) == Fraction(1, 2)
+    assert dominant_share({CPU: 3000}, {CPU: 0}) == 0
