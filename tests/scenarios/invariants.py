@@ -13,6 +13,7 @@ from typing import Any
 
 from lab.audit.audit import audit
 from lab.audit.evictions import preemptor_named
+from lab.audit.lent import is_offline
 from lab.audit.log import Entry
 from lab.audit.rules import Amounts, NodeFacts, node_facts, pod_facts
 from tests.patience import PATIENCE
@@ -273,7 +274,7 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
     victims = evicted(entries)
     nodes = {node_of(entry.object) for entry in victims.values()} - {""}
     named = {preemptor_named(_said(entry.object, "DisruptionTarget")) for entry in victims.values()}
-    rivals: dict[str, list[tuple[int, Entry]]] = {node: [] for node in nodes}
+    rivals: dict[str, list[tuple[tuple[int, bool], Entry]]] = {node: [] for node in nodes}
     waited: dict[str, Entry] = {}
     just: set[str] = set()
     cluster = Cluster()
@@ -285,7 +286,7 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
             continue
         if victims.get(entry.uid) is entry:
             rival = waited.get(preemptor_named(_said(entry.object, "DisruptionTarget")))
-            if rival is not None and priority_of(rival.object) > priority_of(entry.object):
+            if rival is not None and _rank(rival.object) > _rank(entry.object):
                 just.add(entry.uid)
         if entry.object["spec"].get("preemptionPolicy") == "Never":
             continue
@@ -295,16 +296,21 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
             waited.pop(entry.uid, None)
         nominated = str((entry.object.get("status") or {}).get("nominatedNodeName") or "")
         for node in nodes & {node_of(entry.object), nominated}:
-            rivals[node].append((priority_of(entry.object), entry))
+            rivals[node].append((_rank(entry.object), entry))
     found = []
     for uid, victim in victims.items():
-        node, priority = node_of(victim.object), priority_of(victim.object)
+        node, rank = node_of(victim.object), _rank(victim.object)
         if uid not in just and not any(
-            higher > priority and other.uid != uid and (other.rv > victim.rv or not node_of(other.object))
+            higher > rank and other.uid != uid and (other.rv > victim.rv or not node_of(other.object))
             for higher, other in rivals.get(node, ())
         ):
-            found.append(f"evicted for nobody of higher priority: {victim.name} (priority {priority}) on {node}")
+            found.append(f"evicted for nobody of higher priority: {victim.name} (priority {rank[0]}) on {node}")
     return found
+
+
+def _rank(pod: Json) -> tuple[int, bool]:
+    """Of one priority an online pod may go before an offline one."""
+    return priority_of(pod), not is_offline(pod["metadata"], pod_facts(pod).requests.items())
 
 
 def _lends_less(cluster: Cluster, node: str) -> bool:

@@ -33,9 +33,9 @@ async def lend(cluster: World, node: str, millis: int) -> None:
     await cluster.patch_node_status(node, {"status": {"allocatable": lent, "capacity": lent}})
 
 
-async def offline_jobs(cluster: World, name: str, count: int) -> None:
+async def offline_jobs(cluster: World, name: str, count: int, requests: dict[str, str] | None = None) -> None:
     """So many offline pods that a controller keeps on the node ``name``."""
-    wanted = {CPU: "1000", MEMORY: "64Mi"}
+    wanted = requests or {CPU: "1000", MEMORY: "64Mi"}
     pod: dict[str, Any] = {
         "metadata": {"labels": {"app": name, "koordinator.sh/qosClass": "BE"}},
         "spec": {
@@ -99,6 +99,26 @@ async def test_a_peak_that_comes_and_goes_costs_no_more_than_it_must(tmp_path: P
             await given_way(cluster, "a", lent // 1000, 8 - lent // 1000)
         assert len(cluster.bound_names("b-")) == 8
     assert evictions_above(cluster.history, 1 + 3 + 4) == []
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+async def test_online_pods_take_the_room_of_offline_ones_of_their_priority_and_of_no_others(
+    tmp_path: Path, agents: int
+) -> None:
+    flags = {"coordinator": ["--offline-preemption", "on"]}
+    async with world(tmp_path, agents=agents, flags=flags) as cluster:
+        await cluster.add_node("a", cpu="4")
+        await offline_jobs(cluster, "a", 3, requests={"cpu": "1"})
+        await cluster.add_pod("bare", cpu="1", labels={"conclave.io/qos": "offline"})
+        await cluster.until(lambda c: len(c.bound_names()) == 4, within_s=RECOVERY_S, what="the node is full")
+        names = await cluster.add_pods([f"online-{number}" for number in range(4)], cpu="1")
+        await cluster.until(
+            lambda c: len(c.bound_names("online")) == 3 and len(c.bound_names("a-")) == 0 and c.bound("bare"),
+            within_s=RECOVERY_S, what="three took the room of offline pods",
+        )  # fmt: skip
+        (last,) = names - cluster.bound_names()
+        await cluster.until(lambda c: bool(c.told(last)), within_s=RECOVERY_S, what="the last one says why it waits")
+    assert evictions_above(cluster.history, 3) == []
 
 
 async def test_without_the_setting_nobody_is_evicted(tmp_path: Path) -> None:
