@@ -277,10 +277,12 @@ def unjust_evictions(entries: Sequence[Entry]) -> list[str]:
     rivals: dict[str, list[tuple[tuple[int, bool], Entry]]] = {node: [] for node in nodes}
     waited: dict[str, Entry] = {}
     just: set[str] = set()
-    cluster = Cluster()
+    cluster, gave_way = Cluster(), set[str]()
     for entry in entries if nodes else ():
-        if victims.get(entry.uid) is entry and _lends_less(cluster, node_of(entry.object)):
+        group = _group_of(entry.object)
+        if victims.get(entry.uid) is entry and (group in gave_way or _lends_less(cluster, entry.object, group)):
             just.add(entry.uid)
+            gave_way |= {group} if group else set()
         cluster.apply(entry)
         if entry.kind != "Pod":
             continue
@@ -313,8 +315,19 @@ def _rank(pod: Json) -> tuple[int, bool]:
     return priority_of(pod), not is_offline(pod["metadata"], pod_facts(pod).requests.items())
 
 
-def _lends_less(cluster: Cluster, node: str) -> bool:
-    """Whether more of a lent resource is held on the node than it has: offline pods leave then for nobody."""
+def _group_of(pod: Json) -> str:
+    """The native group that it names."""
+    return str(((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName") or "")
+
+
+def _lends_less(cluster: Cluster, victim: Json, group: str) -> bool:
+    """Whether more of a lent resource is held where the pod, or one of its group, stands than the node has: offline
+    pods leave then for nobody, a gang whole."""
+    fellows = [pod for pod in cluster.standing() if group and _group_of(pod) == group]
+    return any(_short(cluster, node) for node in {node_of(pod) for pod in (victim, *fellows)})
+
+
+def _short(cluster: Cluster, node: str) -> bool:
     offered = node_facts(cluster.nodes[node]).allocatable if node in cluster.nodes else {}
     used: Amounts = {}
     for pod in cluster.standing(node):

@@ -6,6 +6,7 @@ whole history by ``world``.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from tests.scenarios.groups.test_gang_crash_points import RECOVERY_S, deaths
 from tests.scenarios.invariants import evicted, evictions_above
-from tests.scenarios.world import FULL, World, world
+from tests.scenarios.world import FULL, PODS, World, world
 
 pytestmark = [pytest.mark.process, pytest.mark.etcd]
 
@@ -99,6 +100,41 @@ async def test_a_peak_that_comes_and_goes_costs_no_more_than_it_must(tmp_path: P
             await given_way(cluster, "a", lent // 1000, 8 - lent // 1000)
         assert len(cluster.bound_names("b-")) == 8
     assert evictions_above(cluster.history, 1 + 3 + 4) == []
+
+
+async def test_a_gang_is_spared_while_others_can_leave_and_breaks_whole_over_its_nodes(tmp_path: Path) -> None:
+    flags = ["--simulate", "--kubernetes", "1.37"]
+    async with world(tmp_path, agents=2, flags=GIVES_WAY, twin_flags=flags) as cluster:
+        for name in ("a", "b"):
+            await cluster.add_node(name, cpu="16")
+            await lend(cluster, name, 4000)
+        policy = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+        api = cluster.groups_api.removeprefix("/apis/")
+        await cluster.create(
+            f"{cluster.groups_api}/namespaces/default/podgroups", "PodGroup", "g", api=api, spec=policy
+        )
+        await asyncio.gather(*(willing(cluster, f"g-{n}", "ab"[n % 2], group="g") for n in range(4)))
+        await asyncio.gather(*(willing(cluster, f"lone-{n}", "a") for n in range(2)))
+        await cluster.until(lambda c: len(c.bound_names()) == 6, within_s=RECOVERY_S, what="all run")
+        await lend(cluster, "a", 2000)
+        await cluster.until(lambda c: not c.bound_names("lone"), within_s=RECOVERY_S, what="the lone ones left")
+        assert len(cluster.bound_names("g-")) == 4
+        await lend(cluster, "a", 1000)
+        await cluster.until(lambda c: not c.bound_names("g-"), within_s=RECOVERY_S, what="the gang left whole")
+    assert evictions_above(cluster.history, 6) == []
+
+
+async def willing(cluster: World, name: str, node: str, *, group: str = "") -> None:
+    """An offline pod without a controller that may be evicted."""
+    wanted = {CPU: "1000"}
+    spec: dict[str, Any] = {
+        "schedulerName": "conclave",
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": wanted, "limits": wanted}}],
+        **({"schedulingGroup": {"podGroupName": group}} if group else {}),
+    }
+    await cluster.create(PODS, "Pod", name, metadata={"annotations": {"conclave.io/preemptible": "true"}}, spec=spec)
 
 
 @pytest.mark.parametrize("agents", [1, 4])
