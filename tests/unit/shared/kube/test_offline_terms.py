@@ -67,7 +67,17 @@ def test_a_number_that_is_none_is_named_and_counts_as_not_said(name: str, text: 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "yesterday", "2026-11-29", "2026-11-29T01:00:00", "0001-01-01T00:00:00Z", "9" * 99]
+    "text",
+    [
+        "",
+        "yesterday",
+        "2026-11-29",
+        "2026-11-29T01:00:00",
+        "0001-01-01T00:00:00Z",
+        "9" * 99,
+        "9999-12-31T23:59:59-01:00",
+        "9999-12-31T23:59:59Z",
+    ],
 )
 def test_a_time_that_is_none_or_has_no_zone_is_named(text: str) -> None:
     found = terms(last_checkpoint=text)
