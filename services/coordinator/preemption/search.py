@@ -39,7 +39,7 @@ from shared.scheduling.preemption.units import victim_units
 from shared.scheduling.reasons import UNSCHEDULABLE
 
 TRIES_KEPT = 16
-"""Kinds of preemptors (class and priority) for which it is remembered what a dry run gave on each node."""
+"""Kinds of preemptors (class, priority, whether offline) of which is remembered what a dry run gave on each node."""
 
 KNOWN_PER_WORK, KNOWN_PER_DRY_RUN = 2, 16
 """Remembered answers that are looked up in one unit of the turn's work, and in the time of one dry run."""
@@ -109,7 +109,7 @@ class Preemptor:
         self._begun = 0
         self._full: ParkedGroup | None = None
         """The group for whose members there was no room in this turn."""
-        self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[tuple[int, ...], Tried]]] = OrderedDict()
+        self._tries: OrderedDict[tuple[PodClass, int, bool], dict[int, tuple[tuple[int, ...], Tried]]] = OrderedDict()
 
     # --- a pod is parked ----------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class Preemptor:
         own = (pod.nominated_node or pod.group) and node in cluster.nominated  # it does not yield to all of them
         if own or state.constraints.prefiltered(pod).rules or self._holds_groups(node):
             return self._candidate(pod, row), KNOWN_PER_DRY_RUN
-        kind = pod.pod_class, pod.priority
+        kind = pod.pod_class, pod.priority, pod.offline is not None
         tries = self._tries.get(kind)
         if tries is None:
             tries = self._tries[kind] = {}

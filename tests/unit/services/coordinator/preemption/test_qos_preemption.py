@@ -172,3 +172,41 @@ def test_who_is_protected_is_preempted_once_its_time_is_over() -> None:
 
 def replace_settings(min_runtime_s: float) -> CoreSettings:
     return CoreSettings(validate=True, offline_preemption=True, offline_min_runtime_s=min_runtime_s)
+
+
+@pytest.mark.parametrize("mark", [{}, {"koordinator.sh/qosClass": "BE"}])
+@pytest.mark.parametrize("first", ["online", "offline"])
+@pytest.mark.parametrize("gang", [False, True])
+def test_what_is_known_of_an_online_pod_is_not_said_of_an_offline_one_nor_the_reverse(
+    first: str, gang: bool, mark: dict[str, str]
+) -> None:
+    """They are of one class and priority, and differ in their QoS alone."""
+    scene = full(online("running", priority=-10))
+    scene.keep_victims = True
+    lowly = offline("p", priority=100, owned=False).pod()
+    if mark:
+        lowly = make_pod("p").cpu("3").priority(100).set(labels=mark).pod()
+    assert lowly.offline is not None
+    pods = {"online": online("q", priority=100).pod(), "offline": replace(lowly, start_time="")}
+    for name in sorted(pods, key=lambda name: name != first):
+        pod = pods[name]
+        if gang:
+            key = f"{Source.PLUGINS.value}:default/{name}"
+            group = PodGroup(key, Source.PLUGINS, "default", name, gang=True, min_count=1)
+            scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", f"default/{name}", group))
+            pod = replace(pod, group=key)
+        scene.add_pod(pod)
+    scene.run(batch=50, until_s=15)
+    assert scene.evicted == ["uid-running"]
+    assert [uid for uid, pod in scene.pods.items() if pod.nominated_node] == ["uid-q"]
+
+
+def test_a_gang_of_which_one_member_is_offline_preempts_no_online_pod() -> None:
+    scene = full(online("one"), online("two"))
+    key = f"{Source.PLUGINS.value}:default/g"
+    group = PodGroup(key, Source.PLUGINS, "default", "g", gang=True, min_count=2)
+    scene.inbox.append(ObjectChanged("podgroups.scheduling.x-k8s.io", "default/g", group))
+    scene.add_pod(replace(online("first", priority=100).pod(), group=key))
+    scene.add_pod(replace(offline("second", priority=100, owned=False).pod(), group=key, start_time=""))
+    scene.run(until_s=15)
+    assert not scene.evicted
