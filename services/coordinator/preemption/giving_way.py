@@ -33,6 +33,7 @@ from services.coordinator.preemption.evictions import (
     UNKNOWN,
     PastEviction,
 )
+from services.coordinator.preemption.nominations import Nominations
 from services.coordinator.preemption.offline_notices import OfflineNotices
 from services.coordinator.preemption.promises import Promises
 from services.coordinator.preemption.requests import EVICTIONS_PER_PLAN
@@ -78,8 +79,9 @@ class _Refused:
 class GivingWay:
     """One term's."""
 
-    def __init__(self, state: State, ledger: Ledger) -> None:
+    def __init__(self, state: State, ledger: Ledger, nominations: Nominations) -> None:
         self._state = state
+        self._nominations = nominations
         self._ledger = ledger
         self._promises = Promises(state)
         self._settings: CoreSettings | None = None
@@ -239,12 +241,13 @@ class GivingWay:
         return {resource: amount for resource, amount in left.items() if amount > 0}
 
     def _leaves(self, pod: Pod) -> bool:
-        """Whether it is on its way out: terminating, marked as a victim right before that, or asked by this leader."""
+        """Whether it is on its way out: terminating, marked as a victim right before that, asked by this leader, or
+        to be asked once it is known in etcd where the pod goes that it leaves for."""
         if pod.terminating or pod.preempted:
             return True
-        state, asked = self._state, self.asked.get(pod.uid)
-        if asked is None:
-            leaves = state.evicted.outcome(pod.uid) in (ASKED, EVICTED)  # for another pod, or its queue
+        state, asked, nominated = self._state, self.asked.get(pod.uid), pod.uid in self._nominations.leaving
+        if asked is None or nominated:
+            leaves = nominated or state.evicted.outcome(pod.uid) in (ASKED, EVICTED)  # for another pod, or its queue
             if leaves and (account := state.cache.accounts.get(pod.uid)) is not None:
                 self._due.later(account.node_name, state.now + UNHEARD_S)
             return leaves
@@ -319,9 +322,16 @@ class GivingWay:
         """What became of a victim, by the binder. False: it was asked to leave for somebody else."""
         if eviction.reason != EvictionReason.GIVE_WAY:
             return False
-        state, uid, asked = self._state, eviction.uid, self.asked.get(eviction.uid)
+        uid = eviction.uid
         self._more = self._more or bool(self._changed)
         self._promises.settle(uid)
+        self._hear(eviction, result)
+        self._nominations.asked_by_others(uid, leaves=result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE))
+        return True
+
+    def _hear(self, eviction: Eviction, result: EvictionResult) -> None:
+        """Its end, or that nobody knows it."""
+        state, uid, asked = self._state, eviction.uid, self.asked.get(eviction.uid)
         match result.outcome:
             case EvictionOutcome.EVICTED:
                 state.evicted.became(uid, EVICTED)
@@ -349,7 +359,6 @@ class GivingWay:
                     facts = {"pod_uid": uid, "node": eviction.preemptor, "reason": result.reason}
                     state.log("eviction_failed", level="warning", **facts)
                 self.node_changed(eviction.preemptor)
-        return True
 
     def not_asked(self, eviction: Eviction) -> bool:
         """The plan that carried the request was refused: nobody was asked by it. False: it was somebody else's."""
@@ -358,6 +367,7 @@ class GivingWay:
         self._state.evicted.became(eviction.uid, REFUSED)
         self._forget(eviction.uid)
         self._due.later(eviction.preemptor, self._state.now + UNKNOWN_S)
+        self._nominations.asked_by_others(eviction.uid, leaves=False)
         return True
 
     def _forget(self, uid: str) -> None:

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import replace
 
+from services.coordinator.core.events import PlanFailed
 from services.coordinator.core.instructions import EmitEvent, Log
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain, explain_gone
@@ -191,6 +192,70 @@ def test_who_is_asked_to_leave_for_another_pod_already_counts_as_leaving() -> No
     lend(scene, "n0", 6000)
     scene.run(until_s=5)
     assert scene.evicted == [victim]
+
+
+BUDGET = DisruptionBudget("default", "b", LabelSelector(), 5)
+
+
+def wanted_twice(*, nominated_first: bool) -> Scene:
+    """Of an only victim under a budget, lent and plain CPU are wanted: the one for its node, the other for a pod."""
+    scene = lent(offline("v", 4000).cpu("3"), offline("w", 4000, ran_s=900))
+    scene.inbox.append(ObjectChanged("poddisruptionbudgets", "default/b", BUDGET))
+    scene.run()
+    scene.hold_plans = True
+    scene.slow_stores = int(nominated_first)
+    online = make_pod("online").cpu("3").priority(100).pod()
+    if nominated_first:
+        scene.add_pod(online)
+        scene.run()
+        lend(scene, "n0", 4000)
+        scene.run()
+    else:
+        lend(scene, "n0", 4000)
+        scene.run()
+        scene.add_pod(online)
+    scene.run(until_s=3)
+    assert {uid for plan in scene.held_plans for eviction in plan.evictions for uid in [eviction.uid]} == {"uid-v"}
+    assert "uid-v" in scene.core.nominations.leaving
+    assert scene.core.state.cluster.promised
+    return scene
+
+
+def let_go(scene: Scene) -> None:
+    scene.hold_plans = False
+    while scene.held_plans:
+        scene.inbox.append(scene.bind(scene.held_plans.pop(0)))
+
+
+@pytest.mark.parametrize("nominated_first", [False, True])
+def test_a_victim_of_its_node_and_of_a_pod_is_asked_once_and_counted_once(nominated_first: bool) -> None:
+    scene = wanted_twice(nominated_first=nominated_first)
+    let_go(scene)
+    scene.run(until_s=5)
+    assert scene.evicted == ["uid-v"]
+    assert sum(len(plan.evictions) for plan in scene.plans) == 1
+    assert scene.bindings == [("uid-online", "n0")]
+    assert not scene.core.state.cluster.promised
+
+
+@pytest.mark.parametrize("what", ["refused", "unknown", "plan refused"])
+def test_a_pod_asks_itself_for_a_victim_that_was_let_stay_for_its_node(what: str) -> None:
+    scene = wanted_twice(nominated_first=False)
+    lend(scene, "n0", 8000)
+    scene.run()
+    scene.budget_forbids = {"uid-v"} if what == "refused" else set()
+    scene.unknown_evictions = int(what == "unknown")
+    if what == "plan refused":
+        (plan,) = scene.held_plans
+        scene.held_plans.clear()
+        scene.inbox.append(PlanFailed(plan.plan_id, "bad_request", refused=True))
+    let_go(scene)
+    scene.run(until_s=1)
+    scene.budget_forbids = set()
+    scene.run(until_s=60)
+    assert scene.evicted == ["uid-v"]
+    assert scene.bindings == [("uid-online", "n0")]
+    assert not scene.core.state.cluster.promised
 
 
 def test_a_pod_without_a_controller_leaves_only_where_it_says_so() -> None:
