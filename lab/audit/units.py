@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lab.audit.evictions import Evictions
+from lab.audit.evictions import TOGETHER_S, Evictions
 from lab.audit.gangs import Gangs
 from lab.audit.groups import Group, Groups
 from lab.audit.ledger import NodeBook
+from lab.audit.lent import gives_way
 from lab.audit.log import Entry
 from lab.audit.pods import PodView, pod_view
 from lab.audit.queues import KIND as QUEUE_KIND
@@ -66,7 +67,11 @@ class Units:
         self.pods: dict[str, PodView] = {}
         self.gangs = Gangs(nodes, self._note)
         self.queues = Queues(self._note)
-        self._evictions = Evictions(self.gangs, self._note, self.queues.explains)
+        self._evictions = Evictions(self.gangs, self._note, self._explains)
+        self._nodes = nodes
+        self._now_s = 0.0
+        self._gave_way: dict[str, float] = {}
+        """By group, when a member last left where less is lent: the others leave with it, wherever they stand."""
         self._rv = 0
 
     def _note(self, check: str, text: str) -> None:
@@ -75,7 +80,7 @@ class Units:
 
     def feed(self, entry: Entry) -> None:
         """Take one accepted change into account."""
-        self._rv = entry.rv
+        self._rv, self._now_s = entry.rv, entry.time_s
         self.passed(entry.time_s)
         if entry.kind == "Pod":
             self._pod(entry)
@@ -92,6 +97,16 @@ class Units:
                 group = self.groups.get(key)
                 self.gangs.group(group, entry.time_s)
                 self.queues.group(group)
+
+    def _explains(self, pod: PodView) -> bool:
+        """Whether the objects tell why the pod is evicted: its queue, or what is lent."""
+        fellows = self.gangs.get(pod.group).standing.values() if pod.group is not None else ()
+        key = pod.group.key if pod.group is not None else ""
+        if gives_way(pod, fellows, self._nodes, self._now_s):
+            self._gave_way[key] = self._now_s
+            return True
+        together = pod.offline and key and self._now_s - self._gave_way.get(key, -TOGETHER_S) < TOGETHER_S
+        return bool(together) or self.queues.explains(pod)
 
     def _pod(self, entry: Entry) -> None:
         before = self.pods.get(entry.uid)

@@ -55,8 +55,10 @@ from services.coordinator.cycle.unblocking import leave_idle, look_again
 from services.coordinator.groups.breaking import Breaker
 from services.coordinator.groups.failures import GroupFailures
 from services.coordinator.groups.keeper import GroupKeeper
+from services.coordinator.preemption.giving_way import GivingWay
 from services.coordinator.preemption.groups import GroupPreemptor
 from services.coordinator.preemption.nominations import Nominations
+from services.coordinator.preemption.protected import Protected
 from services.coordinator.preemption.search import Preemptor
 from services.coordinator.queues.keeper import QueueKeeper
 from services.coordinator.queues.reclaiming import Reclaimer
@@ -71,7 +73,7 @@ from shared.model.cluster_events import Listed, NodeDeleted, NodeUpserted, Objec
 from shared.model.pod_group import Source, group_key
 from shared.model.queue import Queue
 from shared.policy.observation import Need
-from shared.scheduling.places import Place
+from shared.scheduling.places import ClusterEvent, Place
 from shared.scheduling.queue import SWEPT_AT_ONCE
 from shared.scheduling.shards import Shards
 from shared.turns import Stop, Tick
@@ -114,15 +116,24 @@ class Core:
         self.reporter = StatusReporter(state)
         self.ledger = Ledger(state, self.reporter)
         self.nominations = Nominations(state, self.ledger, self.reporter)
-        self.preemptor = Preemptor(state, self.nominations, self.reporter)
+        self.giving_way = GivingWay(state, self.ledger, self.nominations)
+        self.protected = Protected(state)
+        self.preemptor = Preemptor(state, self.nominations, self.reporter, self.protected)
         group_reporter = GroupReporter(state, self.reporter)
-        self.group_preemptor = GroupPreemptor(state, self.nominations, group_reporter)
+        self.group_preemptor = GroupPreemptor(state, self.nominations, group_reporter, self.protected)
         self.requeuer = Requeuer(state, self.preemptor, self.group_preemptor)
         self.failures = FailureHandler(state, self.reporter, self.preemptor, self.requeuer)
-        self.pods = PodIntake(state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer)
+        self.pods = PodIntake(
+            state, self.ledger, self.takeover, self.failures, self.preemptor, self.requeuer, self.giving_way
+        )
         self.variants = Variants(state)
         self.intake = ClusterIntake(
-            state, self.registry, self.requeuer, self.nominations.holds, self.variants.forget_readings
+            state,
+            self.registry,
+            self.requeuer,
+            self.nominations.holds,
+            self.giving_way,
+            self.variants.forget_readings,
         )
         self.sampling = Sampling(state, self.variants)
         self.evaluation = RolloutEvaluation(state, self.variants, self.sampling, self.registry.views)
@@ -134,7 +145,9 @@ class Core:
         self.queues = QueueKeeper(state, self.reporter, group_reporter, QueueReporter(state), reclaimer)
         parts = Parts(self.failures, self.together, self.requeuer)
         self.cycle = Cycle(state, self.registry, self.variants, self.sampling, self.ledger, parts)
-        self.outcomes = Outcomes(state, self.ledger, self.pods, self.takeover, self.failures, self.nominations)
+        self.outcomes = Outcomes(
+            state, self.ledger, self.pods, self.takeover, self.failures, self.nominations, self.giving_way
+        )
         self.control = OperatorControl(state, self.intake, self.evaluation)
         self._timer: float | None = None
         self._again = False
@@ -198,7 +211,7 @@ class Core:
     def _take(self, event: Event) -> None:
         match event:
             case PodUpserted():
-                self.pods.upsert(event.pod)
+                self.pods.seen(event.pod)
             case DecisionsReceived():
                 if self.variants.pointer is not None:
                     self.evaluation.heard(event.agent, event.decisions)
@@ -313,12 +326,19 @@ class Core:
             self.outcomes.step()
         if agenda.ledger <= now:
             self.outcomes.give_up(self.ledger.step())
+        if (at := self.giving_way.wake_at()) is not None and at <= now:
+            state.work = share = max(1, work // (2 + self._searching()))
+            self.giving_way.step()
+            work += state.work - share
         if groups.touched or groups.members:
             self.groups.step()
         if self.cycle.open and self.cycle.finish() and (groups.touched or groups.members):
             self.groups.step()
         if agenda.views <= now:
             self.registry.push_views()
+        for name in self.protected.take():
+            self.preemptor.forget_tries(name)
+            self.requeuer.node_changed(name, ClusterEvent.POD_DELETED)
         if agenda.rousing <= now:
             work = self._step(self.requeuer.step, work, 2 + self._searching())
         if queue.turns is not None or queue.labelled or state.queues.queues:
@@ -410,6 +430,10 @@ class Core:
         if (at := self.nominations.holds.wake_at()) is not None:
             times.append(at)
         if (at := self.nominations.delayed.wake_at()) is not None:
+            times.append(at)
+        if (at := self.giving_way.wake_at()) is not None:
+            times.append(at)
+        if (at := self.protected.wake_at()) is not None:
             times.append(at)
         return times
 

@@ -113,6 +113,16 @@ class CoreSettings:
     """How long units that find no room wait before anybody is asked to leave for them, by priority."""
     hold_always: bool = False
     """True: nodes where room is made or kept are closed though no other scheduler is at work (``holds.py``)."""
+    offline_eviction: bool = False
+    """True: offline pods are evicted from nodes where less is lent than they hold."""
+    offline_margin: float = 0.05
+    """So much of what they hold may be missing before anybody leaves for it."""
+    offline_grace_s: float = 0.0
+    """For so long a node is short before anybody leaves for it."""
+    offline_min_runtime_s: float = 0.0
+    """For so long after its start an offline pod does not give way, unless it says otherwise."""
+    offline_preemption: bool = False
+    """True: an offline pod that may be evicted counts one below its priority, and preempts no online one."""
     objects_grace_s: float = 5.0
     """How long a new leader waits for lists of other kinds than pods, nodes, agents and intents; then it begins."""
     gang_timeout_s: float = 300.0

@@ -19,6 +19,7 @@ from operator import attrgetter
 
 from services.coordinator.core.state import State
 from services.coordinator.preemption.nominations import Nominations
+from services.coordinator.preemption.protected import Protected
 from services.coordinator.status.reporter import FIRST_AFTER_S, StatusReporter
 from shared.model.constraints import PodClass
 from shared.model.pod import Pod
@@ -38,7 +39,7 @@ from shared.scheduling.preemption.units import victim_units
 from shared.scheduling.reasons import UNSCHEDULABLE
 
 TRIES_KEPT = 16
-"""Kinds of preemptors (class and priority) for which it is remembered what a dry run gave on each node."""
+"""Kinds of preemptors (class, priority, whether offline) of which is remembered what a dry run gave on each node."""
 
 KNOWN_PER_WORK, KNOWN_PER_DRY_RUN = 2, 16
 """Remembered answers that are looked up in one unit of the turn's work, and in the time of one dry run."""
@@ -97,9 +98,10 @@ class _Search:
 class Preemptor:
     """Searches of one term by group."""
 
-    def __init__(self, state: State, nominations: Nominations, reporter: StatusReporter) -> None:
+    def __init__(self, state: State, nominations: Nominations, reporter: StatusReporter, protected: Protected) -> None:
         self._state = state
         self.nominations = nominations
+        self.protected = protected
         self._reporter = reporter
         self.searches: dict[Hashable, _Search] = {}
         """Those under way, by group: while there are any, the loop is to turn at once."""
@@ -107,7 +109,7 @@ class Preemptor:
         self._begun = 0
         self._full: ParkedGroup | None = None
         """The group for whose members there was no room in this turn."""
-        self._tries: OrderedDict[tuple[PodClass, int], dict[int, tuple[tuple[int, ...], Tried]]] = OrderedDict()
+        self._tries: OrderedDict[tuple[PodClass, int, bool], dict[int, tuple[tuple[int, ...], Tried]]] = OrderedDict()
 
     # --- a pod is parked ----------------------------------------------------------------------------------------
 
@@ -267,7 +269,7 @@ class Preemptor:
         own = (pod.nominated_node or pod.group) and node in cluster.nominated  # it does not yield to all of them
         if own or state.constraints.prefiltered(pod).rules or self._holds_groups(node):
             return self._candidate(pod, row), KNOWN_PER_DRY_RUN
-        kind = pod.pod_class, pod.priority
+        kind = pod.pod_class, pod.priority, pod.offline is not None
         tries = self._tries.get(kind)
         if tries is None:
             tries = self._tries[kind] = {}
@@ -300,7 +302,8 @@ class Preemptor:
             state.cluster,
             standing,
             pod.priority,
-            lambda other: other.preemptible and (not pod.group or other.group != pod.group),
+            lambda other: self.protected.may_evict(pod, other) and (not pod.group or other.group != pod.group),
+            self._spares,
         )
         if not possible:
             return None, (NO_VICTIMS,)
@@ -309,6 +312,15 @@ class Preemptor:
             return candidate, ()
         rejection = dry_run.rejection()
         return None, rejection.reasons if rejection is not None else (NO_VICTIMS,)
+
+    def _spares(self, pod: Pod) -> int | None:
+        """How many members the gang of an offline pod can do without, beside those that leave; it goes whole else."""
+        groups, index = self._state.groups, self._state.cluster.index
+        members = groups.members.get(pod.group) if pod.offline is not None else None
+        if members is None or (least := groups.keeps(pod.group) - groups.ran(pod.group)) <= 1:
+            return None
+        standing = (one for uid in members.bound if (one := index.get(uid)) is not None)
+        return sum(1 for one in standing if one is pod or not self.nominations.leaves(one)) - least
 
     def _conclude(self, group: ParkedGroup, search: _Search) -> None:
         """The search is over: nominate the best that still stands for the first of the group, and go on for the next;

@@ -136,6 +136,7 @@ def _kept(pod: Pod, group: _Group) -> Pod:
         workload=pod.workload,
         group=pod.group,
         qos=pod.qos,
+        offline=pod.offline,
     )
 
 
@@ -324,11 +325,12 @@ class PodIndex:
             return False
         if before.relations != pod.relations or before.namespace != pod.namespace:
             return False
-        if (before.start_time, before.preempted, before.preemptible, before.qos) != (
+        if (before.start_time, before.preempted, before.preemptible, before.qos, before.offline) != (
             pod.start_time,
             pod.preempted,
             pod.preemptible,
             pod.qos,
+            pod.offline,
         ) or before.pod_class != pod.pod_class:
             kept = _kept(pod, known.group)
         else:
