@@ -74,6 +74,11 @@ class AgentView:
     heard: Heard | None = None
     _owned: IntArray | None = None
 
+    @property
+    def settled(self) -> bool:
+        """Whether it is trusted, idle, and to be told of no node."""
+        return self.request is None and not self.suspect and not self.pending
+
     def reset(self, epoch: int, owned: set[str]) -> None:
         """Begin again from nothing."""
         self.epoch, self.revision, self.stamp = epoch, 0, 0

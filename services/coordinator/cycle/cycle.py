@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from services.coordinator.agents.registry import AgentRegistry
-from services.coordinator.agents.views import AgentView, Request
+from services.coordinator.agents.views import AgentView
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
@@ -214,15 +214,14 @@ class Cycle:
             for g in fresh
         ]
         view.classes.update(used)
-        state.messages += 1
-        view.request = Request(state.messages, state.now, is_offer=True)
+        request = self._registry.asked(view, is_offer=True)
         samples = variants.samples_for(view.record.id, view.epoch, view.slots)
         offer = Offer(
-            VERSION, view.request.id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
+            VERSION, request, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
             extra, cluster, variants.number, samples, residents,
         )  # fmt: skip
         state.out.append(SendOffer(view.record.id, view.record.url, offer))
-        return view.request.id
+        return request
 
     # --- collect --------------------------------------------------------------------------------------------------
 
