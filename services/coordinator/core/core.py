@@ -36,6 +36,7 @@ from services.coordinator.core.events import (
     PlanFailed,
     PodFetched,
     PointerSeen,
+    PolicyRead,
     QueueHistoryRead,
     RequestFailed,
     ShardsSeen,
@@ -254,6 +255,8 @@ class Core:
                 self.nominations.node_held(event.node, hold=event.hold, ok=event.ok, gone=event.gone)
             case NominationStored():
                 self.nominations.stored(event.uid, event.number)
+            case PolicyRead():
+                self.variants.ranked_here.read(event.ref, event.policy)
             case PointerSeen():
                 self.evaluation.seen(event.pointer)
             case ControlSeen():

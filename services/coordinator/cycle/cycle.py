@@ -171,6 +171,10 @@ class Cycle:
             self._dispatcher.deal(classes, agents, names, more=more, policy=self._policy)
         compared = [number for number in self._variants.sampling.compared if number in classes]
         together = bool(taken.together)
+        if Need.DEMAND in self._variants.needs:
+            for offered in classes.values():
+                if not offered.shadow:
+                    self._variants.demand.offered(offered.pod_class, len(offered.units))
         chosen = self._promising.among(classes, idle, together=together)
         share = len(agents) if len(chosen) == len(idle) else len(chosen)
         policies = self._policy, self._variants.name_of(candidate=True)
@@ -215,10 +219,11 @@ class Cycle:
         ]
         view.classes.update(used)
         request = self._registry.asked(view, is_offer=True)
+        demand = variants.demand.news(view) if Need.DEMAND in variants.needs else None
         samples = variants.samples_for(view.record.id, view.epoch, view.slots)
         offer = Offer(
             VERSION, request, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
-            extra, cluster, variants.number, samples, residents,
+            extra, cluster, variants.number, samples, residents, demand,
         )  # fmt: skip
         state.out.append(SendOffer(view.record.id, view.record.url, offer))
         return request

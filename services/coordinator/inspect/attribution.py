@@ -24,7 +24,10 @@ from shared.scheduling.state.node_table import PODS_COLUMN, NodeTable
 def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     """As JSON; None where the policy offers nothing to look into, or no node is feasible."""
     profile = core.state.settings.profile
-    supplies = Supplies(core.variants.store, profile.scores, gpu_shares=profile.gpu_shares, power=profile.power)
+    supplies = Supplies(
+        core.variants.store, profile.scores, gpu_shares=profile.gpu_shares, power=profile.power,
+        demand=core.variants.demand.told,
+    )  # fmt: skip
     supply(policy, supplies)  # first: what there is to look into may depend on it
     lens = lens_of(policy)
     if lens is None and not is_mixed(policy):
