@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from operator import itemgetter
 
 from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.core.events import AgentsChanged, RequestFailed
@@ -164,10 +166,9 @@ class AgentRegistry:
             del self.views[agent]
             self._restless.pop(agent, None)
             self._state.log("agent_left", agent=agent)
-        for agent, record in sorted(records.items()):
-            view = self.views.get(agent)
-            if view is not None and view.record == record:
-                continue
+        known = ((agent, record, self.views.get(agent)) for agent, record in records.items())
+        changed = [one for one in known if one[2] is None or (one[2].record is not one[1] and one[2].record != one[1])]
+        for agent, record, view in sorted(changed, key=itemgetter(0)):
             if view is None or view.record.incarnation != record.incarnation:
                 joined = True
                 self._state.log("agent_joined", agent=agent, url=record.url, node=record.node)
@@ -328,7 +329,7 @@ class AgentRegistry:
     def _filters_alike(self, record: AgentRecord) -> bool:
         """Whether it judges by our filters. One with others gets no nodes: its answers would be refused again and
         again, or leave out what would do."""
-        return filters_in(record.plugins) == self._state.settings.profile.names
+        return _filters_in(record.plugins) == self._state.settings.profile.names
 
     def validate(self) -> Iterator[str]:
         """One line per agent that would not be asked, or told, as it should."""
@@ -363,3 +364,7 @@ class AgentRegistry:
     def _next_epoch(self) -> int:
         self._epochs += 1
         return self._epochs
+
+
+_filters_in = lru_cache(maxsize=64)(filters_in)
+"""Thousands of agents have the same plug-ins, and all are looked at as one comes or goes."""
