@@ -197,6 +197,8 @@ class Core:
         match event:
             case PodUpserted():
                 self.pods.upsert(event.pod)
+                if event.pod.node_name:
+                    self.variants.limits.placed(event.pod)
             case DecisionsReceived():
                 if self.variants.pointer is not None:
                     self.evaluation.heard(event.agent, event.decisions)

@@ -56,7 +56,7 @@ class Variants:
         self.demand = ClusterDemand(state)
         self.ranked_here = RankedHere(state, self.demand.told)
         self.nodes = MeasuredNodes()
-        self.limits = LatencyLimits(state)
+        self.limits = LatencyLimits(state, lambda: "" if self.heeds_latency else self.title or state.policy)
         self._telling = Telling()
         self._targets = False
         """Whether any latency was ever measured in this term: agents are told its end too."""
