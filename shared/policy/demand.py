@@ -17,9 +17,12 @@ from shared.model.resources import CPU
 from shared.policy.frag.fragmentation import TYPICAL_SHARE
 from shared.policy.frag.view import GpuView, asked_of, model_codes, models_named
 from shared.scheduling.state.node_table import NodeTable
+from shared.wire.bounds import MAX_COUNT
 from shared.wire.demand import MAX_MODELS, MAX_TYPICAL, Demand, TypicalPod
 
 GROWTH = 1.25
+MOST_CHARS = 253
+"""Of a model's name."""
 MOST_KNOWN = 4096
 """Requests that are counted; beyond, all counts are halved, and those of one pod go."""
 
@@ -36,9 +39,11 @@ class DemandCount:
 
     def add(self, pod_class: PodClass, pods: int, shares: GpuShares) -> None:
         """So many more pods of a class."""
-        devices, milli = asked_of(pod_class, shares)
-        models = models_named(pod_class)[:MAX_MODELS]
-        self._counts[dict(pod_class.requests).get(CPU, 0), devices, milli, models] += pods
+        amounts = (dict(pod_class.requests).get(CPU, 0), *asked_of(pod_class, shares))
+        # one number or name beyond what the wire takes would have every offer refused
+        cpu, devices, milli = (min(amount, MAX_COUNT) for amount in amounts)
+        models = tuple(name[:MOST_CHARS] for name in models_named(pod_class)[:MAX_MODELS])
+        self._counts[cpu, devices, milli, models] += pods
         self.pods += pods
         if len(self._counts) > MOST_KNOWN:
             self._counts = Counter({key: count // 2 for key, count in self._counts.items() if count > 1})
@@ -62,5 +67,5 @@ class DemandCount:
         view, devices_of = GpuView(table, shares), Counter[int]()
         for row in table.live_rows().tolist():
             devices_of[int(of_row[row])] += len(view.free(row))
-        told = {name: devices_of.pop(code, 0) for name, code in list(names.items())[:MAX_MODELS]}
+        told = {name[:MOST_CHARS]: devices_of.pop(code, 0) for name, code in list(names.items())[:MAX_MODELS]}
         return Demand(typical, told, devices_of.total())

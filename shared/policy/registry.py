@@ -147,13 +147,10 @@ def goes_by_nodes(ref: PolicyRef) -> bool:
 
 def made_here(ref: PolicyRef) -> Policy | None:
     """Such a policy, where it takes no other weights than those that are shipped."""
-    shipped_with = ref.name in LEARNED and ref.name in shipped_names() and ref in (_unread(ref), ref_of(ref.name))
-    return make_policy(ref.name) if goes_by_nodes(ref) and (ref.name in HEURISTICS or shipped_with) else None
-
-
-def _unread(ref: PolicyRef) -> PolicyRef:
-    """As the settings name it, while there is no pointer."""
-    return PolicyRef(ref.name, 0)
+    if not goes_by_nodes(ref) or not (ref.name in HEURISTICS or ref.name in shipped_names()):
+        return None
+    as_in_settings = PolicyRef(ref.name, 0)  # while there is no pointer
+    return make_policy(ref.name) if ref.name in HEURISTICS or ref in (as_in_settings, ref_of(ref.name)) else None
 
 
 def heeds_latency(ref: PolicyRef) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import aiohttp
@@ -30,16 +31,12 @@ async def told(stack: Stack, port: str) -> dict[str, Any]:
     url = f"http://127.0.0.1:{stack.port(port)}/v1/nodes/{NODE}"
     async with asyncio.timeout(START_S), aiohttp.ClientSession(headers={"Authorization": f"Bearer {viewer}"}) as asking:
         while True:  # what is measured is no object that could be watched
-            with_answer = False
-            try:
+            with contextlib.suppress(aiohttp.ClientError):  # a coordinator that takes over is not there yet
                 async with asking.get(url) as response:
-                    with_answer = response.status == 200
-                    shown: dict[str, Any] = await response.json() if with_answer else {}
-            except aiohttp.ClientError:
-                shown = {}
-            used = (shown.get("node") or shown).get("used") if with_answer else None
-            if used is not None and "sensor" in used["sources"].values():
-                return dict(used)
+                    shown: dict[str, Any] = await response.json() if response.status == 200 else {}
+                    used = shown.get("used")
+                    if used is not None and "sensor" in used["sources"].values():
+                        return dict(used)
             await asyncio.sleep(0.5)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shared.model.gpu_shares import DEFAULT
 from shared.policy import demand
 from shared.policy.demand import DemandCount
 from shared.scheduling.state.node_table import NodeTable
+from shared.wire.demand import Demand
 from tests.builders import make_pod
 
 
@@ -34,6 +36,14 @@ def test_the_most_frequent_requests_until_95_percent_of_the_pods_are_told() -> N
     assert [(one.cpu_millis, one.devices, one.milli, one.pods) for one in told.typical] == [
         (1000, 1, 500, 60), (2000, 1, 500, 34), (3000, 1, 500, 4),
     ]  # fmt: skip
+
+
+def test_whatever_a_pod_asks_for_the_wire_takes_what_is_told() -> None:
+    count = DemandCount()
+    asks = make_pod().cpu("9" * 18).gpu_milli(10**17).select(**{"conclave.io/gpu-model": "x" * 400}).pod().pod_class
+    count.add(asks, 1, DEFAULT)
+    told = count.take_over(NodeTable(1), DEFAULT)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=Demand) == told
 
 
 def test_however_many_requests_come_so_many_are_remembered_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
