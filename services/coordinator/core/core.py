@@ -197,7 +197,7 @@ class Core:
         match event:
             case PodUpserted():
                 self.pods.upsert(event.pod)
-                if event.pod.node_name:
+                if event.pod.pod_class.latency_hard_us and event.pod.node_name:
                     self.variants.limits.placed(event.pod)
             case DecisionsReceived():
                 if self.variants.pointer is not None:
