@@ -5,7 +5,8 @@
 
 The cores of coordinator and agents with their messages as bytes, in virtual time. Nodes are used by others, each by
 another amount (``bench.quality.scenes``); pods come one at a time, and from the hundredth on the oldest leaves as one
-comes. ``messages``: offers and answers a pod; ``leader``: CPU of the coordinator's core and of the codec of both a pod
+comes. ``gpus``: on nodes of three models that others use in part, pods that ask for shares, for one GPU or for two.
+``messages``: offers and answers a pod; ``leader``: CPU of the coordinator's core and of the codec of both a pod
 (not of HTTP: ``bench.parts.peer_call`` says what a call costs), its mean and the 99th percentile; *regret* as of
 ``bench.quality``: points of 100 below the best of all nodes. ``--asked``: the setting ``asked_agents``; 0: all are.
 """
@@ -21,8 +22,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
-
-import numpy as np
+from typing import Any
 
 from bench.quality.scenes import SCENES, objects, standing
 from bench.quality.world import QualityWorld
@@ -33,12 +33,20 @@ from bench.stand.figures import quantile, table
 from services.coordinator.core import events as seen
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import Listed
+from shared.model.resources import GPU_MILLI
+from shared.policy.frag.view import GPU_MODEL_LABEL
 from shared.wire.codec import decode, encode
 from shared.wire.messages import Decisions, Offer, ViewUpdate
 from shared.wire.records import AgentRecord
 
 STANDING = 100
 """Pods of ours at a time."""
+GPUS = "gpus"
+MODELS = (("A10", 4), ("T4", 2), ("V100", 8))
+"""Of the nodes in turn, and how many each has."""
+ASKED = ((4000, 1000), (2000, 500), (8000, 1000), (2000, 250), (8000, 2000), (4000, 0), (2000, 300))
+"""Milli-cores, and thousandths of a GPU, of pods in turn."""
+Json = dict[str, Any]
 HEAD = ("scene", "messages", "offers p50", "offers p99", "leader ms", "p99", "regret", "p99", "worst")
 
 
@@ -79,19 +87,46 @@ class OneNodeAgents(QualityWorld):
         decisions = decode(answer, Decisions)
         self.codec_s += time.thread_time() - began
         self.asked += 1
-        if message.cluster:
-            self.judge.store.cluster = np.array(message.cluster)
+        self.overhear(message)
         self.post(seen.DecisionsReceived(agent, message.message_id, decisions), ANSWER_S)
+
+
+def with_gpus(number: int) -> Json:
+    """A node of the scene ``gpus``."""
+    body, (model, devices) = load.node(f"node-{number:05}", number), MODELS[number % len(MODELS)]
+    body["metadata"]["labels"][GPU_MODEL_LABEL] = model
+    for amounts in (body["status"]["capacity"], body["status"]["allocatable"]):
+        amounts[GPU_MILLI] = str(1000 * devices)
+    return body
+
+
+def on_gpus(number: int) -> Json:
+    """A pod of the scene ``gpus``, no two in a row alike."""
+    cpu_millis, gpu_milli = ASKED[number * number % 7]
+    return asking(f"pod-{number:06}", cpu_millis + number % 13, gpu_milli)
+
+
+def asking(name: str, cpu_millis: int, gpu_milli: int, **more: Any) -> Json:
+    """A pod that asks for so much of a GPU."""
+    body = load.pod(name, cpu_millis if "on" not in more else 100, 1024, **more)
+    if gpu_milli:
+        resources = body["spec"]["containers"][0]["resources"]
+        resources["requests"][GPU_MILLI] = str(gpu_milli)
+        resources["limits"] = {GPU_MILLI: str(gpu_milli)}
+    return body
 
 
 def row(scene: str, nodes: int, seed: int, options: argparse.Namespace, policy: str, asked: int) -> Sequence[str]:
     """A line."""
     world = OneNodeAgents(nodes, policy=policy, seed=seed, settings=CoreSettings(asked_agents=asked))
     for number in range(nodes):
-        world.add_node(load.node(f"node-{number:05}", number))
+        world.add_node(with_gpus(number) if scene == GPUS else load.node(f"node-{number:05}", number))
     if scene == "deployments":
         objects(world)
     standing(world, nodes)
+    if scene == GPUS:
+        for number in range(0, nodes, 2):
+            world.add_pod(asking(f"gpus-{number:05}", *ASKED[number % 7], on=f"node-{number:05}", scheduler="other"))
     world.begin()
     world.rest(60)
     settle_garbage()
@@ -101,7 +136,7 @@ def row(scene: str, nodes: int, seed: int, options: argparse.Namespace, policy: 
             world.remove_pod(ours.popleft())
         world.phase = f"pod {number}"
         before, codec_s = world.asked, world.codec_s
-        ours.append(world.add_pod(SCENES[scene](number)))
+        ours.append(world.add_pod(on_gpus(number) if scene == GPUS else SCENES[scene](number)))
         assert world.rest(60)
         offers.append(world.asked - before)
         cpu_ms.append(sum(world.turns[world.phase].cpu_ms) + 1000 * (world.codec_s - codec_s))
@@ -123,7 +158,9 @@ def main() -> None:
     )
     parser.add_argument("--nodes", type=numbers, default=[1000])
     parser.add_argument("--policy", default="kube-default,marl-dqn", help="several by comma")
-    parser.add_argument("--scene", default="unlike,like,deployments", help=f"of {', '.join(SCENES)}; several by comma")
+    parser.add_argument(
+        "--scene", default="unlike,like,deployments", help=f"of {', '.join((*SCENES, GPUS))}; several by comma"
+    )
     parser.add_argument("--asked", type=partial(numbers, least=0), default=[16, 0])
     parser.add_argument("--pods", type=int, default=300)
     parser.add_argument("--seeds", type=numbers, default=[1])

@@ -28,7 +28,7 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.policy.heuristics import KubeDefault
 from shared.policy.hybrid.scales import SCALES
-from shared.policy.observation import Observation, Policy, Supplies, supply
+from shared.policy.observation import Observation, Policy, Supplies, ToldDemand, supply
 from shared.policy.registry import make_policy
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.cycle.feasibility import FeasibilityCache
@@ -42,6 +42,8 @@ from shared.scheduling.state.object_changes import put_object
 from shared.wire.messages import Offer, Plan, ViewUpdate
 
 Json = dict[str, Any]
+ALIKE = {"power": "frag"}
+"""Policies whose scores are in the unit of another's."""
 
 
 class Judge:
@@ -58,7 +60,8 @@ class Judge:
         self.misplaced: list[str] = []
         self.store = UtilisationStore()
         self._policy: Policy = make_policy(policy)
-        supply(self._policy, Supplies(self.store))
+        self.demand = ToldDemand()
+        supply(self._policy, Supplies(self.store, demand=self.demand))
         self._feasible = FeasibilityCache(self.state.table)
         self._rng = Random(0)
 
@@ -89,7 +92,7 @@ class Judge:
         if isinstance(policy, KubeDefault):
             low, high = policy.bounds_of(norms)
         else:
-            low, high = getattr(policy, "bounds", None) or SCALES[policy.name]
+            low, high = getattr(policy, "bounds", None) or SCALES[ALIKE.get(policy.name, policy.name)]
         return high - low
 
 
@@ -126,9 +129,16 @@ class QualityWorld(CoreWorld):
         return node_from_api(msgspec.convert(body, api.Node))
 
     def _ask(self, agent: str, message: Offer | ViewUpdate) -> None:
-        if isinstance(message, Offer) and message.cluster:
-            self.judge.store.cluster = np.array(message.cluster)
+        self.overhear(message)
         super()._ask(agent, message)
+
+    def overhear(self, message: Offer | ViewUpdate) -> None:
+        """The judge goes by what agents are told of the whole cluster."""
+        if isinstance(message, Offer):
+            if message.cluster:
+                self.judge.store.cluster = np.array(message.cluster)
+            if message.demand is not None:
+                self.judge.demand.demand = message.demand
 
     def _bind(self, plan: Plan) -> None:
         for placement in plan.placements:

@@ -1,6 +1,6 @@
 """The experiment on openb's GPU nodes through a mesh: pods come one by one until 130 % of all GPUs are asked for.
 
-Nobody tells the mesh the pod list's frequencies: ``fgd`` and ``frag`` estimate the demand from what they are asked.
+Nobody tells the mesh the pod list's frequencies: ``fgd`` and ``frag`` go by the demand that its coordinator counts.
 """
 
 from __future__ import annotations

@@ -136,6 +136,8 @@ class AgentCore:
             self.residents.take(offer.residents, self.replica, self.now_s)
         if offer.cluster:
             self.lanes.see_cluster(np.array(offer.cluster))
+        if offer.demand is not None:
+            self.lanes.demand.demand = offer.demand
         if offer.cluster or offer.samples:
             self._measure(offer.samples)
         if offer.forget_classes:
@@ -305,6 +307,7 @@ class AgentCore:
             self._forget_words()
             self._rebuild()
             self.lanes.see_cluster(None)
+            self.lanes.demand.demand = None
 
     def _apply(self, message: Offer | ViewUpdate) -> None:
         view = message.view

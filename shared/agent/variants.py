@@ -18,7 +18,7 @@ from shared.decide.guard import Failure, GuardLimits
 from shared.model.constraints import PodClass
 from shared.policy.guard import PlacementGuard
 from shared.policy.heuristics import KubeDefault
-from shared.policy.observation import Policy, Rng, Supplies, supply
+from shared.policy.observation import Policy, Rng, Supplies, ToldDemand, supply
 from shared.policy.ranking import Ranker
 from shared.policy.rollout.rollout import heed
 from shared.policy.usage.utilisation import UtilisationStore
@@ -87,6 +87,8 @@ class Lanes:
         self._profile = profile
         self.store = UtilisationStore(speed=speed)
         """What our nodes were last measured to use, what stands there, and the cluster's means."""
+        self.demand = ToldDemand()
+        """What all pods ask for, as the coordinator tells it."""
         self.feasibility = FeasibilityCache(self._table, profile=profile)
         self.number = 0
         """Of the policy pointer that these lanes follow in every point; 0: of none."""
@@ -189,7 +191,7 @@ class Lanes:
     def _lane(self, ref: PolicyRef, policy: Policy, *, candidate: bool) -> Lane:
         profile = self._profile
         supplies = Supplies(
-            self.store, profile.scores, self._clock, profile.gpu_shares, profile.power, profile.load_parts
+            self.store, profile.scores, self._clock, profile.gpu_shares, profile.power, profile.load_parts, self.demand
         )
         supply(policy, supplies)
         guard = PlacementGuard(policy, KubeDefault(self._profile.scores), clock=self._clock, limits=self._limits)

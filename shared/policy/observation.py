@@ -9,7 +9,7 @@ the table stays as it is, and answers nothing. What it is for it may say in ``go
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.scheduling.framework import Score
 from shared.scheduling.state.node_table import BoolArray, IntArray, NodeTable
+from shared.wire.demand import Demand
 
 
 class Rng(Protocol):
@@ -111,7 +112,7 @@ class Need(StrEnum):
     GPU_SHARES = "gpu_shares"
     """Which resources and devices count as GPUs, and as how much of one."""
     DEMAND = "demand"
-    """What all pods ask for, as far as it was asked about them: every agent is asked about every pod."""
+    """What all pods ask for of GPUs: the coordinator counts it, and tells every agent the same."""
     POWER = "power"
     """What nodes draw."""
     CLOCK = "clock"
@@ -126,9 +127,16 @@ def _stands_still() -> float:
     return 0.0
 
 
+@dataclass(slots=True)
+class ToldDemand:
+    """``demand`` None: nobody tells it, and a policy goes by what it was asked about itself."""
+
+    demand: Demand | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Supplies:
-    """What an agent, or an explanation, has for policies that need it. The store is filled in place."""
+    """What an agent, or an explanation, has for policies that need it. Store and demand are filled in place."""
 
     store: UtilisationStore | None = None
     scores: tuple[Score, ...] = ()
@@ -136,6 +144,7 @@ class Supplies:
     gpu_shares: GpuShares = GPU_DEFAULT
     power: PowerCurves = PUBLISHED
     load_parts: LoadParts = LOAD_DEFAULT
+    demand: ToldDemand = field(default_factory=ToldDemand)
 
 
 def needs_of(policy: Policy | Callable[..., Policy]) -> Needs:

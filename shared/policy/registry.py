@@ -34,7 +34,7 @@ from shared.policy.hybrid.mixture import (
 from shared.policy.hybrid.policy import Hybrid, bounds_of
 from shared.policy.hybrid.scales import SCALES
 from shared.policy.marl.policy import NAME, PUBLISHED, MarlDqn
-from shared.policy.observation import NOTHING, Needs, Policy, agents_agree, needs_of
+from shared.policy.observation import NOTHING, Need, Needs, Policy, agents_agree, needs_of
 from shared.policy.rollout.outcome import goal_named
 from shared.policy.weights import Card, WeightsFile, decode, encode, shipped, shipped_bytes, shipped_names
 from shared.wire.records import PolicyRef
@@ -133,6 +133,24 @@ def needs_of_name(name: str) -> Needs:
 def needs_of_ref(ref: PolicyRef) -> Needs:
     """What the policy needs, of a mixture what any of its members does."""
     return needs_of_name(ref.name).union(*(needs_of_name(name) for name in ref.members))
+
+
+NODES_ALONE = frozenset({Need.GPU_SHARES, Need.DEMAND, Need.POWER})
+
+
+def goes_by_nodes(ref: PolicyRef) -> bool:
+    """Whether a policy of ours judges GPU nodes by themselves and the demand: whoever sees all nodes can say what it
+    makes of them."""
+    needs = needs_of_ref(ref)
+    return ref.name in _OURS and not ref.members and Need.GPU_SHARES in needs and needs <= NODES_ALONE
+
+
+def made_here(ref: PolicyRef) -> Policy | None:
+    """Such a policy, where it takes no other weights than those that are shipped."""
+    if not goes_by_nodes(ref) or not (ref.name in HEURISTICS or ref.name in shipped_names()):
+        return None
+    as_in_settings = PolicyRef(ref.name, 0)  # while there is no pointer
+    return make_policy(ref.name) if ref.name in HEURISTICS or ref in (as_in_settings, ref_of(ref.name)) else None
 
 
 def heeds_latency(ref: PolicyRef) -> bool:

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 
 from shared.model.constraints import NO_NORMS, HostPort, Norms, PodClass, Taint
 from shared.wire.bounds import Count, Feature, LongText, Text
+from shared.wire.demand import Demand
 from shared.wire.readings import (
     MAX_PEERS,
     MAX_TARGETS,
@@ -153,6 +154,7 @@ class Offer(Message, frozen=True, tag=1):
     an agent's nodes with them; empty where no policy does. ``pointer``: number of the policy pointer that the
     coordinator goes by; 0: of none. ``samples``: measurements of the agent's nodes that it has not been told of.
     ``residents``: which workloads stand there, for policies that look at what workloads use; None where no policy does.
+    ``demand``: what all pods ask for, where a policy goes by it; None: as the agent was told last.
     """
 
     epoch: Count
@@ -165,6 +167,7 @@ class Offer(Message, frozen=True, tag=1):
     pointer: Count = 0
     samples: Annotated[list[NodeUse], Meta(max_length=MAX_USAGES)] = []
     residents: Residents | None = None
+    demand: Demand | None = None
 
 
 class Answer(Struct, frozen=True, array_like=True, gc=False):

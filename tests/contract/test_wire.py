@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shared.errors import WireError
 from shared.model.constraints import HostPort, Norms, Taint
 from shared.wire.codec import MAX_BODY_BYTES, decode, encode
+from shared.wire.demand import Demand, TypicalPod
 from shared.wire.messages import (
     KINDS,
     VERSION,
@@ -60,6 +61,7 @@ refusal = Refusal(4, 2, {"Insufficient cpu": 2}, ["NodeResourcesFit"])
 residents = Residents(
     [WorkloadName(2, b"12345678", 100, 64)], [StandingPod(9, 3, 2, 1500)], [8], True, [WorkloadUse(2, [0.1] * 4, 0.5)]
 )
+demand = Demand([TypicalPod(4000, 1, 500, ["A10"], 7), TypicalPod(8000, 0, 0, [], 2)], {"A10": 16}, 4)
 reading = NodeReading("n", 200, 1500, 1 << 30, 0.25, -1.0, 5_000_000, -1, [0.5, 0.0, -1.0], 0, ["network: no speed"])
 MESSAGES: list[Message] = [
     Offer(VERSION, 1, 0, 7, 1, view, [UnitGroup(4, [1, 2], Norms(1, 2))], [definition]),
@@ -81,7 +83,7 @@ MESSAGES: list[Message] = [
     ),
     Transitions(VERSION, 8, 0, 7, "agent-0", "marl-dqn", [Transition([0.5, -1.0], 1, -2.5, [0.25, 0.0])], 3),
     TransitionsAck(VERSION, 9, 8, 7, 1),
-    Offer(VERSION, 10, 0, 7, 1, view, [UnitGroup(4, [1])], [definition], False, 2, [0.5], 1, [], residents),
+    Offer(VERSION, 10, 0, 7, 1, view, [UnitGroup(4, [1])], [definition], False, 2, [0.5], 1, [], residents, demand),
     PlanResult(VERSION, 6, 5, 7, 1, [PlacementResult(1, 0, "n", "", 900, 1)], 1200),
     Readings(
         VERSION, 11, 0, 7, "agent-0", "incarnation", [reading], Standing([1.5, -2.0, 0.0], 0.25, 0.5),

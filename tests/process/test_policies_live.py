@@ -94,11 +94,14 @@ def spoiled(file: WeightsFile) -> WeightsFile:
 
 
 class Kubelets:
-    """A /proc for each node, in which its pods use what they ask for."""
+    """A /proc for each node, in which its pods use what they ask for, and the node itself a little that is never the
+    same: a /proc that stands still is taken for a copy."""
 
     def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
         self._folders = {node: folder / f"proc-{node}" for node in nodes}
         self._ticks = dict.fromkeys(nodes, 0.0)
+        self._idle_ticks = dict.fromkeys(nodes, 0.0)
+        self._looks = 0
         self._worked_ms = dict.fromkeys(nodes, 0.0)
         self._at_s = time.monotonic()
         for proc in self._folders.values():
@@ -109,14 +112,18 @@ class Kubelets:
         """Until now so many of each node's CPUs were used, and of its one disk's time as large a share. Each file is
         replaced whole."""
         now = time.monotonic()
+        passed_s = now - self._at_s
+        self._looks += 1
         for node, proc in self._folders.items():
-            self._ticks[node] += 100 * cpus.get(node, 0.0) * (now - self._at_s)
-            self._worked_ms[node] += 1000 * cpus.get(node, 0.0) / CPUS * (now - self._at_s)
-            worked_ms = round(self._worked_ms[node])
+            used = min(CPUS, cpus.get(node, 0.0) + 0.02)
+            self._ticks[node] += 100 * used * passed_s
+            self._idle_ticks[node] += 100 * (CPUS - used) * passed_s
+            self._worked_ms[node] += 1000 * cpus.get(node, 0.0) / CPUS * passed_s
+            ticks, worked_ms = f"{self._ticks[node]:.0f} 0 0 {self._idle_ticks[node]:.0f}", round(self._worked_ms[node])
             each = "".join(f"cpu{number} 0 0 0 0 0 0 0 0 0 0\n" for number in range(CPUS))
-            free_kib = int((MEMORY_GIB - 4 * cpus.get(node, 0.0)) * 2**20)
+            free_kib = int((MEMORY_GIB - 4 * cpus.get(node, 0.0)) * 2**20) - self._looks % 1024
             texts = {
-                "stat": f"cpu  {round(self._ticks[node])} 0 0 9999 0 0 0 0 0 0\n{each}",
+                "stat": f"cpu  {ticks} 0 0 0 0 0 0\n{each}",
                 "meminfo": f"MemTotal: {MEMORY_GIB * 2**20} kB\nMemAvailable: {free_kib} kB\n",
                 "vmstat": "oom_kill 0\n",
                 "diskstats": f"   8 0 sda 1 0 1 1 1 0 1 1 0 {worked_ms} {worked_ms}\n",

@@ -10,7 +10,9 @@ until its lease ends; that is for etcd to say.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from operator import itemgetter
 
 from services.coordinator.agents.views import AgentView, Request
 from services.coordinator.core.events import AgentsChanged, RequestFailed
@@ -144,6 +146,11 @@ class AgentRegistry:
         self._state = state
         self.ownership = Ownership(state.settings.rebalance_share)
         self.views: dict[str, AgentView] = {}
+        self._restless: dict[str, AgentView] = {}
+        """Those that may be busy, suspect, or to be told of nodes: who is to be asked or told is looked for among
+        these alone, however many agents there are."""
+        self._owners: dict[str, AgentView] | None = None
+        """Those that own nodes; None: not looked up since that changed."""
         self.since_empty = 0.0
         self._epochs = 0
         self._published: tuple[tuple[str, str], ...] | None = None
@@ -154,13 +161,14 @@ class AgentRegistry:
         """Agents joined, left or were restarted. True when one joined."""
         records = {record.id: record for record in event.agents}
         joined, had_any = False, bool(self.views)
+        self._owners = None
         for agent in [a for a, view in self.views.items() if a not in records]:
             del self.views[agent]
+            self._restless.pop(agent, None)
             self._state.log("agent_left", agent=agent)
-        for agent, record in sorted(records.items()):
-            view = self.views.get(agent)
-            if view is not None and view.record == record:
-                continue
+        known = ((agent, record, self.views.get(agent)) for agent, record in records.items())
+        changed = [one for one in known if one[2] is None or (one[2].record is not one[1] and one[2].record != one[1])]
+        for agent, record, view in sorted(changed, key=itemgetter(0)):
             if view is None or view.record.incarnation != record.incarnation:
                 joined = True
                 self._state.log("agent_joined", agent=agent, url=record.url, node=record.node)
@@ -168,7 +176,8 @@ class AgentRegistry:
                     self._state.log(
                         "agent_filters_differ", level="warning", agent=agent, plugins=" ".join(record.plugins)
                     )
-                self.views[agent] = AgentView(record, self._next_epoch(), pending=self._owned_by(agent))
+                view = self.views[agent] = AgentView(record, self._next_epoch(), pending=self._owned_by(agent))
+                self._restless[agent] = view
             else:
                 view.record = record
         if had_any and not self.views:
@@ -197,19 +206,24 @@ class AgentRegistry:
     def change_node(self, node: Node) -> None:
         """Its labels or what it offers changed."""
         self.ownership.change_kind(node.name, kind_of(node))
+        self._owners = None
 
     def remove_node(self, name: str) -> None:
         """A node is gone."""
-        agent = self.ownership.remove_node(name)
-        if agent in self.views:
-            self.views[agent].pending.add(name)
-        self._state.agenda.views = self._state.now
+        self._move([(name, self.ownership.remove_node(name), "")])
 
     def rebalance(self) -> None:
         """Deal anew if partitions drifted apart."""
         self._move(self.ownership.rebalance())
 
     # --- requests -----------------------------------------------------------------------------------------------
+
+    def asked(self, view: AgentView, *, is_offer: bool) -> int:
+        """The number of a request that goes to the agent now."""
+        self._state.messages += 1
+        view.request = Request(self._state.messages, self._state.now, is_offer)
+        self._restless[view.record.id] = view
+        return view.request.id
 
     def answered(self, agent: str, request: int, revision: int) -> tuple[AgentView, bool] | None:
         """The agent answered the request in flight, and whether its view stands at ``revision``, as it should; if not,
@@ -227,6 +241,7 @@ class AgentRegistry:
             self._state.stats.resyncs += 1
             self._state.log("view_resynced", agent=agent, revision=revision, wanted=view.revision)
             view.reset(self._next_epoch(), self._owned_by(agent))
+            self._restless[agent] = view
         if view.pending:
             self._state.agenda.views = self._state.now
         return view, in_step
@@ -246,6 +261,7 @@ class AgentRegistry:
 
     def suspect(self, view: AgentView, code: str) -> None:
         """Leave the agent out until it answers."""
+        self._restless[view.record.id] = view
         if not view.suspect:
             view.suspect = True
             self._state.stats.silences += 1
@@ -256,7 +272,7 @@ class AgentRegistry:
     def push_views(self) -> None:
         """Send the next piece to every idle agent that lacks nodes; a suspect one is asked again when it is time."""
         now = self._state.now
-        for view in self.views.values():
+        for view in self._unsettled():
             if view.request is not None:
                 if not view.request.is_offer and now >= view.request.sent_at + VIEW_DEADLINE_S:
                     self.suspect(view, "silent")
@@ -271,26 +287,22 @@ class AgentRegistry:
                 view.suspect = view.suspect and view.revision > 0
                 view.retry_at = now + self._state.settings.suspect_retry_s
                 continue
-            self._state.messages += 1
-            view.request = Request(self._state.messages, now, is_offer=False)
-            update = ViewUpdate(VERSION, view.request.id, 0, self._state.term, piece)
+            update = ViewUpdate(VERSION, self.asked(view, is_offer=False), 0, self._state.term, piece)
             self._state.out.append(SendView(view.record.id, view.record.url, update))
         self._state.agenda.views = self.wake_at()
 
     def askable(self, asked: Collection[str] = ()) -> tuple[list[AgentView], list[AgentView], int]:
         """Owners of nodes that are trusted; those of them that are idle, and not among ``asked``; and how many owners a
         cycle goes on without."""
-        owners, idle, suspects = [], [], 0
-        for view in self.views.values():
-            if not self.ownership.sizes.get(view.record.id):
-                continue
-            if view.suspect:
-                suspects += 1
-                continue
-            owners.append(view)
-            if view.request is None and not view.pending and view.record.id not in asked:
-                idle.append(view)
-        return owners, idle, suspects
+        if self._owners is None:
+            self._owners = {agent: view for agent, view in self.views.items() if self.ownership.sizes.get(agent)}
+        unsettled = [view for view in self._unsettled() if view.record.id in self._owners]
+        suspect = {view.record.id for view in unsettled if view.suspect}
+        owners = [*self._owners.values()]
+        if suspect:
+            owners = [view for view in owners if view.record.id not in suspect]
+        away = {view.record.id for view in unsettled}.union(asked)
+        return owners, [view for view in owners if view.record.id not in away] if away else owners, len(suspect)
 
     def nobody(self) -> str:
         """Why no agent decides for any node, once they are not only late; "" when some do, or may come."""
@@ -305,7 +317,7 @@ class AgentRegistry:
         times = []
         if self._state.now < grace_over_at and not any(self.ownership.sizes.values()):
             times.append(grace_over_at)
-        for view in self.views.values():
+        for view in self._unsettled():
             if view.request is None and view.suspect:
                 times.append(view.retry_at)
             elif view.request is None and view.pending:
@@ -317,15 +329,33 @@ class AgentRegistry:
     def _filters_alike(self, record: AgentRecord) -> bool:
         """Whether it judges by our filters. One with others gets no nodes: its answers would be refused again and
         again, or leave out what would do."""
-        return filters_in(record.plugins) == self._state.settings.profile.names
+        return _filters_in(record.plugins) == self._state.settings.profile.names
+
+    def validate(self) -> Iterator[str]:
+        """One line per agent that would not be asked, or told, as it should."""
+        for agent, view in self.views.items():
+            if not view.settled and self._restless.get(agent) is not view:
+                yield f"agent-restless: {agent} is busy, suspect or to be told of nodes, and is not looked for"
+            owns = bool(self.ownership.sizes.get(agent))
+            if self._owners is not None and (self._owners.get(agent) is view) != owns:
+                yield f"agent-owner: {agent} {'owns' if owns else 'does not own'} nodes, and is taken for otherwise"
 
     # --- inside -------------------------------------------------------------------------------------------------
+
+    def _unsettled(self) -> list[AgentView]:
+        """Those that are busy, suspect, or to be told of nodes."""
+        found = {agent: view for agent, view in self._restless.items() if not view.settled}
+        if len(found) < len(self._restless):
+            self._restless = found
+        return [*found.values()]
 
     def _move(self, moves: list[tuple[str, str, str]]) -> None:
         for name, old, new in moves:
             for agent in (old, new):
-                if agent in self.views:
-                    self.views[agent].pending.add(name)
+                if (view := self.views.get(agent)) is not None:
+                    view.pending.add(name)
+                    self._restless[agent] = view
+        self._owners = None
         self._state.agenda.views = self._state.now
 
     def _owned_by(self, agent: str) -> set[str]:
@@ -334,3 +364,7 @@ class AgentRegistry:
     def _next_epoch(self) -> int:
         self._epochs += 1
         return self._epochs
+
+
+_filters_in = lru_cache(maxsize=64)(filters_in)
+"""Thousands of agents have the same plug-ins, and all are looked at as one comes or goes."""

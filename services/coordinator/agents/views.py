@@ -55,7 +55,8 @@ class AgentView:
     ``pending``: names to be looked at (sent, or removed from the view) with the next piece. ``stamp``: the table's
     counter when the last piece was built. ``suspect``: did not answer in time or failed; left out of cycles until it
     answers; ``retry_at``: when it is asked again. ``moves`` counts nodes that came into the view or left it; ``sent``:
-    by node its row, the node as sent, and the move by which it came; ``heard``: what it knows of who stands there.
+    by node its row, the node as sent, and the move by which it came; ``heard``: what it knows of who stands there;
+    ``demand``: the number of the demand that it was told.
     """
 
     record: AgentRecord
@@ -72,7 +73,13 @@ class AgentView:
     classes: set[int] = field(default_factory=set)
     moves: int = 0
     heard: Heard | None = None
+    demand: int = 0
     _owned: IntArray | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is trusted, idle, and to be told of no node."""
+        return self.request is None and not self.suspect and not self.pending
 
     def reset(self, epoch: int, owned: set[str]) -> None:
         """Begin again from nothing."""
@@ -82,6 +89,7 @@ class AgentView:
         self._owned = None
         self.classes.clear()
         self.heard = None
+        self.demand = 0
         self.pending = owned
 
     def piece(self, table: NodeTable, owner: dict[str, str]) -> View | None:

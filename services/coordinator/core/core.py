@@ -36,6 +36,7 @@ from services.coordinator.core.events import (
     PlanFailed,
     PodFetched,
     PointerSeen,
+    PolicyRead,
     QueueHistoryRead,
     RequestFailed,
     ShardsSeen,
@@ -212,6 +213,8 @@ class Core:
         match event:
             case PodUpserted():
                 self.pods.seen(event.pod)
+                if event.pod.pod_class.latency_hard_us and event.pod.node_name:
+                    self.variants.limits.placed(event.pod)
             case DecisionsReceived():
                 if self.variants.pointer is not None:
                     self.evaluation.heard(event.agent, event.decisions)
@@ -270,6 +273,8 @@ class Core:
                 self.nominations.node_held(event.node, hold=event.hold, ok=event.ok, gone=event.gone)
             case NominationStored():
                 self.nominations.stored(event.uid, event.number)
+            case PolicyRead():
+                self.variants.ranked_here.read(event.ref, event.policy)
             case PointerSeen():
                 self.evaluation.seen(event.pointer)
             case ControlSeen():

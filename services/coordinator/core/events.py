@@ -13,10 +13,11 @@ from msgspec import Struct
 from services.coordinator.core.state import CoreSettings
 from shared.model.cluster_events import ClusterEvent
 from shared.model.pod import Pod
+from shared.policy.observation import Policy
 from shared.scheduling.shards import ONLY
 from shared.turns import Tick
 from shared.wire.messages import Decisions, PlanResult, ViewAck
-from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer, QueueHistoryRecord
+from shared.wire.records import AgentRecord, Drained, Paused, PolicyPointer, PolicyRef, QueueHistoryRecord
 
 
 class IntentRecord(Struct, frozen=True):
@@ -149,6 +150,13 @@ class PointerSeen(Struct, frozen=True):
     pointer: PolicyPointer
 
 
+class PolicyRead(Struct, frozen=True):
+    """A policy that the pointer names was made of its weights, by which nodes are ranked here (``ranked_here.py``)."""
+
+    ref: PolicyRef
+    policy: Policy
+
+
 class ControlSeen(Struct, frozen=True):
     """Everything that operators told the mesh, as etcd has it now. ``settings`` None: as the process was started."""
 
@@ -211,6 +219,7 @@ Event = (
     | ConditionFailed
     | NominationStored
     | PointerSeen
+    | PolicyRead
     | ControlSeen
     | NodesMeasured
     | QueueHistoryRead

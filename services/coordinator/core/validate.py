@@ -37,6 +37,7 @@ def validate(core: Core) -> list[str]:
         *_ownership(core),
         *_agenda(core),
         *_cycles(core),
+        *core.registry.validate(),
         *(line for view in core.registry.views.values() for line in _view(core, view)),
     ]
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from services.coordinator.agents.registry import AgentRegistry
-from services.coordinator.agents.views import AgentView, Request
+from services.coordinator.agents.views import AgentView
 from services.coordinator.binding.plans import Ledger
 from services.coordinator.core.events import DecisionsReceived, RequestFailed
 from services.coordinator.core.instructions import SendOffer
@@ -155,8 +155,7 @@ class Cycle:
 
     def _alone(self, agents: list[AgentView], idle: list[AgentView]) -> Callable[[PodClass], bool]:
         """Whether one of the idle agents may decide alone about a class."""
-        names = {view.record.id for view in idle}
-        return lambda pod_class: bool(self._dispatcher.able(pod_class, agents, names).any())
+        return lambda pod_class: bool(self._dispatcher.able(pod_class, agents, idle).any())
 
     def _apart(self, agents: list[AgentView], idle: list[AgentView]) -> Callable[[KnownClass, PodClass], bool] | None:
         """Whether a class must have a cycle of its own, since several agents are asked about it and none knows what
@@ -165,22 +164,24 @@ class Cycle:
         here = asked_here(self._policy, self._state.settings.profile.scores)
         if len(idle) < 2 or variants.has_candidate or here is not None:
             return None
-        names = {view.record.id for view in idle}
         if dispatcher.strategy(more=True) is Dispatch.BROADCAST:
             return lambda known, pod_class: True  # noqa: ARG005
-        return lambda known, pod_class: known.for_all or not dispatcher.able(pod_class, agents, names).any()
+        return lambda known, pod_class: known.for_all or not dispatcher.able(pod_class, agents, idle).any()
 
     def _offer(self, agents: list[AgentView], idle: list[AgentView], missing: int, taken: Taken) -> None:
         """Ask the idle ones of the agents that own nodes, or the most promising, for their best slots per class."""
         state, settings, classes = self._state, self._state.settings, taken.classes
         if not taken.together and not self._variants.has_candidate:
-            names = {view.record.id for view in idle}
             # beside others there were more when it began to take, and what is in those counts as well; several classes
             # compete, and one agent alone knows what of its nodes the others are given
             more = bool(self.open) or state.queue.has_active() or len(classes) > 1
-            self._dispatcher.deal(classes, agents, names, more=more, policy=self._policy)
+            self._dispatcher.deal(classes, agents, idle, more=more, policy=self._policy)
         compared = [number for number in self._sampling.compared if number in classes]
         together = bool(taken.together)
+        if Need.DEMAND in self._variants.needs:
+            for offered in classes.values():
+                if not offered.shadow:
+                    self._variants.demand.offered(offered.pod_class, len(offered.units))
         chosen = self._promising.among(classes, idle, together=together)
         share = len(agents) if len(chosen) == len(idle) else len(chosen)
         policies = self._policy, self._variants.name_of(candidate=True)
@@ -224,15 +225,15 @@ class Cycle:
             for g in fresh
         ]
         view.classes.update(used)
-        state.messages += 1
-        view.request = Request(state.messages, state.now, is_offer=True)
+        request = self._registry.asked(view, is_offer=True)
+        demand = variants.demand.news(view) if Need.DEMAND in variants.needs else None
         samples = variants.samples_for(view.record.id, view.epoch, view.slots)
         offer = Offer(
-            VERSION, view.request.id, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
-            extra, cluster, variants.number, samples, residents,
+            VERSION, request, 0, state.term, view.epoch, piece, wire_groups, unknown, forget,
+            extra, cluster, variants.number, samples, residents, demand,
         )  # fmt: skip
         state.out.append(SendOffer(view.record.id, view.record.url, offer))
-        return view.request.id
+        return request
 
     # --- collect --------------------------------------------------------------------------------------------------
 

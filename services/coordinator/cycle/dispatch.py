@@ -17,7 +17,7 @@ Not its job: sending, and what becomes of units that nobody placed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 
 import numpy as np
@@ -62,18 +62,19 @@ class Dispatcher:
             return Dispatch.BEST_NODES if more else Dispatch.BROADCAST
         return strategy
 
-    def able(self, pod_class: PodClass, agents: Sequence[AgentView], idle: Collection[str]) -> BoolArray:
+    def able(self, pod_class: PodClass, agents: Sequence[AgentView], idle: Sequence[AgentView]) -> BoolArray:
         """``[agents]``: which of the ``idle`` ones may decide about the class alone."""
         count, settings = len(agents), self._state.settings
         mask = self._state.feasibility.of(pod_class).mask
         takers = np.bincount(self._owners(agents)[mask], minlength=count + 1)[:count]
         able: BoolArray = (takers >= settings.sole_nodes) | ((takers > 0) & (takers == takers.sum()))
         if len(idle) < count:
-            able &= np.fromiter((view.record.id in idle for view in agents), np.bool_, count)
+            names = {view.record.id for view in idle}
+            able &= np.fromiter((view.record.id in names for view in agents), np.bool_, count)
         return able
 
     def deal(
-        self, classes: dict[int, OfferedClass], agents: Sequence[AgentView], idle: Collection[str], *, more: bool,
+        self, classes: dict[int, OfferedClass], agents: Sequence[AgentView], idle: Sequence[AgentView], *, more: bool,
         policy: str,
     ) -> None:  # fmt: skip
         """Name the one asked alone (``OfferedClass.sole``) about each class for which one is. ``agents``: all,

@@ -1,6 +1,6 @@
 """Whom of many agents a cycle asks: those that own the most promising nodes, by what is known here.
 
-    by kube-default, or what else can be asked here: every node scored as it stands --> the best
+    by kube-default, frag, or what else can be asked here: every node scored as it stands --> the best
     by any other policy: what it last said of each node to a pod of this kind       --> the best, and the least known
 
 With an agent on each node a lone pod would be as many offers as there are nodes. What is known here chooses whom to
@@ -8,9 +8,8 @@ ask, and nothing else: those who are asked judge as ever, and where none of them
 (``KnownClass.for_all``).
 
 Everybody is asked about the first pod that differs from those before it by more than amounts, and where most nodes are
-others since, or were heard of too long ago; about members of pod groups; about several units that other pods decide
-about too, since the best nodes for the first are not those for the next; and by a policy that goes by what it is asked
-about (``Need.DEMAND``).
+others since, or were heard of too long ago; about members of pod groups; and about several units that other pods decide
+about too, since the best nodes for the first are not those for the next.
 """
 
 from __future__ import annotations
@@ -107,8 +106,7 @@ class Promising:
         self, classes: dict[int, OfferedClass], idle: Sequence[AgentView], *, together: bool
     ) -> Sequence[AgentView]:
         """Those of the idle agents that are asked, in their order. ``together``: there are members of pod groups."""
-        all_are = together or Need.DEMAND in self._variants.needs or not self._many(len(idle))
-        few = None if all_are else self._few(classes, idle)
+        few = None if together or not self._many(len(idle)) else self._few(classes, idle)
         for offered in classes.values():
             offered.few = few is not None and not offered.sole
         return idle if few is None else few
@@ -155,10 +153,12 @@ class Promising:
         worth = np.zeros(len(rows), np.int64)
         if guidance is not None and guidance.scores is not None:
             worth += SCORE_SCALE * guidance.scores[rows]
-        if (policy := asked_here(self._name(offered), state.settings.profile.scores)) is not None:
-            norms = norms_of(state.feasibility, offered.pod_class) if guidance is None else guidance.norms
-            score = policy.decide(Observation(table, offered.pod_class, rows, norms), state.rng).score
+        norms = norms_of(state.feasibility, offered.pod_class) if guidance is None else guidance.norms
+        score = self._scored_here(offered, Observation(table, offered.pod_class, rows, norms))
+        if score is not None:
             return rows[self._best(rows, worth + np.rint(score * SCORE_SCALE).astype(np.int64), wanted)]
+        if Need.DEMAND in self._variants.needs:
+            return None  # what was said of a node to one pod says little of it to another
         if (known := self._known(offered, rows)) is None:
             return None
         said, changed, doubtful = known
@@ -167,6 +167,13 @@ class Promising:
         best = self._best(rows, worth - 2 * NOT_ACCEPTED * changed, wanted)
         others = self._of_others(np.flatnonzero(doubtful), rows, best)
         return rows[np.concatenate((best, self._doubtful(others, rows, worth, said.at_s[rows])))]
+
+    def _scored_here(self, offered: OfferedClass, seen: Observation) -> Floats | None:
+        """What the class's policy makes of the nodes as they stand; None: it cannot be asked here."""
+        if (plain := asked_here(self._name(offered), self._state.settings.profile.scores)) is not None:
+            return plain.decide(seen, self._state.rng).score
+        ranked = self._variants.ranked_here.of(candidate=offered.candidate)
+        return None if ranked is None else ranked.decide(seen, self._state.rng)[0].score
 
     def _right(self, offered: OfferedClass) -> BoolArray:
         """``[rows]``: nodes that are right for the class by what is known here."""
@@ -238,6 +245,8 @@ class Promising:
         scores, most = self._state.settings.profile.scores, self._state.settings.asked_agents
         for offered in current.classes.values():
             if offered.sole or offered.unknown or asked_here(self._name(offered), scores):
+                continue
+            if self._variants.ranked_here.of(candidate=offered.candidate) is not None:
                 continue
             right = self._right(offered)
             if int(np.count_nonzero(right)) > most:

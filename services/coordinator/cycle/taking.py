@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -41,6 +42,10 @@ class Together:
     nodes: Mapping[str, str]
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Taken:
     """What one cycle asks about. ``class_of`` by unit number; ``order``: the units in queue order, where some of them
@@ -60,8 +65,8 @@ class Taken:
     """Where only units are taken about which one agent may decide alone: whether one may about a class."""
     apart: Callable[[KnownClass, PodClass], bool] | None = None
     """Whether a class whose nodes alone decide must have a cycle of its own; None: none must."""
-    alone: bool = False
-    """Such a class is in it."""
+    alone: Callable[[], bool] = _never
+    """Whether such a class is in it."""
     held_up: bool = False
     """The next unit must be asked of all: nobody after it is taken."""
 
@@ -172,8 +177,8 @@ class Taker:
             return True
         if taken.sole is not None and not taken.sole(pod.pod_class):
             return self._hold_up(pod, taken)
-        apart = taken.apart is not None and not judged.guided and taken.apart(judged.known, pod.pod_class)
-        if taken.classes and (apart or taken.alone):
+        apart = _never if taken.apart is None or judged.guided else partial(taken.apart, judged.known, pod.pod_class)
+        if taken.classes and (apart() or taken.alone()):  # of a lone pod it is not asked: it goes through all agents
             state.queue.retry(pod.uid, state.now, failed=False)
             return False
         taken.alone = apart

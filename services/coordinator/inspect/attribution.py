@@ -32,6 +32,7 @@ def reasons(core: Core, pod: Pod, policy: Policy) -> dict[str, Any] | None:
     supplies = Supplies(
         core.variants.store, profile.scores, gpu_shares=profile.gpu_shares, power=profile.power,
         load_parts=profile.load_parts,
+        demand=core.variants.demand.told,
     )  # fmt: skip
     supply(policy, supplies)  # first: what there is to look into may depend on it
     lens = lens_of(policy)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from services.coordinator.core.core import Core
+from services.coordinator.usage.latency_limits import unheeded
 from services.coordinator.usage.measured import NAMES as PARTS_BY_NAME
 from shared.model.node import UNKNOWN_LATENCY
-from shared.model.pod import LATENCY_LIMIT_ANNOTATION, Pod
+from shared.model.pod import Pod
 
 USERS = "the users (conclave.io/latency-ms of the nodes)"
 
@@ -51,13 +52,9 @@ def latency_of(core: Core, pod: Pod) -> dict[str, Any] | None:
     elif not pod.node_name and hard and not (there <= hard).any():
         answer["problem"] = "no node is within the hard limit"
     if not answer["heeded"] and (soft or hard):
-        answer["problem"] = "; ".join(filter(None, (answer["problem"], _unheeded(core))))
+        policy = core.variants.title or core.state.policy
+        answer["problem"] = "; ".join(filter(None, (answer["problem"], unheeded(policy))))
     return answer
-
-
-def _unheeded(core: Core) -> str:
-    policy = core.variants.title or core.state.policy
-    return f"{policy} does not look at it: el does, and {LATENCY_LIMIT_ANNOTATION}: strict holds the hard limit always"
 
 
 MOST_MEASURED = 100

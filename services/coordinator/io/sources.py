@@ -37,20 +37,27 @@ Post = Callable[[Iterable[Event]], None]
 
 async def follow_agents(store: Store, keys: Keys, post: Post, *, otherwise: Sequence[AgentRecord] = ()) -> None:
     """Who is registered, now and after every change; ``otherwise``: who decides while nobody is."""
+    known: dict[str, tuple[int, AgentRecord | None]] = {}
     async with aclosing(follow_prefix(store, keys.agents_prefix)) as views:
         async for view in views:
-            post([AgentsChanged(tuple(_agents(keys, view.items.values())) or tuple(otherwise))])
+            items = sorted(view.items.values(), key=lambda item: item.key)
+            # thousands come and go one by one: each registration is read once, and stays the same object
+            before, known = known, {}
+            for kv in items:
+                had = before.get(kv.key)
+                known[kv.key] = had if had and had[0] == kv.mod_revision else (kv.mod_revision, _agent(keys, kv))
+            records = tuple(record for _, record in known.values() if record is not None)
+            post([AgentsChanged(records or tuple(otherwise))])
 
 
-def _agents(keys: Keys, items: Iterable[KeyValue]) -> Iterable[AgentRecord]:
-    for kv in sorted(items, key=lambda item: item.key):
-        record = decode_record(kv.value, AgentRecord)
-        # one that speaks another version would refuse every message; its nodes are better dealt to others
-        problem = _problem(keys, kv.key, record)
-        if record is None or problem:
-            log.warning("agent_ignored", key=kv.key, problem=problem)
-        else:
-            yield record
+def _agent(keys: Keys, kv: KeyValue) -> AgentRecord | None:
+    record = decode_record(kv.value, AgentRecord)
+    # one that speaks another version would refuse every message; its nodes are better dealt to others
+    problem = _problem(keys, kv.key, record)
+    if record is None or problem:
+        log.warning("agent_ignored", key=kv.key, problem=problem)
+        return None
+    return record
 
 
 def _problem(keys: Keys, key: str, record: AgentRecord | None) -> str:

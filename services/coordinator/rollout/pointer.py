@@ -11,10 +11,10 @@ from contextlib import aclosing
 import msgspec
 import structlog
 
-from services.coordinator.core.events import Event, PointerSeen
+from services.coordinator.core.events import Event, PointerSeen, PolicyRead
 from shared.errors import ConfigError, StoreError
 from shared.policy.observation import Policy
-from shared.policy.registry import bytes_of, load_policy, ref_of
+from shared.policy.registry import bytes_of, goes_by_nodes, load_policy, made_here, ref_of
 from shared.policy.rollout.rollout import Change, first_pointer, heed
 from shared.ports import CreateRevisionIs, Store
 from shared.runtime.records.policies import follow_pointer, get_weights, newest_change, read_pointer, write_change
@@ -29,12 +29,34 @@ BY = "coordinator"
 
 async def follow(store: Store, keys: Keys, *, policy: str, term: int, post: Callable[[Event], None]) -> None:
     """Tell the core every pointer; eternal. Where there is none, the policy of the settings becomes the active one."""
+    policies = ReadPolicies(store, keys)
     async with aclosing(follow_pointer(store, keys)) as pointers:
         async for stored in pointers:
             if stored.pointer is None:
                 await _seed(store, keys, policy, term)
             else:
                 post(PointerSeen(stored.pointer))
+                for ref in (stored.pointer.active, stored.pointer.candidate):
+                    if ref is not None and goes_by_nodes(ref) and made_here(ref) is None:
+                        await policies.tell(ref, post)
+
+
+class ReadPolicies:
+    """Policies made of weights in etcd, told to the core each once; where they cannot be had, all agents are asked."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def tell(self, ref: PolicyRef, post: Callable[[Event], None]) -> None:
+        """One that the pointer names."""
+        try:
+            data = await until_known(
+                lambda: get_weights(self._store, self._keys, ref.sha256), "policy_unread", policy=ref.title
+            )
+            post(PolicyRead(ref, load_policy(ref.name, data=data, sha256=ref.sha256)))
+        except (StoreError, ConfigError) as error:
+            log.info("policy_unread", policy=ref.title, error=error, effect="all agents are asked")
 
 
 class ActivePolicy:

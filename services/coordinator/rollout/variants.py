@@ -13,6 +13,8 @@ import numpy as np
 
 from services.coordinator.core.events import NodeSample
 from services.coordinator.core.state import State
+from services.coordinator.rollout.demand import ClusterDemand
+from services.coordinator.rollout.ranked_here import RankedHere
 from services.coordinator.usage.inventory import WorkloadInventory
 from services.coordinator.usage.latency_limits import LatencyLimits
 from services.coordinator.usage.measured import NEVER_S, NO_END_S, MeasuredNode, MeasuredNodes, Telling
@@ -51,8 +53,10 @@ class Variants:
         """What all nodes were last measured to use, and what stands there."""
         self._views = KeptViews()
         self.inventory = WorkloadInventory(state, self.store)
+        self.demand = ClusterDemand(state)
+        self.ranked_here = RankedHere(state, self.demand.told)
         self.nodes = MeasuredNodes()
-        self.limits = LatencyLimits(state)
+        self.limits = LatencyLimits(state, lambda: "" if self.heeds_latency else self.title or state.policy)
         self._requested = RequestedThen()
         self._telling = Telling()
         self._targets = False
@@ -71,6 +75,7 @@ class Variants:
         self.needs = NOTHING
         """What the active policy or the candidate needs."""
         self._take(needs_of_name(state.policy), NOTHING)
+        self.ranked_here.follow((PolicyRef(state.policy, 0),), None)
 
     def follow(self, pointer: PolicyPointer) -> None:
         """Go by this pointer from now on."""
@@ -80,6 +85,8 @@ class Variants:
         self.heeds_latency = heeds_latency(pointer.active)
         needs = needs_of_ref(candidate) if candidate is not None and self.has_candidate else NOTHING
         self._take(needs_of_ref(pointer.active), needs)
+        refs = (pointer.active, candidate) if candidate is not None and self.has_candidate else (pointer.active,)
+        self.ranked_here.follow(refs, pointer)
         if Need.WORKLOADS not in self.needs:
             self.inventory.stop()
 

@@ -13,7 +13,7 @@ Amounts are accounted in ``cache.py``, use is learned in ``policy/usage``; agent
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -75,6 +75,8 @@ class WorkloadInventory:
         self._journal: list[tuple[str, int, bool]] = []
         self._cut = 0
         self._ids: dict[str, int] = {}
+        self._workload_of: dict[int, str] = {}
+        """By number."""
         self._given = OTHER  # numbers up to it are those of the columns of no workload
         self._session = 0
         self._lesson = 0
@@ -113,7 +115,7 @@ class WorkloadInventory:
         self._stamp = self._static = -1
         self._session += 1
         self._cut += len(self._journal)
-        for known in (self._on, self._stays, self._journal, self._ids):
+        for known in (self._on, self._stays, self._journal, self._ids, self._workload_of):
             known.clear()
         self._store.forget_pods()
 
@@ -123,6 +125,7 @@ class WorkloadInventory:
             return None
         if len(self._ids) > MAX_WORKLOADS + len(self._stays):
             self._ids.clear()
+            self._workload_of.clear()
             self._session += 1
         heard, anew = view.heard, False
         if heard is None or self._behind(heard):
@@ -234,22 +237,22 @@ class WorkloadInventory:
         if heard.lesson == self._lesson:
             if not fresh:
                 return []
-            numbers = {name.id for name in fresh}
-            columns = {column: number for column, number in self._columns().items() if number in numbers}
+            columns = self._columns({name.id for name in fresh})
         else:
             heard.lesson = self._lesson
-            columns = {BASE: BASE, OTHER: OTHER, **self._columns()}
+            columns = {BASE: BASE, OTHER: OTHER, **self._columns(heard.names)}
         use = usage.use
         return [
             WorkloadUse(number, _told(use[column].tolist()), round(usage.evidence(column), 3))
             for column, number in columns.items()
-            if (number <= OTHER or number in heard.names) and usage.evidence(column) > 0.0
+            if usage.evidence(column) > 0.0
         ]
 
-    def _columns(self) -> dict[int, int]:
-        """Workload number by column, of the workloads that have one."""
+    def _columns(self, numbers: Collection[int]) -> dict[int, int]:
+        """Workload number by column, of those of these workloads that have one."""
         known = self._store.usage.workloads
-        return {column: self._ids[workload] for workload, column in known.items() if workload in self._ids}
+        named = ((known.get(self._workload_of.get(number, "")), number) for number in sorted(numbers))
+        return {column: number for column, number in named if column is not None}
 
     def _id(self, heard: Heard, workload: str, pod_class: PodClass, names: list[WorkloadName]) -> int:
         """The workload's number, told where the agent does not know it; 0: none."""
@@ -259,6 +262,7 @@ class WorkloadInventory:
         if number is None:
             self._given += 1
             number = self._ids[workload] = self._given
+            self._workload_of[number] = workload
         if number not in heard.names:
             heard.names.add(number)
             amounts = dict(pod_class.requests)

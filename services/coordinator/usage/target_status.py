@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from services.coordinator.usage.latency_limits import Broken
+from services.coordinator.usage.latency_limits import Broken, unheeded
 from services.coordinator.usage.measured import NEVER_S, MeasuredNode
 from shared.errors import ObjectError
 from shared.kube.latency_targets import LatencyTargetObject, latency_target_from_api
@@ -192,7 +192,9 @@ def _kept(broken: Sequence[Broken]) -> tuple[str, str, str]:
     if not broken:
         return "True", "NoneBroken", "no pod is known to be beyond its hard limit"
     pods = sorted(f"{one.pod} on {one.node}" for one in broken)
-    return "False", "LimitBroken", f"beyond the hard limit: {_named(pods)}"
+    ignoring = sorted({one.ignored_by for one in broken} - {""})
+    told = "".join(f"; {unheeded(policy)}" for policy in ignoring[:NAMED])
+    return "False", "LimitBroken", f"beyond the hard limit: {_named(pods)}{told}"
 
 
 def _named(names: Sequence[str]) -> str:

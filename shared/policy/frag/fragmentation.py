@@ -56,9 +56,19 @@ def typical_demand(classes: Sequence[GpuRequest], counts: Ints) -> Demand:
     number = np.array([count for _, count in ranked], np.float64)
     covered = np.cumsum(number)
     kept = int(np.searchsorted(covered, TYPICAL_SHARE * covered[-1])) + 1
-    table = np.array([key for key, _ in ranked[:kept]], np.int64).reshape(-1, 4)
+    return demand_of([(GpuRequest(cpu, 0, *asked), count) for (cpu, *asked), count in ranked[:kept]])
+
+
+def demand_of(typical: Sequence[tuple[GpuRequest, int]]) -> Demand:
+    """Of typical pods, and how many there were of each; of equal ones they are added up, where the first stands."""
+    pods: dict[tuple[int, int, int, int], int] = {}
+    for request, count in typical:
+        key = (request.cpu, request.devices, request.milli, request.models)
+        pods[key] = pods.get(key, 0) + count
+    table = np.array(list(pods), np.int64).reshape(-1, 4)
     cpu, devices, milli, models = (np.ascontiguousarray(column) for column in table.T)
-    return Demand(cpu, devices, milli, models, number[:kept] / number[:kept].sum())
+    number = np.array(list(pods.values()), np.float64)
+    return Demand(cpu, devices, milli, models, number / number.sum())
 
 
 class Usable(Struct, frozen=True):

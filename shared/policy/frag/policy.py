@@ -4,9 +4,10 @@ GPUs are those of ``conclave.io/gpu-milli``, or devices that claims are given, o
 in which a node has any (``view.py``).
 
 The same scorers as in the placement experiment, with three differences that the mesh imposes. The device of a share is
-the one that the table's accounting picks, the fullest with room, so only that way is judged. The demand is estimated
-from the requests this policy was asked to place, weighted by how often, and taken over anew each time their number has
-grown by a quarter: nobody hands a scheduler the list of pods to come. And ties must fall in a fixed order though the
+the one that the table's accounting picks, the fullest with room, so only that way is judged. The demand is what the
+coordinator counted of all that pods ask for (``ToldDemand``); where nobody tells it, it is estimated from the requests
+this policy was asked to place, weighted by how often, and taken over anew each time their number has grown by a
+quarter: nobody hands a scheduler the list of pods to come. And ties must fall in a fixed order though the
 ranker breaks them at random and agents own different nodes: a fraction of a step, made from a checksum of the node's
 name, is added to each score. FGD loses five points without a fixed order.
 
@@ -28,17 +29,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
-from shared.model.gpu import ANY_MODEL, MAX_MODELS, GpuRequest, GpuStates, Ints, options
+from shared.model.gpu import MAX_MODELS, GpuRequest, GpuStates, Ints, options
 from shared.model.gpu_shares import DEFAULT, GpuShares
 from shared.model.resources import CPU, MEMORY
 from shared.policy.frag.features import FEATURES, model_share
-from shared.policy.frag.fragmentation import Demand, typical_demand
+from shared.policy.frag.fragmentation import Demand, demand_of, typical_demand
 from shared.policy.frag.scorers import BestFit, Fgd, Floats, Frag
 from shared.policy.frag.value import NAME, CostNet, check_weights, steps
-from shared.policy.frag.view import MODEL_LABELS, GpuView, asked_of, model_codes
-from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
+from shared.policy.frag.view import GpuView, asked_of, mask_of, model_codes, models_named
+from shared.policy.observation import Need, Observation, Rng, Supplies, ToldDemand, Verdicts
 from shared.policy.weights import WeightsFile
 from shared.scheduling.state.node_table import CPU_COLUMN, MEMORY_COLUMN, NodeTable
+from shared.wire.demand import Demand as Told
 
 MIB = 1 << 20
 FGD = "fgd"
@@ -70,7 +72,7 @@ class GpuPolicy:
     rows_apart = True
     needs = frozenset({Need.GPU_SHARES, Need.DEMAND})
     agents_agree = True
-    """By one demand: agents are asked for the same pods. docs/policies/frag.md says what is lost where they are not."""
+    """By one demand, which the coordinator tells. docs/policies/frag.md says what is lost where it does not."""
 
     def __init__(self, name: str, weights: WeightsFile | None = None) -> None:
         self.name = name
@@ -85,6 +87,9 @@ class GpuPolicy:
         self._counts: Counter[GpuRequest] = Counter()
         self._seen = 0
         self._next = 1.0
+        self._told = ToldDemand()
+        self._heard: Told | None = None
+        """What was told when scores began anew; None: they go by what this policy was asked about."""
         self._scorer: Scorer | None = None
         self._known: OrderedDict[GpuRequest, Floats] = OrderedDict()
         """Scores by state, NaN: not judged yet."""
@@ -104,7 +109,8 @@ class GpuPolicy:
         """Whose scorer ranks: this policy's own, or the one in its place."""
 
     def supply(self, supplies: Supplies) -> None:
-        """Which resources and devices are GPUs, from now on."""
+        """Which resources and devices are GPUs, and who tells the demand, from now on."""
+        self._told = supplies.demand
         if supplies.gpu_shares != self._shares:
             self._shares = supplies.gpu_shares
             if self._table is not None:
@@ -115,8 +121,7 @@ class GpuPolicy:
         table, rows, whole = observation.table, observation.rows, self._table
         if not (table.copied and whole is not None and all(name in whole.row_of for name in table.names)):
             whole = table
-        if whole is not self._table or whole.static_stamp != self._static:
-            self._take_nodes(whole)
+        self._follow(whole)
         request = self._request(observation.pod_class)
         if whole is not table:
             base = np.array([whole.row_of[name] for name in table.names])[rows]
@@ -131,10 +136,16 @@ class GpuPolicy:
     def prepare(self, table: NodeTable, asked: Sequence[tuple[PodClass, Ints]]) -> None:
         """Decisions on these rows of the table are asked for next: what they need is judged at once, for a network
         costs little more for many states than for one."""
-        if table is not self._table or table.static_stamp != self._static:
-            self._take_nodes(table)
+        self._follow(table)
         wanted = [(self._request(pod_class), self._numbers_of(rows)) for pod_class, rows in asked]
         self._judge([(request, self._kept(request), numbers) for request, numbers in wanted])
+
+    def _follow(self, table: NodeTable) -> None:
+        """Judge by this table's nodes as they are, and by the demand as it was told last."""
+        if table is not self._table or table.static_stamp != self._static:
+            self._take_nodes(table)
+        elif self._told.demand is not self._heard:
+            self._start_over()
 
     def _scores(self, numbers: Ints, request: GpuRequest) -> Floats:
         """float64 ``[numbers]``: of states by number; those not known yet are judged."""
@@ -237,25 +248,44 @@ class GpuPolicy:
         self._state_of, self._stamp = np.zeros(rows, np.int64), np.full(rows, -1)
 
     def _start_over(self) -> None:
-        """Take over the demand seen so far; every score is judged anew."""
+        """Take over the demand that was told, or seen so far; every score is judged anew."""
         self._known.clear()
         self._cost = np.zeros(0)
+        self._heard = self._told.demand
+        if self._heard is not None:
+            typical = [
+                (GpuRequest(one.cpu_millis, 0, one.devices, one.milli, mask_of(one.models, self._models)), one.pods)
+                for one in self._heard.typical
+            ]
+            self._scorer = self._make(demand_of(typical))
+            return
         counts = dict(self._counts) or {GpuRequest(0, 0, 0, 0): 1}
-        demand = typical_demand(list(counts), np.array(list(counts.values()), np.int64))
-        self._scorer = self._make(demand)
+        self._scorer = self._make(typical_demand(list(counts), np.array(list(counts.values()), np.int64)))
 
     def _make(self, demand: Demand) -> Scorer:
         if self._weights is not None and self.placed_by != FGD:
-            assert self._table is not None
-            everyone = self._of_rows(self._table, np.arange(self._table.rows))
-            return Frag(self._weights, demand, model_share(everyone), fullest_only=True)
+            return Frag(self._weights, demand, self._model_share(), fullest_only=True)
         return Fgd(demand, fullest_only=True) if self.placed_by == FGD else BestFit()
 
+    def _model_share(self) -> Floats:
+        """float64 ``[models]``: share of all GPUs that nodes of each model have, by what is told of the cluster, else
+        by the nodes that are here."""
+        if self._heard is None:
+            assert self._table is not None
+            return model_share(self._of_rows(self._table, np.arange(self._table.rows)))
+        devices = np.zeros(len(self._models) + 1)
+        devices[-1] = self._heard.others
+        for name, count in self._heard.devices.items():
+            devices[self._models.get(name, -1)] += count
+        return devices / max(float(devices.sum()), 1.0)
+
     def _count(self, request: GpuRequest, units: int) -> None:
-        self._counts[request] += units
-        self._seen += units
         if len(self._states) > MAX_STATES:
             self._forget_states()
+        if self._heard is not None:
+            return
+        self._counts[request] += units
+        self._seen += units
         if self._seen >= self._next:
             self._next = max(self._seen + 1.0, self._seen * GROWTH)
             self._start_over()
@@ -322,8 +352,7 @@ class FragPolicy(GpuPolicy):
     def features(self, observation: Observation) -> NDArray[np.float32]:
         """float32 ``[candidates, len(feature_names)]``; looks only, so the demand is not counted up."""
         table = observation.table
-        if table is not self._table or table.static_stamp != self._static:
-            self._take_nodes(table)
+        self._follow(table)
         states, net = self._of_rows(table, observation.rows), self._net()
         ways = options(states, self._request(observation.pod_class), fullest_only=True)
         x = np.empty((len(states), len(FEATURES) + 1), np.float32)
@@ -345,21 +374,11 @@ class FragPolicy(GpuPolicy):
 
 
 def request_of(pod_class: PodClass, models: dict[str, int], shares: GpuShares = DEFAULT) -> GpuRequest:
-    """The class's request; ``models``: codes of the GPU models there are.
-
-    Models count where a node selector or a single required affinity term names them by ``In``; anything else accepts
-    any model here and is left to the filters.
-    """
+    """The class's request; ``models``: codes of the GPU models there are."""
     amounts = dict(pod_class.requests)
     devices, each = asked_of(pod_class, shares)
-    named = [value for key, value in pod_class.node_selector if key in MODEL_LABELS]
-    if pod_class.affinity_terms is not None and len(pod_class.affinity_terms) == 1:
-        for expression in pod_class.affinity_terms[0].expressions:
-            if expression.key in MODEL_LABELS and expression.operator == "In":
-                named += expression.values
-    mask = sum(1 << models[name] for name in dict.fromkeys(named) if name in models) if named else ANY_MODEL
     memory = -(-amounts.get(MEMORY, 0) // MIB)
-    return GpuRequest(amounts.get(CPU, 0), memory, devices, each, mask)
+    return GpuRequest(amounts.get(CPU, 0), memory, devices, each, mask_of(models_named(pod_class), models))
 
 
 class FgdPolicy(GpuPolicy):

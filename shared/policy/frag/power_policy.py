@@ -69,8 +69,7 @@ class PowerPolicy(GpuPolicy):
     def features(self, observation: Observation) -> NDArray[np.float32]:
         """float32 ``[candidates, 2]``; looks only, so the demand is not counted up."""
         table, rows = observation.table, observation.rows
-        if table is not self._table or table.static_stamp != self._static:
-            self._take_nodes(table)
+        self._follow(table)
         request, scorer = self._request(observation.pod_class), self._scorer
         assert isinstance(scorer, Frag)
         x = np.empty((len(rows), 2), np.float32)

@@ -6,10 +6,12 @@ resources that count as GPUs (``shared/model/gpu_shares.py``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from shared.model.constraints import PodClass, gpu_milli_of
-from shared.model.gpu import Ints
+from shared.model.gpu import ANY_MODEL, Ints
 from shared.model.gpu_shares import GpuShares, offered, whole_or_share
 from shared.scheduling.state.node_table import NodeTable
 
@@ -45,6 +47,25 @@ def asked_of(pod_class: PodClass, shares: GpuShares) -> tuple[int, int]:
     if milli:
         return whole_or_share(milli)
     return pod_class.claimed if pod_class.claimed[0] else shares.asked(pod_class.requests)
+
+
+def models_named(pod_class: PodClass) -> tuple[str, ...]:
+    """The models that the pod wants one of; (): any.
+
+    Models count where a node selector or a single required affinity term names them by ``In``; anything else accepts
+    any model here and is left to the filters.
+    """
+    named = [value for key, value in pod_class.node_selector if key in MODEL_LABELS]
+    if pod_class.affinity_terms is not None and len(pod_class.affinity_terms) == 1:
+        for expression in pod_class.affinity_terms[0].expressions:
+            if expression.key in MODEL_LABELS and expression.operator == "In":
+                named += expression.values
+    return tuple(dict.fromkeys(named))
+
+
+def mask_of(names: Sequence[str], models: Mapping[str, int]) -> int:
+    """Of models by name, those that have a code; without names any."""
+    return sum(1 << models[name] for name in names if name in models) if names else ANY_MODEL
 
 
 def model_codes(table: NodeTable) -> tuple[dict[str, int], Ints]:

@@ -215,9 +215,9 @@ class UtilisationStore:
             self._newest = workload, column
         missing = self.usage.columns - self._count.shape[1]
         if missing:
-            self._count = np.pad(self._count, ((0, 0), (0, missing)))
-            self._seen = np.pad(self._seen, ((0, 0), (0, missing)))
-            self._young = np.pad(self._young, ((0, 0), (0, 0), (0, missing)))
+            self._count, self._seen, self._young = (
+                _wider(array, self.usage.columns) for array in (self._count, self._seen, self._young)
+            )
         return column
 
     def advance(self, now_s: float) -> None:
@@ -288,13 +288,14 @@ class UtilisationStore:
     def _multiply(self) -> None:
         """Bring ``_by_pods`` up to date: per slot what its pods come to, in each view, in reference nodes."""
         use = self.usage.use
-        if self._by_use is use and not self._stale:
+        as_before = self._by_use is use or (self._by_use is not None and _extends(use, self._by_use))
+        self._by_use = use
+        if as_before and not self._stale:
             return
         changed: Collection[int] = self._slots.values()
-        if self._by_use is use and len(changed) > FEW_NODES:
+        if as_before and len(changed) > FEW_NODES:
             changed = sorted(self._stale)
         slots = np.fromiter(changed, np.int64, len(changed))
-        self._by_use = use
         self._stale.clear()
         self.clock += 1
         self._stamp[slots] = self.clock
@@ -378,3 +379,19 @@ class UtilisationStore:
         self._count = np.pad(self._count, ((0, by), (0, 0)))
         self._seen = np.pad(self._seen, ((0, by), (0, 0)))
         self._young = np.pad(self._young, ((0, 0), (0, by), (0, 0)))
+
+
+def _extends(use: FloatArray, before: FloatArray) -> bool:
+    """Whether all that is different is that there are more workloads: then so is what each node's pods come to."""
+    return len(use) > len(before) and np.array_equal(use[: len(before)], before)
+
+
+def _wider(array: FloatArray, columns: int) -> FloatArray:
+    """The array with so many columns, zeros in the new ones: of a room that is made larger now and then, since
+    workloads come one by one and copying thousands of nodes for each costs milliseconds."""
+    room = array.base
+    if room is None or room.shape[:-1] != array.shape[:-1] or room.shape[-1] < columns:
+        room = np.zeros((*array.shape[:-1], columns + columns // 4), array.dtype)
+        room[..., : array.shape[-1]] = array
+    wider: FloatArray = room[..., :columns]
+    return wider

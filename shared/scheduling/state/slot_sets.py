@@ -40,6 +40,12 @@ def guidance_of(owned: IntArray, mask: BoolArray | None, scores: IntArray | None
 
     ``mask [rows]`` None: all allowed; ``scores [rows]`` None: all 0.
     """
+    if len(owned) == 1:  # many agents may own a node each, and numpy is slow for one number
+        (slot,) = owned.tolist()
+        if mask is not None and not mask[slot]:
+            return None
+        level = 0 if scores is None else int(scores[slot])
+        return RowGuidance([slot], [(level, [slot])] if level else [], distinct)
     allowed = owned if mask is None else owned[mask[owned]]
     if not len(allowed):
         return None

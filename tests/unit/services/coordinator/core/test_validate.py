@@ -94,6 +94,15 @@ def answer_for_nobody(core: Core) -> None:
     core.registry.views["agent-0"].request = None
 
 
+def lose_sight_of_an_agent(core: Core) -> None:
+    core.registry._restless.clear()
+
+
+def ask_who_owns_nothing(core: Core) -> None:
+    core.registry.askable()
+    core.registry.ownership.sizes["agent-0"] = 0
+
+
 def miscount_the_queue(core: Core) -> None:
     core.state.queue._count[Place.ACTIVE] = 5
 
@@ -137,6 +146,8 @@ BROKEN: list[tuple[str, Callable[[Core], None]]] = [
     ("view", forget_what_was_sent),
     ("view", know_the_future),
     ("cycle-waits", answer_for_nobody),
+    ("agent-restless", lose_sight_of_an_agent),
+    ("agent-owner", ask_who_owns_nothing),
     ("queue-count", miscount_the_queue),
     ("nominations", nominate_at_random),
     ("members", count_a_ghost),

@@ -9,18 +9,22 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as replace_fields
 
-from services.coordinator.core.events import AgentsChanged, DecisionsReceived
+from services.coordinator.core.events import AgentsChanged, DecisionsReceived, PointerSeen, PolicyRead
 from services.coordinator.core.instructions import SendOffer
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.cycle import promising
 from services.coordinator.cycle.classes import OfferedClass
 from services.coordinator.cycle.promising import NEVER, RENEW_S, Promising, kind_of
+from services.coordinator.rollout.demand import ClusterDemand
 from shared.agent.core import AgentCore
 from shared.decide.stages import Stage
 from shared.model.pod import Pod
 from shared.policy.heuristics import KubeDefault
 from shared.policy.observation import Need, Observation, Rng, Verdicts
-from shared.policy.rollout.rollout import to_stage
+from shared.policy.registry import HEURISTICS, load_policy, reference
+from shared.policy.rollout.rollout import first_pointer, to_stage
+from shared.policy.weights import WeightsFile, decode, encode, shipped
+from shared.wire.records import PolicyRef
 from tests.builders import make_node, make_pod
 from tests.unit.services.coordinator.rollout.test_evaluation import BY_HAND, NEW, OLD, Rolled
 from tests.unit.services.coordinator.rollout.test_sampling import Serving
@@ -178,12 +182,73 @@ def test_of_pods_that_others_decide_about_a_lone_one_is_asked_of_few(together: i
     assert all(where(scene, pod) for pod in pods)
 
 
-@pytest.mark.parametrize("policy", ["frag", "fgd"])
-def test_policies_that_go_by_what_they_are_asked_about_are_asked_about_everything(policy: str) -> None:
-    scene = scene_of(policy)
+def gpu_scene(policy: str, settings: CoreSettings = SETTINGS) -> Scene:
+    """An agent on each node; others have a part of its GPUs, of each another."""
+    scene = Scene(agents=0, policy=policy, settings=settings)
+    for number in range(NODES):
+        scene.join(f"a{number}", node=f"n{number}", tell=False)
+        made = make_node(f"n{number}").label(**{"conclave.io/gpu-model": f"m{number % 3}"})
+        scene.add_node(made.allocatable(cpu="64", memory="256Gi", pods="110").gpus(2 + number % 7).node())
+        scene.add_pod(make_pod(f"other{number}").cpu("1").gpu_milli(100 + 37 * (number % 24)).on(f"n{number}").pod())
+    scene.begin()
+    scene.run()
+    return scene
+
+
+def for_gpus(number: int) -> Pod:
+    made = make_pod(f"p{number}").cpu(f"{2 + number % 3}").memory("1Gi").gpu_milli((1000, 500, 2000, 300)[number % 4])
+    return (made.select(**{"conclave.io/gpu-model": "m1"}) if number % 5 == 4 else made).pod()
+
+
+@pytest.mark.parametrize("policy", ["frag", "fgd", "power", "best-fit"])
+def test_by_policies_of_gpus_few_are_asked_and_pods_go_where_they_would_if_all_were(policy: str) -> None:
+    few, everybody = gpu_scene(policy), gpu_scene(policy, replace(SETTINGS, asked_agents=0))
+    for number in range(16):
+        pod = for_gpus(number)
+        assert len(asked(few, pod)) <= FEW
+        assert len(asked(everybody, pod)) > FEW
+        assert where(few, pod) == where(everybody, pod)
+    assert not few.core.cycle._promising._said  # which nobody would go by
+
+
+def test_ablation_agents_that_count_the_demand_themselves_choose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterDemand, "news", lambda self, view: None)
+    few, everybody = gpu_scene("frag"), gpu_scene("frag", replace(SETTINGS, asked_agents=0))
+    places = []
+    for number in range(16):
+        asked(few, pod := for_gpus(number))
+        asked(everybody, pod)
+        places.append((where(few, pod), where(everybody, pod)))
+    assert any(ours != theirs for ours, theirs in places)
+
+
+def test_weights_that_are_not_shipped_are_ranked_by_once_they_were_read() -> None:
+    scene, file = gpu_scene("frag"), shipped("frag")
+    card = replace_fields(file.card, version=file.card.version + 1)
+    own = decode(encode(WeightsFile(file.arrays, card)), policy="frag")
+    for agent in scene.agents.values():
+        agent.lanes.use(reference(own), load_policy("frag", data=encode(own), sha256=own.sha256))
+    scene.inbox.append(PointerSeen(first_pointer(reference(own), number=1)))
+    scene.run()
+    assert len(asked(scene, for_gpus(0))) > FEW
+    scene.inbox.append(PolicyRead(reference(own), load_policy("frag", data=encode(own), sha256=own.sha256)))
+    scene.run()
+    assert len(asked(scene, for_gpus(1))) <= FEW
+    scene.inbox.append(PointerSeen(first_pointer(PolicyRef("lb", 1, "b" * 64), number=2)))
+    scene.inbox.append(PolicyRead(reference(own), load_policy("frag", data=encode(own), sha256=own.sha256)))
+    scene.run()
+    assert scene.core.variants.ranked_here.of(candidate=False) is None  # it came too late
+
+
+def test_a_plug_in_that_goes_by_the_demand_is_asked_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(KubeDefault):
+        name = "own"
+        needs = frozenset({Need.DEMAND})
+
+    monkeypatch.setitem(HEURISTICS, "own", Own)
+    scene = scene_of("own")
     for number in range(3):
         assert len(asked(scene, lone(number))) == NODES
-    assert not scene.core.cycle._promising._said  # which nobody would go by
 
 
 @pytest.mark.parametrize("most", [0, NODES // 2])

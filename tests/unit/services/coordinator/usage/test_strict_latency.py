@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.coordinator.core.events import NodeSample, NodesMeasured
-from services.coordinator.core.instructions import SendPlan
+from services.coordinator.core.instructions import EmitEvent, SendPlan
 from services.coordinator.core.state import CoreSettings
 from services.coordinator.inspect.explain import explain
 from services.coordinator.usage.measured import GONE_S
@@ -50,6 +50,10 @@ def strict(name: str, *, hard_ms: float = 30, target: str = "shop", cpu: str = "
     pod = make_pod(name).cpu(cpu).memory("128Mi").pod()
     limits = {"latency_hard_us": round(hard_ms * 1000), "latency_target": target, "latency_strict": True}
     return replace(pod, pod_class=replace(pod.pod_class, **limits), **changes)
+
+
+def limits_told(made: Scene) -> list[EmitEvent]:
+    return [one for one in made.of(EmitEvent) if one.reason.startswith("LatencyLimit")]
 
 
 def measure(made: Scene, *, age_s: float = 0.0, to: str = "shop", **latency_ms: float) -> None:
@@ -318,8 +322,9 @@ def test_a_gang_goes_within_the_limit_together_or_not_at_all(agents: str) -> Non
     assert sorted(nodes_of(made, *pods)) in (["n0", "n0", "n1"], ["n0", "n1", "n1"])
 
 
-def test_explain_says_how_far_each_node_is_and_whether_the_policy_looks_at_a_wish() -> None:
-    made = scene()
+@pytest.mark.parametrize("agents", MESHES)
+def test_explain_says_how_far_each_node_is_and_whether_the_policy_looks_at_a_wish(agents: str) -> None:
+    made = scene(agents)
     measure(made, n0=50)
     add(made, pod := strict("a"))
     told = explain(made.core, made.pods[pod.uid], {}, made.now)
@@ -332,6 +337,33 @@ def test_explain_says_how_far_each_node_is_and_whether_the_policy_looks_at_a_wis
     told = explain(made.core, made.pods["uid-b"], {}, made.now)
     assert told["latency"]["heeded"] is False
     assert "kube-default does not look at it" in told["summary"]
+
+
+@pytest.mark.parametrize("agents", MESHES)
+@pytest.mark.parametrize("policy", ["most-allocated", "frag"])
+def test_a_pod_that_is_placed_beyond_a_wish_is_named_at_once_with_the_policy_that_ignored_it(
+    policy: str, agents: str
+) -> None:
+    made = scene(agents, policy)
+    measure(made, **dict.fromkeys(NODES, 50.0))
+    made.trace.clear()
+    wish = strict("a")
+    (node,) = add(made, replace(wish, pod_class=replace(wish.pod_class, latency_strict=False)))
+    (event,) = limits_told(made)
+    assert (event.reason, event.uid) == ("LatencyLimitBroken", wish.uid)
+    assert f"{policy} does not look at it" in event.note
+    assert [(one.node, one.ignored_by) for one in made.core.variants.limits.broken_now()] == [(node, policy)]
+    measure(made, **dict.fromkeys(NODES, 10.0))
+    assert [one.reason for one in limits_told(made)] == ["LatencyLimitBroken", "LatencyLimitKept"]
+
+
+@pytest.mark.parametrize("agents", MESHES)
+def test_a_limit_that_was_held_and_broke_later_names_no_policy(agents: str) -> None:
+    made = scene(agents, "most-allocated")
+    measure(made, **dict.fromkeys(NODES, 10.0))
+    (node,) = add(made, strict("a"))
+    measure(made, **{node: 60.0})
+    assert [(one.node, one.ignored_by) for one in made.core.variants.limits.broken_now()] == [(node, "")]
 
 
 @pytest.mark.parametrize(("policy", "looks"), [("el", True), ("ee", False), ("lb=1,el=1", True), ("frag", False)])

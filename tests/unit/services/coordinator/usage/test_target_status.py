@@ -67,6 +67,14 @@ def test_reachable_is_unknown_until_an_agent_tells_and_false_where_none_gets_the
     assert conditions(told(statuses, known))["Reachable"][:2] == expected
 
 
+def test_a_broken_limit_names_the_policies_that_did_not_look_at_it() -> None:
+    statuses = TargetStatuses()
+    statuses.saw(shown())
+    broken = [Broken(f"default/p{number}", "n0", "shop", by) for number, by in enumerate(("", "ee@1", "ee@1", "lb@2"))]
+    message = conditions(told(statuses, nodes(n0=50), *broken))["LimitsKept"][2]
+    assert message.count("ee@1 does not look at it") == message.count("lb@2 does not look at it") == 1
+
+
 def test_a_broken_limit_names_the_pods_and_their_nodes() -> None:
     statuses = TargetStatuses()
     statuses.saw(shown())

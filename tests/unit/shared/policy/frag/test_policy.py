@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from shared.errors import ConfigError
 from shared.model.gpu import GpuRequest
-from shared.model.gpu_shares import parse_gpu_shares
+from shared.model.gpu_shares import DEFAULT, parse_gpu_shares
 from shared.policy.attribution import lens_of
+from shared.policy.demand import DemandCount
 from shared.policy.frag.features import FEATURES
 from shared.policy.frag.policy import BestFitPolicy, FgdPolicy, FragPolicy, GpuPolicy, request_of
+from shared.policy.frag.power_policy import PowerPolicy
 from shared.policy.frag.value import SHAPES, STEP
-from shared.policy.observation import Observation, Supplies, supply
+from shared.policy.observation import Observation, Supplies, ToldDemand, supply
 from shared.policy.ranking import Ranker
 from shared.policy.registry import make_policy
 from shared.policy.weights import Card, WeightsFile
@@ -51,6 +53,50 @@ def decide(policy: GpuPolicy, cache: ClusterCache, pod_class) -> np.ndarray:
 
 def ranker(policy, cache: ClusterCache, seed: int) -> Ranker:
     return Ranker(cache.table, FeasibilityCache(cache.table), policy, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("make", [FgdPolicy, lambda: FragPolicy(some_weights()), PowerPolicy])
+def test_what_is_told_of_the_demand_makes_an_agent_of_one_node_judge_as_one_of_all(make) -> None:
+    models = ["A", "B", "A", "C"]
+    nodes = [
+        make_node(f"n{i}").label(**{MODEL: m}).allocatable(cpu="64").gpus(4 - i).node() for i, m in enumerate(models)
+    ]
+    whole, count = ClusterCache(), DemandCount()
+    for node in nodes:
+        whole.upsert_node(node)
+    named = make_pod().cpu("4").memory("1Gi").gpu_milli(1000).select(**{MODEL: "A"}).pod().pod_class
+    for pod_class, pods in ((share(500), 9), (share(2000, cpu="8"), 3), (named, 5)):
+        count.add(pod_class, pods, DEFAULT)
+    told = ToldDemand(count.take_over(whole.table, DEFAULT))
+    assert told.demand is not None
+    assert told.demand.devices == {"A": 6, "B": 3, "C": 1}
+    scores, alone, untold = [], [], []
+    for policies, demand in ((scores, told), (alone, told), (untold, ToldDemand())):
+        for node in nodes if policies is not scores else [None]:
+            policy, cache = make(), whole
+            supply(policy, Supplies(demand=demand))
+            if node is not None:
+                cache = ClusterCache()
+                cache.upsert_node(node)
+            policies += decide(policy, cache, share(500)).tolist()
+    assert scores == alone
+    assert scores != untold
+
+
+def test_a_demand_that_is_told_anew_is_gone_by_at_once() -> None:
+    policy, cache, told = FgdPolicy(), cluster([2, 4]), ToldDemand()
+    supply(policy, Supplies(demand=told))
+    count = DemandCount()
+    count.add(share(500), 1, DEFAULT)
+    told.demand = count.take_over(cache.table, DEFAULT)
+    first = decide(policy, cache, share(500)).tolist()
+    count.add(share(2000, cpu="48"), 40, DEFAULT)
+    told.demand = count.take_over(cache.table, DEFAULT)
+    assert decide(policy, cache, share(500)).tolist() != first
+    told.demand = None  # a leader that tells none: what it was asked about counts again
+    assert policy._counts.total() == 0
+    decide(policy, cache, share(500))
+    assert policy._counts.total() == 1
 
 
 @pytest.mark.parametrize("make", [FgdPolicy, BestFitPolicy, lambda: FragPolicy(some_weights())])

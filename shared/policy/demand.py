@@ -1,0 +1,71 @@
+"""What pods ask for of GPUs: counted by whoever sees all of them, for policies that judge nodes by it.
+
+Taken over anew each time the number of pods has grown by a quarter, so that policies begin to judge anew ever more
+rarely. Pure.
+
+Source: Weng et al., "Beware of Fragmentation", ATC 2023, section 4.1: the most frequent requests until 95 % of the
+pods are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shared.model.constraints import PodClass
+from shared.model.gpu_shares import GpuShares
+from shared.model.resources import CPU
+from shared.policy.frag.fragmentation import TYPICAL_SHARE
+from shared.policy.frag.view import GpuView, asked_of, model_codes, models_named
+from shared.scheduling.state.node_table import NodeTable
+from shared.wire.bounds import MAX_COUNT
+from shared.wire.demand import MAX_MODELS, MAX_TYPICAL, Demand, TypicalPod
+
+GROWTH = 1.25
+MOST_CHARS = 253
+"""Of a model's name."""
+MOST_KNOWN = 4096
+"""Requests that are counted; beyond, all counts are halved, and those of one pod go."""
+
+Key = tuple[int, int, int, tuple[str, ...]]
+
+
+class DemandCount:
+    """Of all pods so far."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Key] = Counter()
+        self._next = 0.0
+        self.pods = 0
+
+    def add(self, pod_class: PodClass, pods: int, shares: GpuShares) -> None:
+        """So many more pods of a class."""
+        amounts = (dict(pod_class.requests).get(CPU, 0), *asked_of(pod_class, shares))
+        # one number or name beyond what the wire takes would have every offer refused
+        cpu, devices, milli = (min(amount, MAX_COUNT) for amount in amounts)
+        models = tuple(name[:MOST_CHARS] for name in models_named(pod_class)[:MAX_MODELS])
+        self._counts[cpu, devices, milli, models] += pods
+        self.pods += pods
+        if len(self._counts) > MOST_KNOWN:
+            self._counts = Counter({key: count // 2 for key, count in self._counts.items() if count > 1})
+            self.pods, self._next = self._counts.total(), self._next / 2
+
+    @property
+    def due(self) -> bool:
+        """Whether it has grown so much that it is to be taken over."""
+        return self.pods >= self._next and self.pods > 0
+
+    def take_over(self, table: NodeTable, shares: GpuShares) -> Demand:
+        """As it is told from now on, with the GPUs that the nodes of the table have."""
+        self._next = self.pods * GROWTH
+        typical, covered = list[TypicalPod](), 0
+        for (cpu, devices, milli, models), count in sorted(self._counts.items(), key=lambda one: (-one[1], one[0])):
+            if covered >= TYPICAL_SHARE * self.pods or len(typical) == MAX_TYPICAL:
+                break
+            typical.append(TypicalPod(cpu, devices, milli, list(models), count))
+            covered += count
+        names, of_row = model_codes(table)
+        view, devices_of = GpuView(table, shares), Counter[int]()
+        for row in table.live_rows().tolist():
+            devices_of[int(of_row[row])] += len(view.free(row))
+        told = {name[:MOST_CHARS]: devices_of.pop(code, 0) for name, code in list(names.items())[:MAX_MODELS]}
+        return Demand(typical, told, devices_of.total())
