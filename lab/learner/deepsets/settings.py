@@ -19,6 +19,10 @@ BY_PPO = ("ee", "el")
 """Whose shipped weights are the logits of a policy; those of the others are values."""
 
 
+CLUSTER_DISCOUNT = {"ee": 0.97, "el": 0.97}
+"""On a captured cluster: which node is taken into use tells only once more pods have come."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeepSetsSettings(DqnRunSettings):
     """One run."""
@@ -105,7 +109,7 @@ def settings_on(
     settings = replace(learning_by(settings_for(policy, seed), algorithm), cluster=cluster, validate_every=1_000)
     if settings.goes_on:
         return replace(
-            settings, decisions=decisions or 10_000, learning_starts=500, epsilon_begin=0.3, epsilon_end=0.05,
+            settings, decisions=decisions or 10_000, learning_starts=500, discount=CLUSTER_DISCOUNT.get(policy, settings.discount), epsilon_begin=0.3, epsilon_end=0.05,
             dqn=replace(settings.dqn, learning_rate=5e-4),
         )  # fmt: skip
     return settings if decisions is None else replace(settings, decisions=decisions)

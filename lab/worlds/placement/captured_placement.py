@@ -81,9 +81,9 @@ class CapturedPlacement:
 
 def judged(policy: str, env: CapturedPlacement, row: int) -> Worth:
     """Place the current pod on ``row``: what it was worth to ``policy``."""
-    if policy != "lb":
+    if policy == "el":
         return place_and_judge(env, row, REWARDS[policy])[1]
-    worth = even_reward(env, row)
+    worth = even_reward(env, row) if policy == "lb" else few_nodes_reward(env, row)
     env.place(row)
     return worth
 
@@ -97,6 +97,33 @@ def even_reward(env: CapturedPlacement, row: int) -> Worth:
         return Worth(MOST_REWARD, terminated=False)
     found = float(after[int(np.searchsorted(rows, row))])
     return Worth(MOST_REWARD * (most - found) / (most - least), terminated=False)
+
+
+def few_nodes_reward(env: CapturedPlacement, row: int) -> Worth:
+    """``MOST_REWARD`` times the fewest nodes that would hold what is requested, by its sums and the largest nodes, over
+    the nodes in use, both with the current pod on ``row``. Where that takes a node into use, times how much of what is
+    requested it would hold, beside the node that would hold most: which one it was tells only much later else."""
+    table, live = env.table, _healthy(env)
+    requests = dict(env.pod_class.requests)
+    asked = np.maximum(table.requested[:2].take(live, axis=1).sum(axis=1), 1) + np.array(
+        [requests.get(CPU, 0), requests.get(MEMORY, 0)]
+    )
+    offered = table.allocatable[:2].take(live, axis=1)
+    in_use = env.pods > 0
+    taken = not in_use[row]
+    in_use[row] = True
+    worth = _fewest(offered, asked) / max(int(np.count_nonzero(in_use)), 1)
+    if taken:
+        held = (offered / asked[:, None]).min(axis=0)
+        worth *= float(held[int(np.searchsorted(live, row))] / held.max())
+    return Worth(MOST_REWARD * worth, terminated=False)
+
+
+def _fewest(offered: NDArray[np.int64], asked: NDArray[np.int64]) -> int:
+    """Nodes, by each part alone and the largest first."""
+    sums = np.cumsum(-np.sort(-offered, axis=1), axis=1)
+    needed = max(int(np.searchsorted(part, want)) + 1 for part, want in zip(sums, asked, strict=True))
+    return min(needed, offered.shape[1])
 
 
 def spreads_after(env: CapturedPlacement, rows: IntArray) -> NDArray[np.float64]:
