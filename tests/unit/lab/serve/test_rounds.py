@@ -27,7 +27,7 @@ from shared.policy.registry import LEARNED, load_policy, reference
 from shared.policy.weights import WeightsFile, decode, digest, encode, shipped
 from shared.ports import Put
 from shared.runtime.observe.metrics import Metrics
-from shared.runtime.records.policies import read_pointer
+from shared.runtime.records.policies import get_weights, read_history, read_pointer
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, encode_record
 from tests.captures import make_capture
@@ -305,6 +305,7 @@ def test_a_round_goes_on_from_the_best_so_far_and_never_falls_behind(captured: C
     file = trainer.best(7)
     data = encode(file)
     load_policy(policy, data=data, sha256=digest(data))
+    assert trainer.gain(base, file) == pytest.approx(gains[1])
     online = file.card.trained["online"]
     assert (online["from"], online["rounds"], online["data"]["capture"]) == (base.sha256, 2, "c.json.gz")
     assert trainer.round(base, 3, anew=True) >= 0.0
@@ -381,8 +382,12 @@ class Better(RoundsTrainer):
         self.rounds: list[str] = []
 
     def round(self, base: WeightsFile, number: int, *, anew: bool, first: WeightsFile | None = None) -> float:
-        self.rounds.append(f"{number} {'anew' if anew else 'on'}")
+        begun = f" from {first.title}" if first is not None else ""
+        self.rounds.append(f"{number} {'anew' if anew else 'on'}{begun}")
         return 0.1 * number
+
+    def gain(self, base: WeightsFile, other: WeightsFile) -> float:
+        return 0.15
 
     def best(self, version: int) -> WeightsFile:
         file = shipped("lb")
@@ -420,6 +425,39 @@ async def test_a_learner_offers_candidate_after_candidate_in_shadow_while_the_po
     assert seen == ["lb@3", "lb@4", "lb@5"]
     assert trainer.rounds[:2] == ["1 anew", "2 on"]
     assert shell.stats()["outcomes"]["offered"] >= 3
+
+
+async def test_a_learner_that_is_started_again_puts_what_is_better_in_the_place_of_its_own_candidate() -> None:
+    store = MemoryStore()
+    active = reference(shipped("lb"))
+    await store.txn([], [Put(KEYS.policies_active, encode_record(PolicyPointer(active=active, number=1)))])
+
+    async def offers(title: str) -> list[str]:
+        """Until the candidate is this one; what the learner did, that knows nothing but what etcd tells."""
+        trainer = Better()
+        shell = RoundsShell(
+            RoundsCore("lb", 0.01), trainer, Publisher(store, KEYS), Metrics("learner"),
+            fetch=lambda sha256: get_weights(store, KEYS, sha256), every_s=0.0,
+        )  # fmt: skip
+        history = await read_history(store, KEYS)
+        shell.post_one(HistoryRead(tuple(record.pointer for record in history)))
+        running = asyncio.create_task(shell.run())
+        while True:
+            found = (await read_pointer(store, KEYS)).pointer
+            if found is not None and found.candidate is not None and found.candidate.title == title:
+                break
+            shell.post_one(PointerSeen(found))
+            await asyncio.sleep(0.001)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return trainer.rounds
+
+    assert (await offers("lb@3"))[0] == "1 anew"
+    assert (await offers("lb@4"))[0] == "1 anew from lb@3"
+    again = (await read_pointer(store, KEYS)).pointer
+    assert again is not None
+    assert (again.active, again.stage, again.proposed_by) == (active, Stage.SHADOW, "learner")
 
 
 def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_new_one() -> None:
@@ -482,6 +520,20 @@ async def test_a_publication_without_answer_names_what_it_may_have_written() -> 
     found = (await read_pointer(store, KEYS)).pointer
     assert found is not None
     assert found.candidate == raised.value.ref
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_what_waits_is_learned_on_from_where_it_is_better_than_what_decides(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch, better: bool
+) -> None:
+    trainer, base = RoundsTrainer("lb", captured, seed=1000, steps=600), shipped("lb")
+    waits = WeightsFile({name: array * np.float32(1.5) for name, array in base.arrays.items()}, base.card, "b" * 64)
+    costs = {id(base.arrays): 1.0, id(waits.arrays): 0.9 if better else 1.1}
+    begun: list[Any] = []
+    monkeypatch.setattr(trainer._learning, "cost", lambda arrays: costs[id(arrays)])
+    monkeypatch.setattr(trainer._learning, "learn", lambda first, seed, stopped: (begun.append(first), (first, 0.8))[1])
+    assert trainer.round(base, 1, anew=True, first=waits) == pytest.approx(0.2)
+    assert begun[0] is (waits.arrays if better else base.arrays)
 
 
 async def test_an_etcd_that_does_not_answer_costs_no_round_and_weights_are_fetched_once() -> None:
