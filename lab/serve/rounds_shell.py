@@ -14,6 +14,7 @@ from lab.serve.rounds import Event, Instruction, Learned, Offer, Offered, Round,
 from lab.serve.rounds_trainer import RoundsTrainer
 from lab.serve.shell import AGENT, PER_AGENT, Fetch
 from shared.errors import ConclaveError, ConfigError
+from shared.policy.registry import load_policy
 from shared.policy.weights import WeightsFile, decode, shipped_bytes, shipped_names
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import PeerRoute
@@ -105,9 +106,11 @@ class RoundsShell(LeaderShell[Event, Instruction]):
         return {ref: 0.0 if file is None else self._trainer.gain(base, file) for ref, file in files.items()}
 
     async def _kept(self, ref: PolicyRef) -> WeightsFile | None:
-        """What was proposed, if etcd has it still."""
+        """What was proposed, if etcd has it still and this release can decide by it."""
+        data = await self._fetch(ref.sha256) or b""
         try:
-            return decode(await self._fetch(ref.sha256) or b"", policy=ref.name, sha256=ref.sha256)
+            load_policy(ref.name, data=data, sha256=ref.sha256)
+            return decode(data, policy=ref.name, sha256=ref.sha256)
         except ConfigError as error:
             log.warning("proposal_unread", candidate=ref.title, error=error)
             return None

@@ -80,7 +80,7 @@ def clearly_better(before: Sequence[float], after: Sequence[float]) -> bool:
         return False
     error = float(gains.std(ddof=1)) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
     mean = float(gains.mean())
-    return mean > error and mean >= LEAST_GAIN * float(np.mean(before))
+    return bool(mean > error and mean >= LEAST_GAIN * float(np.mean(before)))
 
 
 def kept(found: WeightsFile, before: Sequence[float], after: Sequence[float]) -> WeightsFile:

@@ -120,10 +120,11 @@ def few_nodes_reward(env: CapturedPlacement, row: int) -> Worth:
     in_use = env.pods > 0
     taken = not in_use[row]
     in_use[row] = True
-    worth = _fewest(offered, asked) / max(int(np.count_nonzero(in_use)), 1)
+    worth = min(_fewest(offered, asked) / int(np.count_nonzero(in_use)), 1.0)
     if taken:
         held = (offered / asked[:, None]).min(axis=0)
-        worth *= float(held[int(np.searchsorted(live, row))] / held.max())
+        if held.max() > 0:  # nodes that tell nothing of what they offer are all alike
+            worth *= float(held[int(np.searchsorted(live, row))] / held.max())
     return Worth(MOST_REWARD * worth, terminated=False)
 
 
@@ -144,7 +145,7 @@ def _fewest(offered: NDArray[np.int64], asked: NDArray[np.int64]) -> int:
     """Nodes, by each part alone and the largest first."""
     sums = np.cumsum(-np.sort(-offered, axis=1), axis=1)
     needed = max(int(np.searchsorted(part, want)) + 1 for part, want in zip(sums, asked, strict=True))
-    return min(needed, offered.shape[1])
+    return int(min(needed, offered.shape[1]))
 
 
 def spreads_after(env: CapturedPlacement, rows: IntArray) -> NDArray[np.float64]:

@@ -32,6 +32,7 @@ from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, encode_record
 from tests.captures import make_capture
 from tests.memory_store import MemoryStore
+from tests.patience import PATIENCE_S
 from twin.model.capture import encode as written
 
 KEYS = Keys()
@@ -458,6 +459,40 @@ async def test_a_learner_that_is_started_again_puts_what_is_better_in_the_place_
     again = (await read_pointer(store, KEYS)).pointer
     assert again is not None
     assert (again.active, again.stage, again.proposed_by) == (active, Stage.SHADOW, "learner")
+
+
+@pytest.mark.parametrize("kept", [None, b"no weights", encode(WeightsFile(shipped("ee").arrays, shipped("ee").card))])
+async def test_what_was_taken_back_and_cannot_be_read_any_more_beats_nothing_and_stops_nothing(
+    kept: bytes | None,
+) -> None:
+    core = RoundsCore("lb", 0.01)
+    trainer, learned = Better(), asyncio.Event()
+    base = reference(shipped("lb"))
+
+    async def fetch(sha256: str) -> bytes | None:
+        return kept if sha256 == OURS.sha256 else None
+
+    class Store(MemoryStore):
+        async def txn(self, *words: Any, **more: Any) -> Any:
+            found = await super().txn(*words, **more)
+            learned.set()
+            return found
+
+    store = Store()
+    now = PolicyPointer(active=base, number=3)
+    await store.txn([], [Put(KEYS.policies_active, encode_record(now))])
+    learned.clear()
+    shell = RoundsShell(core, trainer, Publisher(store, KEYS), Metrics("learner"), fetch=fetch, every_s=0.0)
+    held = PolicyPointer(active=base, candidate=OURS, stage=Stage.SHADOW, proposed_by="learner", number=2)
+    shell.post_one(HistoryRead((held, now)))
+    shell.post_one(PointerSeen(now))
+    running = asyncio.create_task(shell.run())
+    await asyncio.wait_for(learned.wait(), PATIENCE_S)  # something was offered
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert trainer.rounds[0] == "1 anew"
+    assert core._gains[OURS] == 0.0
 
 
 def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_new_one() -> None:
