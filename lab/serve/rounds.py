@@ -21,7 +21,7 @@ No torch, no I/O, no clock here: the shell has them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,6 +29,7 @@ from enum import StrEnum
 from lab.serve.core import HistoryRead, PointerSeen
 from lab.serve.publishing import proposed
 from shared.decide.stages import Stage
+from shared.policy.rollout.rollout import HISTORY_LIMIT
 from shared.wire.records import PolicyPointer, PolicyRef
 
 MOST_JUDGED = 8
@@ -110,10 +111,10 @@ class RoundsCore:
     """The one that is being learned."""
     _last: PolicyPointer | None = None
     """As the history, or since then the pointer, showed it last."""
-    _ours: set[PolicyRef] = field(default_factory=set)
-    """What learners have proposed, as far as the history goes."""
-    _taken_back: dict[PolicyRef, list[PolicyRef]] = field(default_factory=dict)
-    """Which of them were, over which policy."""
+    _ours: deque[PolicyRef] = field(default_factory=lambda: deque(maxlen=HISTORY_LIMIT))
+    """What learners have proposed, as far as a history goes."""
+    _taken_back: deque[tuple[PolicyRef, PolicyRef]] = field(default_factory=lambda: deque(maxlen=HISTORY_LIMIT))
+    """(over which policy, which of them)."""
     _gains: dict[PolicyRef, float] = field(default_factory=dict)
     """Over this base, of what was offered and has to be beaten."""
     _unknown: dict[PolicyRef, float] = field(default_factory=dict)
@@ -162,9 +163,13 @@ class RoundsCore:
 
     def _to_judge(self, base: PolicyRef) -> tuple[PolicyRef, ...]:
         """What has to be beaten, and is of before this process, or was never seen as written."""
-        own, back = self._own(), self._taken_back.get(base, [])
-        wanted = [*back, *([own] if own is not None else [])]
+        own = self._own()
+        wanted = [*self._back(base), *([own] if own is not None else [])]
         return tuple(ref for ref in dict.fromkeys(wanted) if ref not in self._gains)
+
+    def _back(self, base: PolicyRef) -> list[PolicyRef]:
+        """What was taken back over this policy, those that still count."""
+        return list(dict.fromkeys(ref for over, ref in reversed(self._taken_back) if over == base))[:MOST_JUDGED]
 
     def _free(self) -> bool:
         """Whether nobody else's candidate is in the way, and ours decides for no pod yet."""
@@ -219,7 +224,7 @@ class RoundsCore:
         elif own is not None and own in self._unknown:
             self._gains[own] = self._unknown.pop(own)
         elif pointer.candidate is not None and own is None:  # somebody's is tried first, in place of ours if there was
-            counting = self._taken_back.get(pointer.active, [])
+            counting = self._back(pointer.active)
             self._gains = {ref: gain for ref, gain in self._gains.items() if ref in counting}
 
     def _follow(self, pointer: PolicyPointer) -> bool:
@@ -227,13 +232,12 @@ class RoundsCore:
         before, self._last = self._last, pointer
         refs = (pointer.active, pointer.previous, pointer.candidate)
         self.newest = max([self.newest, *(ref.version for ref in refs if ref is not None and ref.name == self.policy)])
-        if (own := proposed(pointer, self.policy)) is not None:
-            self._ours.add(own)
+        if (own := proposed(pointer, self.policy)) is not None and own not in self._ours:
+            self._ours.append(own)
         gone = None if before is None else _gone(before, pointer)
         if gone is None or gone not in self._ours:
             return False
-        kept = [ref for ref in self._taken_back.get(pointer.active, []) if ref != gone]
-        self._taken_back[pointer.active] = [*kept, gone][-MOST_JUDGED:]
+        self._taken_back.append((pointer.active, gone))
         return True
 
     def _begin_on(self, base: PolicyRef | None) -> None:
