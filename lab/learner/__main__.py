@@ -55,6 +55,8 @@ TRAINERS: dict[str, Trainer] = {
     "single-dqn": train_marl,
 }
 
+TAUGHT_BY = {"power": "frag"}
+"""Policies without weights of their own, and whose theirs are."""
 BY_ALGORITHM = (train_deep_sets, train_marl)
 ON_CLUSTERS = (train_deep_sets, train_frag, train_marl)
 PLACING = "ee, el, frag, lb, marl-dqn"
@@ -68,7 +70,7 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("policy", type=click.Choice(sorted(TRAINERS)))
+@click.argument("policy", type=click.Choice([*sorted(TRAINERS), *TAUGHT_BY]))
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Weights, logs, state.")
 @click.option("--seeds", help="One run each, such as 1000-1002; default: those the shipped weights come from.")
 @click.option("--resume", is_flag=True, help="Go on from the state in --out.")
@@ -119,6 +121,8 @@ def train(
     """Train POLICY and write its weights and card to --out."""
     torch.set_num_threads(1)
     try:
+        if (teacher := TAUGHT_BY.get(policy)) is not None:
+            raise ConfigError(f"{policy}: has no weights of its own, it places by those of {teacher}; train {teacher}")
         if (reward or signals) and TRAINERS[policy] not in (train_deep_sets, train_hybrid):
             raise ConfigError(f"--reward: {policy} learns from its own alone; leave it out, or train ee, el or lb")
         if mixture and TRAINERS[policy] is not train_hybrid:

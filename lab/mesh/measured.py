@@ -16,10 +16,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from lab.environments.node_load import FloatArray, NodeLoad
+from lab.environments.placement_rewards import Placement, el_bounded_reward
 from lab.environments.thesis import Cluster
 from lab.environments.thesis_workload import EnvPod, usage_array
 from lab.mesh.placement import Named
 from lab.mesh.world import Agents, MeshWorld
+from lab.worlds.placement.captured_placement import MOST_EL
 from services.coordinator.core.events import NodeSample, NodesMeasured
 from shared.model.pod import Pod
 from shared.model.resources import CPU, MEMORY
@@ -48,7 +50,7 @@ class Result(NamedTuple):
     """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents; time means of the s.d. over nodes
     of what is requested (``load_spread``, mean of cpu and memory) and of the nodes that have a pod; pods that never
     got a node; ``each``: the imbalance from the beginning of each workload to that of the next one; ``use_spread``: as
-    ``load_spread``, of what is really used."""
+    ``load_spread``, of what is really used; ``reward_missed``: of what ``el`` is paid, mean over the placements."""
 
     imbalance: float
     offer_bytes: float
@@ -57,6 +59,7 @@ class Result(NamedTuple):
     unplaced: int = 0
     each: tuple[float, ...] = ()
     use_spread: float = 0.0
+    reward_missed: float = 0.0
 
 
 class _Due(NamedTuple):
@@ -125,6 +128,7 @@ def play(
         for number in waiting:
             if name := world.node_of(f"p{number}"):
                 asked.change(one.at_s, rows[name], _asked(pods[number]), 1)
+                asked.judge(rows[name], pods[number])
                 heapq.heappush(due, _Due(one.at_s + START_DELAY_S, _START, number, rows[name]))
                 running += 1
             else:
@@ -134,7 +138,7 @@ def play(
     each = tuple(float(one) for one in np.diff(areas) / np.diff(begins[: len(areas)]))
     return Result(
         load.imbalance_area / last_s, world.offer_bytes / len(pods), *asked.means(last_s), unplaced=len(waiting),
-        each=each, use_spread=used.means(last_s)[0],
+        each=each, use_spread=used.means(last_s)[0], reward_missed=asked.reward_missed,
     )  # fmt: skip
 
 
@@ -164,6 +168,8 @@ class _Loads:
         )
         self._load = np.zeros(len(cluster.nodes))
         self._pods = np.zeros(len(cluster.nodes), np.int64)
+        self._latency_us = [node.latency_us for node in cluster.nodes]
+        self._missed: list[float] = []
         self._at_s = self._spread_area = self._use_area = 0.0
 
     def change(self, now_s: float, node: int, amounts: FloatArray, sign: int) -> None:
@@ -171,6 +177,23 @@ class _Loads:
         self._advance(now_s)
         self._load[node] += sign * float((amounts / self._offered[node]).mean())
         self._pods[node] += sign
+
+    def judge(self, node: int, pod: EnvPod) -> None:
+        """What ``el`` is paid for the pod that was placed there just now."""
+        self._missed.append(self._missed_by(node, pod))
+
+    @property
+    def reward_missed(self) -> float:
+        """Mean over the placements; 0 where there was none."""
+        return float(np.mean(self._missed)) if self._missed else 0.0
+
+    def _missed_by(self, node: int, pod: EnvPod) -> float:
+        soft, hard = pod.pod_class.latency_soft_us, pod.pod_class.latency_hard_us
+        total = float(self._load.sum()) if soft or hard else 0.0
+        paid = el_bounded_reward(
+            Placement(self._load[[node]], 0, self._pods, self._latency_us[node], soft, hard, total)
+        )
+        return MOST_EL - paid.reward
 
     def means(self, until_s: float) -> tuple[float, float]:
         """Time means of the spread and of the nodes in use."""

@@ -1,11 +1,10 @@
 """Publishes new weights: bytes under their digest, pointer, candidate and shadow in one change.
 
-Replaces no candidate of somebody else, and none that has come as far as the canary (``policy/rollout.py``).
+Replaces no candidate of somebody else, and none that has come as far as the canary (``policy/rollout.py``). Whose a
+candidate is, the pointer tells (``proposed_by``): a learner that was started again knows its own.
 """
 
 from __future__ import annotations
-
-from collections.abc import Collection
 
 import msgspec
 
@@ -18,9 +17,15 @@ from shared.policy.weights import WeightsFile, decode, digest, encode
 from shared.ports import Store
 from shared.runtime.records.policies import read_history, read_pointer, write_change
 from shared.wire.keys import Keys
-from shared.wire.records import PolicyRef
+from shared.wire.records import PolicyPointer, PolicyRef
 
 BY = "learner"
+
+
+def proposed(pointer: PolicyPointer, policy: str) -> PolicyRef | None:
+    """The candidate, where a learner of this policy has proposed it."""
+    ref = pointer.candidate
+    return ref if ref is not None and (ref.name, pointer.proposed_by) == (policy, BY) else None
 
 
 class Unpublished(ConclaveError):
@@ -45,10 +50,10 @@ class Publisher:
         self._keys = keys
 
     async def publish(
-        self, file: WeightsFile, *, base: PolicyRef, gain: float, ours: Collection[PolicyRef] = ()
+        self, file: WeightsFile, *, base: PolicyRef, gain: float, replaces_own: bool = False
     ) -> PolicyRef:
-        """The weights as a candidate in shadow, where ``base``, which they were compared with, still decides, in place
-        of one of ``ours`` alone; what an operator has said of that holds for these.
+        """The weights as a candidate in shadow, where ``base``, which they were compared with, still decides; in place
+        of one that a learner has proposed where ``replaces_own``: what an operator has said of that holds for these.
 
         ``Unpublished``: the pointer has changed, or there is another candidate. ``ConfigError``: a canary is on, the
         weights or the pointer cannot be used. Unknown: ``PublishedUnknown``; ``StoreUnknown`` before anything was
@@ -61,8 +66,9 @@ class Publisher:
         if stored.pointer.active != base:
             raise Unpublished(f"it was compared with {base.title}, and {stored.pointer.active.title} decides by now")
         replaced = stored.pointer.candidate
-        if replaced is not None and replaced not in ours and stored.pointer.stage != Stage.CANARY:
-            raise Unpublished(f"{replaced.title} is a candidate of somebody else; it is tried first")
+        own = replaces_own and proposed(stored.pointer, file.card.policy) is not None
+        if replaced is not None and not own and stored.pointer.stage != Stage.CANARY:
+            raise Unpublished(f"{replaced.title} is a candidate already; it is tried first")
         history = await read_history(self._store, self._keys)
         known = refs_of([stored.pointer, *(record.pointer for record in history)])
         policy, data = file.card.policy, numbered(encode(file), file.card.policy, known)

@@ -9,23 +9,31 @@ in, instructions out.
 A round goes on from the best weights so far, so learning goes on while a candidate waits for its promotion; what is
 better than that candidate by the margin once more takes its place, as long as it is in shadow. Live decisions never
 explore: all exploring is the twin's, and what comes out decides in shadow until somebody, or the roll-out, promotes it.
-A candidate that the roll-out withdrew was worse where it counts: what was learned since is let go, rounds begin
-again from the active weights, and what is offered next over the same active weights must be better than what was
-withdrawn. A candidate of whose writing no answer came is ours once it is seen.
+A candidate that the roll-out withdrew, or that decided and was taken back, was worse where it counts: what was learned
+since is let go, rounds begin again from the active weights, and what is offered next over the same active weights must
+be better than what was taken back.
+
+Which candidates are a learner's, the pointer and its history tell (``proposed_by``), and not this process's memory: one
+that was started again knows them, learns on from the one that waits, and has what it does not know the gain of judged.
 
 No torch, no I/O, no clock here: the shell has them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lab.serve.core import HistoryRead, PointerSeen
+from lab.serve.publishing import proposed
 from shared.decide.stages import Stage
+from shared.policy.rollout.rollout import HISTORY_LIMIT
 from shared.wire.records import PolicyPointer, PolicyRef
+
+MOST_JUDGED = 8
+"""Of what was taken back over one policy, those that still count: as many as etcd keeps the weights of."""
 
 
 class Phase(StrEnum):
@@ -39,11 +47,13 @@ class Phase(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Learned:
     """A round is over. ``gain``: how much better than ``base`` the best weights so far are, a share of its cost on the
-    days held back. ``problem``: why there is none. ``begun``: whether it was learned at all; else it comes again."""
+    days held back; ``judged``: likewise, of what was to be judged. ``problem``: why there is none. ``begun``: whether
+    it was learned at all; else it comes again."""
 
     gain: float = 0.0
     problem: str = ""
     begun: bool = True
+    judged: Mapping[PolicyRef, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +67,23 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Learn: from ``base`` where ``anew``, else on from the best so far. Answer with ``Learned``."""
+    """Learn: where ``anew`` from ``first``, or from ``base`` where there is none or it is worse, else on from the best
+    so far. ``judge``: tell the gains of these too. Answer with ``Learned``."""
 
     base: PolicyRef
     number: int
     anew: bool
+    first: PolicyRef | None = None
+    judge: tuple[PolicyRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Write the best weights as a candidate in shadow, where there is none but one of ``ours``; answer with
-    ``Offered``."""
+    """Write the best weights as a candidate in shadow, where there is none but a learner's; answer with ``Offered``."""
 
     base: PolicyRef
     version: int
     gain: float
-    ours: frozenset[PolicyRef] = frozenset()
 
 
 Event = PointerSeen | HistoryRead | Learned | Offered
@@ -98,13 +109,16 @@ class RoundsCore:
     _anew: bool = True
     _round: Round | None = None
     """The one that is being learned."""
-    _offers: dict[PolicyRef, float] = field(default_factory=dict)
-    """Written last, with its gain; more where it is not known which of them was."""
-    _withdrawn: float = 0.0
-    """The greatest gain over this base of what was withdrawn."""
-    _mine: PolicyRef | None = None
-    """Our candidate, once it was seen in the pointer."""
-    _offered_gain: float = 0.0
+    _last: PolicyPointer | None = None
+    """As the history, or since then the pointer, showed it last."""
+    _ours: deque[PolicyRef] = field(default_factory=lambda: deque(maxlen=HISTORY_LIMIT))
+    """What learners have proposed, as far as a history goes."""
+    _taken_back: deque[tuple[PolicyRef, PolicyRef]] = field(default_factory=lambda: deque(maxlen=HISTORY_LIMIT))
+    """(over which policy, which of them)."""
+    _gains: dict[PolicyRef, float] = field(default_factory=dict)
+    """Over this base, of what was offered and has to be beaten."""
+    _unknown: dict[PolicyRef, float] = field(default_factory=dict)
+    """Of offers without an answer: the pointer will show whether they were written."""
     _refused: bool = False
     """The last offer was refused: another round comes first."""
 
@@ -120,7 +134,7 @@ class RoundsCore:
                 self._seen(event.pointer)
             case HistoryRead():
                 for pointer in event.pointers:
-                    self._number(pointer)
+                    self._follow(pointer)
             case Learned():
                 self._learned(event)
             case Offered():
@@ -130,29 +144,46 @@ class RoundsCore:
         base = self._base
         if self.phase is not Phase.RESTING or base is None:
             return []
-        bar = max(self._offered_gain, self._withdrawn)
-        better = self.last_gain > bar and self.last_gain >= bar + self.margin
+        bar = max(self._gains.values(), default=0.0)
+        judge = self._to_judge(base)
+        better = not judge and self.last_gain > bar and self.last_gain >= bar + self.margin
         if better and not self._refused and self._free():
             self.phase = Phase.OFFERING
             self.newest += 1
-            ours = frozenset(self._offers) | ({self._mine} if self._mine is not None else set())
-            return [Offer(base, self.newest, self.last_gain, ours)]
+            return [Offer(base, self.newest, self.last_gain)]
         self.phase, self._refused = Phase.TRAINING, False
         self.rounds += 1
-        self._round, self._anew = Round(base, self.rounds, self._anew), False
+        own = self._own()
+        first = own if self._anew and own in judge else None
+        self._round, self._anew = Round(base, self.rounds, self._anew, first, judge), False
         return [self._round]
+
+    def _own(self) -> PolicyRef | None:
+        return None if self.pointer is None else proposed(self.pointer, self.policy)
+
+    def _to_judge(self, base: PolicyRef) -> tuple[PolicyRef, ...]:
+        """What has to be beaten, and is of before this process, or was never seen as written."""
+        own = self._own()
+        wanted = [*self._back(base), *([own] if own is not None else [])]
+        return tuple(ref for ref in dict.fromkeys(wanted) if ref not in self._gains)
+
+    def _back(self, base: PolicyRef) -> list[PolicyRef]:
+        """What was taken back over this policy, those that still count."""
+        return list(dict.fromkeys(ref for over, ref in reversed(self._taken_back) if over == base))[:MOST_JUDGED]
 
     def _free(self) -> bool:
         """Whether nobody else's candidate is in the way, and ours decides for no pod yet."""
         pointer = self.pointer
         if pointer is None or pointer.candidate is None:
             return pointer is not None
-        return pointer.candidate == self._mine and pointer.stage == Stage.SHADOW
+        return self._own() is not None and pointer.stage == Stage.SHADOW
 
     def _learned(self, event: Learned) -> None:
         if self.phase is not Phase.TRAINING:
             return
         self.phase = Phase.RESTING
+        if self._round is not None and self._round.base == self._base:
+            self._gains |= event.judged
         if self._anew:  # the pointer has changed meanwhile: it was learned from what no longer counts
             self.outcomes["outdated"] += 1
         elif not event.begun:
@@ -173,38 +204,50 @@ class RoundsCore:
             self.outcomes["refused" if event.ref is None else "unknown"] += 1
             self._refused = True
             if event.ref is not None and not self._anew:
-                self._offers[event.ref] = self.last_gain  # the pointer will show whether it was written
+                self._unknown[event.ref] = self.last_gain
             return
         assert event.ref is not None
         self.outcomes["offered"] += 1
-        if self._anew:
-            return  # of a base that no longer decides; the pointer was swapped all the same, or will show it withdrawn
-        self._offers, self._offered_gain = {event.ref: self.last_gain}, self.last_gain
-        if self.pointer is not None and self.pointer.candidate == event.ref:
-            self._mine = event.ref
+        if not self._anew:  # else of a base that no longer decides, or of a candidate that went
+            self._gains[event.ref] = self.last_gain
 
     def _seen(self, pointer: PolicyPointer | None) -> None:
         self.pointer = pointer
-        active = pointer.active if pointer is not None and pointer.active.name == self.policy else None
-        candidate = pointer.candidate if pointer is not None else None
-        if pointer is not None:
-            self._number(pointer)
-        if active != self._base:
-            self._base, self._withdrawn = active, 0.0
-            self._begin_anew()
-        elif candidate is not None and candidate in self._offers:
-            self._mine, self._offered_gain = candidate, self._offers[candidate]
-        elif self._mine is not None and candidate != self._mine:  # the same may be old news of what we have replaced
-            if candidate is None:  # ours was withdrawn: worse where it counts
-                self._withdrawn = max(self._withdrawn, self._offered_gain)
-                self._begin_anew()
-            else:  # somebody's own is tried first
-                self._mine, self._offered_gain, self._offers = None, 0.0, {}
+        if pointer is None:
+            self._begin_on(None)
+            return
+        back, own = self._follow(pointer), self._own()
+        if pointer.active != self._base:
+            self._begin_on(pointer.active if pointer.active.name == self.policy else None)
+        elif back:  # worse where it counts
+            self._anew, self.last_gain = True, 0.0
+        elif own is not None and own in self._unknown:
+            self._gains[own] = self._unknown.pop(own)
+        elif pointer.candidate is not None and own is None:  # somebody's is tried first, in place of ours if there was
+            counting = self._back(pointer.active)
+            self._gains = {ref: gain for ref, gain in self._gains.items() if ref in counting}
 
-    def _begin_anew(self) -> None:
-        self._anew, self._mine, self._offers = True, None, {}
-        self.last_gain = self._offered_gain = 0.0
-
-    def _number(self, pointer: PolicyPointer) -> None:
+    def _follow(self, pointer: PolicyPointer) -> bool:
+        """One change of the pointer, of now or of history; whether one of ours was taken back by it."""
+        before, self._last = self._last, pointer
         refs = (pointer.active, pointer.previous, pointer.candidate)
         self.newest = max([self.newest, *(ref.version for ref in refs if ref is not None and ref.name == self.policy)])
+        if (own := proposed(pointer, self.policy)) is not None and own not in self._ours:
+            self._ours.append(own)
+        gone = None if before is None else _gone(before, pointer)
+        if gone is None or gone not in self._ours:
+            return False
+        self._taken_back.append((pointer.active, gone))
+        return True
+
+    def _begin_on(self, base: PolicyRef | None) -> None:
+        if base != self._base:
+            self._base, self._anew, self.last_gain = base, True, 0.0
+            self._gains, self._unknown = {}, {}
+
+
+def _gone(before: PolicyPointer, now: PolicyPointer) -> PolicyRef | None:
+    """What was withdrawn, or decided and was taken back, between two pointers: the policy before it decides now."""
+    if before.active == now.active:
+        return before.candidate if now.candidate is None else None
+    return before.active if before.previous == now.active else None

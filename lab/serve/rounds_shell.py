@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -12,7 +12,8 @@ from lab.serve.publishing import PublishedUnknown, Publisher
 from lab.serve.rounds import Event, Instruction, Learned, Offer, Offered, Round, RoundsCore
 from lab.serve.rounds_trainer import RoundsTrainer
 from lab.serve.shell import AGENT, PER_AGENT, Fetch
-from shared.errors import ConclaveError
+from shared.errors import ConclaveError, ConfigError
+from shared.policy.registry import load_policy
 from shared.policy.weights import WeightsFile, decode, shipped_bytes, shipped_names
 from shared.runtime.http.callers import Caller
 from shared.runtime.http.peers import PeerRoute
@@ -85,21 +86,38 @@ class RoundsShell(LeaderShell[Event, Instruction]):
     async def _round(self, order: Round) -> Learned:
         await asyncio.sleep(max(0.0, self._began_s + self._every_s - boottime()))
         self._began_s = boottime()
-        begun = False
+        begun, judged = False, dict[PolicyRef, float]()
         try:
             base = await self._weights(order.base)
+            files = {ref: await self._kept(ref) for ref in order.judge}
             begun = True
-            gain = await asyncio.to_thread(self._trainer.round, base, order.number, anew=order.anew)
+            judged = await asyncio.to_thread(self._judged, base, files)
+            first = files.get(order.first) if order.first is not None else None
+            gain = await asyncio.to_thread(self._trainer.round, base, order.number, anew=order.anew, first=first)
         except ConclaveError as error:
             log.warning("round_failed", round=order.number, base=order.base.title, error=error)
-            return Learned(problem=str(error), begun=begun)
+            return Learned(problem=str(error), begun=begun, judged=judged)
         log.info("round", round=order.number, base=order.base.title, gain=round(gain, 5))
-        return Learned(gain)
+        return Learned(gain, judged=judged)
+
+    def _judged(self, base: WeightsFile, files: Mapping[PolicyRef, WeightsFile | None]) -> dict[PolicyRef, float]:
+        """The gains over ``base``; 0, which beats nothing, of what is not kept any more or cannot be used."""
+        return {ref: 0.0 if file is None else self._trainer.gain(base, file) for ref, file in files.items()}
+
+    async def _kept(self, ref: PolicyRef) -> WeightsFile | None:
+        """What was proposed, if etcd has it still and this release can decide by it."""
+        data = await self._fetch(ref.sha256) or b""
+        try:
+            load_policy(ref.name, data=data, sha256=ref.sha256)
+            return decode(data, policy=ref.name, sha256=ref.sha256)
+        except ConfigError as error:
+            log.warning("proposal_unread", candidate=ref.title, error=error)
+            return None
 
     async def _offer(self, order: Offer) -> Offered:
         try:
             file = self._trainer.best(order.version)
-            ref = await self._publisher.publish(file, base=order.base, gain=order.gain, ours=order.ours)
+            ref = await self._publisher.publish(file, base=order.base, gain=order.gain, replaces_own=True)
         except PublishedUnknown as error:
             log.warning("perhaps_published", candidate=error.ref.title, base=order.base.title, error=error)
             return Offered(error.ref, str(error))

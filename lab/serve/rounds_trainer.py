@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Protocol
 
 import msgspec
@@ -150,6 +151,11 @@ LEARNINGS: dict[str, Callable[[str, Captured, int], Learning]] = {
 }  # fmt: skip
 
 
+def _gain(before: float, after: float) -> float:
+    """A share of ``before``; nothing is better than what costs nothing, and nothing is known of what is not finite."""
+    return (before - after) / before if before > 0 and isfinite(after) else 0.0
+
+
 class RoundsTrainer:
     """Keeps the best weights so far and their cost. ``steps``: of a round, in the trainer's own; 0: few."""
 
@@ -171,18 +177,35 @@ class RoundsTrainer:
         self._seed = seed
         self._base: WeightsFile | None = None
         self._base_cost = 0.0
+        self._judged: tuple[str, float] | None = None
         self._arrays: Arrays = {}
         self._rounds = 0
 
-    def round(self, base: WeightsFile, number: int, *, anew: bool) -> float:
-        """One round; by how much the best weights so far are better than ``base``, as a share of its cost."""
+    def round(self, base: WeightsFile, number: int, *, anew: bool, first: WeightsFile | None = None) -> float:
+        """One round; by how much the best weights so far are better than ``base``, as a share of its cost. ``anew``:
+        from ``first`` where that is better than ``base``, else from this."""
         torch.set_num_threads(1)
         if anew or self._base is None or self._base.sha256 != base.sha256:
-            self._base, self._arrays, self._rounds = base, base.arrays, 0
-            self._base_cost = self._learning.cost(base.arrays)
+            begun = base if first is None or self.gain(base, first) <= 0 else first
+            self._base, self._arrays, self._rounds = base, begun.arrays, 0
+            self._base_cost = self._cost_of(base)
         self._arrays, cost = self._learning.learn(self._arrays, self._seed + number, lambda: self.stopped)
         self._rounds += 1
-        return (self._base_cost - cost) / self._base_cost if self._base_cost > 0 else 0.0
+        return _gain(self._base_cost, cost)
+
+    def gain(self, base: WeightsFile, other: WeightsFile) -> float:
+        """By how much ``other`` is better than ``base`` on the days held back, as a share of its cost. Raises
+        ``RoundStopped``."""
+        if self.stopped:
+            raise RoundStopped("the learner is asked to stop")
+        torch.set_num_threads(1)
+        return _gain(self._cost_of(base), self._learning.cost(other.arrays))
+
+    def _cost_of(self, base: WeightsFile) -> float:
+        """Judged once: it stays for many rounds."""
+        if self._judged is None or self._judged[0] != base.sha256:
+            self._judged = base.sha256, self._learning.cost(base.arrays)
+        return self._judged[1]
 
     def best(self, version: int) -> WeightsFile:
         """The best weights so far, with a card that says how they came about."""

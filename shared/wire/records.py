@@ -183,9 +183,9 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     ``percent``: share of pods that the candidate decides for. ``number`` grows by one with each change and names its
     record in the history; ``reason``: why it was made, ``by``: by whom. Of the candidate, "" for what the coordinators'
     settings say: ``promotion``, manual or auto, and ``goal``, by which the policies are compared; ``made_for``: the
-    goal that the candidate is for. ``rehearsed``: of the active policy and the candidate, what rehearsals on this
-    cluster's demand said; nothing: each places by itself. ``forced``: the change took a policy further without the
-    windows that would speak for it.
+    goal that the candidate is for; ``proposed_by``: who published it. ``rehearsed``: of the active policy and the
+    candidate, what rehearsals on this cluster's demand said; nothing: each places by itself. ``forced``: the change
+    took a policy further without the windows that would speak for it.
     """
 
     active: PolicyRef
@@ -201,6 +201,7 @@ class PolicyPointer(msgspec.Struct, frozen=True, kw_only=True):
     rehearsed: tuple[Rehearsed, ...] = ()
     forced: bool = False
     made_for: str = ""
+    proposed_by: str = ""
 
 
 class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):

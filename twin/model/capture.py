@@ -3,7 +3,8 @@
 It holds the nodes, the pods with the moments at which they came, started and ended, and, where a Prometheus was asked,
 what each node really used. Times are seconds since the capture's start; what was there before has negative ones. The
 file is gzipped JSON with a schema number; one of another schema is refused by name, never guessed at. Kept of an object
-is what a scheduler reads; of annotations only those of ``conclave.io/``, since others may hold secrets.
+is what a scheduler reads; of annotations only those of ``conclave.io/`` and limits of latency, since others may hold
+secrets.
 
 Pure: bytes in, values out. Who asks a cluster is ``lab/cli/twin/capture.py``.
 """
@@ -20,12 +21,15 @@ from msgspec import Struct
 
 from shared.errors import ConfigError
 from shared.kube import objects as api
+from shared.model.pod import LATENCY_HARD_ANNOTATION, LATENCY_SOFT_ANNOTATION
 
 SCHEMA = 1
 PARTS = ("cpu", "memory", "disk", "network")
 """Milli-cores, bytes, bytes written per second, bits per second in both directions; as in ``twin.usage.Usage``."""
 
 OWN_ANNOTATIONS = "conclave.io/"
+LATENCY_LIMITS = (LATENCY_SOFT_ANNOTATION, LATENCY_HARD_ANNOTATION)
+"""What ``el`` goes by, under the names of its thesis."""
 MAX_BYTES = 1 << 30
 """Of JSON. A file that unpacks to more is refused before it fills the memory."""
 
@@ -77,7 +81,11 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 def trimmed(meta: api.ObjectMeta) -> api.ObjectMeta:
     """Metadata without foreign annotations."""
-    own = {key: value for key, value in (meta.annotations or {}).items() if key.startswith(OWN_ANNOTATIONS)}
+    own = {
+        key: value
+        for key, value in (meta.annotations or {}).items()
+        if key.startswith(OWN_ANNOTATIONS) or key in LATENCY_LIMITS
+    }
     return msgspec.structs.replace(meta, annotations=own or None, resource_version="")
 
 

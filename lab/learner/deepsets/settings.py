@@ -19,6 +19,11 @@ BY_PPO = ("ee", "el")
 """Whose shipped weights are the logits of a policy; those of the others are values."""
 
 
+PACKED_DISCOUNT = 0.95
+"""Of ``ee`` and ``el`` on a captured cluster: which node is taken into use tells only once more pods have come."""
+PACKED_STEPS = 4_000
+
+
 @dataclass(frozen=True, slots=True)
 class DeepSetsSettings(DqnRunSettings):
     """One run."""
@@ -101,11 +106,18 @@ def settings_on(
     policy: str, seed: int, decisions: int | None, *, cluster: str, algorithm: Algorithm
 ) -> DeepSetsSettings:
     """Those for going on from the shipped weights on a captured cluster; what the shipped weights were not learned by
-    begins from nothing, and explores as such."""
-    settings = replace(learning_by(settings_for(policy, seed), algorithm), cluster=cluster, validate_every=1_000)
+    begins from nothing, and explores as such. So do ``ee`` and ``el``, distributional, where nothing else is said:
+    their shipped weights are so sure of themselves that PPO, going on from them, never tries another node."""
+    packs = policy in BY_PPO
+    by: Algorithm = "distributional" if packs and not algorithm else algorithm
+    settings = replace(learning_by(settings_for(policy, seed), by), cluster=cluster, validate_every=1_000)
+    if packs:
+        settings = replace(settings, discount=PACKED_DISCOUNT, validate_every=500, reward_scale=0.1)
     if settings.goes_on:
         return replace(
             settings, decisions=decisions or 10_000, learning_starts=500, epsilon_begin=0.3, epsilon_end=0.05,
             dqn=replace(settings.dqn, learning_rate=5e-4),
         )  # fmt: skip
+    if packs and settings.ppo is None:
+        settings = replace(settings, decisions=PACKED_STEPS, learning_starts=500, epsilon_end=0.05)
     return settings if decisions is None else replace(settings, decisions=decisions)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import click
+import numpy as np
 
 from lab.environments.own_reward import FEATURES
 from lab.environments.placement_rewards import REWARDS
@@ -14,7 +15,7 @@ from lab.learner.deepsets.ppo import PpoRun
 from lab.learner.deepsets.settings import DeepSetsSettings, learning_by, settings_for, settings_on
 from lab.learner.deepsets.training import VALIDATION_SEEDS, DeepSetsRun
 from lab.learner.deepsets.warm_up import warm_up
-from lab.learner.training.captured import Captured, captured, tell_whether_shipped
+from lab.learner.training.captured import Captured, captured, kept
 from lab.learner.training.imitation import spelled
 from lab.learner.training.own_reward import goal_by, own_reward
 from lab.learner.training.run_files import write_weights
@@ -85,7 +86,8 @@ def _write_on_cluster(
 ) -> None:
     """Weights and card of the best run on a captured cluster, beside what the shipped weights are worth there."""
     ours = shipped(request.policy)
-    before = best.validated(dict(ours.arrays))
+    costs, after = best.costs(dict(ours.arrays)), best.costs(dict(best.best))
+    before = float(np.mean(costs))
     cost = f"{COSTS[request.policy]} on the days held back"
     weights = best.weights(
         version=ours.card.version + 1,
@@ -96,5 +98,5 @@ def _write_on_cluster(
         },
         limits=[found.limit, *LIMITS[1:]],
     )
-    file = write_weights(request.out, tell_whether_shipped(weights))
+    file = write_weights(request.out, kept(weights, costs, after))
     click.echo(f"{request.policy}: {cost} {best.best_regret:.4f}, shipped {before:.4f}; weights in {file}")

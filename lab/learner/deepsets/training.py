@@ -35,7 +35,7 @@ from lab.learner.training.dqn_run import DqnRun, LinearSchedule
 from lab.learner.training.replay import transition_fields
 from lab.learner.training.runner import Report
 from lab.worlds.placement.captured_cluster import CapturedCluster, Drawn
-from lab.worlds.placement.captured_placement import COSTS, CapturedPlacement, cost_of, judged
+from lab.worlds.placement.captured_placement import COSTS, CapturedPlacement, costs_of, judged
 from lab.worlds.placement.placement_rollout import policy_decider, roll_out
 from shared.policy.deepsets.features import FEATURE_COUNT, FEATURES, node_features
 from shared.policy.deepsets.policy import DeepSetsPolicy
@@ -128,7 +128,11 @@ class PlacementRun:
         """What these weights are worth on what they do not learn from; lower is better."""
         if self.cluster is None:
             return validated(self.settings.policy, arrays, self._own)
-        return cost_of(policy_of(self.settings.policy, arrays), self.settings.policy, self._held_back)
+        return float(np.mean(self.costs(arrays)))
+
+    def costs(self, arrays: Arrays) -> list[float]:
+        """Of these weights on the captured cluster, by episode of the days held back."""
+        return costs_of(policy_of(self.settings.policy, arrays), self.settings.policy, self._held_back)
 
     @cached_property
     def _held_back(self) -> list[Drawn]:

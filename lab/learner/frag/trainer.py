@@ -13,7 +13,7 @@ from lab.learner.frag.captured import lists_of
 from lab.learner.frag.fit import arrays_of
 from lab.learner.frag.kernel_value import NUMBA
 from lab.learner.frag.training import STEPS, VALIDATION_SEEDS, FragRun, Settings, shipped_weights
-from lab.learner.training.captured import Captured, captured, tell_whether_shipped
+from lab.learner.training.captured import Captured, captured, kept
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
 from lab.traces.gpu_trace import parse_gpu_nodes, parse_gpu_pods
@@ -98,7 +98,9 @@ def write_best(request: TrainRequest, run: FragRun, found: Captured | None = Non
         limits=LIMITS if found is None else [found.limit, *LIMITS[1:]],
     )
     weights = WeightsFile(arrays_of(run.best), card)
-    file = write_weights(request.out, weights if found is None else tell_whether_shipped(weights), expect_shapes=SHAPES)
+    if found is not None:
+        weights = kept(weights, run.costs(shipped_weights()), run.costs(run.best))
+    file = write_weights(request.out, weights, expect_shapes=SHAPES)
     click.echo(f"{NAME}: step {run.best_step}, {gain:+.3f} points over FGD on validation -> {file}")
 
 

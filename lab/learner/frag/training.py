@@ -47,6 +47,7 @@ VARIANTS: tuple[tuple[str, str, float], ...] = (
 )
 VARIANT_SEED = 7
 HELD_BACK = "days held back"
+HELD_BACK_SEEDS = range(500, 510)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,13 @@ class FragRun:
         by_trace = {name: _mean(case, weights) for name, case in self._checks.items()}
         gains = [by_trace[name] - self._fgd[name] for name in by_trace]
         return Validation(by_trace, float(np.mean(gains)), min(gains))
+
+    def costs(self, weights: Floats) -> list[float]:
+        """Percent of the GPUs that nobody holds in the end, of the days held back, by seed, with the prices that the
+        policy has in service."""
+        assert self.held_back is not None
+        case = Case(self.nodes, self.held_back)
+        return [100.0 - case.play(weights, seed) for seed in HELD_BACK_SEEDS]
 
     def shipped_figures(self) -> dict[str, tuple[float, float]]:
         """Of the best weights with the prices they are shipped with: percent allocated at 130 % and at 100 % demand."""

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 import click
+import numpy as np
 
 from lab.learner.marl.ippo import IppoRun
 from lab.learner.marl.settings import MarlSettings, settings_for, settings_on
 from lab.learner.marl.training import MOST_NODES, VALIDATION_SEEDS, MarlRun
 from lab.learner.marl.warm_up import warm_up
-from lab.learner.training.captured import Captured, captured, tell_whether_shipped
+from lab.learner.training.captured import Captured, captured, kept
 from lab.learner.training.imitation import ImitationReport, spelled
 from lab.learner.training.run_files import write_weights
 from lab.learner.training.runner import TrainRequest, train_seeds, trained_as
@@ -48,6 +49,7 @@ def train_marl(request: TrainRequest) -> None:
         ]
         finished = train_seeds(request, starts, warm_up=_taught)
         best = min(finished, key=lambda run: run.best_imbalance)
+        costs, after = list[float](), list[float]()
         figures: dict[str, Any] = {
             "validation imbalance, mean of both workloads, by training seed": _by_seed(finished),
         }
@@ -55,7 +57,9 @@ def train_marl(request: TrainRequest) -> None:
         validated: Sequence[int] = VALIDATION_SEEDS
         limits = SINGLE_LIMITS if best.settings.kind != "shared" else LIMITS
         if found is not None:
-            before = best.ground.imbalance(dict(shipped(request.policy).arrays), workers)
+            costs = best.ground.imbalances(dict(shipped(request.policy).arrays), workers)
+            after = best.ground.imbalances(dict(best.best), workers)
+            before = float(np.mean(costs))
             figures = {
                 "imbalance on the days held back, by training seed": _by_seed(finished),
                 "imbalance on the days held back, shipped weights": round(before, 5),
@@ -70,7 +74,7 @@ def train_marl(request: TrainRequest) -> None:
         figures=figures,
         limits=limits,
     )
-    file = write_weights(request.out, weights if found is None else tell_whether_shipped(weights))
+    file = write_weights(request.out, weights if found is None else kept(weights, costs, after))
     click.echo(
         f"{request.policy}: seed {best.settings.seed} has the least validation imbalance, {best.best_imbalance:.5f};"
         f" weights in {file}"

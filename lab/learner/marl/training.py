@@ -176,8 +176,12 @@ class Ground:
     def imbalance(self, arrays: Arrays, workers: Workers, seeds: Sequence[int] | None = None) -> float:
         """Mean of these weights, greedy: on both workloads of ``seeds`` (None: those of validation), or on the days
         held back."""
+        return float(np.mean(self.imbalances(arrays, workers, seeds)))
+
+    def imbalances(self, arrays: Arrays, workers: Workers, seeds: Sequence[int] | None = None) -> list[float]:
+        """By episode."""
         jobs = [(episode, arrays) for episode in (self._held_back if self.cluster is not None else self._seeded(seeds))]
-        return float(np.mean([played.imbalance for played in workers.map(play_one, jobs)]))
+        return [played.imbalance for played in workers.map(play_one, jobs)]
 
     def _seeded(self, seeds: Sequence[int] | None) -> list[Episode]:
         s = self.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,13 +67,31 @@ def read_captured(flag: str, path: Path) -> Captured:
     return Captured(cluster_of(capture, name), path.name, hashlib.sha256(data).hexdigest(), capture.started_at)
 
 
-def tell_whether_shipped(found: WeightsFile) -> WeightsFile:
-    """What a run on a captured cluster leaves; that it is what was shipped, where nothing better was found, is told."""
+LEAST_GAIN = 0.01
+"""Share of its cost on the days held back by which what was learned is better, before it takes the place of what was
+shipped."""
+
+
+def clearly_better(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether costs of the same episodes fell: in the mean by ``LEAST_GAIN``, and by more than the mean's standard
+    error, so that what chance explains proposes nothing. Not, where a cost is not finite."""
+    gains = np.array(before, np.float64) - np.array(after, np.float64)
+    if not np.isfinite(gains).all():
+        return False
+    error = float(gains.std(ddof=1)) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
+    mean = float(gains.mean())
+    return bool(mean > error and mean >= LEAST_GAIN * float(np.mean(before)))
+
+
+def kept(found: WeightsFile, before: Sequence[float], after: Sequence[float]) -> WeightsFile:
+    """What a run on a captured cluster leaves: ``found``, where it is clearly better on the days held back than what
+    was shipped, else that, under the card of the run; then it is told. ``before``, ``after``: what the shipped weights
+    and those found cost, by episode."""
     ours = shipped(found.card.policy)
-    if ours.arrays.keys() == found.arrays.keys() and all(
-        np.array_equal(array, found.arrays[name]) for name, array in ours.arrays.items()
-    ):
-        click.echo(
-            f"{ours.card.policy}: nothing better was found; the weights are those of {ours.title}, as shipped", err=True
-        )
-    return found
+    if clearly_better(before, after):
+        return found
+    click.echo(
+        f"{ours.card.policy}: nothing clearly better was found; the weights are those of {ours.title}, as shipped",
+        err=True,
+    )
+    return WeightsFile(dict(ours.arrays), found.card)

@@ -225,6 +225,7 @@ def cluster_of(capture: Capture, name: str) -> CapturedCluster:
     seen = measured(capture, list(limits))
     reference = references(limits, seen)
     spans = _spans(capture.length_s)
+    told += _empty(spans, lives)
     held = max(1, round(len(spans) * HELD_BACK))
     found = CapturedCluster(
         Cluster(nodes, np.where(reference > 0, reference, np.inf), lives.own), lives, fits, spans, held, tuple(told)
@@ -253,6 +254,14 @@ def _spans(length_s: float) -> tuple[tuple[float, float], ...]:
     else:
         cuts = np.append(np.arange(days) * DAY_S, length_s)
     return tuple((float(since), float(until)) for since, until in pairwise(cuts.tolist()))
+
+
+def _empty(spans: Sequence[tuple[float, float]], lives: Lives) -> list[str]:
+    """A line where there are stretches in which nobody saw a pod come."""
+    cuts = np.searchsorted(lives.at_s, [since for since, _ in spans] + [spans[-1][1]])
+    without = int((np.diff(cuts) == 0).sum())
+    what = "days" if len(spans) >= FEWEST_DAYS and spans[0][1] >= DAY_S else "stretches"
+    return [f"no pod came in {without} of {len(spans)} {what}"] if without else []
 
 
 def _fits(nodes: Sequence[Node], lives: Lives) -> NDArray[np.bool_]:

@@ -1,8 +1,9 @@
 """``ee``, ``lb`` and ``el`` on a captured cluster: an episode as ``PlacementEnv`` gives one, and what it is judged by.
 
-Unlike pods on unlike nodes make rank a poor guide to balance: a pod that is nothing to a large node fills a small one.
-So what a placement is worth to ``lb`` here is how even it leaves the nodes, beside the best and the worst that could
-have been done (``even_reward``); ``ee`` and ``el`` are paid as on their own scenarios. Pure.
+Unlike pods on unlike nodes make rank a poor guide: a pod that is nothing to a large node fills a small one. So what a
+placement is worth to ``lb`` here is how even it leaves the nodes, beside the best and the worst that could have been
+done (``even_reward``), and to ``ee`` and ``el`` how few nodes hold what is requested (``few_nodes_reward``): paid by
+rank they would fill many small nodes where one large one is enough. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.environments.placement import Placed
-from lab.environments.placement_rewards import REWARDS, SAME_LOAD, Worth, place_and_judge
+from lab.environments.placement_rewards import (
+    REWARDS,
+    SAME_LOAD,
+    Placement,
+    Worth,
+    latency_reward,
+    place_and_judge,
+)
 from lab.environments.thesis import ThesisEnv, ThesisSettings
 from lab.worlds.placement.captured_cluster import Drawn
 from lab.worlds.placement.placement_rollout import choose
@@ -25,6 +33,8 @@ from shared.scheduling.state.node_table import PODS_COLUMN, BoolArray, IntArray
 
 MOST_REWARD = 10.0
 """As the published reward of ``lb`` pays its best choice."""
+NEAR = 0.7
+"""Of the reward of ``el``: latency's part."""
 MOST_EL = 1.4
 """The most that ``el_bounded_reward`` pays."""
 COSTS = {"ee": "nodes in use", "el": "reward missed", "lb": "s.d. of load"}
@@ -81,9 +91,7 @@ class CapturedPlacement:
 
 def judged(policy: str, env: CapturedPlacement, row: int) -> Worth:
     """Place the current pod on ``row``: what it was worth to ``policy``."""
-    if policy != "lb":
-        return place_and_judge(env, row, REWARDS[policy])[1]
-    worth = even_reward(env, row)
+    worth = _REWARD_OF[policy](env, row)
     env.place(row)
     return worth
 
@@ -99,6 +107,47 @@ def even_reward(env: CapturedPlacement, row: int) -> Worth:
     return Worth(MOST_REWARD * (most - found) / (most - least), terminated=False)
 
 
+def few_nodes_reward(env: CapturedPlacement, row: int) -> Worth:
+    """``MOST_REWARD`` times the fewest nodes that would hold what is requested, by its sums and the largest nodes, over
+    the nodes in use, both with the current pod on ``row``. Where that takes a node into use, times how much of what is
+    requested it would hold, beside the node that would hold most: which one it was tells only much later else."""
+    table, live = env.table, _healthy(env)
+    requests = dict(env.pod_class.requests)
+    asked = np.maximum(table.requested[:2].take(live, axis=1).sum(axis=1), 1) + np.array(
+        [requests.get(CPU, 0), requests.get(MEMORY, 0)]
+    )
+    offered = table.allocatable[:2].take(live, axis=1)
+    in_use = env.pods > 0
+    taken = not in_use[row]
+    in_use[row] = True
+    worth = min(_fewest(offered, asked) / int(np.count_nonzero(in_use)), 1.0)
+    if taken:
+        held = (offered / asked[:, None]).min(axis=0)
+        if held.max() > 0:  # nodes that tell nothing of what they offer are all alike
+            worth *= float(held[int(np.searchsorted(live, row))] / held.max())
+    return Worth(MOST_REWARD * worth, terminated=False)
+
+
+def near_and_few_reward(env: CapturedPlacement, row: int) -> Worth:
+    """What ``el`` is paid for latency and for nodes, ``few_nodes_reward``, at most ``MOST_REWARD`` together: the step
+    from one latency limit to the next is worth more than any node."""
+    pod, latency_us = env.pod_class, int(env.table.latency_us[row])
+    near = latency_reward(
+        Placement(
+            np.zeros(1), 0, env.pods, latency_us, latency_soft_us=pod.latency_soft_us,
+            latency_hard_us=pod.latency_hard_us,
+        )
+    )  # fmt: skip
+    return Worth(NEAR * MOST_REWARD * near + (1 - NEAR) * few_nodes_reward(env, row).reward, terminated=False)
+
+
+def _fewest(offered: NDArray[np.int64], asked: NDArray[np.int64]) -> int:
+    """Nodes, by each part alone and the largest first."""
+    sums = np.cumsum(-np.sort(-offered, axis=1), axis=1)
+    needed = max(int(np.searchsorted(part, want)) + 1 for part, want in zip(sums, asked, strict=True))
+    return int(min(needed, offered.shape[1]))
+
+
 def spreads_after(env: CapturedPlacement, rows: IntArray) -> NDArray[np.float64]:
     """float64 ``[rows]``: the s.d. of the loads of all healthy nodes with the current pod on each of ``rows``."""
     live = _healthy(env)
@@ -109,9 +158,14 @@ def spreads_after(env: CapturedPlacement, rows: IntArray) -> NDArray[np.float64]
     return spread
 
 
+def costs_of(policy: Policy, name: str, episodes: Sequence[Drawn]) -> list[float]:
+    """``COSTS[name]`` of each episode, played by ``policy`` alone, by what it is seen to do."""
+    return [_cost(policy, name, drawn, number) for number, drawn in enumerate(episodes)]
+
+
 def cost_of(policy: Policy, name: str, episodes: Sequence[Drawn]) -> float:
-    """The mean of ``COSTS[name]`` over episodes, each played by ``policy`` alone, by what it is seen to do."""
-    return float(np.mean([_cost(policy, name, drawn, number) for number, drawn in enumerate(episodes)]))
+    """Their mean."""
+    return float(np.mean(costs_of(policy, name, episodes)))
 
 
 def _cost(policy: Policy, name: str, drawn: Drawn, seed: int) -> float:
@@ -138,7 +192,7 @@ def _load_spread(env: CapturedPlacement, row: int) -> float:
 
 
 def _reward_missed(env: CapturedPlacement, row: int) -> float:
-    return MOST_EL - judged("el", env, row).reward
+    return MOST_EL - place_and_judge(env, row, REWARDS["el"])[1].reward
 
 
 def _healthy(env: CapturedPlacement) -> IntArray:
@@ -146,6 +200,9 @@ def _healthy(env: CapturedPlacement) -> IntArray:
     return np.flatnonzero(table.present[: table.rows] & ~table.unschedulable[: table.rows])
 
 
+_REWARD_OF: dict[str, Callable[[CapturedPlacement, int], Worth]] = {
+    "ee": few_nodes_reward, "el": near_and_few_reward, "lb": even_reward,
+}  # fmt: skip
 _COST_OF: dict[str, Callable[[CapturedPlacement, int], float]] = {
     "ee": _nodes_in_use, "el": _reward_missed, "lb": _load_spread,
 }  # fmt: skip

@@ -76,7 +76,7 @@ def publish(pointer: PolicyPointer, ref: PolicyRef, *, by: str, made_for: str = 
         raise ConfigError(f"policy: {ref.title} with these weights is active already; publish another version")
     return _change(
         pointer, f"{ref.title} published", by, candidate=ref, stage=Stage.CANDIDATE, percent=0, promotion="", goal="",
-        made_for=made_for,
+        made_for=made_for, proposed_by=by,
     )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def _change(pointer: PolicyPointer, reason: str, by: str, **fields: object) -> C
     fields = {"forced": False, **fields}
     after = msgspec.structs.replace(pointer, number=pointer.number + 1, reason=reason, by=by, **fields)
     if after.candidate is None:
-        after = msgspec.structs.replace(after, promotion="", goal="", made_for="")
+        after = msgspec.structs.replace(after, promotion="", goal="", made_for="", proposed_by="")
     named = [ref.sha256 for ref in (after.active, after.candidate) if ref is not None]
     after = msgspec.structs.replace(after, rehearsed=tuple(one for one in after.rehearsed if one.sha256 in named))
     return Change(pointer, after)

@@ -162,7 +162,7 @@ def test_weights_card_and_curves_say_what_was_trained_on(tmp_path: Path) -> None
     assert any("mine.json.gz" in limit for limit in card.limits)
     arrays = decode((out / "lb.npz").read_bytes(), policy="lb").arrays
     same = all(np.array_equal(array, arrays[name]) for name, array in shipped("lb").arrays.items())
-    assert same is ("lb: nothing better was found; the weights are those of lb@2, as shipped" in told)
+    assert same is ("lb: nothing clearly better was found; the weights are those of lb@2, as shipped" in told)
     figures = card.figures
     assert (
         figures["s.d. of load on the days held back, by training seed"]["1000"]
@@ -189,6 +189,8 @@ def test_weights_card_and_curves_say_what_was_trained_on(tmp_path: Path) -> None
         (("lb", "--reward", "load"), "--reward: on a captured cluster the shipped goal counts"),
         (("frag", "--algorithm", "dqn"), "--algorithm: frag learns by its own alone"),
         (("frag",), "no node has a GPU, and frag is for GPUs"),
+        (("power",), "power: has no weights of its own, it places by those of frag; train frag"),
+        (("karma", "--algorithm", "ppo"), "--cluster: karma places no pods"),
     ],
 )
 def test_what_does_not_go_with_a_cluster_is_refused_in_one_line(

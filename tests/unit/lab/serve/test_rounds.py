@@ -27,11 +27,12 @@ from shared.policy.registry import LEARNED, load_policy, reference
 from shared.policy.weights import WeightsFile, decode, digest, encode, shipped
 from shared.ports import Put
 from shared.runtime.observe.metrics import Metrics
-from shared.runtime.records.policies import read_pointer
+from shared.runtime.records.policies import get_weights, read_history, read_pointer
 from shared.wire.keys import Keys
 from shared.wire.records import PolicyPointer, PolicyRef, encode_record
 from tests.captures import make_capture
 from tests.memory_store import MemoryStore
+from tests.patience import PATIENCE_S
 from twin.model.capture import encode as written
 
 KEYS = Keys()
@@ -41,7 +42,10 @@ THEIRS = PolicyRef("ee", 5, "c" * 64)
 
 
 def pointer(number: int, **more: object) -> PolicyPointer:
-    return PolicyPointer(active=BASE, number=number, **more)  # type: ignore[arg-type]
+    """A candidate that is not ``THEIRS`` a learner has proposed."""
+    candidate = more.get("candidate")
+    by = "" if candidate is None else "olga" if candidate == THEIRS else "learner"
+    return PolicyPointer(active=BASE, number=number, **({"proposed_by": by} | more))  # type: ignore[arg-type]
 
 
 def begun() -> RoundsCore:
@@ -76,7 +80,7 @@ def test_what_is_better_by_less_than_the_margin_is_learned_on_from_and_not_offer
 def test_learning_goes_on_while_its_candidate_waits_and_a_better_one_takes_its_place_in_shadow() -> None:
     core = offered()
     assert core.handle([Learned(0.055)]) == [Round(BASE, 3, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, frozenset({OURS}))]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
 
 
 @pytest.mark.parametrize("stage", [Stage.CANARY])
@@ -152,14 +156,14 @@ def test_a_round_that_could_not_begin_comes_again_and_nothing_is_forgotten() -> 
     core = offered()
     assert core.handle([Learned(problem="no answer", begun=False)]) == [Round(BASE, 3, anew=False)]
     assert core.outcomes["failed"] == 1
-    assert core.handle([Learned(0.065)]) == [Offer(BASE, 4, 0.065, frozenset({OURS}))]
+    assert core.handle([Learned(0.065)]) == [Offer(BASE, 4, 0.065)]
 
 
 def test_after_a_round_that_diverged_its_candidate_is_still_its_own_and_only_better_takes_its_place() -> None:
     core = offered()
     assert core.handle([Learned(problem="not finite")]) == [Round(BASE, 3, anew=True)]
     assert core.handle([Learned(0.055)]) == [Round(BASE, 4, anew=False)]
-    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07, frozenset({OURS}))]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -170,7 +174,7 @@ def test_of_a_candidate_of_whose_writing_no_answer_came_the_pointer_tells(writte
     assert core.handle([Offered(OURS, "no answer"), PointerSeen(seen)]) == [Round(BASE, 2, anew=False)]
     assert core.outcomes["unknown"] == 1
     follows = core.handle([Learned(0.055)])
-    assert follows == ([Round(BASE, 3, anew=False)] if written else [Offer(BASE, 4, 0.055, frozenset({OURS}))])
+    assert follows == ([Round(BASE, 3, anew=False)] if written else [Offer(BASE, 4, 0.055)])
 
 
 def test_a_replacement_of_whose_writing_no_answer_came_is_no_withdrawal() -> None:
@@ -180,10 +184,77 @@ def test_a_replacement_of_whose_writing_no_answer_came_is_no_withdrawal() -> Non
     core.handle([Offered(newer, "no answer")])
     core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
     assert core.handle([Learned(0.075)]) == [Round(BASE, 4, anew=False)]
-    [offer] = core.handle([Learned(0.09)])
-    assert isinstance(offer, Offer)
-    assert newer in offer.ours
+    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09)]
     assert core.handle([Offered(problem="x"), PointerSeen(pointer(4))]) == [Round(BASE, 5, anew=True)]
+
+
+def waiting(number: int = 2, stage: Stage = Stage.SHADOW, percent: int = 0) -> PolicyPointer:
+    return pointer(number, candidate=OURS, stage=stage, percent=percent)
+
+
+def test_a_learner_that_was_started_again_knows_its_candidate_and_learns_on_from_it() -> None:
+    core = RoundsCore("lb", 0.01)
+    told = HistoryRead((pointer(1), waiting()))
+    assert core.handle([told, PointerSeen(waiting())]) == [Round(BASE, 1, anew=True, first=OURS, judge=(OURS,))]
+    assert core.handle([Learned(0.055, judged={OURS: 0.05})]) == [Round(BASE, 2, anew=False)]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
+
+
+def test_nothing_is_offered_in_place_of_a_candidate_whose_gain_is_not_known() -> None:
+    core = begun()
+    core.handle([PointerSeen(waiting())])  # of a learner that was here before, and wrote late
+    assert core.handle([Learned(0.5)]) == [Round(BASE, 2, anew=False, judge=(OURS,))]
+    assert core.handle([Learned(0.5, problem="not finite", judged={OURS: 0.45})]) == [Round(BASE, 3, anew=True)]
+    assert core.handle([Learned(0.455)]) == [Round(BASE, 4, anew=False)]
+    assert core.handle([Learned(0.47)]) == [Offer(BASE, 4, 0.47)]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        pytest.param((pointer(1), waiting(), pointer(3)), id="withdrawn in shadow"),
+        pytest.param((waiting(), waiting(3, Stage.CANARY, 10), pointer(4)), id="withdrawn as a canary"),
+        pytest.param(
+            (waiting(), PolicyPointer(active=OURS, previous=BASE, number=3), pointer(4)), id="decided, and taken back"
+        ),
+    ],
+)
+def test_a_learner_that_was_started_again_does_not_offer_what_was_taken_back(
+    history: tuple[PolicyPointer, ...],
+) -> None:
+    core = RoundsCore("lb", 0.01)
+    assert core.handle([HistoryRead(history), PointerSeen(history[-1])]) == [Round(BASE, 1, anew=True, judge=(OURS,))]
+    assert core.handle([Learned(0.055, judged={OURS: 0.05})]) == [Round(BASE, 2, anew=False)]
+    assert core.handle([Learned(0.07)]) == [Offer(BASE, 4, 0.07)]
+
+
+def test_what_was_withdrawn_of_somebody_elses_or_over_another_policy_does_not_count() -> None:
+    theirs = pointer(2, candidate=OURS, stage=Stage.SHADOW, proposed_by="olga")
+    for history in (
+        (theirs, pointer(3)),
+        (PolicyPointer(active=THEIRS, candidate=OURS, proposed_by="learner", number=2), pointer(3)),
+        (waiting(), PolicyPointer(active=THEIRS, previous=BASE, number=3), pointer(4)),
+        (waiting(), pointer(3, candidate=THEIRS, stage=Stage.SHADOW), pointer(4)),
+    ):
+        core = RoundsCore("lb", 0.01)
+        assert core.handle([HistoryRead(history), PointerSeen(history[-1])]) == [Round(BASE, 1, anew=True)]
+
+
+def test_what_decided_and_was_taken_back_while_it_runs_has_to_be_beaten() -> None:
+    core = offered()
+    core.handle([PointerSeen(PolicyPointer(active=OURS, previous=BASE, number=4))])
+    core.handle([Learned(0.9)])
+    core.handle([PointerSeen(pointer(5))])
+    assert core.handle([Learned(0.9)]) == [Round(BASE, 4, anew=True, judge=(OURS,))]
+
+
+def test_a_gain_that_was_judged_over_what_decides_no_more_does_not_count() -> None:
+    core = RoundsCore("lb", 0.01)
+    core.handle([HistoryRead((waiting(), pointer(3))), PointerSeen(pointer(3))])
+    other = PolicyPointer(active=PolicyRef("lb", 6, "f" * 64), number=9)
+    core.handle([PointerSeen(other)])
+    core.handle([Learned(0.9, judged={OURS: 0.9})])
+    assert core.handle([Learned(0.02)]) == [Offer(other.active, 7, 0.02)]
 
 
 def test_what_diverged_begins_anew() -> None:
@@ -235,6 +306,7 @@ def test_a_round_goes_on_from_the_best_so_far_and_never_falls_behind(captured: C
     file = trainer.best(7)
     data = encode(file)
     load_policy(policy, data=data, sha256=digest(data))
+    assert trainer.gain(base, file) == pytest.approx(gains[1])
     online = file.card.trained["online"]
     assert (online["from"], online["rounds"], online["data"]["capture"]) == (base.sha256, 2, "c.json.gz")
     assert trainer.round(base, 3, anew=True) >= 0.0
@@ -310,9 +382,13 @@ class Better(RoundsTrainer):
     def __init__(self) -> None:
         self.rounds: list[str] = []
 
-    def round(self, base: WeightsFile, number: int, *, anew: bool) -> float:
-        self.rounds.append(f"{number} {'anew' if anew else 'on'}")
+    def round(self, base: WeightsFile, number: int, *, anew: bool, first: WeightsFile | None = None) -> float:
+        begun = f" from {first.title}" if first is not None else ""
+        self.rounds.append(f"{number} {'anew' if anew else 'on'}{begun}")
         return 0.1 * number
+
+    def gain(self, base: WeightsFile, other: WeightsFile) -> float:
+        return 0.15
 
     def best(self, version: int) -> WeightsFile:
         file = shipped("lb")
@@ -352,6 +428,73 @@ async def test_a_learner_offers_candidate_after_candidate_in_shadow_while_the_po
     assert shell.stats()["outcomes"]["offered"] >= 3
 
 
+async def test_a_learner_that_is_started_again_puts_what_is_better_in_the_place_of_its_own_candidate() -> None:
+    store = MemoryStore()
+    active = reference(shipped("lb"))
+    await store.txn([], [Put(KEYS.policies_active, encode_record(PolicyPointer(active=active, number=1)))])
+
+    async def offers(title: str) -> list[str]:
+        """Until the candidate is this one; what the learner did, that knows nothing but what etcd tells."""
+        trainer = Better()
+        shell = RoundsShell(
+            RoundsCore("lb", 0.01), trainer, Publisher(store, KEYS), Metrics("learner"),
+            fetch=lambda sha256: get_weights(store, KEYS, sha256), every_s=0.0,
+        )  # fmt: skip
+        history = await read_history(store, KEYS)
+        shell.post_one(HistoryRead(tuple(record.pointer for record in history)))
+        running = asyncio.create_task(shell.run())
+        while True:
+            found = (await read_pointer(store, KEYS)).pointer
+            if found is not None and found.candidate is not None and found.candidate.title == title:
+                break
+            shell.post_one(PointerSeen(found))
+            await asyncio.sleep(0.001)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return trainer.rounds
+
+    assert (await offers("lb@3"))[0] == "1 anew"
+    assert (await offers("lb@4"))[0] == "1 anew from lb@3"
+    again = (await read_pointer(store, KEYS)).pointer
+    assert again is not None
+    assert (again.active, again.stage, again.proposed_by) == (active, Stage.SHADOW, "learner")
+
+
+@pytest.mark.parametrize("kept", [None, b"no weights", encode(WeightsFile(shipped("ee").arrays, shipped("ee").card))])
+async def test_what_was_taken_back_and_cannot_be_read_any_more_beats_nothing_and_stops_nothing(
+    kept: bytes | None,
+) -> None:
+    core = RoundsCore("lb", 0.01)
+    trainer, learned = Better(), asyncio.Event()
+    base = reference(shipped("lb"))
+
+    async def fetch(sha256: str) -> bytes | None:
+        return kept if sha256 == OURS.sha256 else None
+
+    class Store(MemoryStore):
+        async def txn(self, *words: Any, **more: Any) -> Any:
+            found = await super().txn(*words, **more)
+            learned.set()
+            return found
+
+    store = Store()
+    now = PolicyPointer(active=base, number=3)
+    await store.txn([], [Put(KEYS.policies_active, encode_record(now))])
+    learned.clear()
+    shell = RoundsShell(core, trainer, Publisher(store, KEYS), Metrics("learner"), fetch=fetch, every_s=0.0)
+    held = PolicyPointer(active=base, candidate=OURS, stage=Stage.SHADOW, proposed_by="learner", number=2)
+    shell.post_one(HistoryRead((held, now)))
+    shell.post_one(PointerSeen(now))
+    running = asyncio.create_task(shell.run())
+    await asyncio.wait_for(learned.wait(), PATIENCE_S)  # something was offered
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert trainer.rounds[0] == "1 anew"
+    assert core._gains[OURS] == 0.0
+
+
 def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_new_one() -> None:
     core = offered()
     core.handle([Learned(0.07)])
@@ -359,7 +502,7 @@ def test_old_news_of_a_candidate_that_it_has_replaced_do_not_make_it_forget_the_
     core.handle([Offered(newer)])
     core.handle([PointerSeen(pointer(2, candidate=OURS, stage=Stage.SHADOW))])
     core.handle([PointerSeen(pointer(3, candidate=newer, stage=Stage.SHADOW))])
-    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09, frozenset({newer}))]
+    assert core.handle([Learned(0.09)]) == [Offer(BASE, 5, 0.09)]
 
 
 async def placed(pointer: PolicyPointer) -> MemoryStore:
@@ -368,19 +511,31 @@ async def placed(pointer: PolicyPointer) -> MemoryStore:
     return store
 
 
-@pytest.mark.parametrize("ours", [frozenset(), frozenset({PolicyRef("lb", 9, "9" * 64)})])
-async def test_where_it_is_written_too_nobody_elses_candidate_is_replaced(ours: frozenset[PolicyRef]) -> None:
-    store = await placed(pointer(5, candidate=THEIRS, stage=Stage.SHADOW))
-    with pytest.raises(Unpublished, match="ee@5 is a candidate of somebody else"):
-        await Publisher(store, KEYS).publish(Better().best(3), base=BASE, gain=0.1, ours=ours)
-    assert (await read_pointer(store, KEYS)).pointer == pointer(5, candidate=THEIRS, stage=Stage.SHADOW)
+@pytest.mark.parametrize(
+    ("candidate", "by", "replaces"),
+    [
+        pytest.param(THEIRS, "olga", True, id="of another policy"),
+        pytest.param(THEIRS, "learner", True, id="of a learner of another policy"),
+        pytest.param(OURS, "olga", True, id="published by hand"),
+        pytest.param(OURS, "", True, id="of a release that did not tell"),
+        pytest.param(OURS, "learner", False, id="of a learner that replaces none"),
+    ],
+)
+async def test_where_it_is_written_too_nobody_elses_candidate_is_replaced(
+    candidate: PolicyRef, by: str, replaces: bool
+) -> None:
+    held = pointer(5, candidate=candidate, stage=Stage.SHADOW, proposed_by=by)
+    store = await placed(held)
+    with pytest.raises(Unpublished, match=f"{candidate.title} is a candidate already"):
+        await Publisher(store, KEYS).publish(Better().best(3), base=BASE, gain=0.1, replaces_own=replaces)
+    assert (await read_pointer(store, KEYS)).pointer == held
     assert (await store.list_prefix(KEYS.policy_weights_prefix)).items == ()
 
 
 async def test_what_an_operator_said_of_its_candidate_holds_for_what_takes_its_place() -> None:
     held = pointer(5, candidate=OURS, stage=Stage.SHADOW, promotion="manual", goal="balance", made_for="packing")
     store = await placed(held)
-    ref = await Publisher(store, KEYS).publish(Better().best(4), base=BASE, gain=0.1, ours={OURS})
+    ref = await Publisher(store, KEYS).publish(Better().best(4), base=BASE, gain=0.1, replaces_own=True)
     found = (await read_pointer(store, KEYS)).pointer
     assert found is not None
     assert (found.candidate, found.promotion, found.goal, found.stage) == (ref, "manual", "balance", Stage.SHADOW)
@@ -402,11 +557,25 @@ async def test_a_publication_without_answer_names_what_it_may_have_written() -> 
     assert found.candidate == raised.value.ref
 
 
+@pytest.mark.parametrize("better", [True, False])
+def test_what_waits_is_learned_on_from_where_it_is_better_than_what_decides(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch, better: bool
+) -> None:
+    trainer, base = RoundsTrainer("lb", captured, seed=1000, steps=600), shipped("lb")
+    waits = WeightsFile({name: array * np.float32(1.5) for name, array in base.arrays.items()}, base.card, "b" * 64)
+    costs = {id(base.arrays): 1.0, id(waits.arrays): 0.9 if better else 1.1}
+    begun: list[Any] = []
+    monkeypatch.setattr(trainer._learning, "cost", lambda arrays: costs[id(arrays)])
+    monkeypatch.setattr(trainer._learning, "learn", lambda first, seed, stopped: (begun.append(first), (first, 0.8))[1])
+    assert trainer.round(base, 1, anew=True, first=waits) == pytest.approx(0.2)
+    assert begun[0] is (waits.arrays if better else base.arrays)
+
+
 async def test_an_etcd_that_does_not_answer_costs_no_round_and_weights_are_fetched_once() -> None:
     thrice = asyncio.Event()
 
     class Counted(Better):
-        def round(self, base: WeightsFile, number: int, *, anew: bool) -> float:
+        def round(self, base: WeightsFile, number: int, *, anew: bool, first: WeightsFile | None = None) -> float:
             gain = super().round(base, number, anew=anew)
             if len(self.rounds) == 3:
                 loop.call_soon_threadsafe(thrice.set)

@@ -86,6 +86,12 @@ def test_only_our_own_annotations_are_kept() -> None:
     assert trimmed(api.ObjectMeta(name="p", annotations={"token": "secret"})).annotations is None
 
 
+def test_limits_of_latency_are_kept_which_el_goes_by() -> None:
+    limits = {"latencySoftConstraint": "20", "latencyHardConstraint": "30"}
+    meta = api.ObjectMeta(name="p", annotations={**limits, "latency": "secret"})
+    assert trimmed(meta).annotations == limits
+
+
 def test_series_stay_below_what_prometheus_answers() -> None:
     assert steps_of(3600, 15) == 15
     assert 86400 * 30 / steps_of(86400 * 30, 15) <= 10_000
