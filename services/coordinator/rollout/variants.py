@@ -24,8 +24,9 @@ from shared.policy.registry import heeds_latency, needs_of_name, needs_of_ref
 from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import candidate_for, deciding_goal
 from shared.policy.usage.kept_views import KeptViews
+from shared.policy.usage.sample_means import MEAN_S
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.usage.views import NO_POD, sample_of, summary
+from shared.policy.usage.views import MOST_SHARE, NO_POD, sample_of, summary
 from shared.wire.messages import Decisions
 from shared.wire.readings import NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -94,6 +95,8 @@ class Variants:
         """Whether the units of the active policy, and of the candidate policy, are told by workload too."""
         self.needs = active | candidate
         """What either of them needs."""
+        told = Need.WORKLOADS in self.needs
+        self.store.means.mean_s = MEAN_S / self._state.settings.speed if told else 0.0
 
     def cluster(self) -> list[float]:
         """Means over all nodes, for policies whose agents compare their own nodes with them."""
@@ -119,7 +122,7 @@ class Variants:
             row = table.row_of[name]
             sample = self.nodes.sample(name, table, row)
             if sample is not None:
-                found.append(sample_of(table, row, sample.shares, sample.at_s, sample.unmeasured))
+                found.append(sample_of(table, row, sample.shares, sample.at_s, sample.unmeasured, sample.newest_s))
         latencies = self._take_over(changed)
         self._targets = self._targets or bool(table.latencies)
         self.store.measure_some([one for one in found if one is not None])
@@ -138,6 +141,7 @@ class Variants:
         """The machine of that name is gone: nothing that was measured of it is true of another."""
         if self.nodes.begin_anew(name, self._state.now):
             self.store.delay(name, None)
+            self.store.begin_anew(name)
             self._telling.changed([name])
 
     def _take_over(self, nodes: Sequence[str]) -> LatencyChanges:
@@ -177,7 +181,8 @@ class Variants:
             delay_us = -1 if node.delay_us is None else node.delay_us
             if sample is not None:
                 age_ms = max(0, round((now - sample.at_s) * 1000))
-                found.append(NodeUse(slot, age_ms, sample.shares, sample.unmeasured, delay_us, latencies))
+                shares = self.store.smoothed(name, sample.shares, MOST_SHARE)
+                found.append(NodeUse(slot, age_ms, shares, sample.unmeasured, delay_us, latencies))
             elif self._targets and node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
                 found.append(NodeUse(slot, max(0, round((now - node.told_s) * 1000)), [], 0, delay_us, latencies))
         return found
