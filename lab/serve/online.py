@@ -36,7 +36,9 @@ class OnlineTrainer:
     microseconds.
     """
 
-    def __init__(self, *, features: int, capacity: int, learning_rate: float, discount: float | None, seed: int) -> None:
+    def __init__(
+        self, *, features: int, capacity: int, learning_rate: float, discount: float | None, seed: int
+    ) -> None:
         self.features = features
         self._discount = discount
         self._settings = DqnSettings(learning_rate=learning_rate)

@@ -58,8 +58,9 @@ view = View(1, 0, 1, ["cpu", "memory"], [row], [usage], [9])
 definition = ClassDefinition(4, make_pod().cpu("1").pod().pod_class)
 refusal = Refusal(4, 2, {"Insufficient cpu": 2}, ["NodeResourcesFit"])
 residents = Residents(
-    [WorkloadName(2, b"12345678", 100, 64)], [StandingPod(9, 3, 2, 1500)], [8], True, [WorkloadUse(2, [0.1] * 4, 0.5)]
-)
+    [WorkloadName(2, b"12345678", 100, 64, -7)], [StandingPod(9, 3, 2, 1500)], [8], True,
+    [WorkloadUse(2, [0.1] * 4, 0.5)],
+)  # fmt: skip
 reading = NodeReading("n", 200, 1500, 1 << 30, 0.25, -1.0, 5_000_000, -1, [0.5, 0.0, -1.0], 0, ["network: no speed"])
 MESSAGES: list[Message] = [
     Offer(VERSION, 1, 0, 7, 1, view, [UnitGroup(4, [1, 2], Norms(1, 2))], [definition]),

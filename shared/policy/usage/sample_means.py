@@ -1,9 +1,9 @@
 """What the last samples of each node showed in the mean: their noise is less than that of the last one alone.
 
-A mean of use alone would be late: pods came and went while its samples were taken. So the pods that the samples showed are
-averaged by the same weights, and who knows what stands there now adds the difference, at what its pods are expected to
-use: free of lag as far as pods are told, free of noise as far as samples are many. What changes in a node without a
-pod is followed with the mean's age. An exponential mean: of a sample ``mean_s`` old e^-1 is left. Pure.
+A mean of use alone would be late: pods came and went while its samples were taken. So the pods that the samples
+showed are averaged by the same weights, and who knows what stands there now adds the difference, at what its pods are
+expected to use: free of lag as far as pods are told, free of noise as far as samples are many. What changes in a node
+without a pod is followed with the mean's age. An exponential mean: of a sample ``mean_s`` old e^-1 is left. Pure.
 """
 
 from __future__ import annotations

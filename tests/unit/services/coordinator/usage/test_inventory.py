@@ -334,3 +334,48 @@ def phantoms(made: Scene) -> float:
 
 def test_a_pod_that_ends_after_quiet_times_leaves_no_phantom() -> None:
     assert phantoms(scene()) == 0.0
+
+
+def priorities(made: Scene, app: str) -> set[int | None]:
+    """Of the workload, as the agents know it."""
+    return {agent.lanes.store.priorities.get(digest(f"default/app:{app}")) for agent in made.agents.values()}
+
+
+def test_a_workloads_priority_is_the_highest_of_its_pods_and_told_again_when_it_rises() -> None:
+    made = scene()
+    come(made, copy_of("web", "a").priority(5).pod())
+    assert priorities(made, "web") == {5}
+    come(made, copy_of("web", "b").priority(2).pod())
+    assert priorities(made, "web") == {5}
+    come(made, copy_of("web", "c").priority(2**40).pod())
+    come(made, copy_of("db", "d").pod())
+    assert (priorities(made, "web"), priorities(made, "db")) == ({2**31 - 1}, {0})
+    assert drift(made) == []
+
+
+def test_priorities_end_with_the_policy_that_looks() -> None:
+    made = scene()
+    come(made, copy_of("web", "a").priority(5).pod())
+    switch(made, DEFAULT, number=2)
+    come(made, copy_of("web", "b").priority(3).pod())
+    switch(made, MARL, number=3)
+    come(made, copy_of("db", "c").pod())
+    assert made.core.variants.store.priorities["default/app:web"] == 5
+    made.delete_pod("uid-a")
+    switch(made, DEFAULT, number=4)
+    switch(made, MARL, number=5)
+    come(made, copy_of("db", "d").pod())
+    known = priorities(made, "web")  # of agents on whose nodes none stands it is not
+    assert 3 in known
+    assert 5 not in known
+
+
+def test_beyond_so_many_rises_of_priorities_everything_is_told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "MAX_RISEN", 2)
+    made = scene()
+    for rise in range(7):
+        come(made, copy_of("web", f"p{rise}").priority(rise).pod())
+    come(made, copy_of("db", "d").pod())
+    assert 6 in priorities(made, "web")
+    assert priorities(made, "web") <= {6, None}
+    assert drift(made) == []
