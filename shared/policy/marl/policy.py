@@ -33,9 +33,9 @@ NEAR_MS, FAR_MS = 3.0, 20.0
 MOST_DELAY_COST = 0.02
 """What a score is lower by from ``FAR_MS`` on; 1 is a distance of 5 points from the cluster's mean. So it decides
 between nodes that are worth nearly the same. Chosen on validation seeds (ADR 0071)."""
-MOST_RANK_COST = 20.0
-"""What a score is lower by where all that the pod would get is taken from pods of higher priority, in the same unit: a
-node at the mean and one by 20 points of use above it differ by 16. Chosen on validation seeds (ADR 0080)."""
+MOST_RANK_COST = 80.0
+"""What a score is lower by where all that the pod would get is taken from pods of higher priority, in the same unit: it
+outweighs balance there. Chosen on validation seeds (ADR 0080)."""
 
 
 def delay_cost(delay_ms: Floats, most: float = MOST_DELAY_COST) -> Floats:

@@ -143,7 +143,7 @@ class UtilisationStore:
             self._show(slot, sample.at_s)
             taken.append(slot)
             values.append(sample.shares)
-            times.append((sample.at_s, sample.newest_s or sample.at_s))
+            times.append((sample.at_s, sample.at_s if sample.newest_s is None else sample.newest_s))
             masks.append(sample.unmeasured)
         if taken:
             masked = (np.array(masks)[:, None] >> _PLACES & 1).astype(np.bool_)

@@ -379,3 +379,20 @@ def test_beyond_so_many_rises_of_priorities_everything_is_told_anew(monkeypatch:
     assert 6 in priorities(made, "web")
     assert priorities(made, "web") <= {6, None}
     assert drift(made) == []
+
+
+def test_agents_are_told_what_a_node_used_in_the_mean_of_its_last_samples() -> None:
+    made = scene(nodes=1, agents=1)
+    for millis in (1000, 3000):
+        made.now += 5.0
+        made.deliver(NodesMeasured((NodeSample("n0", 1.0, millis, 0),)))
+    (offer,) = come(made, copy_of("web", "w").pod())
+    (told,) = offer.offer.samples
+    assert told.shares[0] == pytest.approx((3000 - 2000 * np.exp(-5 / 30)) / 4000)
+    made.deliver(NodeDeleted("n0"))
+    add_node(made, "n0")
+    made.run()
+    made.now += 5.0
+    made.deliver(NodesMeasured((NodeSample("n0", 1.0, 400, 0),)))
+    (offer,) = come(made, copy_of("web", "late").pod())
+    assert offer.offer.samples[0].shares[0] == pytest.approx(0.1)
