@@ -148,7 +148,8 @@ class UtilisationStore:
         if taken:
             masked = (np.array(masks)[:, None] >> _PLACES & 1).astype(np.bool_)
             shares = np.where(masked, 0.0, np.array(values, np.float64))
-            self._take(np.array(taken), shares, *np.array(times).T, masked)
+            at_s, newest_s = np.array(times).T
+            self._take(np.array(taken), shares, at_s, newest_s, masked)
 
     def measure_all(self, values: FloatArray, *, at_s: float) -> None:
         """Samples [nodes, PARTS] of all nodes known, in the order in which ``slot`` met them, taken at one moment."""
@@ -287,12 +288,11 @@ class UtilisationStore:
     def above(self, slots: NDArray[np.int64], priority: int) -> FloatArray:
         """float64 [slots, PARTS]: what the pods of workloads of a higher priority are expected to use there, as shares
         of each node's limits."""
-        above = [
-            column for name, column in self.usage.workloads.items() if self.priorities.get(name, priority) > priority
-        ]
-        if not above or not len(self._slots):
+        columns = self.usage.workloads.items()
+        above = np.array([at for name, at in columns if self.priorities.get(name, priority) > priority], np.int64)
+        if not len(above) or not len(self._slots):
             return np.zeros((len(slots), PARTS))
-        found: FloatArray = self._count[np.ix_(slots, above)] @ self.usage.use[above] / self._scale[slots]
+        found: FloatArray = self._count[slots][:, above] @ self.usage.use[above] / self._scale[slots]
         return found
 
     def touched(self, slots: NDArray[np.int64], clock: int) -> NDArray[np.bool_]:
@@ -317,7 +317,7 @@ class UtilisationStore:
             return shares
         since: FloatArray = (self._seen[slot] - self.means.shown[slot]) @ self.usage.use
         found = np.clip((self.means.amounts[slot] + since) / self._scale[slot], 0.0, most)
-        return np.where(self._masked[slot], 0.0, found).tolist()
+        return [0.0 if masked else float(share) for masked, share in zip(self._masked[slot], found, strict=True)]
 
     # --- inside -------------------------------------------------------------------------------------------------
 
