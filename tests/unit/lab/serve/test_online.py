@@ -50,7 +50,7 @@ def test_from_weights_that_prefer_the_fullest_node_it_learns_to_prefer_the_empti
     file, losses = online.train(base, updates=400, version=7, data="test")
     assert np.mean(losses[-20:]) < 0.2 * np.mean(losses[:20])
     policy = MarlDqn(decode(encode(file), policy="marl-dqn"))
-    rows = np.zeros((2, len(FEATURES)), np.float32)
+    rows = np.zeros((2, len(policy.feature_names)), np.float32)
     rows[:, FEATURES.index("requested_above_mean")] = (-1, 1)
     q = policy.q_values(rows)
     assert q[0, 1] - q[0, 0] > q[1, 1] - q[1, 0]
