@@ -103,7 +103,11 @@ class Watching(Named):
 def gains(features: Floats, cost: float | None) -> Floats:
     """What each node is worth; ``cost`` None: with the delay as an input of the network and no cost."""
     arrays = shipped(NAME).arrays
-    q = mlp(arrays, features, layer_count(arrays)) if cost is None else costing(cost).q_values(features)
+    q = (
+        mlp(arrays, features[:, : MarlDqn.inputs], layer_count(arrays))
+        if cost is None
+        else costing(cost).q_values(features)
+    )
     found: Floats = q[:, ACCEPT] - q[:, REJECT]
     return found
 

@@ -41,6 +41,7 @@ class EnvPod:
     duration_s: float
     usage: Usage
     pod_class: PodClass = REQUESTS
+    priority: int = 0
 
     def __post_init__(self) -> None:
         if self.at_s < 0 or self.duration_s <= 0:

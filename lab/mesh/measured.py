@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from lab.environments.node_load import FloatArray, NodeLoad
+from lab.environments.node_load import FloatArray, NodeLoad, pattern_of
 from lab.environments.placement_rewards import Placement, el_bounded_reward
 from lab.environments.thesis import Cluster
 from lab.environments.thesis_workload import EnvPod, usage_array
@@ -50,7 +50,9 @@ class Result(NamedTuple):
     """``imbalance`` as in targets T3; ``offer_bytes`` per pod, over all agents; time means of the s.d. over nodes
     of what is requested (``load_spread``, mean of cpu and memory) and of the nodes that have a pod; pods that never
     got a node; ``each``: the imbalance from the beginning of each workload to that of the next one; ``use_spread``: as
-    ``load_spread``, of what is really used; ``reward_missed``: of what ``el`` is paid, mean over the placements."""
+    ``load_spread``, of what is really used; ``reward_missed``: of what ``el`` is paid, mean over the placements;
+    ``work``: of each pod, in the order given, the share of its work that got done: a node that is short slows what
+    runs there."""
 
     imbalance: float
     offer_bytes: float
@@ -60,6 +62,7 @@ class Result(NamedTuple):
     each: tuple[float, ...] = ()
     use_spread: float = 0.0
     reward_missed: float = 0.0
+    work: tuple[float, ...] = ()
 
 
 class _Due(NamedTuple):
@@ -97,6 +100,7 @@ def play(
     began_s, last_s = world.now, 0.0
     coming, running = len(pods), 0
     waiting: list[int] = []
+    work, lost_s = [0.0] * len(pods), [0.0] * len(pods)
     areas: list[float] = []
     while due and (coming or running):
         one = heapq.heappop(due)
@@ -115,9 +119,12 @@ def play(
         elif one.what == _START:
             load.change(one.at_s, one.node, usage_array(pods[one.number].usage) / cluster.limits[one.node])
             used.change(one.at_s, one.node, _used(pods[one.number]), 1)
+            lost_s[one.number] = _lost(load, cluster, pods[one.number], one.node)
             heapq.heappush(due, _Due(one.at_s + pods[one.number].duration_s, _END, one.number, one.node))
         else:
             load.change(one.at_s, one.node, -usage_array(pods[one.number].usage) / cluster.limits[one.node])
+            lost = _lost(load, cluster, pods[one.number], one.node) - lost_s[one.number]
+            work[one.number] = 1.0 - lost / pods[one.number].duration_s
             used.change(one.at_s, one.node, _used(pods[one.number]), -1)
             asked.change(one.at_s, one.node, _asked(pods[one.number]), -1)
             world.remove(f"p{one.number}")
@@ -138,13 +145,18 @@ def play(
     each = tuple(float(one) for one in np.diff(areas) / np.diff(begins[: len(areas)]))
     return Result(
         load.imbalance_area / last_s, world.offer_bytes / len(pods), *asked.means(last_s), unplaced=len(waiting),
-        each=each, use_spread=used.means(last_s)[0], reward_missed=asked.reward_missed,
+        each=each, use_spread=used.means(last_s)[0], reward_missed=asked.reward_missed, work=tuple(work),
     )  # fmt: skip
+
+
+def _lost(load: NodeLoad, cluster: Cluster, pod: EnvPod, node: int) -> float:
+    """Seconds of work that pods of its kind have lost on the node so far."""
+    return float(load.lost[node, pattern_of(usage_array(pod.usage) / cluster.limits[node])])
 
 
 def _create(world: MeshWorld, number: int, pod: EnvPod) -> None:
     uid, asks, workload = f"p{number}", replace(pod.pod_class, workload=""), pod.pod_class.workload
-    world.add([Pod(uid, "default", uid, "", asks, scheduler_name="conclave", workload=workload)])
+    world.add([Pod(uid, "default", uid, "", asks, scheduler_name="conclave", workload=workload, priority=pod.priority)])
     world.rest()
 
 

@@ -22,18 +22,23 @@ from shared.policy.networks import layer_count, mlp
 from shared.policy.weights import Card, WeightsFile
 from shared.wire.messages import Transition
 
+DISCOUNT = 0.97
+"""Where neither a setting nor a card says."""
 EQUAL = 1e-5
 """How far numpy may be from torch, relative to the largest Q-value where that is above 1."""
 
 
 class OnlineTrainer:
     """A replay buffer and a learner that starts from given weights. ``ConfigError``: weights of another kind.
+    ``discount`` None: that by which the weights it begins with were trained, as their card says.
 
     ``add`` may be called while ``train`` runs in another thread: each keeps the buffer to itself for one call, which is
     microseconds.
     """
 
-    def __init__(self, *, features: int, capacity: int, learning_rate: float, discount: float, seed: int) -> None:
+    def __init__(
+        self, *, features: int, capacity: int, learning_rate: float, discount: float | None, seed: int
+    ) -> None:
         self.features = features
         self._discount = discount
         self._settings = DqnSettings(learning_rate=learning_rate)
@@ -49,7 +54,7 @@ class OnlineTrainer:
                 "s_tm1": np.array([t.s_tm1 for t in fitting], np.float32),
                 "a_tm1": np.array([t.a_tm1 for t in fitting], np.int64),
                 "r_t": np.array([t.r_t for t in fitting], np.float32),
-                "discount_t": np.full(len(fitting), self._discount, np.float32),
+                "discount_t": np.ones(len(fitting), np.float32),
                 "s_t": np.array([t.s_t for t in fitting], np.float32),
             }
             with self._alone:
@@ -73,7 +78,11 @@ class OnlineTrainer:
         network = SingleNetwork(sizes)
         network.stack.load(base.arrays)
         learner = DqnLearner(network, self._settings)
-        losses = [learner.update(self._sample(self._settings.batch_size)).loss for _ in range(updates)]
+        discount = np.float32(self.discount_of(base))
+        losses = []
+        for _ in range(updates):
+            batch = self._sample(self._settings.batch_size)
+            losses.append(learner.update({**batch, "discount_t": discount * batch["discount_t"]}).loss)
         trained = {
             **base.card.trained,
             "online": {"from": base.sha256, "updates": updates, "transitions": self.replay.size, "data": data},
@@ -85,6 +94,14 @@ class OnlineTrainer:
         file = WeightsFile(network.stack.arrays(), card)
         self._check_equal(network, file, layers)
         return file, losses
+
+    def discount_of(self, base: WeightsFile) -> float:
+        """Of the next state's value, for who goes on from ``base``: what its outputs mean depends on it."""
+        if self._discount is not None:
+            return self._discount
+        settings = base.card.trained.get("settings")
+        told = settings.get("discount") if isinstance(settings, dict) else None
+        return float(told) if isinstance(told, int | float) and 0 <= told <= 1 else DISCOUNT
 
     def _sample(self, size: int) -> Mapping[str, Any]:
         with self._alone:

@@ -30,8 +30,8 @@ class LearnerSettings(ProcessSettings):
     """Gradient steps each time."""
     learning_rate: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1e-4
     """Adam's step size; small, since it goes on from weights that are good already."""
-    discount: Share = 0.97
-    """Of the next state's value."""
+    discount: Share | None = None
+    """Of the next state's value; empty: as the active weights were trained, by their card."""
     gate_seeds: str = "500-503"
     """Validation seeds on which a candidate is compared with the active policy on the twin before it is published."""
     gate_margin: Share = 0.02

@@ -157,7 +157,7 @@ class Experience:
         """The features [rows]; None, counted as lost, where the policy's code fails: learning is never worth a
         decision (I12)."""
         try:
-            return lens.features(observation)
+            return lens.features(observation)[:, : lens.inputs]
         except Exception:  # noqa: BLE001  as in policy/guard.py: whatever a policy raises
             self.lost += len(observation.rows)
             return None

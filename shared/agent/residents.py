@@ -33,6 +33,8 @@ class Residents:
             self.drop()
         for name in told.workloads:
             self._workloads[name.id] = (name.key.hex(), _requested(name))
+            if name.priority is not None:
+                self._store.priorities[name.key.hex()] = name.priority
         store, names, row_of_slot = self._store, replica.table.names, replica.row_of_slot
         for pod in told.stands:
             row = row_of_slot.get(pod.slot)
@@ -68,6 +70,7 @@ class Residents:
     def drop(self) -> None:
         """Forget pods and numbers; what workloads were learned to use stays."""
         self._workloads.clear()
+        self._store.priorities.clear()
         self._store.forget_pods()
 
 

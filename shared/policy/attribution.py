@@ -25,12 +25,14 @@ class Lens(Struct, frozen=True):
     """What of a learned policy can be looked into, to explain its decisions and to learn from them.
 
     ``features``: observation to float32 [candidates, len(names)]; ``q_values``: these to float32 [candidates, 2],
-    Q(reject) and Q(accept). The score is their difference.
+    Q(reject) and Q(accept). The score is their difference. ``inputs``: so many features a network is given, what is
+    beyond stands outside of it.
     """
 
     names: Sequence[str]
     features: Callable[[Observation], Floats]
     q_values: Callable[[Floats], Floats]
+    inputs: int | None = None
 
 
 def lens_of(policy: Policy) -> Lens | None:
@@ -39,7 +41,7 @@ def lens_of(policy: Policy) -> Lens | None:
     names, features, q_values = (getattr(policy, name, None) for name in ("feature_names", "features", "q_values"))
     if names is None or features is None or q_values is None:
         return None
-    return Lens(tuple(names), features, q_values)
+    return Lens(tuple(names), features, q_values, getattr(policy, "inputs", None))
 
 
 class Moved(Struct, frozen=True):

@@ -12,18 +12,22 @@ from msgspec import Meta, Struct
 
 from shared.wire.bounds import Count, Feature
 
+MAX_PRIORITY = 2**31 - 1
+Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 MAX_STANDING = 16384
 MAX_ENDED = 131072
 
 
 class WorkloadName(Struct, frozen=True, array_like=True, gc=False):
     """A workload under a number that is valid until ``Residents.anew``. ``key``: a digest of its name, the same in any
-    term (names stay with the coordinator, ADR 0008); ``cpu_millis``, ``memory_bytes``: what one pod requests."""
+    term (names stay with the coordinator, ADR 0008); ``cpu_millis``, ``memory_bytes``: what one pod requests;
+    ``priority``: of its pods, None: not told."""
 
     id: Count
     key: Annotated[bytes, Meta(min_length=8, max_length=32)]
     cpu_millis: Count = 0
     memory_bytes: Count = 0
+    priority: Priority | None = None
 
 
 class StandingPod(Struct, frozen=True, array_like=True, gc=False):

@@ -59,8 +59,9 @@ view = View(1, 0, 1, ["cpu", "memory"], [row], [usage], [9])
 definition = ClassDefinition(4, make_pod().cpu("1").pod().pod_class)
 refusal = Refusal(4, 2, {"Insufficient cpu": 2}, ["NodeResourcesFit"])
 residents = Residents(
-    [WorkloadName(2, b"12345678", 100, 64)], [StandingPod(9, 3, 2, 1500)], [8], True, [WorkloadUse(2, [0.1] * 4, 0.5)]
-)
+    [WorkloadName(2, b"12345678", 100, 64, -7)], [StandingPod(9, 3, 2, 1500)], [8], True,
+    [WorkloadUse(2, [0.1] * 4, 0.5)],
+)  # fmt: skip
 demand = Demand([TypicalPod(4000, 1, 500, ["A10"], 7), TypicalPod(8000, 0, 0, [], 2)], {"A10": 16}, 4)
 reading = NodeReading("n", 200, 1500, 1 << 30, 0.25, -1.0, 5_000_000, -1, [0.5, 0.0, -1.0], 0, ["network: no speed"])
 MESSAGES: list[Message] = [

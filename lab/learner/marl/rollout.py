@@ -20,7 +20,7 @@ from lab.learner.training.dqn import epsilon_greedy
 from lab.worlds.placement.captured_cluster import Drawn
 from lab.worlds.placement.thesis_session import Session
 from shared.policy.marl.policy import ACCEPT, REJECT
-from shared.policy.marl.reward import balance_potential, balance_reward, band_reward
+from shared.policy.marl.reward import BAND_UNIT, balance_potential, balance_reward, band_reward
 from shared.policy.marl.single_dqn import single_features
 from shared.policy.networks import Floats, Params, layer_count, mlp
 
@@ -94,10 +94,10 @@ def reward_of(kind: Reward, utilisation: NDArray[np.float64], before: NDArray[np
     elif kind == "local-balance":
         reward = balance_potential(utilisation)
     elif kind == "band":
-        reward = band_reward(utilisation) / 10.0
+        reward = band_reward(utilisation) / BAND_UNIT
     else:
         shaping = discount * balance_potential(utilisation) - balance_potential(before)
-        reward = band_reward(utilisation) / 10.0 + shaping
+        reward = band_reward(utilisation) / BAND_UNIT + shaping
     return reward.astype(np.float32)
 
 

@@ -19,6 +19,7 @@ from shared.model.resources import CPU, MEMORY
 from shared.policy.marl.single_dqn import NAME as SINGLE
 from shared.policy.observation import Observation, Policy, Rng
 from shared.policy.registry import POLICIES, make_policy
+from shared.policy.usage.sample_means import MEAN_S
 from shared.policy.usage.utilisation import UtilisationStore
 from twin.model.replay import Placed, amounts
 from twin.model.usage import LIMITS_ANNOTATION, NO_USAGE, Limits, Profile, limits_from_json
@@ -62,7 +63,7 @@ class MeasuredWorld:
         self, limits: Mapping[str, Limits], profiles: Mapping[str, Profile], *, base: NDArray[np.float64] | None = None
     ) -> None:
         self.placed: list[Placed] = []
-        self.store = UtilisationStore(start_delay_s=0.0)
+        self.store = UtilisationStore(start_delay_s=0.0, mean_s=MEAN_S)
         self._limits = dict(limits)
         self._profiles = profiles
         self._base = base

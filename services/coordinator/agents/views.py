@@ -37,12 +37,14 @@ class Request:
 class Heard:
     """What an agent knows of who stands on its nodes (``inventory.py``). ``seen``: how much of the journal; ``moves``:
     of its view; ``waiting``: stays it is not told of yet; ``slots``: by node, those whose stays it is told of, with the
-    move by which each came; ``lesson``: the last one it was told what was learned of."""
+    move by which each came; ``lesson``: the last one it was told what was learned of; ``risen``: of the rises of
+    priorities."""
 
     session: int
     seen: int
     moves: int = -1
     lesson: int = -1
+    risen: int = 0
     names: set[int] = field(default_factory=set)
     slots: dict[str, tuple[int, int]] = field(default_factory=dict)
     waiting: dict[int, None] = field(default_factory=dict)

@@ -219,7 +219,8 @@ class Cycle:
         fresh = [classes[class_id] for class_id in used if class_id not in view.classes]
         residents, inventory = None, variants.inventory
         if Need.WORKLOADS in variants.needs:
-            residents = inventory.tell(view, [(offered.workload, offered.pod_class) for offered in fresh])
+            wants = [(one.workload, one.pod_class, max(unit.pod.priority for unit in one.units)) for one in fresh]
+            residents = inventory.tell(view, wants)
         unknown = [
             ClassDefinition(g.known.id, g.pod_class, g.candidate, inventory.id_of(g.workload) if g.workload else 0)
             for g in fresh

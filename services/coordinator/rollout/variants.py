@@ -27,8 +27,9 @@ from shared.policy.rollout.outcome import NEUTRAL
 from shared.policy.rollout.rollout import candidate_for, deciding_goal
 from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.load import node_load
+from shared.policy.usage.sample_means import MEAN_S
 from shared.policy.usage.utilisation import UtilisationStore
-from shared.policy.usage.views import NO_POD, sample_of, summary
+from shared.policy.usage.views import MOST_SHARE, NO_POD, sample_of, summary
 from shared.wire.messages import Decisions
 from shared.wire.readings import NodeUse
 from shared.wire.records import PolicyPointer, PolicyRef
@@ -109,6 +110,8 @@ class Variants:
                 self._state.cache.table.use.clear(row)
         elif not looked and Need.USAGE in self.needs:
             self._telling.anew()
+        told = Need.WORKLOADS in self.needs
+        self.store.means.mean_s = MEAN_S / self._state.settings.speed if told else 0.0
 
     def follow_requests(self) -> None:
         """Each turn, once all are known: what is requested of nodes, while a policy looks at what they use."""
@@ -141,7 +144,7 @@ class Variants:
             row = table.row_of[name]
             sample = self.nodes.sample(name, table, row)
             if sample is not None:
-                found.append(sample_of(table, row, sample.shares, sample.at_s, sample.unmeasured))
+                found.append(sample_of(table, row, sample.shares, sample.at_s, sample.unmeasured, sample.newest_s))
         latencies = self._take_over(changed)
         self._targets = self._targets or bool(table.latencies)
         self.store.measure_some([one for one in found if one is not None])
@@ -160,6 +163,7 @@ class Variants:
         """The machine of that name is gone: nothing that was measured of it is true of another."""
         if self.nodes.begin_anew(name, self._state.now):
             self.store.delay(name, None)
+            self.store.begin_anew(name)
             if (row := self._state.cache.table.row_of.get(name)) is not None:
                 self._state.cache.table.use.clear(row)
             self._telling.changed([name])
@@ -214,7 +218,8 @@ class Variants:
             if sample is not None:
                 age_ms = max(0, round((now - sample.at_s) * 1000))
                 then = table.use.then(row)
-                found.append(NodeUse(slot, age_ms, sample.shares, sample.unmeasured, delay_us, latencies, then))
+                shares = self.store.smoothed(name, sample.shares, MOST_SHARE)
+                found.append(NodeUse(slot, age_ms, shares, sample.unmeasured, delay_us, latencies, then))
             elif looks or node.told_s > NEVER_S:  # of others there is no latency to tell, nor its end
                 age_s = now - node.told_s if node.told_s > NEVER_S else 0.0
                 found.append(NodeUse(slot, max(0, round(age_s * 1000)), [], 0, delay_us, latencies))

@@ -27,7 +27,7 @@ from shared.policy.usage.class_usage import BASE, OTHER
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import requested_of, scale_of
 from shared.wire.bounds import MAX_COUNT, MAX_FEATURE
-from shared.wire.residents import Residents, StandingPod, WorkloadName, WorkloadUse
+from shared.wire.residents import MAX_PRIORITY, Residents, StandingPod, WorkloadName, WorkloadUse
 
 OLD_S = 3600.0
 """Age that a pod gets which stood before anybody looked: old enough for every window."""
@@ -44,11 +44,14 @@ MOST_BEHIND = 512
 MAX_NAMES = 4096
 """Workload numbers beyond those in use that an agent is made to remember before it is told everything anew."""
 
+MAX_RISEN = 1024
+"""Rises of priorities remembered; then everything is told anew."""
+
 MAX_WORKLOADS = 65_536
 """Workloads numbered beyond those in use; then numbers are given anew, and everything told anew."""
 
-Want = tuple[str, PodClass]
-"""A workload that an offer speaks of, and a class of its pods."""
+Want = tuple[str, PodClass, int]
+"""A workload that an offer speaks of, a class of its pods, and their priority."""
 
 
 @dataclass(slots=True)
@@ -77,6 +80,8 @@ class WorkloadInventory:
         self._ids: dict[str, int] = {}
         self._workload_of: dict[int, str] = {}
         """By number."""
+        self._risen: list[tuple[str, PodClass]] = []
+        """Workloads whose priority has risen, to be told again to who knows them."""
         self._given = OTHER  # numbers up to it are those of the columns of no workload
         self._session = 0
         self._lesson = 0
@@ -101,6 +106,7 @@ class WorkloadInventory:
                 self._end(name, known.pop(uid))
             for pod in index.pods_on(name):
                 if pod.uid not in known:
+                    self._ranks(pod.workload, pod.pod_class, pod.priority)
                     known[pod.uid] = self._begin(name, pod.workload, pod.pod_class, age_s)
         self._stamp = table.clock
         if len(self._journal) > 2 * MAX_JOURNAL:  # however many came at once: what an agent is told has a bound too
@@ -115,7 +121,9 @@ class WorkloadInventory:
         self._stamp = self._static = -1
         self._session += 1
         self._cut += len(self._journal)
-        for known in (self._on, self._stays, self._journal, self._ids, self._workload_of):
+        for known in (
+            self._on, self._stays, self._journal, self._ids, self._workload_of, self._risen, self._store.priorities,
+        ):  # fmt: skip
             known.clear()
         self._store.forget_pods()
 
@@ -126,6 +134,8 @@ class WorkloadInventory:
         if len(self._ids) > MAX_WORKLOADS + len(self._stays):
             self._ids.clear()
             self._workload_of.clear()
+            for gone in self._store.priorities.keys() - {stay.workload for stay in self._stays.values()}:
+                del self._store.priorities[gone]
             self._session += 1
         heard, anew = view.heard, False
         if heard is None or self._behind(heard):
@@ -136,8 +146,14 @@ class WorkloadInventory:
             self._meet(heard, view)
         names: list[WorkloadName] = []
         stands = [self._standing(heard, number, names) for number in self._next(heard)]
-        for workload, pod_class in wants:
+        for workload, pod_class, priority in wants:
+            self._ranks(workload, pod_class, priority)
             self._id(heard, workload, pod_class, names)
+        for workload, pod_class in self._risen[heard.risen :]:
+            if self._ids.get(workload) in heard.names:
+                heard.names.discard(self._ids[workload])
+                self._id(heard, workload, pod_class, names)
+        heard.risen = len(self._risen)
         uses = self._uses(heard, names)
         return Residents(names, stands, ended, anew, uses) if anew or names or stands or ended or uses else NOTHING
 
@@ -248,6 +264,18 @@ class WorkloadInventory:
             if usage.evidence(column) > 0.0
         ]
 
+    def _ranks(self, workload: str, pod_class: PodClass, priority: int) -> None:
+        """A pod of the workload has that priority. Of several the highest counts, so that none is told in turns."""
+        priority = max(-MAX_PRIORITY, min(priority, MAX_PRIORITY))
+        known = self._store.priorities.get(workload)
+        if workload and (known is None or priority > known):
+            self._store.priorities[workload] = priority
+            if known is not None:
+                self._risen.append((workload, pod_class))
+            if len(self._risen) > MAX_RISEN:
+                self._risen.clear()
+                self._session += 1
+
     def _columns(self, numbers: Collection[int]) -> dict[int, int]:
         """Workload number by column, of those of these workloads that have one."""
         known = self._store.usage.workloads
@@ -268,7 +296,8 @@ class WorkloadInventory:
             amounts = dict(pod_class.requests)
             key = blake2b(workload.encode("utf-8", "surrogatepass"), digest_size=8).digest()
             cpu_millis, memory_bytes = (min(amounts.get(name, 0), MAX_COUNT) for name in (CPU, MEMORY))
-            names.append(WorkloadName(number, key, cpu_millis, memory_bytes))
+            priority = self._store.priorities.get(workload)
+            names.append(WorkloadName(number, key, cpu_millis, memory_bytes, priority))
         return number
 
 

@@ -125,6 +125,7 @@ class Sample(Struct, frozen=True):
     shares: list[float]
     unmeasured: int
     at_s: float
+    newest_s: float
 
 
 class MeasuredNodes:
@@ -191,7 +192,7 @@ class MeasuredNodes:
             for part, scale in zip(fresh, scales, strict=True)
         ]
         unmeasured = sum(1 << place for place, part in enumerate(fresh) if part is None)
-        return Sample(shares, unmeasured, min(part.at_s for part in known))
+        return Sample(shares, unmeasured, min(part.at_s for part in known), node.newest_s)
 
     @staticmethod
     def _merge(node: MeasuredNode, sample: NodeSample, at_s: float) -> bool:

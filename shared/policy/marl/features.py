@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.constraints import PodClass
+from shared.policy.networks import Floats
 from shared.policy.usage.class_usage import FloatArray
 from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.utilisation import UtilisationStore
@@ -26,9 +27,14 @@ FEATURES = (
     "young_above_mean", "young_above_mean_with_pod", "younger_above_mean", "younger_above_mean_with_pod",
     "requested_above_mean", "pods_above_mean",
 )  # fmt: skip
+OUTRANKED = "outranked"
+"""What an agent sees beside them and no network is given: see ``outranked``."""
+SHORT, NOTHING_LEFT = 0.8, 1.0
+"""A part of a node is short from this share of use on, and wholly so at that one."""
 MAGNIFY = 10.0
 """Differences are a few points; the network sees them at the size of the other inputs."""
 DELAY_UNIT_MS = 10.0
+TINY = 1e-9
 CLIP = 5.0
 """No input is larger: an odd node must not throw the network out of the range it has seen."""
 
@@ -51,6 +57,28 @@ class Observer:
         view = self._kept.of(table, looked, pod, self.store or self._unmeasured)
         seen = features(view, summary(view) if told is None else told, pod)
         return seen if len(seen) == len(rows) else seen[np.searchsorted(looked, rows)]
+
+    def outranked(self, table: NodeTable, pod_class: PodClass, rows: IntArray) -> Floats:
+        """float32 [rows]: see ``outranked``; 0 where no priority of the pod's workload was told."""
+        store, found = self.store, np.zeros(len(rows), np.float32)
+        if store is None or (priority := store.priorities.get(pod_class.workload)) is None:
+            return found
+        if max(store.priorities.values()) <= priority:
+            return found
+        slots = np.array([store.nodes.get(table.names[row], -1) for row in rows.tolist()], np.int64)
+        pod = pod_view(pod_class, store)
+        return outranked(self._kept.of(table, rows, pod, store), pod, store.above(slots, priority))
+
+
+def outranked(view: NodeView, pod: PodView, above: FloatArray) -> Floats:
+    """float32 [nodes], 0 to 1: how much of what the pod would get on a node is taken from pods of higher priority:
+    how short a part would be with it, times the share of the node's part that ``above`` [nodes, PARTS] uses; of the
+    part where this is the most, and a part counts by how much of the pod's use it is."""
+    expected = pod.expected / view.use.scale
+    short = np.clip((view.use.parts[:, 0] + expected - SHORT) / (NOTHING_LEFT - SHORT), 0.0, 1.0)
+    weight = expected / np.maximum(expected.max(axis=1, keepdims=True), TINY)
+    found: Floats = (short * np.minimum(above, 1.0) * weight).max(axis=1).astype(np.float32)
+    return found
 
 
 def features(view: NodeView, cluster: FloatArray, pod: PodView) -> Features:

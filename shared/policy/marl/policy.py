@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shared.errors import ConfigError
-from shared.policy.marl.features import DELAY_UNIT_MS, FEATURES, Observer
+from shared.policy.marl.features import DELAY_UNIT_MS, FEATURES, OUTRANKED, Observer
 from shared.policy.marl.reward import band_now
 from shared.policy.networks import Floats, layer_count, mlp, mlp_fault
 from shared.policy.observation import Need, Observation, Rng, Supplies, Verdicts
@@ -33,6 +33,9 @@ NEAR_MS, FAR_MS = 3.0, 20.0
 MOST_DELAY_COST = 0.02
 """What a score is lower by from ``FAR_MS`` on; 1 is a distance of 5 points from the cluster's mean. So it decides
 between nodes that are worth nearly the same. Chosen on validation seeds (ADR 0071)."""
+MOST_RANK_COST = 80.0
+"""What a score is lower by where all that the pod would get is taken from pods of higher priority, in the same unit: it
+outweighs balance there. Chosen on validation seeds (ADR 0080)."""
 
 
 def delay_cost(delay_ms: Floats, most: float = MOST_DELAY_COST) -> Floats:
@@ -49,8 +52,11 @@ class MarlDqn:
     """By the cluster's means, which the coordinator tells."""
     goal = "balance"
     needs = frozenset({Need.USAGE, Need.CLUSTER_MEANS, Need.WORKLOADS})
-    feature_names = FEATURES
+    feature_names = (*FEATURES, OUTRANKED)
+    inputs = len(FEATURES)
+    """So many of them the network is given."""
     most_delay_cost = MOST_DELAY_COST
+    most_rank_cost = MOST_RANK_COST
 
     def __init__(self, weights: WeightsFile, store: UtilisationStore | None = None) -> None:
         self.name = weights.card.policy
@@ -88,15 +94,18 @@ class MarlDqn:
         self.observer.store = supplies.store
 
     def features(self, observation: Observation) -> Floats:
-        """float32 [rows, len(FEATURES)]: what each row's agent sees."""
-        return self.observer.of(observation.table, observation.pod_class, observation.rows)
+        """float32 [rows, len(feature_names)]: what each row's agent sees."""
+        asked = observation.table, observation.pod_class, observation.rows
+        return np.column_stack((self.observer.of(*asked), self.observer.outranked(*asked)))
 
     def q_values(self, features: Floats) -> Floats:
-        """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``features``, the latter less what its delay costs."""
-        seen = features.copy()
+        """float32 [rows, 2]: Q(reject), Q(accept) of each row of ``features``, the latter less what its delay costs
+        and what it takes from pods of higher priority."""
+        seen = features[:, : self.inputs].copy()
         seen[:, DELAY] = 0.0
         q = mlp(self._params, seen, self._layers)
         q[:, ACCEPT] -= delay_cost(features[:, DELAY] * DELAY_UNIT_MS, self.most_delay_cost)
+        q[:, ACCEPT] -= self.most_rank_cost * features[:, self.inputs]
         return q
 
     def decide(self, observation: Observation, rng: Rng) -> Verdicts:  # noqa: ARG002

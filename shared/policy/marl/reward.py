@@ -18,6 +18,8 @@ LOW, HIGH, DANGER = 0.5, 0.8, 0.9
 DANGER_REWARD = -60.0
 BAND_PARTS = 3
 """cpu, memory, disk: what the thesis rewards by."""
+BAND_UNIT = 10.0
+"""What of it counts as 1 for who learns: networks are trained on rewards of this size, in the twin and live."""
 
 
 def band(share: FloatArray) -> FloatArray:
@@ -44,11 +46,11 @@ def band_reward(utilisation: FloatArray) -> FloatArray:
 
 
 def band_now(table: NodeTable, row: int, store: UtilisationStore, cluster: FloatArray) -> float:
-    """The same of the node of ``row`` as it is now, by what it was measured to use; ``cluster``: what is told of all
-    nodes (``usage.views.SUMMARY``), of which the means of the parts count."""
+    """The same of the node of ``row`` as it is now, by what it was measured to use, in ``BAND_UNIT``; ``cluster``: what
+    is told of all nodes (``usage.views.SUMMARY``), of which the means of the parts count."""
     parts = np.minimum(view_now(table, row, store).use.parts[0, 0, :BAND_PARTS], 1.0)
     together = band(np.clip(cluster[:BAND_PARTS], 0.0, 1.0))
-    return float((band(parts).sum() + together.sum()) / (2 * BAND_PARTS))
+    return float((band(parts).sum() + together.sum()) / (2 * BAND_PARTS)) / BAND_UNIT
 
 
 def balance_potential(utilisation: FloatArray, counted: NDArray[np.bool_] | None = None) -> FloatArray:

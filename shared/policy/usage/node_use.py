@@ -33,7 +33,8 @@ class NodeUse(Struct, frozen=True):
 class Measured(Struct, frozen=True):
     """A sample of one node: ``shares`` [PARTS] of its limits, taken ``at_s``; ``scale`` [PARTS]: its limits in
     reference nodes, None: as they are; ``pods``: how many its table counts at this moment, told by ``bound`` or not;
-    ``unmeasured``: bit i is set where part i was not measured: its share says nothing."""
+    ``unmeasured``: bit i is set where part i was not measured: its share says nothing; ``newest_s``: when the newest
+    part was measured, None: with the others."""
 
     node: str
     shares: Sequence[float]
@@ -41,6 +42,7 @@ class Measured(Struct, frozen=True):
     scale: FloatArray | None
     pods: int | None = None
     unmeasured: int = 0
+    newest_s: float | None = None
 
 
 def nothing(nodes: int) -> NodeUse:

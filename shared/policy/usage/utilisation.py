@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from shared.policy.usage.class_usage import BASE, OTHER, PARTS, ClassUsage, FloatArray
 from shared.policy.usage.node_use import VIEWS, Measured, NodeUse, nothing
+from shared.policy.usage.sample_means import SampleMeans
 
 YOUNG_S = (90.0, 180.0)
 """Ages below which use counts as young."""
@@ -45,14 +46,18 @@ class UtilisationStore:
 
     ``cluster``: means over the whole cluster (``usage.views.summary``) where this store knows only a part; None:
     what it knows is all there is. ``speed``: pods live so many seconds per second of the caller's clock (a twin that
-    plays faster than life); ages here are those of the pods.
+    plays faster than life); ages here are those of the pods. ``mean_s``: how far back samples count
+    (``sample_means``), where all samples come here and pods are told; 0: the last one alone.
     """
 
-    def __init__(self, *, start_delay_s: float = 1.0, speed: float = 1.0) -> None:
+    def __init__(self, *, start_delay_s: float = 1.0, speed: float = 1.0, mean_s: float = 0.0) -> None:
         self.start_delay_s = start_delay_s / speed
         self.young_s = tuple(age_s / speed for age_s in YOUNG_S)
         self.old_sample_s = OLD_SAMPLE_S / speed
         self.usage = ClassUsage()
+        self.means = SampleMeans(self.usage.columns, mean_s)
+        self.priorities: dict[str, int] = {}
+        """Of the pods of a workload, as far as anybody told; kept by who tells of pods."""
         self.cluster: FloatArray | None = None
         self.now_s = 0.0
         self.changes = 0
@@ -111,6 +116,11 @@ class UtilisationStore:
         self._scale[slot] = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
         self._stale.add(slot)
 
+    def begin_anew(self, node: str) -> None:
+        """Another machine has the name: samples before its first are no part of any mean."""
+        if (slot := self._slots.get(node)) is not None:
+            self.means.begin_anew(slot)
+
     def measure(self, node: str, values: FloatArray, *, at_s: float, pods: int | None = None) -> None:
         """A sample [PARTS] of a node whose ``limits`` stay, taken ``at_s``; see ``Measured`` and ``measure_some``."""
         self.measure_some([Measured(node, values.tolist(), at_s, None, pods)])
@@ -119,7 +129,7 @@ class UtilisationStore:
         """Samples of some nodes, one each. One older than the node's last, NaN or negative is ignored."""
         taken: list[int] = []
         values: list[Sequence[float]] = []
-        times: list[float] = []
+        times: list[tuple[float, float]] = []
         masks: list[int] = []
         for sample in samples:
             slot = self.slot(sample.node)
@@ -133,18 +143,21 @@ class UtilisationStore:
             self._show(slot, sample.at_s)
             taken.append(slot)
             values.append(sample.shares)
-            times.append(sample.at_s)
+            times.append((sample.at_s, sample.at_s if sample.newest_s is None else sample.newest_s))
             masks.append(sample.unmeasured)
         if taken:
             masked = (np.array(masks)[:, None] >> _PLACES & 1).astype(np.bool_)
-            self._take(np.array(taken), np.where(masked, 0.0, np.array(values, np.float64)), np.array(times), masked)
+            shares = np.where(masked, 0.0, np.array(values, np.float64))
+            at_s, newest_s = np.array(times).T
+            self._take(np.array(taken), shares, at_s, newest_s, masked)
 
     def measure_all(self, values: FloatArray, *, at_s: float) -> None:
         """Samples [nodes, PARTS] of all nodes known, in the order in which ``slot`` met them, taken at one moment."""
         for slot in list(self._unseen):
             self._show(slot, at_s)
         slots = np.fromiter(self._slots.values(), np.int64, len(self._slots))
-        self._take(slots, values, np.full(len(slots), at_s), np.zeros(values.shape, np.bool_))
+        times = np.full(len(slots), at_s)
+        self._take(slots, values, times, times, np.zeros(values.shape, np.bool_))
 
     def bound(self, pod: str, node: str, workload: str, *, now_s: float, requested: FloatArray | None = None) -> None:
         """A pod of ``workload`` was bound. ``requested`` [PARTS]: what it asks for, as shares of a reference node."""
@@ -158,6 +171,7 @@ class UtilisationStore:
         self._stale.add(slot)
         if now_s + self.start_delay_s <= self._at_s.item(slot):
             self._seen[slot, column] += 1
+            self.means.show(slot, column, now_s + self.start_delay_s)
         else:
             self._await(slot, (now_s + self.start_delay_s, column, 1))
         for window, age_s in enumerate(self.young_s):
@@ -192,6 +206,7 @@ class UtilisationStore:
             self._measured[slot] = self._delay_ms[slot] = self._count[slot] = self._seen[slot] = 0
             self._young[:, slot] = self._pods_known[slot] = 0
             self._at_s[slot], self._scale[slot], self._masked[slot] = -np.inf, 1.0, False
+        self.means.forget(list(gone))
         self._stale |= gone
         self._free.extend(sorted(gone, reverse=True))
 
@@ -200,7 +215,7 @@ class UtilisationStore:
         self._forget_pods(set(self._pods))
         self._unseen.clear()
         self._pods_known = np.maximum(self._pods_known - self._count.sum(axis=1).astype(np.int64), 0)
-        self._count[:], self._seen[:], self._young[:] = 0, 0, 0
+        self._count[:], self._seen[:], self._young[:], self.means.shown[:] = 0, 0, 0, 0
         self._by_use = None
 
     def column(self, workload: str, requested: FloatArray | None = None) -> int:
@@ -218,6 +233,7 @@ class UtilisationStore:
             self._count, self._seen, self._young = (
                 _wider(array, self.usage.columns) for array in (self._count, self._seen, self._young)
             )
+            self.means.grow(0, missing)
         return column
 
     def advance(self, now_s: float) -> None:
@@ -255,7 +271,7 @@ class UtilisationStore:
         self._multiply()
         scale = self._scale[slots]
         parts = self._by_pods[slots]
-        now = self._measured[slots] * scale + parts[:, 0]
+        now = self.means.amounts[slots] + parts[:, 0]
         masked = self._masked[slots]
         parts[:, 0] = np.where(masked, parts[:, 1], now) if masked.any() else now
         parts /= scale[:, None]
@@ -268,6 +284,16 @@ class UtilisationStore:
             return np.zeros(len(slots), np.bool_)
         known: NDArray[np.bool_] = (slots >= 0) & (self.now_s - self._at_s[slots] <= self.old_sample_s)
         return known
+
+    def above(self, slots: NDArray[np.int64], priority: int) -> FloatArray:
+        """float64 [slots, PARTS]: what the pods of workloads of a higher priority are expected to use there, as shares
+        of each node's limits."""
+        columns = self.usage.workloads.items()
+        above = np.array([at for name, at in columns if self.priorities.get(name, priority) > priority], np.int64)
+        if not len(above) or not len(self._slots):
+            return np.zeros((len(slots), PARTS))
+        found: FloatArray = self._count[slots][:, above] @ self.usage.use[above] / self._scale[slots]
+        return found
 
     def touched(self, slots: NDArray[np.int64], clock: int) -> NDArray[np.bool_]:
         """bool [slots]: whether anything that ``look`` says of them changed after ``clock`` stood there."""
@@ -282,6 +308,16 @@ class UtilisationStore:
         if not len(self._slots):
             return np.zeros((len(slots), PARTS))
         return np.where((slots >= 0)[:, None], self._measured[slots], 0.0)
+
+    def smoothed(self, node: str, shares: list[float], most: float) -> list[float]:
+        """What the node's last sample, ``shares`` [PARTS], would have shown with less noise, by those before it; 0 of
+        parts that it did not tell, ``most`` at most."""
+        slot = self._slots.get(node)
+        if slot is None or not self.means.mean_s:
+            return shares
+        since: FloatArray = (self._seen[slot] - self.means.shown[slot]) @ self.usage.use
+        found = np.clip((self.means.amounts[slot] + since) / self._scale[slot], 0.0, most)
+        return [0.0 if masked else float(share) for masked, share in zip(self._masked[slot], found, strict=True)]
 
     # --- inside -------------------------------------------------------------------------------------------------
 
@@ -300,7 +336,7 @@ class UtilisationStore:
         self.clock += 1
         self._stamp[slots] = self.clock
         count = self._count[slots]
-        self._by_pods[slots, 0] = (count - self._seen[slots]) @ use
+        self._by_pods[slots, 0] = (count - self.means.shown[slots]) @ use
         self._by_pods[slots, 1] = count @ use + use[BASE]
         self._by_pods[slots, 2] = self._young[1, slots] @ use
         self._by_pods[slots, 3] = self._young[0, slots] @ use
@@ -315,6 +351,7 @@ class UtilisationStore:
         waiting = {column for changes in self._unseen.values() for _, column, _ in changes}
         gone = [name for name, column in self.usage.workloads.items() if not there[column] and column not in waiting]
         self._newest = "", OTHER
+        self.means.forget_workloads([self.usage.workloads[workload] for workload in gone[:GIVEN_UP_AT_ONCE]])
         for workload in gone[:GIVEN_UP_AT_ONCE]:
             self.usage.forget(workload)
         if not gone:
@@ -353,12 +390,17 @@ class UtilisationStore:
                     heapq.heappush(waiting, (at_s, column, total))
         self._unseen = {slot: waiting for slot, waiting in self._unseen.items() if waiting}
 
-    def _take(self, slots: NDArray[np.int64], values: FloatArray, at_s: FloatArray, masked: NDArray[np.bool_]) -> None:
+    def _take(
+        self, slots: NDArray[np.int64], values: FloatArray, at_s: FloatArray, newest_s: FloatArray,
+        masked: NDArray[np.bool_],
+    ) -> None:  # fmt: skip
+        seen, scale = self._seen[slots], self._scale[slots]
         self._measured[slots] = values
+        self.means.take(slots, values * scale, seen, newest_s, masked)
         self._masked[slots] = masked
         self._at_s[slots] = at_s
         self._stale.update(slots.tolist())
-        self.usage.learn(self._seen[slots], values, self._scale[slots], masked)
+        self.usage.learn(seen, values, scale, masked)
 
     def _forget_pods(self, pods: Collection[str]) -> None:
         for pod in pods:
@@ -369,6 +411,7 @@ class UtilisationStore:
     def _grow(self, by: int) -> None:
         """Room for more nodes; what is not given to any stays empty."""
         self._measured = np.pad(self._measured, ((0, by), (0, 0)))
+        self.means.grow(by, 0)
         self._masked = np.pad(self._masked, ((0, by), (0, 0)))
         self._at_s = np.pad(self._at_s, (0, by), constant_values=-np.inf)
         self._delay_ms = np.pad(self._delay_ms, (0, by))

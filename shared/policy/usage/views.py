@@ -147,13 +147,15 @@ def loads(load: FloatArray, pods: FloatArray | IntArray) -> FloatArray:
     return np.array((load.mean(), load.min(), load.max(), np.count_nonzero(pods > 0) / len(load)))
 
 
-def sample_of(table: NodeTable, row: int, shares: Sequence[float], at_s: float, unmeasured: int = 0) -> Measured | None:
+def sample_of(
+    table: NodeTable, row: int, shares: Sequence[float], at_s: float, unmeasured: int = 0, newest_s: float | None = None
+) -> Measured | None:
     """The sample of the node of ``row`` by shares of its allocatable, taken at ``at_s``; of another length: None.
     ``unmeasured``: bit i is set where part i was not measured."""
     if len(shares) != PARTS:
         return None
     pods = int(table.requested[PODS_COLUMN, row])
-    return Measured(table.names[row], shares, at_s, scale_of(table, row), pods, unmeasured)
+    return Measured(table.names[row], shares, at_s, scale_of(table, row), pods, unmeasured, newest_s)
 
 
 def scale_of(table: NodeTable, row: int) -> FloatArray:

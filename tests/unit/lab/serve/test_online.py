@@ -6,15 +6,22 @@ import threading
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from lab.learner.marl.rollout import reward_of
 from lab.serve import gate
 from lab.serve.gate import balance_gate, gate_of
 from lab.serve.online import OnlineTrainer
 from shared.errors import ConfigError
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import MarlDqn
-from shared.policy.weights import decode, encode
+from shared.policy.marl.reward import band_now
+from shared.policy.usage.utilisation import UtilisationStore
+from shared.policy.usage.views import NO_POD, node_view, sample_of, summary
+from shared.policy.weights import WeightsFile, decode, encode
+from shared.scheduling.state.node_table import NodeTable
 from shared.wire.messages import Transition
+from tests.builders import make_node
 from tests.marl_weights import weights
 
 
@@ -43,12 +50,50 @@ def test_from_weights_that_prefer_the_fullest_node_it_learns_to_prefer_the_empti
     file, losses = online.train(base, updates=400, version=7, data="test")
     assert np.mean(losses[-20:]) < 0.2 * np.mean(losses[:20])
     policy = MarlDqn(decode(encode(file), policy="marl-dqn"))
-    rows = np.zeros((2, len(FEATURES)), np.float32)
+    rows = np.zeros((2, len(policy.feature_names)), np.float32)
     rows[:, FEATURES.index("requested_above_mean")] = (-1, 1)
     q = policy.q_values(rows)
     assert q[0, 1] - q[0, 0] > q[1, 1] - q[1, 0]
     assert file.card.version == 7
     assert file.card.trained["online"]["from"] == base.sha256
+
+
+def test_the_bands_pay_live_what_they_pay_on_the_twin():
+    shares = np.array([[0.6, 0.85, 0.2, 0.9], [0.95, 0.5, 0.7, 0.1], [0.3, 0.6, 0.55, 0.0]])
+    table, store = NodeTable(), UtilisationStore()
+    for row, each in enumerate(shares.tolist()):
+        table.upsert(make_node(f"n{row}").node())
+        store.measure_some([sample for sample in [sample_of(table, row, each, 0.0)] if sample is not None])
+    cluster = summary(node_view(table, table.live_rows(), np.arange(3), NO_POD, store))
+    live = [band_now(table, row, store, cluster) for row in range(3)]
+    assert live == pytest.approx(reward_of("band", shares, shares, 0.9).tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("told", "settings", "discount"),
+    [
+        (None, {"discount": 0.9}, 0.9),
+        (0.5, {"discount": 0.9}, 0.5),
+        (0.0, {"discount": 0.9}, 0.0),
+        (None, {}, 0.97),
+        (None, {"discount": 7}, 0.97),
+        (None, {"discount": "x"}, 0.97),
+        (None, "x", 0.97),
+    ],
+)
+def test_the_next_state_is_worth_what_it_was_worth_to_the_weights_it_begins_with(told, settings, discount):
+    made = weights()
+    base = WeightsFile(made.arrays, replace(made.card, trained={"settings": settings}))
+    assert trainer(discount=told).discount_of(base) == discount
+
+
+def test_a_discount_of_zero_learns_the_reward_alone():
+    files = {}
+    for told in (0.0, None):
+        online = trainer(discount=told)
+        online.add(lived(200))
+        files[told] = encode(online.train(weights(), updates=20, version=2, data="test")[0])
+    assert files[0.0] != files[None]
 
 
 def test_the_same_seed_and_transitions_give_the_same_weights():

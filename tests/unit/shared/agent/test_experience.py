@@ -10,7 +10,7 @@ from shared.agent.experience import Experience, ExperienceSettings
 from shared.policy.heuristics import KubeDefault
 from shared.policy.marl.features import FEATURES
 from shared.policy.marl.policy import MarlDqn
-from shared.policy.marl.reward import band_reward
+from shared.policy.marl.reward import BAND_UNIT, band_reward
 from shared.policy.usage.kept_views import KeptViews
 from shared.policy.usage.utilisation import UtilisationStore
 from shared.policy.usage.views import NO_POD, SUMMARY, balance_of, sample_of, summary
@@ -158,7 +158,7 @@ def test_who_is_paid_by_the_thesis_bands_is_paid_by_them_live_as_in_the_experime
     lived.judged(policy, cache.table, POD, [0, 1, 2], now_s=100.0)
     lived.told += 1
     lived.read(cache.table, store, 115.0)
-    assert [one.r_t for one in lived.take(9)] == pytest.approx(band_reward(shares).tolist(), rel=1e-6)
+    assert [one.r_t for one in lived.take(9)] == pytest.approx((band_reward(shares) / BAND_UNIT).tolist(), rel=1e-6)
 
 
 def test_a_policys_own_reward_that_fails_costs_a_transition_and_nothing_else(monkeypatch):

@@ -334,3 +334,65 @@ def phantoms(made: Scene) -> float:
 
 def test_a_pod_that_ends_after_quiet_times_leaves_no_phantom() -> None:
     assert phantoms(scene()) == 0.0
+
+
+def priorities(made: Scene, app: str) -> set[int | None]:
+    """Of the workload, as the agents know it."""
+    return {agent.lanes.store.priorities.get(digest(f"default/app:{app}")) for agent in made.agents.values()}
+
+
+def test_a_workloads_priority_is_the_highest_of_its_pods_and_told_again_when_it_rises() -> None:
+    made = scene()
+    come(made, copy_of("web", "a").priority(5).pod())
+    assert priorities(made, "web") == {5}
+    come(made, copy_of("web", "b").priority(2).pod())
+    assert priorities(made, "web") == {5}
+    come(made, copy_of("web", "c").priority(2**40).pod())
+    come(made, copy_of("db", "d").pod())
+    assert (priorities(made, "web"), priorities(made, "db")) == ({2**31 - 1}, {0})
+    assert drift(made) == []
+
+
+def test_priorities_end_with_the_policy_that_looks() -> None:
+    made = scene()
+    come(made, copy_of("web", "a").priority(5).pod())
+    switch(made, DEFAULT, number=2)
+    come(made, copy_of("web", "b").priority(3).pod())
+    switch(made, MARL, number=3)
+    come(made, copy_of("db", "c").pod())
+    assert made.core.variants.store.priorities["default/app:web"] == 5
+    made.delete_pod("uid-a")
+    switch(made, DEFAULT, number=4)
+    switch(made, MARL, number=5)
+    come(made, copy_of("db", "d").pod())
+    known = priorities(made, "web")  # of agents on whose nodes none stands it is not
+    assert 3 in known
+    assert 5 not in known
+
+
+def test_beyond_so_many_rises_of_priorities_everything_is_told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "MAX_RISEN", 2)
+    made = scene()
+    for rise in range(7):
+        come(made, copy_of("web", f"p{rise}").priority(rise).pod())
+    come(made, copy_of("db", "d").pod())
+    assert 6 in priorities(made, "web")
+    assert priorities(made, "web") <= {6, None}
+    assert drift(made) == []
+
+
+def test_agents_are_told_what_a_node_used_in_the_mean_of_its_last_samples() -> None:
+    made = scene(nodes=1, agents=1)
+    for millis in (1000, 3000):
+        made.now += 5.0
+        made.deliver(NodesMeasured((NodeSample("n0", 1.0, millis, 0),)))
+    (offer,) = come(made, copy_of("web", "w").pod())
+    (told,) = offer.offer.samples
+    assert told.shares[0] == pytest.approx((3000 - 2000 * np.exp(-5 / 30)) / 4000)
+    made.deliver(NodeDeleted("n0"))
+    add_node(made, "n0")
+    made.run()
+    made.now += 5.0
+    made.deliver(NodesMeasured((NodeSample("n0", 1.0, 400, 0),)))
+    (offer,) = come(made, copy_of("web", "late").pod())
+    assert offer.offer.samples[0].shares[0] == pytest.approx(0.1)

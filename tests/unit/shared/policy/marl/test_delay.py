@@ -31,7 +31,7 @@ def states(count: int = 60) -> list[Floats]:
 
 
 def gains(features: Floats, *, shown: bool = False) -> Floats:
-    q = mlp(ARRAYS, features, layer_count(ARRAYS)) if shown else POLICY.q_values(features)
+    q = mlp(ARRAYS, features[:, : MarlDqn.inputs], layer_count(ARRAYS)) if shown else POLICY.q_values(features)
     found: Floats = q[:, ACCEPT] - q[:, REJECT]
     return found
 

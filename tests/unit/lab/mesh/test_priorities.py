@@ -1,0 +1,49 @@
+"""Priorities through a mesh: they change nothing where all pods have one, and reach agents where they differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from lab.environments.thesis import Cluster
+from lab.environments.thesis_workload import Draws, EnvPod, thesis_pods
+from lab.mesh.measured import SENSORS, Result, play
+from lab.mesh.placement import Named
+from lab.mesh.world import Agents
+from shared.policy.marl.policy import NAME
+
+NODES = 2
+COUNTS = [Agents(1), Agents(2), Agents(0)]
+
+
+def crowd(first: int, second: int) -> list[EnvPod]:
+    """So many pods that nodes are short; of each kind two workloads, with these priorities."""
+    return [
+        replace(
+            pod,
+            at_s=0.2 * pod.at_s,
+            priority=(first, second)[number % 2],
+            pod_class=msgspec.structs.replace(pod.pod_class, workload=f"{pod.pod_class.workload}-{number % 2}"),
+        )
+        for number, pod in enumerate(thesis_pods("uniform", Draws(500), nodes=2 * NODES)[:72])
+    ]
+
+
+def played(agents: Agents, first: int, second: int) -> Result:
+    return play(Named(NAME), Cluster.alike(NODES), crowd(first, second), agents, SENSORS, 500, measured_s=600.0)
+
+
+@pytest.mark.parametrize("agents", COUNTS, ids=str)
+def test_where_all_pods_have_one_priority_the_mesh_decides_as_without(agents):
+    plain = played(agents, 0, 0)
+    assert min(plain.work) < 0.8  # nodes are short
+    for one in (-3, 2**40):
+        found = played(agents, one, one)
+        assert (found.work, found.imbalance) == (plain.work, plain.imbalance)
+
+
+@pytest.mark.parametrize("agents", COUNTS, ids=str)
+def test_where_they_differ_the_mesh_decides_otherwise(agents):
+    assert played(agents, 0, 1000).work != played(agents, 0, 0).work
