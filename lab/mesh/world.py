@@ -25,15 +25,26 @@ from services.coordinator.core.core import Core
 from services.coordinator.core.state import CoreSettings
 from shared.agent.core import AgentCore
 from shared.errors import ConfigError
-from shared.model.cluster_events import Listed, NodeUpserted, PodDeleted, PodUpserted
+from shared.model.cluster_events import Listed, NodeUpserted, ObjectChanged, PodDeleted, PodUpserted
 from shared.model.node import Node
 from shared.model.pod import Pod
+from shared.model.pod_group import PodGroup
 from shared.model.power import PUBLISHED, PowerCurves
 from shared.policy.observation import Policy
 from shared.scheduling.cycle.profile import Profile
 from shared.wire.codec import decode, encode
 from shared.wire.keys import Keys
-from shared.wire.messages import Decisions, Offer, Plan, PlanResult, ViewAck, ViewUpdate
+from shared.wire.messages import (
+    Decisions,
+    EvictionOutcome,
+    EvictionReason,
+    EvictionResult,
+    Offer,
+    Plan,
+    PlanResult,
+    ViewAck,
+    ViewUpdate,
+)
 from shared.wire.records import AgentRecord, PolicyPointer, PolicyRef
 
 PER_NODE = "per-node"
@@ -70,9 +81,19 @@ class Agents:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A pod was asked to leave at ``at_s``, and is terminating since."""
+
+    at_s: float
+    uid: str
+    reason: EvictionReason
+
+
 class MeshWorld:
     """``add`` pods, ``remove`` them, ``tell`` what sensors read, ``rest``; ``node_of`` says where a pod is bound.
-    ``power``: what the nodes draw, where no ``settings`` say it."""
+    ``power``: what the nodes draw, where no ``settings`` say it. A pod that is evicted is terminating and among
+    ``asked`` until whoever plays its kubelet removes it."""
 
     def __init__(
         self, nodes: Sequence[Node], agents: Agents, make: Callable[[], Policy], ref: PolicyRef, *, seed: int,
@@ -93,6 +114,8 @@ class MeshWorld:
         self.nodes = {node.name: node for node in nodes}
         self.bindings: list[tuple[str, str]] = []
         """(uid, node), in the order in which they were made."""
+        self.asked: list[Asked] = []
+        """Who was asked to leave, in this order; whoever reads them may clear them."""
         self.offers = self.offer_bytes = 0
         """Messages that asked agents, and what they came to."""
         self._revision = 1000
@@ -126,6 +149,10 @@ class MeshWorld:
         self.nodes[node.name] = node
         self._both(NodeUpserted(node))
 
+    def group(self, group: PodGroup, *, gone: bool = False) -> None:
+        """A pod group is created or changed, or is gone."""
+        self._both(ObjectChanged("podgroups", group.title, None if gone else group))
+
     def tell(self, event: seen.NodesMeasured) -> None:
         """Sensors have read."""
         self._to_coordinator.append(event)
@@ -155,7 +182,7 @@ class MeshWorld:
         self.pods[pod.uid] = pod
         self._both(PodUpserted(pod))
 
-    def _both(self, event: NodeUpserted | PodUpserted | PodDeleted) -> None:
+    def _both(self, event: NodeUpserted | PodUpserted | PodDeleted | ObjectChanged) -> None:
         self._to_coordinator.append(event)
         self._to_binder.append(event)
 
@@ -186,8 +213,16 @@ class MeshWorld:
                     self._to_coordinator.append(seen.ConditionWritten(instruction.uid))
                 case wanted.FetchPod():
                     self._to_coordinator.append(seen.PodFetched(instruction.uid, self.pods.get(instruction.uid)))
+                case wanted.StoreNominations():
+                    stored = [(uid, node) for uid, _, node in instruction.changes if node]
+                    self._to_coordinator += [seen.NominationStored(*one, instruction.number) for one in stored]
+                case wanted.HoldNode():
+                    self.change(replace(self.nodes[instruction.node], held=instruction.hold))
+                    self._to_coordinator.append(seen.NodeHeld(instruction.node, instruction.hold))
                 case wanted.EmitEvent() | wanted.Log() | wanted.PublishPartition() | wanted.KeepWindow():
                     pass  # for people
+                case wanted.TellPodGroup() | wanted.TellQueue():
+                    pass  # for people too
                 case _:
                     raise AssertionError(f"this world has nobody who would {instruction}")
         return True
@@ -221,6 +256,8 @@ class MeshWorld:
                     self._to_binder.append(told.Committed(instruction.batch, self._revision))
                 case to_do.Bind():
                     self._bound(instruction)
+                case to_do.Evict():
+                    self._evict(instruction)
                 case to_do.Answer():
                     result = decode(encode(instruction.result), PlanResult)
                     plan = self._plans.pop(instruction.request)
@@ -244,3 +281,13 @@ class MeshWorld:
         self.bindings.append((request.uid, request.node_name))
         self._show(replace(pod, node_name=request.node_name))
         self._to_binder.append(told.BindingAccepted(request.uid, instruction.attempt))
+
+    def _evict(self, instruction: to_do.Evict) -> None:
+        eviction = instruction.eviction
+        pod, outcome = self.pods.get(eviction.uid), EvictionOutcome.GONE
+        if pod is not None:
+            outcome = EvictionOutcome.EVICTED
+            if not pod.terminating:
+                self.asked.append(Asked(self.now, eviction.uid, EvictionReason(eviction.reason)))
+                self._show(replace(pod, terminating=True))
+        self._to_binder.append(told.Evicted(instruction.plan, EvictionResult(eviction.uid, outcome)))
