@@ -24,6 +24,7 @@ from shared.kube.convert_relations import images_of, relations_of
 from shared.kube.convert_requests import amount_of, check_gpu, effective_requests, resize_infeasible, score_requests
 from shared.kube.node_topology import needs_of
 from shared.kube.pod_groups import group_of
+from shared.kube.qos import qos_of
 from shared.model.constraints import (
     CLASS_LABEL_PREFIX,
     HostPort,
@@ -47,7 +48,7 @@ from shared.model.pod import (
     Pod,
 )
 from shared.model.relations import Relations
-from shared.model.resources import GPU_MILLI, Resources
+from shared.model.resources import CPU, GPU_MILLI, MEMORY, Resources
 from shared.model.workload_key import workload_key
 
 PREEMPTED_REASON = "PreemptionByScheduler"
@@ -88,6 +89,7 @@ def pod_from_api(pod: api.Pod) -> Pod:
             asks = device_pod_from_api(pod)
         except ObjectError as error:
             pod_class, invalid = PodClass(), str(error)
+    qos, doubt = qos_of(meta, (name for name, _ in pod_class.requests))
     found = Pod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace or ""),
@@ -119,6 +121,8 @@ def pod_from_api(pod: api.Pod) -> Pod:
         ends=owner[1] not in KEPT_RUNNING,
         asks=asks,
         refused=status.reason if status.reason in REFUSALS else "",
+        qos=qos,
+        qos_doubt=doubt,
     )
     return replace(found, extended=extended, extended_claim=extended_claim(status)) if extended else found
 
@@ -162,7 +166,19 @@ def node_from_api(node: api.Node) -> Node:
         features=declared_features(node.status),
         held=any(taint.key == HELD_TAINT for taint in taints),
         marked=OUR_ANNOTATIONS in (meta.annotations or {}),
+        capacity=_capacity(node.status),
     )
+
+
+def _capacity(status: api.NodeStatus) -> tuple[int, int]:
+    """Cpu and memory; one that cannot be read is not told, and spoils nothing: nobody places by it."""
+    found = []
+    for name in (CPU, MEMORY):
+        try:
+            found.append(amount_of("", name, (status.capacity or {}).get(name, 0)))
+        except ObjectError:
+            found.append(0)
+    return found[0], found[1]
 
 
 def _not_as_it_should_be(node: api.Node) -> tuple[Condition, ...]:

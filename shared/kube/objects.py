@@ -360,6 +360,7 @@ class NodeCondition(Json, frozen=True):
 
 
 class NodeStatus(Json, frozen=True):
+    capacity: Quantities | None = None
     allocatable: Quantities | None = None
     conditions: list[NodeCondition] | None = None
     images: list[ContainerImage] | None = None

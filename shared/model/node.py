@@ -46,7 +46,8 @@ class Node(Struct, frozen=True, gc=False):
     microseconds, ``UNKNOWN_LATENCY`` where nobody says. ``features``: those it declares of ``DECIDING_FEATURES``.
     ``drained``: by whom and why it was drained from our scheduling, "" for one that was not; no part of the Kubernetes
     object. ``conditions``: those that are not as they should be, for people; rules go by taints. ``held``: it bears
-    ``HELD_TAINT``, which is not among ``taints``; ``marked``: ``OUR_ANNOTATIONS``."""
+    ``HELD_TAINT``, which is not among ``taints``; ``marked``: ``OUR_ANNOTATIONS``. ``capacity``: cpu and memory with
+    what is reserved for the system; all 0 where it is not told."""
 
     name: str
     uid: str = ""
@@ -64,6 +65,7 @@ class Node(Struct, frozen=True, gc=False):
     features: tuple[str, ...] = ()
     held: bool = False
     marked: bool = False
+    capacity: tuple[int, int] = (0, 0)
 
     @property
     def closed(self) -> bool:

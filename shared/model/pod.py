@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from shared.model.constraints import PodClass
 from shared.model.devices import ContainerAsk, DevicePod, ExtendedClaim
+from shared.model.qos import Qos
 from shared.model.relations import Relations
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -50,6 +51,7 @@ class Pod(Struct, frozen=True, gc=False):
     ``extended_claim``: what its status tells of the claim that was made for those.
     ``claimed``: what its claims ask, for the rules; equal where they ask alike (``ClaimedDevices.alike``).
     ``refused``: the reason with which a kubelet's managers refused it on its node; "": they did not.
+    ``qos``: which side of the pool it is on; ``qos_doubt``: what of it contradicts that, for people; "": nothing.
     """
 
     uid: str
@@ -85,6 +87,8 @@ class Pod(Struct, frozen=True, gc=False):
     extended: tuple[ContainerAsk, ...] = ()
     extended_claim: ExtendedClaim | None = None
     refused: str = ""
+    qos: Qos = Qos.ONLINE
+    qos_doubt: str = ""
 
     @property
     def key(self) -> str:
