@@ -15,6 +15,7 @@ from lab.environments.placement_rewards import REWARDS
 from lab.evaluation.results import Goal, Metric, Progress, SuiteResult, silent
 from lab.mesh import openb, thesis
 from lab.mesh.placement import MeshDecider, Named
+from lab.mesh.tidal import suite as tidal
 from lab.mesh.world import Agents
 from lab.suites import deepsets
 from lab.suites.openb import power_goals, read_traces
@@ -146,4 +147,5 @@ SUITES: Mapping[str, Callable[[SuiteInput, Agents, Progress], SuiteResult]] = {
     "thesis": _thesis,
     "deepsets": _deepsets,
     "openb": _openb,
+    "tidal": lambda given, agents, progress: tidal.run_suite(given, progress, agents),
 }

@@ -144,6 +144,12 @@ class MeshWorld:
         del self.pods[uid]
         self._both(PodDeleted(uid))
 
+    def leave(self, uid: str, reason: EvictionReason = EvictionReason.PREEMPTION) -> None:
+        """Somebody asks the pod to leave."""
+        if not self.pods[uid].terminating:
+            self.asked.append(Asked(self.now, uid, reason))
+            self._show(replace(self.pods[uid], terminating=True))
+
     def change(self, node: Node) -> None:
         """A node is another now."""
         self.nodes[node.name] = node
@@ -284,10 +290,8 @@ class MeshWorld:
 
     def _evict(self, instruction: to_do.Evict) -> None:
         eviction = instruction.eviction
-        pod, outcome = self.pods.get(eviction.uid), EvictionOutcome.GONE
-        if pod is not None:
+        outcome = EvictionOutcome.GONE
+        if eviction.uid in self.pods:
             outcome = EvictionOutcome.EVICTED
-            if not pod.terminating:
-                self.asked.append(Asked(self.now, eviction.uid, EvictionReason(eviction.reason)))
-                self._show(replace(pod, terminating=True))
+            self.leave(eviction.uid, EvictionReason(eviction.reason))
         self._to_binder.append(told.Evicted(instruction.plan, EvictionResult(eviction.uid, outcome)))

@@ -1,9 +1,10 @@
 """A pool's day from real traces: how online demand rises and falls, and which offline jobs come.
 
-*Tides* are days of request rates (``http``) and of CPU use (``util``), as shares of what the trace seldom exceeds; the
-seed chooses the day. A trace is turned so that the quietest hour of its mean day is at ``QUIET_S``: services of one
-pool have their users in one time zone, those of the traces have not. A day with a gap (an hour without a request) is
-not played. *Jobs* last as long and have as many workers as in Philly; what a worker asks for is that of an openb pod.
+*Tides* are days of request rates (``http``), as shares of the mean rate in the busiest hour of a usual day, and of CPU
+use (``util``), as shares of all that there is; the seed chooses the day. A trace is turned so that the quietest hour
+of its mean day is at ``QUIET_S``: services of one pool have their users in one time zone, those of the traces have
+not. A day with a gap (an hour without a request) is not played. *Jobs* last as long and have as many workers as in
+Philly; what a worker asks for is that of an openb pod.
 
 ``built_in`` is for machines without the traces: figures on it say nothing of a real cluster.
 """
@@ -26,8 +27,6 @@ Ints = NDArray[np.int64]
 DAY_S = 86_400
 QUIET_S = 4 * 3600
 GAP_S = 3600
-SELDOM = 99
-"""Percentile of a trace that counts as its peak: what a service is sized for."""
 MIB = 1024 * 1024
 REQUESTS = (
     "nasa_http_1995_per_minute.csv", "twitter_stream_2021-08_per_10s.csv", "nab_elb_request_count_5min.csv",
@@ -135,16 +134,21 @@ def tide_of(name: str, text: str, *, of_use: bool = False) -> Tide:
     a_day = int(DAY_S / step_s)
     if a_day < 1 or len(shares) < a_day:
         raise ConfigError(f"{name}: {len(shares) * step_s / 3600:.1f} hours; give a trace of at least a day")
-    peak = 100.0 if of_use else float(np.percentile(shares, SELDOM))
-    if peak <= 0:
-        raise ConfigError(f"{name}: nearly no request in it; give a trace with some")
     turn = _quietest(shares, step_s) - int(QUIET_S / step_s)
     last = len(shares) - a_day
-    firsts = [first for first in range(turn % a_day, last + 1, a_day)] or [0]
+    firsts = list(range(turn % a_day, last + 1, a_day)) or [0]
     days = tuple(first for first in firsts if of_use or not _gap(shares[first : first + a_day], step_s))
     if not days:
         raise ConfigError(f"{name}: each of its days has an hour without a request; give a trace without gaps")
+    peak = 100.0 if of_use else _busiest(shares, days, step_s)
     return Tide(name.partition(".")[0], step_s, shares / peak, days, of_use)
+
+
+def _busiest(shares: Floats, days: Sequence[int], step_s: float) -> float:
+    """The mean rate in the busiest hour of a usual day."""
+    hour, a_day = max(1, int(3600 / step_s)), int(DAY_S / step_s)
+    ones = np.ones(hour) / hour
+    return float(np.median([np.convolve(shares[first : first + a_day], ones, "valid").max() for first in days]))
 
 
 def _quietest(shares: Floats, step_s: float) -> int:
@@ -210,8 +214,8 @@ def built_in() -> TidalTraces:
         evening = 0.15 * np.exp(-(((minutes * 60 % DAY_S) / 3600 - 20.5) ** 2) / 2)
         noise = rng.normal(0.0, 0.02, len(minutes))
         shape = np.maximum((0.5 + 0.2 * sun if of_use else sun + evening) + noise, 0.01)
-        shares = shape if of_use else shape / np.percentile(shape, SELDOM)
-        tides.append(Tide(name, step_s, shares, tuple(range(0, len(shares), DAY_S // 60)), of_use))
+        firsts = tuple(range(0, len(shape), DAY_S // 60))
+        tides.append(Tide(name, step_s, shape if of_use else shape / _busiest(shape, firsts, step_s), firsts, of_use))
     lengths = np.maximum(rng.lognormal(np.log(1200.0), 1.6, 4000), LEAST_JOB_S)
     workers = rng.choice([1, 2, 4, 8], 4000, p=[0.85, 0.06, 0.06, 0.03])
     gpu = [(cpu, 48 * 1024 * MIB) for cpu in (8000, 10000, 11000, 12000)]

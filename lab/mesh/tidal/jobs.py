@@ -47,6 +47,8 @@ class OfflineJob:
     """Workers made so far."""
     started: bool = False
     """Whether enough ran when it advanced last."""
+    saved_now: bool = False
+    """Whether it saved in the last step."""
 
     def new_worker(self) -> Worker:
         """One more pod."""
@@ -77,6 +79,7 @@ class OfflineJob:
 
     def advance(self, now_s: float, for_s: float, speed: list[float], levels: Levels) -> float:
         """Seconds of work done until ``now_s + for_s``; ``speed`` by node."""
+        self.saved_now = False
         running = [one for one in self.workers.values() if one.node >= 0 and not one.leaving and one.runs_at_s <= now_s]
         if len(running) < self.least:
             return 0.0
@@ -89,7 +92,7 @@ class OfflineJob:
             done += did
         self.left -= done
         if now_s + for_s - self.saved_at_s >= levels.checkpoint_s:
-            self.saved_at_s = now_s + for_s
+            self.saved_at_s, self.saved_now = now_s + for_s, True
             for worker in running:
                 worker.unsaved = 0.0
         return done

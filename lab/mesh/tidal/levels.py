@@ -1,15 +1,15 @@
-"""What is played, chosen beforehand and the same for every arrangement: nodes, load levels, delays, and the proxy's line.
+"""What is played, chosen beforehand and the same for every arrangement: nodes, load levels, delays, the proxy's line.
 
-The nodes are openb's second commonest kind (104 cores, 512 GiB, with two T4 or none). Online services request
-``ONLINE_SHARE`` of all cores when their trace is at its peak, and use half of it then, as an HPA with its usual target
-leaves it: 31 % of the pool at a peak of all at once, some 12 % over the day, which is what data centres tell of
-themselves. Two static pools then split the nodes 2 to 1, since the online one has to hold every peak. Offline there
-is always more to do than there is room for, as in openb's own experiment: jobs wait in a backlog that is topped up.
+The nodes are openb's second commonest kind (104 cores, 512 GiB, with two T4 or none). Online services request 62 % of
+all cores in the busiest hour of a usual day, and use half of that or less, as an HPA with a usual target leaves it:
+some 25 % of the pool in that hour and 17 % over the day, which is what data centres tell of themselves. Two static
+pools then split the nodes 2 to 1, since the online one has to hold the peaks of all. Offline there is always more to
+do than there is room for, as in openb's own experiment: jobs wait in a backlog that is topped up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shared.model.node import Node
 from shared.model.resources import CPU, MEMORY, PODS
@@ -34,14 +34,16 @@ class Levels:
     online_nodes_share: float = 2 / 3
     """Of two static pools: 16 of 24 nodes, without GPUs, since 62 % of all cores must fit there at once."""
     requests_share: float = 0.50
-    """What the services of request traces request of all cores at the peak of their trace, in equal parts."""
+    """What the services of request traces request of all cores in the busiest hour of a usual day, in equal parts."""
     uses_share: float = 0.12
     """The same for services of traces of CPU use, at any time."""
     replica_cores: int = 4
     replica_bytes: int = 8 * GIB
     replica_used_bytes: int = 5 * GIB
+    limit: float = 2.0
+    """An online pod's limit of CPU, in requests: what comes above the request comes out of what is not lent."""
     target: float = 0.5
-    """Of an online pod's request, its limit too: where the HPA aims, and what a fixed service is sized by."""
+    """Of an online pod's request: where the HPA aims, and what a fixed service is sized by."""
     tolerance: float = 0.1
     down_after_s: float = 300.0
     """The HPA's own defaults."""
@@ -65,7 +67,7 @@ class Levels:
     hours: float = 24.0
     line: float = 0.8
     """Of the latency proxy 1 / (1 - rho): beyond it requests take over five times as long as on an idle machine."""
-    rule: LendingRule = LendingRule(cpu_percent=70.0, memory_percent=65.0)
+    rule: LendingRule = field(default_factory=lambda: LendingRule(cpu_percent=70.0))
     """Koordinator's formula; its 60 % could not reach 60 % of CPU used. 70 % leaves a tenth of each node below the
     line for what demand rises until somebody has left."""
 

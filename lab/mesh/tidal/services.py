@@ -1,6 +1,6 @@
 """Online services over a day: how many replicas each has, what they use, and who is served badly.
 
-A replica shares its service's demand with the others. It never uses more than its limit, which is its request. A
+A replica shares its service's demand with the others. It never uses more than its limit. A
 *scaled* service follows the HPA's rule (target, tolerance, at most doubled at once, down to the highest wish of the
 last five minutes); any other has the replicas that the peak of its trace needs. Pure.
 
@@ -86,8 +86,9 @@ def moment(demand: Floats, ready: Floats, offline: Floats, levels: Levels) -> Mo
     would use."""
     count = ready.sum(axis=1)
     each = np.divide(demand, count, out=np.full_like(demand, np.inf), where=count > 0)
-    busy = each / levels.replica_cores
-    replica = np.minimum(each, levels.replica_cores)
+    limit = levels.replica_cores * levels.limit
+    busy = each / limit
+    replica = np.minimum(each, limit)
     online = np.minimum(replica[count > 0] @ ready[count > 0], levels.cores)
     left = levels.cores - online
     speed = np.divide(left, offline, out=np.ones_like(left), where=offline > left)
