@@ -19,7 +19,7 @@ GIB = 1024**3
 GPU = "nvidia.com/gpu"
 POOL = "conclave.io/pool"
 ONLINE_POOL, OFFLINE_POOL = "online", "offline"
-ONLINE_PRIORITY, GPU_PRIORITY, OFFLINE_PRIORITY = 9000, 5500, 5000
+ONLINE_PRIORITY, GPU_PRIORITY, OFFLINE_PRIORITY = 9000, 5000, 5000
 """In Koordinator's bands for ``koord-prod`` and ``koord-batch``; of offline jobs those with GPUs first."""
 
 
@@ -49,7 +49,7 @@ class Levels:
     """The HPA's own defaults."""
     offline_use: tuple[float, float] = (0.85, 1.0)
     """What an offline worker uses of what it asked for: between these, drawn for each job."""
-    backlog: int = 6
+    backlog: int = 3
     """Jobs of each kind that wait for their first worker, at any time."""
     gpu_workers: int = 4
     plain_workers: int = 8
